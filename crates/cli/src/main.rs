@@ -1,0 +1,2 @@
+//! The `layby` program.
+fn main() {}

@@ -1,0 +1,142 @@
+//! The border to the kernel: every read, write, sync and socket call of a shard goes through [`Io`].
+//!
+//! How: a shard submits an [`IoOperation`] under a [`Token`] and later finds the token in what
+//! [`Io::wait`] returns. Buffers move into the operation and come back with its end, so no memory
+//! is shared with the kernel behind the type system's back.
+//! Invariant: each submitted token comes back exactly once, whether the operation succeeded or not.
+//! Cost: no allocation per operation; buffers come from a pool that the ring has registered.
+//! Not for: the control plane, which runs on tokio.
+
+mod buffer;
+
+pub use buffer::{Buffer, BufferPool};
+
+use layby_types::Nanos;
+
+/// A file, block device or simulated disk that was attached to an [`Io`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId(pub u32);
+
+/// A connected socket that was attached to an [`Io`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(pub u32);
+
+/// The submitter's mark on an operation; the shard packs what it needs into the 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// One thing for the kernel to do.
+#[derive(Debug)]
+pub enum IoOperation {
+    /// Fill `buffer` (its whole length) from `offset`; bytes past the end of a file read as zeros.
+    Read { disk: DiskId, offset: u64, buffer: Buffer },
+    /// Write the whole of `buffer` at `offset`; with `durable` it survives power loss once done.
+    Write { disk: DiskId, offset: u64, buffer: Buffer, durable: bool },
+    /// Make every write, zeroing and mapped store that completed before this durable.
+    Sync { disk: DiskId },
+    /// Make a range read as zeros, releasing its room unless `keep_allocated`.
+    Zero { disk: DiskId, offset: u64, length: u64, keep_allocated: bool },
+    /// Find which parts of a range hold data; the answer is in [`IoDone::extents`].
+    Extents { disk: DiskId, offset: u64, length: u64 },
+    /// Receive at least one byte into `buffer` from position `filled` on.
+    Receive { socket: SocketId, buffer: Buffer, filled: usize },
+    /// Send `buffer[start..end]` whole (short sends are continued inside).
+    Send { socket: SocketId, buffer: Buffer, start: usize, end: usize },
+}
+
+/// Why an operation failed: the system's error number, kept so that reports can name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoError {
+    /// The `errno` value.
+    pub errno: i32,
+}
+
+/// A run of a disk that holds data (`data`) or is a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskExtent {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// False for a hole, which reads as zeros.
+    pub data: bool,
+}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub struct IoDone {
+    /// The submitter's mark.
+    pub token: Token,
+    /// Bytes moved (Receive: 0 means the peer closed), or why it failed.
+    pub result: Result<usize, IoError>,
+    /// The operation's buffer, if it had one, failed or not.
+    pub buffer: Option<Buffer>,
+    /// The answer of [`IoOperation::Extents`], empty otherwise.
+    pub extents: Vec<DiskExtent>,
+}
+
+/// How stores through a [`Mapping`] become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// The mapping is DAX: flushing CPU cache lines is enough ([`Mapping::persist`]).
+    CacheFlush,
+    /// The mapping is of a page-cached file: [`IoOperation::Sync`] on its disk is needed.
+    Sync,
+}
+
+/// A disk's bytes mapped into memory. Reads are plain; writes go through [`Mapping::write`], so
+/// that a simulated disk knows what is volatile.
+pub trait Mapping {
+    /// The bytes `offset..offset + length`. Panics past the end of the mapping.
+    fn bytes(&self, offset: u64, length: usize) -> &[u8];
+    /// Replaces bytes; durable only after `persist` or a Sync, as [`Mapping::persistence`] says.
+    fn write(&mut self, offset: u64, bytes: &[u8]);
+    /// Flushes the CPU caches for a range and fences; does nothing under [`Persistence::Sync`].
+    fn persist(&mut self, offset: u64, length: usize);
+    /// What makes a write durable.
+    fn persistence(&self) -> Persistence;
+}
+
+/// The kernel, or a model of it, as one shard sees it.
+pub trait Io {
+    /// Now, from an origin of this object's choice.
+    fn now(&self) -> Nanos;
+    /// A buffer of exactly `length` bytes with unspecified contents, 4 KiB aligned.
+    fn buffer(&mut self, length: usize) -> Buffer;
+    /// Gives a buffer back to the pool (dropping it is allowed, but costs the pool its memory).
+    fn recycle(&mut self, buffer: Buffer);
+    /// Queues an operation; it starts at the latest with the next [`Io::wait`].
+    fn submit(&mut self, token: Token, operation: IoOperation);
+    /// Starts what is queued, then appends what has ended to `done`. Waits for at least one end,
+    /// a [`Waker`] call or `deadline` if there is none yet; `Nanos::ZERO` never waits.
+    fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>);
+    /// Bytes of a disk.
+    fn disk_length(&self, disk: DiskId) -> u64;
+    /// A name for reports: the path.
+    fn disk_name(&self, disk: DiskId) -> &str;
+    /// Maps a whole disk into memory.
+    ///
+    /// # Errors
+    /// The system's error where the disk cannot be mapped.
+    fn map(&mut self, disk: DiskId) -> Result<Box<dyn Mapping>, IoError>;
+    /// Detaches a disk; operations in flight on it still end.
+    fn detach_disk(&mut self, disk: DiskId);
+    /// Shuts a socket down and forgets it; operations in flight on it still end.
+    fn close_socket(&mut self, socket: SocketId);
+}
+
+/// Runs one operation to its end while a node starts or stops. No other operation may be in flight.
+///
+/// # Errors
+/// The operation's own failure.
+pub fn run_alone(io: &mut dyn Io, operation: IoOperation) -> Result<IoDone, IoError> {
+    let token = Token(u64::MAX);
+    io.submit(token, operation);
+    let mut done = Vec::new();
+    while done.is_empty() {
+        io.wait(Nanos::NEVER, &mut done);
+    }
+    let done = done.pop().expect("the loop above ends only with an end");
+    assert_eq!(done.token, token, "an operation was in flight beside one that runs alone");
+    done.result.map(|_| done)
+}

@@ -1,0 +1,2 @@
+//! Chores of the project, run as `cargo xtask`.
+fn main() {}
