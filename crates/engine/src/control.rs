@@ -1,0 +1,229 @@
+//! What the control plane may ask of a running shard, and what a shard reports.
+//!
+//! How: commands travel through a channel and a waker; answers come back through a callback that
+//! the sender put into the command, so the engine knows no runtime.
+//! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
+//! Cost: one clone of the counters per snapshot; nothing on the data path.
+
+use crate::io::Waker;
+use hdrhistogram::Histogram;
+use layby_cache::{CacheSpec, VolumeSpec};
+use layby_types::{Cipher, ErrorKind, VolumeId};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+/// Where a volume's blocks live for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackingPlan {
+    /// A file (created sparse, of the volume's length, when `create`) or a block device.
+    pub path: PathBuf,
+    /// Create the file if it is missing.
+    pub create: bool,
+}
+
+/// A volume to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePlan {
+    /// What the cache must know.
+    pub spec: VolumeSpec,
+    /// Its home.
+    pub backing: BackingPlan,
+}
+
+/// A client whose handshake is done.
+pub struct Connection<S> {
+    /// The socket, set non-blocking.
+    pub socket: OwnedFd,
+    /// Decrypts and encrypts, under TLS.
+    pub cipher: Option<Box<dyn Cipher>>,
+    /// The protocol's transmission phase.
+    pub session: S,
+    /// The volume it talks to.
+    pub volume: VolumeId,
+    /// Bytes that arrived behind the handshake, still encrypted under TLS.
+    pub received: Vec<u8>,
+    /// Clear bytes that the handshake still has to send.
+    pub pending: Vec<u8>,
+    /// Who it is, for the log.
+    pub peer: String,
+}
+
+/// Called with a command's result on the shard's thread; it must not block.
+pub type Answer<T> = Box<dyn FnOnce(Result<T, CommandError>) + Send>;
+
+/// Why a command failed, as a sentence with cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandError {
+    /// Sorted by remedy.
+    pub kind: ErrorKind,
+    /// What happened and why.
+    pub cause: String,
+}
+
+/// What the control plane asks of a shard.
+pub enum Command<S> {
+    /// Serve a client from now on.
+    Attach(Box<Connection<S>>),
+    /// Add a volume (opening or creating its backing).
+    AddVolume(VolumePlan, Answer<()>),
+    /// Change a volume's class, shares or length.
+    SetVolume(VolumeSpec, Answer<()>),
+    /// Destage what is dirty, close its clients and forget the volume; its backing file stays.
+    /// With `discard` dirty blocks are dropped instead.
+    RemoveVolume {
+        /// Which volume.
+        volume: VolumeId,
+        /// Drop dirty blocks instead of destaging them.
+        discard: bool,
+        /// When done.
+        answer: Answer<()>,
+    },
+    /// Change classes, shares, watermarks and limits; levels keep their kind and size.
+    Reconfigure(CacheSpec, Answer<()>),
+    /// Destage every dirty block of a volume, or of all.
+    Drain(Option<VolumeId>, Answer<()>),
+    /// Report counters.
+    Snapshot(Answer<Box<Snapshot>>),
+    /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
+    Stop(Answer<()>),
+}
+
+/// Sends commands to one shard.
+pub struct ShardSender<S> {
+    pub(crate) commands: Sender<Command<S>>,
+    pub(crate) waker: Waker,
+}
+
+impl<S> ShardSender<S> {
+    /// Hands a command over and wakes the shard; gives it back when the shard has ended.
+    ///
+    /// # Errors
+    /// The command itself, when nobody will ever receive it.
+    pub fn send(&self, command: Command<S>) -> Result<(), Box<Command<S>>> {
+        self.commands.send(command).map_err(|back| Box::new(back.0))?;
+        self.waker.wake();
+        Ok(())
+    }
+}
+
+impl<S> Clone for ShardSender<S> {
+    fn clone(&self) -> Self {
+        ShardSender { commands: self.commands.clone(), waker: self.waker.clone() }
+    }
+}
+
+/// Requests and bytes of one kind, with their latency.
+#[derive(Clone, Debug)]
+pub struct OperationStats {
+    /// Completed requests, failed ones included.
+    pub requests: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// Nanoseconds from parsed to answered.
+    pub latency_ns: Histogram<u64>,
+}
+
+/// A volume's counters since the shard started.
+#[derive(Clone, Debug)]
+pub struct VolumeStats {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Reads.
+    pub read: OperationStats,
+    /// Writes.
+    pub write: OperationStats,
+    /// Flush, trim, write-zeroes, cache and block-status requests together.
+    pub other: OperationStats,
+    /// Blocks read that were found in each level, by level index.
+    pub hits: Vec<u64>,
+    /// Blocks read that no level had.
+    pub misses: u64,
+    /// Slots held in each level.
+    pub slots: Vec<u64>,
+    /// Slots held in each level that are dirty.
+    pub slots_dirty: Vec<u64>,
+    /// Clients connected now.
+    pub connections: u64,
+    /// Requests in flight now.
+    pub queue_depth: u64,
+}
+
+/// A level's counters since the shard started.
+#[derive(Clone, Debug, Default)]
+pub struct LevelStats {
+    /// Slots of the level.
+    pub slots: u64,
+    /// Slots in use.
+    pub slots_used: u64,
+    /// Slots that are dirty.
+    pub slots_dirty: u64,
+    /// Seconds since the oldest dirty block became dirty; zero when none is.
+    pub dirty_age_seconds: f64,
+    /// Blocks read from the level for clients.
+    pub hits: u64,
+    /// Blocks written into the level.
+    pub writes: u64,
+    /// Blocks evicted.
+    pub evictions: u64,
+    /// Blocks destaged from the level to the backing stores.
+    pub destaged: u64,
+    /// Bytes written to the device, metadata included.
+    pub device_bytes_written: u64,
+    /// Blocks copied by the cleaner.
+    pub cleaned: u64,
+    /// Records that failed their checksum.
+    pub corrupt: u64,
+    /// Bytes of metadata held in memory for the level.
+    pub metadata_bytes: u64,
+    /// Operations waiting for room in the level now.
+    pub waiting: u64,
+}
+
+/// A shard's counters.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Per volume.
+    pub volumes: Vec<VolumeStats>,
+    /// Per level, fastest first.
+    pub levels: Vec<LevelStats>,
+    /// Device operations in flight now.
+    pub io_inflight: u64,
+    /// Blocks fetched from the backing stores, read-ahead included.
+    pub backing_blocks_read: u64,
+    /// Of these, blocks fetched ahead.
+    pub backing_blocks_read_ahead: u64,
+    /// Write requests sent to the backing stores.
+    pub backing_writes: u64,
+    /// Blocks in them.
+    pub backing_blocks_written: u64,
+    /// Nanoseconds the shard's thread has spent on a CPU.
+    pub cpu_ns: u64,
+    /// Requests in flight now.
+    pub queue_depth: u64,
+    /// Seconds the shard has been running.
+    pub uptime_seconds: f64,
+}
+
+/// What recovery found when the shard started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartReport {
+    /// How I/O is done: "io_uring", "epoll and 4 threads".
+    pub io: String,
+    /// A line per level: its kind, size, how it becomes durable.
+    pub levels: Vec<String>,
+    /// Blocks recovered dirty and clean.
+    pub blocks_dirty: u64,
+    /// Blocks recovered clean.
+    pub blocks_clean: u64,
+    /// Writes that were in flight when the node died, never acknowledged as durable, and dropped.
+    pub torn_batches: u64,
+    /// Bytes of log read.
+    pub bytes_scanned: u64,
+    /// Blocks whose newest record is corrupt: reads fail until they are written again.
+    pub blocks_lost: u64,
+    /// Milliseconds from start to ready.
+    pub recovery_ms: u64,
+}
