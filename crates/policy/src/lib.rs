@@ -1,1 +1,28 @@
-//! Placeholder header, replaced by the room's first file.
+//! What to evict, whose room to take, when to write back, how far to read ahead: a file each.
+//!
+//! How: plain state machines that are told what happened and answer with a choice; the cache owns
+//! blocks and tables and calls them. [`registry`] names every eviction policy once.
+//! Invariant: nothing here knows a clock, a device or a source of chance but the [`Moment`] it gets.
+//! Cost: constant time per call unless a method says otherwise.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod eviction;
+mod lru;
+mod read_ahead;
+pub mod registry;
+mod writeback;
+mod yielding;
+
+#[cfg(test)]
+mod conformance;
+
+pub use eviction::{Eviction, Group, Moment, Warmth};
+pub use lru::Lru;
+pub use read_ahead::{ReadAhead, Window};
+pub use writeback::{Gate, GateInput, GateLimits};
+pub use yielding::{Candidate, Standing, choose_yielder};

@@ -1,0 +1,75 @@
+//! Whose room is taken when a level is full.
+//!
+//! The order in one sentence: room is taken first from borrowers, then from the lowest class that
+//! is above its guarantee, its coldest block first, and never from a volume or class at or below
+//! its guarantee, except by itself.
+//! How: one pass over the candidates, which are the volumes that hold slots in the level.
+//! Cost: linear in their number, which is small beside the cost of an eviction.
+
+use crate::Group;
+
+/// A group that holds slots in the level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which group.
+    pub group: Group,
+    /// How it stands towards the one who asks for room.
+    pub standing: Standing,
+    /// Rank of its class; the highest yields first.
+    pub rank: u8,
+    /// Accesses since its coldest block was used.
+    pub coldest_age: u16,
+}
+
+/// How a candidate stands towards the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Holds room that it was only lent.
+    Borrower,
+    /// Volume and class hold more than their guarantees.
+    AboveGuarantee,
+    /// It is the one who asks, at or below a guarantee: it may only displace itself.
+    Self_,
+    /// At or below a guarantee: untouchable.
+    Protected,
+}
+
+/// The group that yields a slot, or `None` when all are protected.
+pub fn choose_yielder(candidates: impl Iterator<Item = Candidate>) -> Option<Group> {
+    candidates
+        .filter(|candidate| candidate.standing != Standing::Protected)
+        .min_by_key(|c| (c.standing, u8::MAX - c.rank, u16::MAX - c.coldest_age, c.group))
+        .map(|candidate| candidate.group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(group: u16, standing: Standing, rank: u8, coldest_age: u16) -> Candidate {
+        Candidate { group: Group(group), standing, rank, coldest_age }
+    }
+
+    /// Goal: the sentence in the header. Method: one case per clause.
+    #[test]
+    fn the_order_of_yielding() {
+        use Standing::{AboveGuarantee, Borrower, Protected, Self_};
+        let all = [
+            candidate(0, Protected, 2, 900),
+            candidate(1, AboveGuarantee, 0, 900),
+            candidate(2, AboveGuarantee, 2, 10),
+            candidate(3, AboveGuarantee, 2, 20),
+            candidate(4, Borrower, 1, 0),
+            candidate(5, Self_, 2, 999),
+        ];
+        let choose = |skip: &[u16]| {
+            choose_yielder(all.into_iter().filter(|c| !skip.contains(&c.group.0))).map(|g| g.0)
+        };
+        assert_eq!(choose(&[]), Some(4), "borrowers first");
+        assert_eq!(choose(&[4]), Some(3), "then the lowest class, coldest first");
+        assert_eq!(choose(&[4, 3]), Some(2));
+        assert_eq!(choose(&[4, 3, 2]), Some(1), "then the next class");
+        assert_eq!(choose(&[4, 3, 2, 1]), Some(5), "then itself");
+        assert_eq!(choose(&[4, 3, 2, 1, 5]), None, "the protected never yield");
+    }
+}
