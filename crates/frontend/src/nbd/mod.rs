@@ -1,0 +1,21 @@
+//! NBD, server and client: the fixed-newstyle handshake and the transmission phase, without sockets.
+//!
+//! How: [`Handshake`] turns a client's options into a [`Transmission`], whose [`NbdSession`] then
+//! serves requests.
+//! Written from the public protocol text (`doc/proto.md` of the NBD project).
+//! Invariant: a client sees only what [`Exports`] shows it, and only the one export it entered.
+//! Cost: the handshake allocates as it likes; the transmission phase does not.
+//! Not for: oldstyle negotiation and extended headers, which are refused.
+
+mod export;
+mod handshake;
+mod options;
+mod session;
+mod wire;
+
+pub use export::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
+pub use handshake::{
+    Handshake, HandshakeNext, HandshakeOptions, HandshakeStep, OPTION_LENGTH_MAX,
+    OPTION_SWALLOW_MAX, OPTIONS_MAX, TlsPolicy, Transmission,
+};
+pub use session::{EXTENTS_MAX, NbdSession, PAYLOAD_SWALLOW_MAX, SessionFeatures};
