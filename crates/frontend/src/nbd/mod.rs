@@ -1,18 +1,24 @@
 //! NBD, server and client: the fixed-newstyle handshake and the transmission phase, without sockets.
 //!
 //! How: [`Handshake`] turns a client's options into a [`Transmission`], whose [`NbdSession`] then
-//! serves requests.
+//! serves requests; [`ClientHandshake`] and [`ClientSession`] are the other end, for load and tests.
 //! Written from the public protocol text (`doc/proto.md` of the NBD project).
 //! Invariant: a client sees only what [`Exports`] shows it, and only the one export it entered.
 //! Cost: the handshake allocates as it likes; the transmission phase does not.
 //! Not for: oldstyle negotiation and extended headers, which are refused.
 
+mod client;
+mod client_handshake;
 mod export;
 mod handshake;
 mod options;
 mod session;
 mod wire;
 
+pub use client::{ClientSession, Content, Decoded};
+pub use client_handshake::{
+    ClientError, ClientExport, ClientHandshake, ClientNext, ClientOptions, ClientStep,
+};
 pub use export::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
 pub use handshake::{
     Handshake, HandshakeNext, HandshakeOptions, HandshakeStep, OPTION_LENGTH_MAX,
