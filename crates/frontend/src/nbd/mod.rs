@@ -10,6 +10,7 @@
 mod client;
 mod client_handshake;
 mod export;
+pub mod fuzz;
 mod handshake;
 mod options;
 mod session;
