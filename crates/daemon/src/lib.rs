@@ -1,1 +1,4 @@
-//! Placeholder header, replaced by the room's first file.
+//! Assembles a node: configuration, catalog, sockets, shards and the control API.
+pub mod catalog;
+pub mod config;
+pub mod error;

@@ -1,0 +1,539 @@
+//! What a node knows about itself from one run to the next: its identity, its volumes, and what was
+//! changed while it ran.
+//!
+//! How: one JSON file with a version and a checksum, replaced as a whole: written beside, synced,
+//! renamed, the directory synced. What the configuration also says is kept as a pair of what was
+//! configured and what is live, so that whoever spoke last is heard: a live change holds until the
+//! file is edited.
+//! Invariant: at any instant the file on disk is a whole catalog, the old or the new. A volume's id
+//! is never used again.
+//! Cost: one small write and two syncs per change; nothing on the data path.
+
+use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Size, VolumeConfig};
+use crate::error::{Report, ReportKind};
+use layby_types::VolumeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The catalog's file within the node's directory.
+pub const CATALOG_FILE_NAME: &str = "catalog.json";
+/// What the file says it is.
+pub const CATALOG_FORMAT: &str = "layby catalog";
+/// The version this program writes, and the only one it reads.
+pub const CATALOG_VERSION: u32 = 1;
+/// Bytes of a catalog at most.
+pub const CATALOG_BYTES_MAX: u64 = 256 << 20;
+const STAGED_FILE_NAME: &str = "catalog.json.new";
+
+/// Sixteen random bytes that every file of a node carries, so that another node's is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeId(pub [u8; 16]);
+
+impl NodeId {
+    /// A new identity, drawn from the kernel.
+    ///
+    /// # Errors
+    /// A report when the kernel has no chance to give.
+    pub fn draw() -> Result<NodeId, Report> {
+        let mut bytes = [0; 16];
+        match rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(16) => Ok(NodeId(bytes)),
+            Ok(_) => Err(Report::new(ReportKind::Failure, "cannot draw the node's identity")
+                .cause("the kernel gave fewer random bytes than asked for")
+                .state("nothing was written")),
+            Err(errno) => Err(Report::from_io("cannot draw the node's identity", &errno.into())
+                .state("nothing was written")),
+        }
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for NodeId {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("`{text}` is no node identity of 32 hexadecimal digits");
+        if text.len() != 32 {
+            return Err(refused());
+        }
+        u128::from_str_radix(text, 16).map(|n| NodeId(n.to_be_bytes())).map_err(|_| refused())
+    }
+}
+
+impl Serialize for NodeId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A setting that both the configuration and a live change may give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Live<T> {
+    /// What the configuration said when the change was made; `None` if it said nothing.
+    pub configured: Option<T>,
+    /// What was set instead; `None` if the thing was deleted.
+    pub live: Option<T>,
+}
+
+impl<T: PartialEq + Clone> Live<T> {
+    /// The live value, unless the configuration has been edited since.
+    pub fn resolve(&self, configured: Option<&T>) -> Option<T> {
+        if self.configured.as_ref() == configured { self.live.clone() } else { configured.cloned() }
+    }
+}
+
+/// A level as the node was built with it; none of this can change while it holds blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LevelRecord {
+    /// Its name.
+    pub name: Name,
+    /// Its medium.
+    pub kind: Kind,
+    /// Its size.
+    pub size: Size,
+    /// Its file or device; inside the node's directory it is relative.
+    pub path: Option<PathBuf>,
+}
+
+/// When a level is destaged and freed, in percent of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WatermarksRecord {
+    /// Destaging starts.
+    pub dirty_red: u8,
+    /// Destaging ends.
+    pub dirty_green: u8,
+    /// Freeing starts.
+    pub used_red: u8,
+    /// Freeing ends.
+    pub used_green: u8,
+}
+
+/// How dirty blocks go home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WritebackRecord {
+    /// Bytes of one destage write at most.
+    pub merge_bytes: u32,
+    /// Nanoseconds of calm after which destaging starts.
+    pub idle_timeout_ns: u64,
+    /// Destage writes in flight at most, per shard.
+    pub inflight_max: u16,
+    /// Bytes read ahead at most.
+    pub read_ahead_bytes_max: u32,
+    /// Sequential reads before read-ahead starts.
+    pub read_ahead_streak_min: u8,
+}
+
+/// How far the creation or the deletion of a volume has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumePhase {
+    /// Its backing file may not exist yet.
+    Creating,
+    /// Its backing must exist; if it is missing, data is missing.
+    Ready,
+    /// Its blocks and its backing file are to be thrown away.
+    Deleting,
+}
+
+/// A volume as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeRecord {
+    /// Its number on every level.
+    pub id: u32,
+    /// How far its creation has come.
+    pub phase: VolumePhase,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its class.
+    pub class: Name,
+    /// Its backing file or device; inside the node's directory it is relative.
+    pub path: PathBuf,
+    /// Clients cannot write.
+    pub read_only: bool,
+    /// Who may use it; empty is everybody.
+    pub allow: Vec<AllowRule>,
+    /// What no other volume can take, by level.
+    pub share: BTreeMap<Name, Amount>,
+    /// What it never exceeds, by level.
+    pub cap: BTreeMap<Name, Amount>,
+    /// What the configuration said when it was last applied.
+    pub configured: Option<VolumeConfig>,
+}
+
+/// All a node keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Catalog {
+    /// Who the node is.
+    pub node: NodeId,
+    /// The cache unit in bytes.
+    pub block_bytes: u32,
+    /// Threads of the data path; each owns a part of every level.
+    pub shards: u8,
+    /// Fastest first.
+    pub levels: Vec<LevelRecord>,
+    /// The number of the next volume.
+    pub volume_id_next: u32,
+    /// By name.
+    pub volumes: BTreeMap<Name, VolumeRecord>,
+    /// Classes changed live, by name.
+    pub classes: BTreeMap<Name, Live<ClassConfig>>,
+    /// Watermarks changed live, by level.
+    pub watermarks: BTreeMap<Name, Live<WatermarksRecord>>,
+    /// Destaging and read-ahead changed live.
+    pub writeback: Option<Live<WritebackRecord>>,
+}
+
+impl Catalog {
+    /// The catalog of a new node.
+    #[must_use]
+    pub fn new(node: NodeId, block_bytes: u32, shards: u8, levels: Vec<LevelRecord>) -> Catalog {
+        Catalog {
+            node,
+            block_bytes,
+            shards,
+            levels,
+            volume_id_next: 0,
+            volumes: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            watermarks: BTreeMap::new(),
+            writeback: None,
+        }
+    }
+
+    /// Hands out a number that no volume of this node has ever had, or `None` when all are used up.
+    pub fn volume_id_take(&mut self) -> Option<VolumeId> {
+        let id = VolumeId(self.volume_id_next);
+        (id <= VolumeId::MAX).then(|| {
+            self.volume_id_next += 1;
+            id
+        })
+    }
+
+    /// Reads the catalog of `dir`; `None` when the directory has none, as that of a new node.
+    ///
+    /// # Errors
+    /// A report when the file cannot be read, is damaged, or is of another version.
+    pub fn load(dir: &Path) -> Result<Option<Catalog>, Report> {
+        let path = dir.join(CATALOG_FILE_NAME);
+        let error = || format!("cannot read the node's catalog `{}`", path.display());
+        let untouched = "nothing was changed; volumes and levels are untouched";
+        let bytes = match std::fs::metadata(&path) {
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Ok(metadata) if metadata.len() > CATALOG_BYTES_MAX => {
+                return Err(Report::new(ReportKind::Corrupt, error())
+                    .cause(format!("the file has {} bytes", metadata.len()))
+                    .state(untouched)
+                    .hint("restore the file from a copy"));
+            }
+            Ok(_) => std::fs::read(&path),
+            Err(cause) => Err(cause),
+        };
+        let bytes = bytes.map_err(|cause| Report::from_io(error(), &cause).state(untouched))?;
+        match decode(&bytes) {
+            Ok(catalog) => Ok(Some(catalog)),
+            Err((kind, cause, hint)) => {
+                Err(Report::new(kind, error()).cause(cause).state(untouched).hint(hint))
+            }
+        }
+    }
+
+    /// Replaces the catalog of `dir` with this one.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the old catalog then stands.
+    pub fn save(&self, dir: &Path) -> Result<(), Report> {
+        let refused = |cause: std::io::Error| {
+            let path = dir.join(CATALOG_FILE_NAME);
+            Report::from_io(format!("cannot write the node's catalog `{}`", path.display()), &cause)
+                .state("the catalog is as it was before; no stored data is affected")
+                .hint("make room or correct the permissions, then repeat the command")
+        };
+        stage(dir, &encode(self)).and_then(|()| publish(dir)).map_err(refused)
+    }
+}
+
+/// The file: what it is, a checksum, then the catalog.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<T> {
+    format: String,
+    version: u32,
+    /// CRC-32C of the catalog written compactly, in hexadecimal.
+    crc32c: String,
+    catalog: T,
+}
+
+fn checksum(catalog: &Catalog) -> String {
+    let compact = serde_json::to_vec(catalog).expect("a catalog has only string keys");
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &compact);
+    format!("{crc:08x}")
+}
+
+fn encode(catalog: &Catalog) -> Vec<u8> {
+    let envelope = Envelope {
+        format: CATALOG_FORMAT.to_owned(),
+        version: CATALOG_VERSION,
+        crc32c: checksum(catalog),
+        catalog,
+    };
+    let mut bytes = serde_json::to_vec_pretty(&envelope).expect("a catalog has only string keys");
+    bytes.push(b'\n');
+    bytes
+}
+
+type Refusal = (ReportKind, String, &'static str);
+const RESTORE: &str =
+    "restore the file from a copy; `layby check` says whether the levels are sound";
+
+fn decode(bytes: &[u8]) -> Result<Catalog, Refusal> {
+    let corrupt = |cause: String| (ReportKind::Corrupt, cause, RESTORE);
+    let envelope: Envelope<serde_json::Value> = serde_json::from_slice(bytes)
+        .map_err(|cause| corrupt(format!("the file is damaged: {cause}")))?;
+    if envelope.format != CATALOG_FORMAT {
+        let cause = format!("the file is `{}`, not `{CATALOG_FORMAT}`", envelope.format);
+        return Err((ReportKind::Invalid, cause, "name a Layby node's directory with --dir"));
+    }
+    if envelope.version != CATALOG_VERSION {
+        let cause = format!(
+            "the file has version {}; this program reads version {CATALOG_VERSION}",
+            envelope.version
+        );
+        return Err((ReportKind::Invalid, cause, "start the node with the program that wrote it"));
+    }
+    let catalog: Catalog = serde_json::from_value(envelope.catalog)
+        .map_err(|cause| corrupt(format!("the file is damaged: {cause}")))?;
+    let computed = checksum(&catalog);
+    if computed != envelope.crc32c {
+        let stored = envelope.crc32c;
+        return Err(corrupt(format!("checksum mismatch: stored {stored}, computed {computed}")));
+    }
+    Ok(catalog)
+}
+
+/// Writes the new catalog beside the old one and makes it durable.
+fn stage(dir: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(dir.join(STAGED_FILE_NAME))?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Puts the staged catalog in the old one's place and makes that durable.
+fn publish(dir: &Path) -> std::io::Result<()> {
+    std::fs::rename(dir.join(STAGED_FILE_NAME), dir.join(CATALOG_FILE_NAME))?;
+    File::open(dir)?.sync_all()
+}
+
+/// The right to be the only node on a directory, held until dropped.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Takes the lock of `dir`.
+    ///
+    /// # Errors
+    /// A report that names the process of the node that holds it.
+    pub fn take(dir: &Path) -> Result<DirectoryLock, Report> {
+        let path = dir.join("lock");
+        let refused = |cause: std::io::Error| {
+            Report::from_io(format!("cannot lock the node directory `{}`", dir.display()), &cause)
+                .state("nothing was changed")
+                .hint("use a directory that the node's user may write to")
+        };
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(refused)?;
+        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        match rustix::fs::flock(&file, operation) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken(dir, &path)),
+            Err(errno) => return Err(refused(errno.into())),
+        }
+        file.set_len(0).map_err(refused)?;
+        writeln!(file, "{}", std::process::id()).map_err(refused)?;
+        Ok(DirectoryLock { _file: file })
+    }
+}
+
+fn taken(dir: &Path, lock: &Path) -> Report {
+    let holder = std::fs::read_to_string(lock).unwrap_or_default();
+    let holder = match holder.trim().parse::<u32>() {
+        Ok(pid) => format!("process {pid} runs a node or a check on it"),
+        Err(_) => "another process runs a node or a check on it".to_owned(),
+    };
+    Report::new(ReportKind::InUse, format!("cannot use the node directory `{}`", dir.display()))
+        .cause(holder)
+        .state("nothing was changed; the other process goes on")
+        .hint("stop it first, or start this node with another --dir")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layby_types::Rng;
+    use tempfile::TempDir;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("tests write good names")
+    }
+
+    fn example() -> Catalog {
+        let levels = vec![LevelRecord {
+            name: name("ssd"),
+            kind: Kind::Ssd,
+            size: Size(512 << 20),
+            path: Some("levels/ssd".into()),
+        }];
+        let mut catalog = Catalog::new(NodeId([7; 16]), 4096, 2, levels);
+        let id = catalog.volume_id_take().expect("the first of many");
+        catalog.volumes.insert(
+            name("vol0"),
+            VolumeRecord {
+                id: id.0,
+                phase: VolumePhase::Ready,
+                length: 1 << 30,
+                class: name("normal"),
+                path: "volumes/vol0".into(),
+                read_only: false,
+                allow: vec![AllowRule::Unix],
+                share: BTreeMap::from([(name("ssd"), "25%".parse().expect("an amount"))]),
+                cap: BTreeMap::new(),
+                configured: None,
+            },
+        );
+        catalog
+    }
+
+    fn directory() -> TempDir {
+        TempDir::new().expect("a temporary directory")
+    }
+
+    /// Goal: what is saved is loaded. Method: a round trip, and an empty directory.
+    #[test]
+    fn catalog_round_trips() {
+        let dir = directory();
+        assert_eq!(Catalog::load(dir.path()), Ok(None));
+        example().save(dir.path()).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(example())));
+    }
+
+    /// Goal: a crash at any step of a save leaves the old or the new catalog. Method: stop before
+    /// staging, within it at every 50th byte, after it, and after publishing; load each time.
+    #[test]
+    fn crash_between_steps_leaves_a_whole_catalog() {
+        let dir = directory();
+        let old = example();
+        old.save(dir.path()).expect("the directory is writable");
+        let mut new = old.clone();
+        new.volume_id_take();
+        let bytes = encode(&new);
+        for length in (0..=bytes.len()).step_by(50) {
+            std::fs::write(dir.path().join(STAGED_FILE_NAME), &bytes[..length]).expect("a write");
+            assert_eq!(Catalog::load(dir.path()), Ok(Some(old.clone())));
+        }
+        stage(dir.path(), &bytes).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(old)));
+        publish(dir.path()).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(new)));
+    }
+
+    /// Goal: no damaged catalog is believed. Method: cut it at random places and flip random bits;
+    /// whatever loads must equal what was saved (a flip may fall into white space).
+    #[test]
+    fn damage_is_detected() {
+        let bytes = encode(&example());
+        let mut rng = Rng::new(11);
+        for _ in 0..2000 {
+            let mut damaged = bytes.clone();
+            let at = usize::try_from(rng.below(bytes.len() as u64)).expect("an index of a Vec");
+            if rng.chance(1, 4) {
+                damaged.truncate(at);
+            } else {
+                damaged[at] ^= 1 << rng.below(8);
+            }
+            if let Ok(catalog) = decode(&damaged) {
+                assert_eq!(catalog, example());
+            }
+        }
+    }
+
+    /// Goal: another program's file and a newer version are refused with the reason. Method: edit
+    /// the envelope.
+    #[test]
+    fn foreign_and_newer_files_are_refused() {
+        let dir = directory();
+        let whole = String::from_utf8(encode(&example())).expect("JSON is text");
+        let cases = [
+            ("layby catalog", "other", ReportKind::Invalid, "not `layby catalog`"),
+            ("\"version\": 1", "\"version\": 2", ReportKind::Invalid, "has version 2"),
+            ("vol0", "vol1", ReportKind::Corrupt, "checksum mismatch"),
+            ("length", "lenght", ReportKind::Corrupt, "damaged"),
+        ];
+        for (from, to, kind, cause) in cases {
+            std::fs::write(dir.path().join(CATALOG_FILE_NAME), whole.replacen(from, to, 1))
+                .expect("the directory is writable");
+            let report = Catalog::load(dir.path()).expect_err(to);
+            assert_eq!(report.kind, kind, "{report}");
+            assert!(report.cause.contains(cause) && !report.hint.is_empty(), "{report}");
+        }
+    }
+
+    /// Goal: numbers of volumes end before they repeat. Method: take the last one.
+    #[test]
+    fn volume_numbers_end() {
+        let mut catalog = example();
+        catalog.volume_id_next = VolumeId::MAX.0;
+        assert_eq!(catalog.volume_id_take(), Some(VolumeId::MAX));
+        assert_eq!(catalog.volume_id_take(), None);
+    }
+
+    /// Goal: a second node on a directory is refused by the first one's process. Method: take the
+    /// lock twice, drop it, take it again.
+    #[test]
+    fn second_lock_is_refused() {
+        let dir = directory();
+        let first = DirectoryLock::take(dir.path()).expect("nobody else holds it");
+        let report = DirectoryLock::take(dir.path()).expect_err("the first one holds it");
+        assert_eq!(report.kind, ReportKind::InUse);
+        assert!(report.cause.contains(&std::process::id().to_string()), "{report}");
+        drop(first);
+        DirectoryLock::take(dir.path()).expect("nobody holds it any more");
+    }
+
+    /// Goal: whoever spoke last is heard. Method: the file unchanged, edited, silent.
+    #[test]
+    fn live_value_holds_until_the_file_is_edited() {
+        let live = Live { configured: Some(1), live: Some(2) };
+        assert_eq!(live.resolve(Some(&1)), Some(2));
+        assert_eq!(live.resolve(Some(&3)), Some(3));
+        assert_eq!(live.resolve(None), None);
+        assert_eq!(Live { configured: Some(1), live: None }.resolve(Some(&1)), None);
+        assert_eq!(Live { configured: None, live: Some(4) }.resolve(None), Some(4));
+    }
+}

@@ -1,0 +1,546 @@
+//! Relations between configured values: what a single key cannot know about the others.
+//!
+//! How: every check answers with a [`Problem`], which names the table and the key to blame; where
+//! the values came from a file, [`Source`] finds the line. The control API runs the same checks on
+//! classes and volumes that are changed live.
+//! Invariant: what passes can be planned for any number of shards that the node may have, but for
+//! rounding, which `plan` checks.
+
+use super::file::File;
+use super::{
+    AllowRule, Amount, ClassConfig, Config, ControlConfig, Kind, LevelConfig, Name, NbdConfig,
+    Size, TlsMode, VolumeConfig,
+};
+use crate::error::{Report, ReportKind};
+use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
+use layby_types::{BlockIndex, BlockSize, format_bytes};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a memory level at least.
+pub(super) const MEMORY_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of an NVM level at least; smaller ones would hold little but their own metadata.
+pub(super) const NVM_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of an SSD level at least; the log needs segments to clean into.
+pub(super) const SSD_BYTES_MIN: u64 = 8 << 20;
+/// Bytes of any level at most.
+pub(super) const LEVEL_BYTES_MAX: u64 = 16 << 40;
+/// Bytes of one destage write at most.
+pub(super) const MERGE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes read ahead at most.
+pub(super) const WINDOW_BYTES_MAX: u64 = 64 << 20;
+/// Destage writes in flight at most, per shard.
+pub(super) const INFLIGHT_MAX: u16 = 256;
+/// Bytes of a unix socket's path at most: the kernel's limit.
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Rules of one allow-list at most.
+pub(super) const ALLOW_RULES_MAX: usize = 256;
+/// TCP addresses at most.
+pub(super) const LISTEN_MAX: usize = 16;
+
+/// The table that a [`Problem`] is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `[node]`.
+    Node,
+    /// `[nbd]`.
+    Nbd,
+    /// `[control]`.
+    Control,
+    /// `[writeback]`.
+    Writeback,
+    /// `[read_ahead]`.
+    ReadAhead,
+    /// `[[level]]`, counted from zero.
+    Level(usize),
+    /// `[class.NAME]`.
+    Class(Name),
+    /// `[volume.NAME]`.
+    Volume(Name),
+}
+
+/// A value that cannot be used: where it is, why, and what would be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The table.
+    pub place: Place,
+    /// The key within the table.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub cause: String,
+    /// What is accepted.
+    pub hint: String,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        place: Place,
+        key: &'static str,
+        cause: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Problem { place, key, cause: cause.into(), hint: hint.into() }
+    }
+    /// The problem as an answer to a live change, where there is no file to point into.
+    #[must_use]
+    pub fn report(&self, error: impl Into<String>) -> Report {
+        Report::new(ReportKind::Invalid, error)
+            .cause(format!("{}: {}", self.key, self.cause))
+            .state("nothing was changed")
+            .hint(self.hint.clone())
+    }
+}
+
+/// The file's text, to show the line that is to blame.
+pub(super) struct Source<'text> {
+    pub(super) origin: Option<PathBuf>,
+    pub(super) text: &'text str,
+}
+
+/// Where the tables that can occur many times begin, in bytes of the text.
+#[derive(Default)]
+pub(super) struct Lines {
+    levels: Vec<usize>,
+    classes: BTreeMap<Name, usize>,
+    volumes: BTreeMap<Name, usize>,
+}
+
+impl Source<'_> {
+    fn refused(&self) -> Report {
+        let error = match &self.origin {
+            Some(path) => format!("cannot use configuration `{}`", path.display()),
+            None => "cannot use these settings".to_owned(),
+        };
+        Report::new(ReportKind::Invalid, error).state("nothing was started or changed")
+    }
+
+    /// A text that is no TOML, or has keys or values that do not exist.
+    pub(super) fn syntax(&self, refused: &toml::de::Error) -> Report {
+        self.refused()
+            .cause(refused.to_string().trim_end())
+            .hint("correct the line shown; every key is described in the manual of `layby serve`")
+    }
+
+    pub(super) fn lines_of(&self, file: &File) -> Lines {
+        let levels = file.level.iter().flatten();
+        Lines {
+            levels: levels.map(|table| table.span().start).collect(),
+            classes: file.class.iter().map(|(n, table)| (n.clone(), table.span().start)).collect(),
+            volumes: file.volume.iter().map(|(n, table)| (n.clone(), table.span().start)).collect(),
+        }
+    }
+
+    pub(super) fn report(&self, lines: &Lines, problem: &Problem) -> Report {
+        let Problem { place, key, cause, hint } = problem;
+        let cause = match self.line_of(lines, place, key) {
+            Some((number, line)) => format!("line {number}: `{}`: {cause}", line.trim()),
+            None => format!("{}, key `{key}`: {cause}", title_of(place)),
+        };
+        self.refused().cause(cause).hint(hint.clone())
+    }
+
+    /// The line of `key` within its table, or the table's head when the key was not written.
+    fn line_of(&self, lines: &Lines, place: &Place, key: &str) -> Option<(usize, &str)> {
+        let from = match place {
+            Place::Level(index) => lines.levels.get(*index).copied(),
+            Place::Class(name) => lines.classes.get(name).copied(),
+            Place::Volume(name) => lines.volumes.get(name).copied(),
+            _ => self.text.find(&title_of(place)),
+        }?;
+        let head = self.text[..from].matches('\n').count();
+        let mut table = self.text.lines().enumerate().skip(head);
+        let (head, head_line) = table.next()?;
+        let body = table.take_while(|(_, line)| !line.trim_start().starts_with('['));
+        let is_key = |line: &str| line.trim_start().strip_prefix(key).is_some_and(starts_value);
+        let found = body.into_iter().find(|(_, line)| is_key(line));
+        let (index, line) = found.unwrap_or((head, head_line));
+        Some((index + 1, line))
+    }
+}
+
+fn starts_value(rest: &str) -> bool {
+    rest.trim_start().starts_with(['=', '.'])
+}
+
+fn title_of(place: &Place) -> String {
+    match place {
+        Place::Node => "[node]".into(),
+        Place::Nbd => "[nbd]".into(),
+        Place::Control => "[control]".into(),
+        Place::Writeback => "[writeback]".into(),
+        Place::ReadAhead => "[read_ahead]".into(),
+        Place::Level(index) => format!("[[level]] number {}", index + 1),
+        Place::Class(name) => format!("[class.{name}]"),
+        Place::Volume(name) => format!("[volume.{name}]"),
+    }
+}
+
+pub(super) fn block_size(size: Size) -> Result<BlockSize, Problem> {
+    u32::try_from(size.0).ok().and_then(BlockSize::new).ok_or_else(|| {
+        let cause = format!("a block of {size} is not offered");
+        Problem::new(Place::Node, "block_size", cause, "write 4KiB, 8KiB, 16KiB, 32KiB or 64KiB")
+    })
+}
+
+pub(super) fn merge_bytes(size: Size) -> Result<u32, Problem> {
+    let fits = (u64::from(BlockSize::MAX.bytes())..=MERGE_BYTES_MAX).contains(&size.0);
+    let refused = || {
+        let cause = format!("{size} is outside 64KiB to {}", format_bytes(MERGE_BYTES_MAX));
+        Problem::new(Place::Writeback, "merge_size", cause, "write a size such as 1MiB")
+    };
+    u32::try_from(size.0).ok().filter(|_| fits).ok_or_else(refused)
+}
+
+pub(super) fn window_bytes(size: Size) -> Result<u32, Problem> {
+    let refused = || {
+        let cause = format!("{size} is more than {}", format_bytes(WINDOW_BYTES_MAX));
+        let hint = "write a size such as 1MiB, or 0 to switch read-ahead off";
+        Problem::new(Place::ReadAhead, "window_max", cause, hint)
+    };
+    u32::try_from(size.0).ok().filter(|_| size.0 <= WINDOW_BYTES_MAX).ok_or_else(refused)
+}
+
+pub(super) fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
+    let refused = |cause: String| {
+        let hint = "write a loopback address such as `127.0.0.1:0`, or `off`; the API has no login";
+        Problem::new(Place::Control, "http", cause, hint)
+    };
+    let address: SocketAddr =
+        text.parse().map_err(|_| refused(format!("`{text}` is no address with a port")))?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err(refused(format!("{} can be reached from other machines", address.ip())))
+    }
+}
+
+pub(super) fn check(config: &Config) -> Result<(), Problem> {
+    check_node(config)?;
+    check_nbd(&config.nbd)?;
+    check_control(&config.control)?;
+    check_levels(&config.levels)?;
+    check_limits(config)?;
+    if config.classes.len() > CLASSES_MAX {
+        let (name, _) = &config.classes[CLASSES_MAX];
+        let cause = format!("{} classes are more than {CLASSES_MAX}", config.classes.len());
+        return Err(Problem::new(Place::Class(name.clone()), "", cause, "remove classes"));
+    }
+    for (name, class) in &config.classes {
+        check_class(&config.levels, name, class)?;
+    }
+    check_guarantees(&config.levels, &config.classes)?;
+    for (name, volume) in &config.volumes {
+        check_volume(&config.levels, name, volume)?;
+        check_class_exists(&config.classes, name, &volume.class)?;
+    }
+    check_paths(config)
+}
+
+fn check_node(config: &Config) -> Result<(), Problem> {
+    match config.shards {
+        Some(shards) if !(super::SHARDS_MIN..=super::SHARDS_MAX).contains(&shards) => {
+            let hint = format!("write {} to {}", super::SHARDS_MIN, super::SHARDS_MAX);
+            let cause = format!("a node cannot have {shards} shards");
+            Err(Problem::new(Place::Node, "shards", cause, hint))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_nbd(nbd: &NbdConfig) -> Result<(), Problem> {
+    let problem = |key, cause: String, hint: &str| Err(Problem::new(Place::Nbd, key, cause, hint));
+    check_socket_path(Place::Nbd, &nbd.socket)?;
+    if nbd.listen.len() > LISTEN_MAX {
+        let cause = format!("{} addresses are more than {LISTEN_MAX}", nbd.listen.len());
+        return problem("listen", cause, "listen on fewer addresses, or on `[::]:10809`");
+    }
+    let limits = super::CONNECTIONS_MIN..=super::CONNECTIONS_MAX;
+    if !limits.contains(&nbd.connections_max) {
+        let cause = format!("{} is outside {limits:?}", nbd.connections_max);
+        return problem("connections_max", cause, "write a number of clients such as 1024");
+    }
+    let limits = super::HANDSHAKE_TIMEOUT_MIN..=super::HANDSHAKE_TIMEOUT_MAX;
+    if !limits.contains(&nbd.handshake_timeout) {
+        let cause = format!("{} is outside 100ms to 10m", nbd.handshake_timeout);
+        return problem("handshake_timeout", cause, "write a time such as `10s`");
+    }
+    if nbd.tls != TlsMode::Off && (nbd.tls_certificate.is_none() || nbd.tls_key.is_none()) {
+        let cause = "encryption needs a certificate and its key".to_owned();
+        let hint = "set tls_certificate and tls_key to PEM files, or tls = \"off\"";
+        return problem("tls", cause, hint);
+    }
+    Ok(())
+}
+
+fn check_control(control: &ControlConfig) -> Result<(), Problem> {
+    check_socket_path(Place::Control, &control.socket)
+}
+
+fn check_socket_path(place: Place, path: &Path) -> Result<(), Problem> {
+    let length = path.as_os_str().len();
+    if length <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let cause = format!(
+        "`{}` has {length} bytes; the system takes {SOCKET_PATH_BYTES_MAX} at most",
+        path.display()
+    );
+    Err(Problem::new(place, "socket", cause, "choose a shorter path, or a shorter node directory"))
+}
+
+fn check_limits(config: &Config) -> Result<(), Problem> {
+    let inflight = config.writeback.inflight_max;
+    if (1..=INFLIGHT_MAX).contains(&inflight) {
+        return Ok(());
+    }
+    let cause = format!("{inflight} is outside 1 to {INFLIGHT_MAX}");
+    Err(Problem::new(Place::Writeback, "inflight_max", cause, "write a number such as 4"))
+}
+
+fn check_levels(levels: &[LevelConfig]) -> Result<(), Problem> {
+    if levels.len() > LEVELS_MAX {
+        let cause = format!("{} levels are more than {LEVELS_MAX}", levels.len());
+        return Err(Problem::new(Place::Level(LEVELS_MAX), "name", cause, "remove levels"));
+    }
+    for (index, level) in levels.iter().enumerate() {
+        check_level(levels, index, level)?;
+        check_watermarks(Place::Level(index), level.watermarks)?;
+    }
+    Ok(())
+}
+
+fn check_level(levels: &[LevelConfig], index: usize, level: &LevelConfig) -> Result<(), Problem> {
+    let problem =
+        |key, cause: String, hint: String| Err(Problem::new(Place::Level(index), key, cause, hint));
+    let before = &levels[..index];
+    if before.iter().any(|other| other.name == level.name) {
+        let cause = format!("two levels are called `{}`", level.name);
+        return problem("name", cause, "give each level a name of its own".into());
+    }
+    if before.iter().any(|other| LevelKind::from(other.kind) as u8 > level.kind as u8) {
+        let cause = format!("level `{}` is faster than the one before it", level.name);
+        return problem("kind", cause, "list levels fastest first: memory, nvm, ssd".into());
+    }
+    let minimum = level_bytes_min(level.kind);
+    if !(minimum..=LEVEL_BYTES_MAX).contains(&level.size) {
+        let cause = format!("level `{}` has {}", level.name, format_bytes(level.size));
+        let range = (format_bytes(minimum), format_bytes(LEVEL_BYTES_MAX));
+        return problem("size", cause, format!("write {} to {}", range.0, range.1));
+    }
+    if level.kind == Kind::Memory && level.path.is_some() {
+        let cause = format!("level `{}` is memory and lives in no file", level.name);
+        return problem("path", cause, "leave the key out".into());
+    }
+    Ok(())
+}
+
+/// Bytes of a level of `kind` at least.
+pub(super) const fn level_bytes_min(kind: Kind) -> u64 {
+    match kind {
+        Kind::Memory => MEMORY_BYTES_MIN,
+        Kind::Nvm => NVM_BYTES_MIN,
+        Kind::Ssd => SSD_BYTES_MIN,
+    }
+}
+
+pub(crate) fn check_watermarks(
+    place: Place,
+    marks: layby_cache::Watermarks,
+) -> Result<(), Problem> {
+    let pairs = [
+        ("dirty_red", marks.dirty_red, marks.dirty_green),
+        ("used_red", marks.used_red, marks.used_green),
+    ];
+    for (key, red, green) in pairs {
+        if red > 100 || green > red {
+            let cause = format!("green {green}% and red {red}% are not in order");
+            let hint = "write 0% to 100%, and green at most as high as red";
+            return Err(Problem::new(place, key, cause, hint));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_class(
+    levels: &[LevelConfig],
+    name: &Name,
+    class: &ClassConfig,
+) -> Result<(), Problem> {
+    let place = || Place::Class(name.clone());
+    for level in &class.levels {
+        if !levels.iter().any(|known| known.name == *level) {
+            return Err(unknown_level(place(), "levels", levels, level));
+        }
+    }
+    check_amounts(levels, place(), &class.share, &class.cap)?;
+    match class.share.keys().find(|level| !class.levels.contains(level)) {
+        None => Ok(()),
+        Some(level) => {
+            let cause = format!("class `{name}` has a share of `{level}` but may not use it");
+            let hint = format!("add `{level}` to its levels, or remove the share");
+            Err(Problem::new(place(), "share", cause, hint))
+        }
+    }
+}
+
+fn unknown_level(place: Place, key: &'static str, levels: &[LevelConfig], name: &Name) -> Problem {
+    let known: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+    let cause = format!("there is no level `{name}`");
+    Problem::new(place, key, cause, format!("levels are: {}", known.join(", ")))
+}
+
+fn check_amounts(
+    levels: &[LevelConfig],
+    place: Place,
+    share: &BTreeMap<Name, Amount>,
+    cap: &BTreeMap<Name, Amount>,
+) -> Result<(), Problem> {
+    for (key, amounts) in [("share", share), ("cap", cap)] {
+        for (name, amount) in amounts {
+            let Some(level) = levels.iter().find(|level| level.name == *name) else {
+                return Err(unknown_level(place, key, levels, name));
+            };
+            let limit = cap.get(name).filter(|_| key == "share");
+            let limit = limit.map_or(level.size, |cap| cap.bytes_of(level.size));
+            if key == "share" && amount.bytes_of(level.size) > limit {
+                let cause = format!("a share of {amount} of `{name}` exceeds its cap or the level");
+                let hint = format!("`{name}` has {}", format_bytes(level.size));
+                return Err(Problem::new(place, key, cause, hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_guarantees(
+    levels: &[LevelConfig],
+    classes: &[(Name, ClassConfig)],
+) -> Result<(), Problem> {
+    for level in levels {
+        let mut sum = 0u64;
+        for (name, class) in classes {
+            let Some(share) = class.share.get(&level.name) else { continue };
+            sum = sum.saturating_add(share.bytes_of(level.size));
+            if sum > level.size {
+                let cause = format!(
+                    "the classes up to `{name}` are guaranteed {} of level `{}`, which has {}",
+                    format_bytes(sum),
+                    level.name,
+                    format_bytes(level.size)
+                );
+                let hint = "lower shares until their sum is at most the level's size";
+                return Err(Problem::new(Place::Class(name.clone()), "share", cause, hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_volume(
+    levels: &[LevelConfig],
+    name: &Name,
+    volume: &VolumeConfig,
+) -> Result<(), Problem> {
+    let place = || Place::Volume(name.clone());
+    if let Some(size) = volume.size {
+        check_volume_size(place(), size)?;
+    }
+    check_allow(place(), &volume.allow)?;
+    check_amounts(levels, place(), &volume.share, &volume.cap)
+}
+
+/// Bytes of a volume at least.
+pub(crate) const VOLUME_BYTES_MIN: u64 = 4 << 10;
+/// Bytes of a volume at most: what block addresses reach at the smallest block size.
+pub(crate) const VOLUME_BYTES_MAX: u64 = (BlockIndex::MAX.0 + 1) * BlockSize::MIN.bytes() as u64;
+
+pub(crate) fn check_volume_size(place: Place, size: Size) -> Result<(), Problem> {
+    if (VOLUME_BYTES_MIN..=VOLUME_BYTES_MAX).contains(&size.0) && size.0.is_multiple_of(512) {
+        return Ok(());
+    }
+    let most = format_bytes(VOLUME_BYTES_MAX);
+    let hint = format!("write a multiple of 512 bytes from 4KiB to {most}, such as 64GiB");
+    Err(Problem::new(place, "size", format!("a volume cannot have {size}"), hint))
+}
+
+pub(crate) fn check_allow(place: Place, rules: &[AllowRule]) -> Result<(), Problem> {
+    if rules.len() <= ALLOW_RULES_MAX {
+        return Ok(());
+    }
+    let cause = format!("{} rules are more than {ALLOW_RULES_MAX}", rules.len());
+    Err(Problem::new(place, "allow", cause, "use wider networks"))
+}
+
+pub(crate) fn check_class_exists(
+    classes: &[(Name, ClassConfig)],
+    volume: &Name,
+    class: &Name,
+) -> Result<(), Problem> {
+    if classes.iter().any(|(known, _)| known == class) {
+        return Ok(());
+    }
+    let known: Vec<&str> = classes.iter().map(|(name, _)| name.as_str()).collect();
+    let cause = format!("there is no class `{class}`");
+    let hint = format!("classes are: {}", known.join(", "));
+    Err(Problem::new(Place::Volume(volume.clone()), "class", cause, hint))
+}
+
+/// No two levels or volumes may share a file or a device.
+fn check_paths(config: &Config) -> Result<(), Problem> {
+    let mut seen: Vec<(String, FileIdentity)> = Vec::new();
+    let levels = config.levels.iter().enumerate().filter_map(|(index, level)| {
+        let path = level.path.as_deref()?;
+        Some((Place::Level(index), format!("level `{}`", level.name), path))
+    });
+    let volumes = config.volumes.iter().filter_map(|(name, volume)| {
+        let path = volume.path.as_deref()?;
+        Some((Place::Volume(name.clone()), format!("volume `{name}`"), path))
+    });
+    for (place, who, path) in levels.chain(volumes) {
+        let identity = FileIdentity::of(path);
+        if let Some((other, _)) = seen.iter().find(|(_, known)| known.is_same(&identity)) {
+            let cause = format!("{who} and {other} share `{}`", path.display());
+            let hint = "give each level and each volume a file or device of its own";
+            return Err(Problem::new(place, "path", cause, hint));
+        }
+        seen.push((who, identity));
+    }
+    Ok(())
+}
+
+/// What makes two paths the same storage: the text, the inode, or the device number.
+pub(crate) struct FileIdentity {
+    path: PathBuf,
+    inode: Option<(u64, u64)>,
+    device: Option<u64>,
+}
+
+impl FileIdentity {
+    /// Looks at `path`; a file that does not exist yet is known by its directory and name.
+    pub(crate) fn of(path: &Path) -> Self {
+        let metadata = std::fs::metadata(path).ok();
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let parent = whole.parent().and_then(|parent| parent.canonicalize().ok());
+        let path = match (parent, whole.file_name()) {
+            (Some(parent), Some(name)) => parent.join(name),
+            _ => whole,
+        };
+        let is_device = |m: &&std::fs::Metadata| {
+            m.file_type().is_block_device() || m.file_type().is_char_device()
+        };
+        FileIdentity {
+            path,
+            inode: metadata.as_ref().map(|m| (m.dev(), m.ino())),
+            device: metadata.as_ref().filter(is_device).map(MetadataExt::rdev),
+        }
+    }
+    /// Whether both name the same storage.
+    pub(crate) fn is_same(&self, other: &FileIdentity) -> bool {
+        let same = |a: Option<u64>, b: Option<u64>| a.is_some() && a == b;
+        self.path == other.path
+            || (self.inode.is_some() && self.inode == other.inode)
+            || same(self.device, other.device)
+    }
+}

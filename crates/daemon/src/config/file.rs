@@ -1,0 +1,107 @@
+//! The configuration file as it is written: tables and keys, all optional but names and sizes.
+//!
+//! How: serde types that refuse unknown keys; the `toml` crate then shows the offending line.
+//! Values that were not written stay `None`, so that "as the node already is" and "the default" can
+//! be told apart later.
+//! Not for: use by the running node; that is [`super::Config`].
+
+use super::values::{AllowRule, Amount, Name, Percent, Size, Time};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use toml::Spanned;
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct File {
+    pub(super) node: NodeTable,
+    pub(super) nbd: NbdTable,
+    pub(super) control: ControlTable,
+    pub(super) level: Option<Vec<Spanned<LevelTable>>>,
+    pub(super) writeback: WritebackTable,
+    pub(super) read_ahead: ReadAheadTable,
+    pub(super) class: BTreeMap<Name, Spanned<ClassTable>>,
+    pub(super) volume: BTreeMap<Name, Spanned<VolumeTable>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NodeTable {
+    pub(super) dir: Option<PathBuf>,
+    pub(super) block_size: Option<Size>,
+    pub(super) shards: Option<u8>,
+    pub(super) io: Option<super::IoChoice>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NbdTable {
+    pub(super) socket: Option<PathBuf>,
+    pub(super) listen: Vec<std::net::SocketAddr>,
+    pub(super) tls: super::TlsMode,
+    pub(super) tls_certificate: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+    pub(super) tls_client_ca: Option<PathBuf>,
+    pub(super) connections_max: Option<u32>,
+    pub(super) handshake_timeout: Option<Time>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ControlTable {
+    pub(super) socket: Option<PathBuf>,
+    pub(super) http: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LevelTable {
+    pub(super) name: Name,
+    pub(super) kind: super::Kind,
+    pub(super) size: Size,
+    pub(super) path: Option<PathBuf>,
+    pub(super) persistence: Option<super::PersistenceChoice>,
+    pub(super) dirty_red: Option<Percent>,
+    pub(super) dirty_green: Option<Percent>,
+    pub(super) used_red: Option<Percent>,
+    pub(super) used_green: Option<Percent>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WritebackTable {
+    pub(super) merge_size: Option<Size>,
+    pub(super) idle_timeout: Option<Time>,
+    pub(super) inflight_max: Option<u16>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ReadAheadTable {
+    pub(super) window_max: Option<Size>,
+    pub(super) streak_min: Option<u8>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ClassTable {
+    pub(super) levels: Option<Vec<Name>>,
+    pub(super) rank: Option<u8>,
+    pub(super) durable_writes: Option<bool>,
+    pub(super) borrow: Option<bool>,
+    pub(super) share: Option<BTreeMap<Name, Amount>>,
+    pub(super) cap: Option<BTreeMap<Name, Amount>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct VolumeTable {
+    pub(super) size: Option<Size>,
+    pub(super) class: Option<Name>,
+    pub(super) path: Option<PathBuf>,
+    pub(super) read_only: bool,
+    pub(super) allow: Vec<AllowRule>,
+    pub(super) share: BTreeMap<Name, Amount>,
+    pub(super) cap: BTreeMap<Name, Amount>,
+}

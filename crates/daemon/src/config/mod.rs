@@ -1,0 +1,528 @@
+//! What a node is told when it starts: from a TOML file, flags that override it, and defaults.
+//!
+//! How: [`Config::load`] reads the file into optional values, lays flags over them, fills in
+//! defaults and checks the parts against each other (`check`). Relative paths in the file are taken
+//! from the node's directory.
+//! Invariant: a [`Config`] that exists has passed every check that needs no look at a device's
+//! contents; what it was silent about (`None`) follows the node's catalog.
+//! Cost: read once; a running node is changed through the control API.
+
+mod check;
+mod file;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub use check::Problem;
+pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
+
+use crate::error::{Report, ReportKind};
+use check::Source;
+use file::{ClassTable, File, LevelTable, VolumeTable};
+use layby_cache::{LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
+use layby_types::{BlockSize, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The file that is read from the node's directory when no other is named.
+pub const CONFIG_FILE_NAME: &str = "layby.toml";
+/// Bytes of a configuration file at most; a larger one is surely something else.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Shards at least.
+pub const SHARDS_MIN: u8 = 1;
+/// Shards at most.
+pub const SHARDS_MAX: u8 = 64;
+/// Connections a node accepts at once at least.
+pub const CONNECTIONS_MIN: u32 = 1;
+/// Connections a node accepts at once at most.
+pub const CONNECTIONS_MAX: u32 = 65_536;
+/// Connections a node accepts at once when nothing is said.
+pub const CONNECTIONS_DEFAULT: u32 = 1024;
+/// A handshake may last this long at least.
+pub const HANDSHAKE_TIMEOUT_MIN: Nanos = Nanos::from_millis(100);
+/// A handshake may last this long at most.
+pub const HANDSHAKE_TIMEOUT_MAX: Nanos = Nanos::from_secs(600);
+/// A handshake may last this long when nothing is said.
+pub const HANDSHAKE_TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(10);
+/// Bytes of the DRAM level of a node that is told nothing.
+pub const DRAM_BYTES_DEFAULT: u64 = 64 << 20;
+/// Bytes of the NVM level of a node that is told nothing.
+pub const NVM_BYTES_DEFAULT: u64 = 64 << 20;
+/// Bytes of the SSD level of a node that is told nothing.
+pub const SSD_BYTES_DEFAULT: u64 = 512 << 20;
+/// Bytes of the volume `vol0` that a new node has when it is told nothing.
+pub const VOLUME_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// How shards talk to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IoChoice {
+    /// io_uring where the kernel grants it, otherwise epoll and threads.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// epoll and a small pool of threads.
+    Epoll,
+}
+
+/// What a level is made of, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// DRAM.
+    Memory,
+    /// Persistent memory: a file on a DAX file system, a DAX device, or any file to try it out.
+    Nvm,
+    /// A file or device on flash.
+    Ssd,
+}
+
+impl From<Kind> for LevelKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Memory => LevelKind::Memory,
+            Kind::Nvm => LevelKind::Nvm,
+            Kind::Ssd => LevelKind::Ssd,
+        }
+    }
+}
+
+/// How stores into an NVM level become durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PersistenceChoice {
+    /// Cache flushes where the mapping is DAX, otherwise a sync.
+    #[default]
+    Auto,
+    /// Cache flushes; refused where the mapping is not DAX.
+    CacheFlush,
+    /// A sync, on any file.
+    Sync,
+}
+
+/// Whether NBD clients may, must or cannot encrypt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// Nobody encrypts.
+    #[default]
+    Off,
+    /// Who asks for it encrypts.
+    Allowed,
+    /// Who does not ask for it on TCP is refused.
+    Required,
+}
+
+/// How NBD clients reach the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdConfig {
+    /// The unix socket.
+    pub socket: PathBuf,
+    /// TCP addresses; none by default.
+    pub listen: Vec<SocketAddr>,
+    /// Encryption.
+    pub tls: TlsMode,
+    /// PEM file with the node's certificate chain.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the certificate's private key.
+    pub tls_key: Option<PathBuf>,
+    /// PEM file with the authorities whose clients are let in; without it any client is.
+    pub tls_client_ca: Option<PathBuf>,
+    /// Clients at once.
+    pub connections_max: u32,
+    /// How long a client may take until it has chosen its volume.
+    pub handshake_timeout: Nanos,
+}
+
+/// How operators reach the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// The unix socket.
+    pub socket: PathBuf,
+    /// A loopback address; port 0 picks a free one; `None` is off.
+    pub http: Option<SocketAddr>,
+}
+
+/// One cache level of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelConfig {
+    /// Its name in metrics, classes and commands.
+    pub name: Name,
+    /// What it is made of.
+    pub kind: Kind,
+    /// Bytes of the whole level, metadata included.
+    pub size: u64,
+    /// File or device; `None` for memory.
+    pub path: Option<PathBuf>,
+    /// How an NVM level becomes durable.
+    pub persistence: PersistenceChoice,
+    /// When it is destaged and freed.
+    pub watermarks: Watermarks,
+}
+
+/// A class of service. Shares and caps are of the whole level, over all shards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassConfig {
+    /// Levels that its volumes may use.
+    pub levels: Vec<Name>,
+    /// The highest rank yields first.
+    pub rank: u8,
+    /// A write is acknowledged only when durable.
+    pub durable_writes: bool,
+    /// Clean copies may use idle room of other levels.
+    pub borrow: bool,
+    /// What nobody else can take, by level.
+    #[serde(default)]
+    pub share: BTreeMap<Name, Amount>,
+    /// What it never exceeds, by level.
+    #[serde(default)]
+    pub cap: BTreeMap<Name, Amount>,
+}
+
+/// A volume that exists from the node's start on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// Its length; `None` takes that of an existing backing file or device.
+    #[serde(default)]
+    pub size: Option<Size>,
+    /// Its class.
+    pub class: Name,
+    /// Backing file or device; `None` is a file in the node's directory.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub path: Option<PathBuf>,
+    /// Clients cannot write.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Who may use it; empty is everybody.
+    #[serde(default)]
+    pub allow: Vec<AllowRule>,
+    /// What no other volume can take, by level.
+    #[serde(default)]
+    pub share: BTreeMap<Name, Amount>,
+    /// What it never exceeds, by level.
+    #[serde(default)]
+    pub cap: BTreeMap<Name, Amount>,
+}
+
+/// All a node is told when it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file it came from.
+    pub origin: Option<PathBuf>,
+    /// The node's directory.
+    pub dir: PathBuf,
+    /// The cache unit; `None` is the catalog's, or the default on a new node.
+    pub block_size: Option<BlockSize>,
+    /// Threads of the data path; `None` is the catalog's, or by cores on a new node.
+    pub shards: Option<u8>,
+    /// How they talk to the kernel.
+    pub io: IoChoice,
+    /// NBD.
+    pub nbd: NbdConfig,
+    /// Control API.
+    pub control: ControlConfig,
+    /// Fastest first.
+    pub levels: Vec<LevelConfig>,
+    /// Destaging.
+    pub writeback: WritebackLimits,
+    /// Read-ahead.
+    pub read_ahead: ReadAheadLimits,
+    /// Built-in classes first, then the file's in the order of their names.
+    pub classes: Vec<(Name, ClassConfig)>,
+    /// Volumes that must exist.
+    pub volumes: BTreeMap<Name, VolumeConfig>,
+    /// Power loss is simulated (tests only).
+    pub simulate_power_loss: bool,
+}
+
+/// What the command line says; it overrides the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The node's directory.
+    pub dir: Option<PathBuf>,
+    /// Another file than the directory's `layby.toml`.
+    pub config: Option<PathBuf>,
+    /// TCP addresses for NBD; replace the file's when any is given.
+    pub listen: Vec<SocketAddr>,
+    /// Unix socket for NBD.
+    pub socket: Option<PathBuf>,
+    /// Threads of the data path.
+    pub shards: Option<u8>,
+    /// How they talk to the kernel.
+    pub io: Option<IoChoice>,
+    /// Power loss is simulated (tests only).
+    pub simulate_power_loss: bool,
+}
+
+/// The node's directory when nothing is said.
+pub const DIR_DEFAULT: &str = "layby-node";
+
+impl Config {
+    /// Reads the file (if there is one), lays `overrides` over it and checks the whole.
+    ///
+    /// # Errors
+    /// A report that names the file, the line where one is to blame, and what is accepted.
+    pub fn load(overrides: &Overrides) -> Result<Config, Report> {
+        let dir = overrides.dir.clone();
+        let beside = dir.clone().unwrap_or_else(|| DIR_DEFAULT.into()).join(CONFIG_FILE_NAME);
+        let path = match &overrides.config {
+            Some(path) => Some(path.clone()),
+            None => beside.exists().then_some(beside),
+        };
+        let text = path.as_deref().map_or_else(|| Ok(String::new()), read_bounded)?;
+        Config::parse(path, &text, overrides)
+    }
+
+    /// Like [`Config::load`], from text that was read already.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(
+        origin: Option<PathBuf>,
+        text: &str,
+        overrides: &Overrides,
+    ) -> Result<Config, Report> {
+        let source = Source { origin, text };
+        let file: File = toml::from_str(text).map_err(|refused| source.syntax(&refused))?;
+        let lines = source.lines_of(&file);
+        let config = assemble(source.origin.clone(), file, overrides);
+        config
+            .and_then(|config| check::check(&config).map(|()| config))
+            .map_err(|problem| source.report(&lines, &problem))
+    }
+
+    /// The configuration of a level, and its index.
+    #[must_use]
+    pub fn level(&self, name: &str) -> Option<(usize, &LevelConfig)> {
+        self.levels.iter().enumerate().find(|(_, level)| level.name.as_str() == name)
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<String, Report> {
+    let refused = |cause: &std::io::Error| {
+        Report::from_io(format!("cannot read configuration `{}`", path.display()), cause)
+            .state("nothing was started or changed")
+            .hint("name an existing file with --config, or leave the flag out")
+    };
+    let length = std::fs::metadata(path).map_err(|e| refused(&e))?.len();
+    if length > CONFIG_BYTES_MAX {
+        return Err(Report::new(
+            ReportKind::Invalid,
+            format!("cannot read configuration `{}`", path.display()),
+        )
+        .cause(format!("the file has {length} bytes, more than {CONFIG_BYTES_MAX}"))
+        .state("nothing was started or changed")
+        .hint("name a Layby configuration with --config"));
+    }
+    std::fs::read_to_string(path).map_err(|e| refused(&e))
+}
+
+fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Result<Config, Problem> {
+    let dir = overrides.dir.clone().or(file.node.dir.clone());
+    let dir = dir.unwrap_or_else(|| DIR_DEFAULT.into());
+    let block_size = file.node.block_size.map(check::block_size).transpose()?;
+    let levels = match file.level {
+        Some(tables) => tables.into_iter().map(|t| level(&dir, t.into_inner())).collect(),
+        None => default_levels(&dir),
+    };
+    let volumes = file.volume.into_iter();
+    let volumes = volumes.map(|(name, t)| (name, volume(&dir, t.into_inner()))).collect();
+    Ok(Config {
+        block_size,
+        shards: overrides.shards.or(file.node.shards),
+        io: overrides.io.or(file.node.io).unwrap_or_default(),
+        nbd: nbd(&dir, file.nbd, overrides),
+        control: control(&dir, file.control)?,
+        writeback: writeback(&file.writeback)?,
+        read_ahead: read_ahead(&file.read_ahead)?,
+        classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
+        simulate_power_loss: overrides.simulate_power_loss,
+        origin,
+        dir,
+        levels,
+        volumes,
+    })
+}
+
+fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
+    let listen = if overrides.listen.is_empty() { table.listen } else { overrides.listen.clone() };
+    let socket = overrides.socket.clone();
+    NbdConfig {
+        socket: socket.unwrap_or_else(|| dir.join(table.socket.unwrap_or("nbd.sock".into()))),
+        listen,
+        tls: table.tls,
+        tls_certificate: table.tls_certificate.map(|path| dir.join(path)),
+        tls_key: table.tls_key.map(|path| dir.join(path)),
+        tls_client_ca: table.tls_client_ca.map(|path| dir.join(path)),
+        connections_max: table.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
+        handshake_timeout: table.handshake_timeout.map_or(HANDSHAKE_TIMEOUT_DEFAULT, |time| time.0),
+    }
+}
+
+fn control(dir: &Path, table: file::ControlTable) -> Result<ControlConfig, Problem> {
+    let http = match table.http.as_deref() {
+        None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        Some("off") => None,
+        Some(text) => Some(check::loopback_address(text)?),
+    };
+    Ok(ControlConfig { socket: dir.join(table.socket.unwrap_or("control.sock".into())), http })
+}
+
+fn level(dir: &Path, table: LevelTable) -> LevelConfig {
+    let default = Watermarks::DEFAULT;
+    let percent = |written: Option<Percent>, default| written.map_or(default, |p| p.0);
+    let path = match (table.kind, table.path) {
+        (_, Some(path)) => Some(dir.join(path)),
+        (Kind::Memory, None) => None,
+        (_, None) => Some(dir.join("levels").join(table.name.as_str())),
+    };
+    LevelConfig {
+        name: table.name,
+        kind: table.kind,
+        size: table.size.0,
+        path,
+        persistence: table.persistence.unwrap_or_default(),
+        watermarks: Watermarks {
+            dirty_red: percent(table.dirty_red, default.dirty_red),
+            dirty_green: percent(table.dirty_green, default.dirty_green),
+            used_red: percent(table.used_red, default.used_red),
+            used_green: percent(table.used_green, default.used_green),
+        },
+    }
+}
+
+fn default_levels(dir: &Path) -> Vec<LevelConfig> {
+    let defaults = [
+        ("dram", Kind::Memory, DRAM_BYTES_DEFAULT),
+        ("nvm", Kind::Nvm, NVM_BYTES_DEFAULT),
+        ("ssd", Kind::Ssd, SSD_BYTES_DEFAULT),
+    ];
+    let table = |(name, kind, size)| LevelTable {
+        name: built_in(name),
+        kind,
+        size: Size(size),
+        path: None,
+        persistence: None,
+        dirty_red: None,
+        dirty_green: None,
+        used_red: None,
+        used_green: None,
+    };
+    defaults.into_iter().map(|default| level(dir, table(default))).collect()
+}
+
+fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
+    VolumeConfig {
+        size: table.size,
+        class: table.class.unwrap_or_else(|| built_in("normal")),
+        path: table.path.map(|path| dir.join(path)),
+        read_only: table.read_only,
+        allow: table.allow,
+        share: table.share,
+        cap: table.cap,
+    }
+}
+
+fn writeback(table: &file::WritebackTable) -> Result<WritebackLimits, Problem> {
+    let default = WritebackLimits::DEFAULT;
+    Ok(WritebackLimits {
+        merge_bytes: table.merge_size.map_or(Ok(default.merge_bytes), check::merge_bytes)?,
+        idle_timeout: table.idle_timeout.map_or(default.idle_timeout, |time| time.0),
+        inflight_max: table.inflight_max.unwrap_or(default.inflight_max),
+    })
+}
+
+fn read_ahead(table: &file::ReadAheadTable) -> Result<ReadAheadLimits, Problem> {
+    let default = ReadAheadLimits::DEFAULT;
+    let window = table.window_max.map_or(Ok(default.window_bytes_max), check::window_bytes)?;
+    let streak_min = table.streak_min.unwrap_or(default.streak_min);
+    Ok(ReadAheadLimits { window_bytes_max: window, streak_min })
+}
+
+/// The names of the classes that every node has, in the order of their ranks.
+pub const BUILT_IN_CLASSES: [&str; 3] = ["critical", "normal", "bulk"];
+/// What class `bulk` has of the SSD level at most.
+pub const BULK_CAP: Amount = Amount::Percent(Percent(50));
+
+/// The built-in classes for `levels`.
+#[must_use]
+pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
+    let all: Vec<Name> = levels.iter().map(|level| level.name.clone()).collect();
+    let flash = flash_levels(levels);
+    let cap = flash.iter().map(|name| (name.clone(), BULK_CAP)).collect();
+    let class = |levels: &Vec<Name>, rank, critical, borrow, cap| ClassConfig {
+        levels: levels.clone(),
+        rank,
+        durable_writes: critical,
+        borrow,
+        share: BTreeMap::new(),
+        cap,
+    };
+    vec![
+        (built_in("critical"), class(&all, 0, true, false, BTreeMap::new())),
+        (built_in("normal"), class(&flash, 1, false, true, BTreeMap::new())),
+        (built_in("bulk"), class(&flash, 2, false, false, cap)),
+    ]
+}
+
+/// The SSD levels, or the last level of a node that has none.
+#[must_use]
+pub fn flash_levels(levels: &[LevelConfig]) -> Vec<Name> {
+    let flash = levels.iter().filter(|level| level.kind == Kind::Ssd);
+    let names: Vec<Name> = flash.map(|level| level.name.clone()).collect();
+    if names.is_empty() {
+        levels.last().map(|level| level.name.clone()).into_iter().collect()
+    } else {
+        names
+    }
+}
+
+fn classes(
+    levels: &[LevelConfig],
+    tables: impl Iterator<Item = (Name, ClassTable)>,
+) -> Result<Vec<(Name, ClassConfig)>, Problem> {
+    let mut classes = built_in_classes(levels);
+    let template = ClassConfig {
+        levels: flash_levels(levels),
+        rank: 1,
+        durable_writes: false,
+        borrow: false,
+        share: BTreeMap::new(),
+        cap: BTreeMap::new(),
+    };
+    for (name, table) in tables {
+        match classes.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, class)) => lay_over(class, table),
+            None => {
+                let mut class = template.clone();
+                lay_over(&mut class, table);
+                classes.push((name, class));
+            }
+        }
+    }
+    Ok(classes)
+}
+
+fn lay_over(class: &mut ClassConfig, table: ClassTable) {
+    fn set<T>(target: &mut T, written: Option<T>) {
+        if let Some(value) = written {
+            *target = value;
+        }
+    }
+    set(&mut class.levels, table.levels);
+    set(&mut class.rank, table.rank);
+    set(&mut class.durable_writes, table.durable_writes);
+    set(&mut class.borrow, table.borrow);
+    set(&mut class.share, table.share);
+    set(&mut class.cap, table.cap);
+}
+
+fn built_in(name: &str) -> Name {
+    name.parse().expect("built-in names follow the rule for names")
+}

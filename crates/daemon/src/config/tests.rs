@@ -1,0 +1,213 @@
+//! Configurations good and bad.
+
+use super::*;
+use tempfile::TempDir;
+
+fn parse(text: &str) -> Result<Config, Report> {
+    let overrides = Overrides { dir: Some("/nonexistent/node".into()), ..Overrides::default() };
+    Config::parse(Some("layby.toml".into()), text, &overrides)
+}
+
+fn refusal(text: &str) -> Report {
+    parse(text).expect_err("this configuration must be refused")
+}
+
+/// Goal: a node needs no configuration. Method: the empty text gives the documented defaults.
+#[test]
+fn empty_configuration_is_whole() {
+    let config = parse("").expect("nothing to refuse");
+    let sizes: Vec<u64> = config.levels.iter().map(|level| level.size >> 20).collect();
+    assert_eq!(sizes, [64, 64, 512]);
+    let names: Vec<&str> = config.classes.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, BUILT_IN_CLASSES);
+    let critical = &config.classes[0].1;
+    assert!(critical.durable_writes && critical.levels.len() == 3 && critical.rank == 0);
+    assert_eq!(config.classes[2].1.cap["ssd"], BULK_CAP);
+    assert_eq!(config.nbd.socket, Path::new("/nonexistent/node/nbd.sock"));
+    assert!(config.nbd.listen.is_empty() && config.volumes.is_empty());
+}
+
+const WHOLE: &str = r#"
+[node]
+block_size = "8KiB"
+shards = 2
+io = "epoll"
+[nbd]
+socket = "n.sock"
+listen = ["127.0.0.1:10809", "[::1]:10809"]
+tls = "required"
+tls_certificate = "c.pem"
+tls_key = "/etc/k.pem"
+connections_max = 64
+handshake_timeout = "3s"
+[control]
+http = "off"
+[[level]]
+name = "fast"
+kind = "memory"
+size = "16MiB"
+[[level]]
+name = "flash"
+kind = "ssd"
+size = "1GiB"
+path = "/dev/some-disk"
+dirty_red = "60%"
+dirty_green = "40%"
+[writeback]
+merge_size = "2MiB"
+idle_timeout = "1s"
+inflight_max = 8
+[read_ahead]
+window_max = 0
+[class.normal]
+borrow = false
+[class.video]
+rank = 3
+levels = ["flash"]
+share = { flash = "25%" }
+cap = { flash = "512MiB" }
+[volume.cam]
+size = "4GiB"
+class = "video"
+read_only = true
+allow = ["10.0.0.0/8", "unix"]
+"#;
+
+/// Goal: every key is understood. Method: a file that uses all of them, and a look at the result.
+#[test]
+fn whole_configuration_is_understood() {
+    let config = parse(WHOLE).expect("every key is good");
+    assert_eq!(config.block_size, BlockSize::new(8192));
+    assert_eq!((config.shards, config.io), (Some(2), IoChoice::Epoll));
+    assert_eq!(config.nbd.tls_certificate, Some("/nonexistent/node/c.pem".into()));
+    assert_eq!(config.nbd.tls_key, Some("/etc/k.pem".into()));
+    assert_eq!(config.nbd.listen.len(), 2);
+    assert_eq!(config.control.http, None);
+    assert_eq!(config.levels[1].watermarks.dirty_red, 60);
+    assert_eq!(config.levels[1].watermarks.used_red, Watermarks::DEFAULT.used_red);
+    assert_eq!(config.writeback.merge_bytes, 2 << 20);
+    assert_eq!(config.read_ahead.window_bytes_max, 0);
+    let (name, video) = &config.classes[3];
+    assert_eq!((name.as_str(), video.rank), ("video", 3));
+    assert!(!config.classes[1].1.borrow, "a built-in class can be changed in part");
+    assert_eq!(config.volumes["cam"].size, Some(Size(4 << 30)));
+}
+
+/// Goal: flags override the file. Method: the same key in both.
+#[test]
+fn flags_override_the_file() {
+    let overrides = Overrides {
+        dir: Some("/nonexistent/other".into()),
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 1))],
+        socket: Some("here.sock".into()),
+        shards: Some(1),
+        io: Some(IoChoice::IoUring),
+        ..Overrides::default()
+    };
+    let config = Config::parse(None, WHOLE, &overrides).expect("every key is good");
+    assert_eq!((config.shards, config.io), (Some(1), IoChoice::IoUring));
+    assert_eq!(config.nbd.listen, overrides.listen);
+    assert_eq!(config.nbd.socket, Path::new("here.sock"));
+    assert_eq!(config.nbd.tls_certificate, Some("/nonexistent/other/c.pem".into()));
+}
+
+/// Goal: a wrong key or value is shown with its line. Method: one bad file per way to be wrong,
+/// and words that its report must hold.
+#[test]
+fn bad_configurations_name_line_and_remedy() {
+    let flash = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\n";
+    let cases: Vec<(String, &[&str])> = vec![
+        ("[node]\nshrads = 2\n".into(), &["line 2", "shrads", "expected one of", "shards"]),
+        ("[node\n".into(), &["line 1"]),
+        ("[node]\nshards = 0\n".into(), &["line 2: `shards = 0`", "1 to 64"]),
+        ("[node]\nblock_size = \"5KiB\"\n".into(), &["line 2", "5KiB", "4KiB"]),
+        ("[node]\nblock_size = \"4 kb\"\n".into(), &["line 2", "is not a size"]),
+        ("[nbd]\nhandshake_timeout = \"1h\"\n".into(), &["line 2", "100ms to 10m"]),
+        ("[nbd]\n\ntls = \"required\"\n".into(), &["line 3", "certificate"]),
+        ("[nbd]\ntls = \"maybe\"\n".into(), &["line 2", "required"]),
+        ("[nbd]\nlisten = [\"everywhere\"]\n".into(), &["line 2", "listen"]),
+        ("[nbd]\nconnections_max = 0\n".into(), &["line 2", "connections_max"]),
+        ("[control]\nhttp = \"0.0.0.0:80\"\n".into(), &["line 2", "other machines", "loopback"]),
+        (format!("{flash}size = \"1MiB\"\n"), &["line 4: `size = \"1MiB\"`", "write 8MiB"]),
+        (format!("{flash}size = \"1GiB\"\nread = 1\n"), &["line 5", "read"]),
+        (
+            format!("{flash}size = \"1GiB\"\n{}size = \"1GiB\"\n", flash.replace("ssd", "nvm")),
+            &["line 7: `kind = \"nvm\"`", "fastest first"],
+        ),
+        (
+            format!("{flash}size = \"1GiB\"\n{flash}size = \"1GiB\"\n"),
+            &["line 6: `name = \"ssd\"`", "two levels"],
+        ),
+        (
+            format!("{flash}size = \"1GiB\"\ndirty_red = \"10%\"\n"),
+            &["line 5", "green 50% and red 10%"],
+        ),
+        (
+            "[class.a]\nlevels = [\"tape\"]\n".into(),
+            &["line 2", "no level `tape`", "dram, nvm, ssd"],
+        ),
+        (
+            "[class.a]\nshare = { ssd = \"60%\" }\n[class.b]\nshare = { ssd = \"60%\" }\n".into(),
+            &["line 4", "guaranteed"],
+        ),
+        ("[class.a]\nshare = { dram = \"6%\" }\n".into(), &["line 2", "may not use it"]),
+        (
+            "[class.a.share]\nssd = \"60%\"\n[class.a.cap]\nssd = \"10%\"\n".into(),
+            &["class.a", "exceeds its cap"],
+        ),
+        ("[volume.v]\nsize = \"1GiB\"\nclass = \"gold\"\n".into(), &["line 3", "no class `gold`"]),
+        ("[volume.\"a/b\"]\nsize = \"1GiB\"\n".into(), &["line 1", "is not a name"]),
+        ("[volume.v]\nsize = 1000\n".into(), &["line 2", "multiple of 512"]),
+        ("[volume.v]\nallow = [\"10.0.0.0/40\"]\n".into(), &["line 2", "no allow rule"]),
+        ("[writeback]\nmerge_size = \"1GiB\"\n".into(), &["line 2", "64KiB to 16MiB"]),
+        ("[writeback]\ninflight_max = 0\n".into(), &["line 2", "1 to 256"]),
+        ("[read_ahead]\nwindow_max = \"1GiB\"\n".into(), &["line 2", "64MiB"]),
+    ];
+    for (text, words) in cases {
+        let report = refusal(&text);
+        let shown = report.to_string();
+        assert!(shown.contains("layby.toml"), "{text}\n{shown}");
+        assert!(shown.contains("state: nothing was started"), "{text}\n{shown}");
+        assert!(!report.hint.is_empty() && report.kind == ReportKind::Invalid, "{text}\n{shown}");
+        for word in words {
+            assert!(shown.contains(word), "`{word}` is missing\n{text}\n{shown}");
+        }
+    }
+}
+
+/// Goal: two users of one file are found however it is spelled. Method: a plain repeat, a hard
+/// link, a symbolic link, a detour, and a volume on a level's file.
+#[test]
+fn shared_files_are_found() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let file = dir.path().join("a");
+    std::fs::write(&file, b"").expect("a file");
+    std::fs::hard_link(&file, dir.path().join("hard")).expect("a hard link");
+    std::os::unix::fs::symlink(&file, dir.path().join("soft")).expect("a symbolic link");
+    std::fs::create_dir(dir.path().join("sub")).expect("a directory");
+    let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
+    let level = |name: &str, path: &str| {
+        format!(
+            "[[level]]\nname = \"{name}\"\nkind = \"ssd\"\nsize = \"1GiB\"\npath = \"{path}\"\n"
+        )
+    };
+    for other in ["a", "hard", "soft", "sub/../a", "missing"] {
+        let first = if other == "missing" { "sub/../missing" } else { "a" };
+        let text = level("one", first) + &level("two", other);
+        let report = Config::parse(None, &text, &overrides).expect_err(other);
+        assert!(report.cause.contains("level `two` and level `one` share"), "{report}");
+    }
+    let text = level("one", "a") + "[volume.v]\nsize = \"1GiB\"\npath = \"soft\"\n";
+    let report = Config::parse(None, &text, &overrides).expect_err("a volume on a level's file");
+    assert!(report.cause.contains("volume `v` and level `one` share"), "{report}");
+    assert!(Config::parse(None, &(level("one", "a") + &level("two", "b")), &overrides).is_ok());
+}
+
+/// Goal: a socket path that the kernel would refuse is refused with its reason. Method: a directory
+/// with a long name.
+#[test]
+fn long_socket_paths_are_refused() {
+    let overrides = Overrides { dir: Some("d".repeat(120).into()), ..Overrides::default() };
+    let report = Config::parse(None, "", &overrides).expect_err("the path is too long");
+    assert!(report.cause.contains("107 at most"), "{report}");
+}
