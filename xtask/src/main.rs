@@ -5,7 +5,10 @@
 //! Not for: anything that a user of Layby needs; that is a command of `layby`.
 #![forbid(unsafe_code)]
 
+mod gate;
 mod process;
+mod setup;
+mod suites;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +32,30 @@ enum Chore {
         #[arg(long)]
         no_build: bool,
     },
+    /// Install the Debian packages that the tests use, as far as they are missing
+    SetupTests,
+    /// Install what the tests need, then run every check that a change must pass
+    Test,
+    /// Run the tests with foreign clients, with images of a given size
+    Clients {
+        /// Size of the images
+        #[arg(long, default_value = "1GiB")]
+        size: String,
+    },
+    /// Kill a node again and again, and hold it to what it promised
+    Crash {
+        /// How often
+        #[arg(long, default_value_t = 50)]
+        runs: u32,
+        /// Simulated power cuts only, which drop all that is not yet durable
+        #[arg(long)]
+        power_loss: bool,
+        /// Same seed, same writes
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Write the manual pages into docs/man
+    Man,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +72,11 @@ fn main() -> ExitCode {
 fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
     match chore {
         Chore::Tidy { no_build } => tidy::run(root, !no_build),
+        Chore::SetupTests => setup::run(root),
+        Chore::Test => gate::run(root),
+        Chore::Clients { size } => suites::clients(root, &size),
+        Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Man => suites::manual(root),
     }
 }
 

@@ -1,0 +1,75 @@
+//! `cargo xtask test`: every check that a change must pass, in the order of how soon they fail.
+//!
+//! How: formats, tidy, lints, tests, then cargo-deny where it is installed. The binary is built
+//! once and handed to the tests, so that they never run an old one.
+//! Invariant: the first failure ends the run. Cost: minutes on two cores from nothing.
+
+use crate::process::{self, Failure};
+use crate::{setup, tidy};
+use std::path::Path;
+
+/// Runs them all.
+pub(crate) fn run(root: &Path) -> Result<(), Failure> {
+    setup::run(root)?;
+    step("formats");
+    process::run(process::cargo(root).args(["fmt", "--all", "--check"]))?;
+    step("tidy");
+    tidy::run(root, true)?;
+    step("lints");
+    process::run(process::cargo(root).args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    step("tests");
+    process::run(process::cargo(root).args(["build", "--locked", "--package", "layby-cli"]))?;
+    process::run(process::cargo(root).args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    step("advisories");
+    deny(root)
+}
+
+fn step(name: &str) {
+    process::say(&format!("== {name}"));
+}
+
+/// cargo-deny takes longer to build than all our tests, so it is used where it already is.
+fn deny(root: &Path) -> Result<(), Failure> {
+    if !process::exists("cargo-deny", "--version") {
+        process::say(
+            "cargo deny: skipped: not installed (`cargo install cargo-deny --locked`); \
+             licences and the lock file were checked by tidy",
+        );
+        return Ok(());
+    }
+    process::run(
+        process::cargo(root).args(["deny", "--locked", "check", "licenses", "bans", "sources"]),
+    )?;
+    // The advisory database lives on the network; without it the check says so and passes.
+    let advisories = process::run(process::cargo(root).args(["deny", "check", "advisories"]));
+    if let Err(failure) = advisories {
+        if reachable(root) {
+            return Err(failure);
+        }
+        process::say("cargo deny advisories: skipped: the advisory database is not reachable");
+    }
+    Ok(())
+}
+
+/// Whether the advisory database answers.
+fn reachable(root: &Path) -> bool {
+    let mut git = process::command("timeout", root);
+    git.args([
+        "20",
+        "git",
+        "ls-remote",
+        "--quiet",
+        "https://github.com/RustSec/advisory-db",
+        "HEAD",
+    ]);
+    process::output(&mut git).is_ok()
+}

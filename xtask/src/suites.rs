@@ -1,0 +1,37 @@
+//! Longer runs of the tests through the binary, and what else runs the binary.
+//!
+//! How: the same tests as in `cargo test`, made larger through the environment: `LAYBY_IMAGE_SIZE`,
+//! `LAYBY_CRASH_RUNS`, `LAYBY_SEED`. Cost: as asked for; a crash run takes about two seconds.
+
+use crate::process::{self, Failure};
+use std::path::Path;
+use std::process::Command;
+
+/// The tests with foreign clients on images of `size`.
+pub(crate) fn clients(root: &Path, size: &str) -> Result<(), Failure> {
+    process::run(suite(root, "clients").args(["--", "--nocapture"]).env("LAYBY_IMAGE_SIZE", size))
+}
+
+/// The crash tests, `runs` times each; with `power_loss` only those that cut the power.
+pub(crate) fn crash(root: &Path, runs: u32, power_loss: bool, seed: u64) -> Result<(), Failure> {
+    let mut suite = suite(root, "crash");
+    if power_loss {
+        suite.arg("power_loss");
+    }
+    suite.args(["--", "--nocapture"]);
+    suite.env("LAYBY_CRASH_RUNS", runs.to_string()).env("LAYBY_SEED", seed.to_string());
+    process::run(&mut suite)
+}
+
+/// The manual pages, as the program itself describes its commands.
+pub(crate) fn manual(root: &Path) -> Result<(), Failure> {
+    let mut layby = process::cargo(root);
+    layby.args(["run", "--quiet", "--locked", "--package", "layby-cli", "--"]);
+    process::run(layby.args(["manual", "--out", "docs/man"]))
+}
+
+fn suite(root: &Path, name: &str) -> Command {
+    let mut command = process::cargo(root);
+    command.args(["test", "--locked", "--package", "layby-tests", "--test", name]);
+    command
+}
