@@ -5,6 +5,7 @@
 //! Not for: anything that a user of Layby needs; that is a command of `layby`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod gate;
 mod process;
 mod setup;
@@ -54,6 +55,8 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Measure one claim beside its peers and print its entry
+    Bench(bench::Arguments),
     /// Write the manual pages into docs/man
     Man,
 }
@@ -76,6 +79,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Bench(arguments) => bench::run(root, &arguments),
         Chore::Man => suites::manual(root),
     }
 }

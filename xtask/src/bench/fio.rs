@@ -1,0 +1,97 @@
+//! Drives fio and reads its figures.
+//!
+//! How: one job over one libnbd connection; figures come from the JSON that fio prints.
+//! Invariant: a figure that fio did not print is an error, never a zero.
+
+use super::servers::Server;
+use crate::process::{self, Failure};
+use serde_json::Value;
+use std::path::Path;
+
+/// Bytes of a measured export.
+pub(crate) const EXPORT_BYTES: u64 = 64 << 20;
+
+/// What fio does to an export.
+pub(crate) struct Load {
+    pub(crate) name: &'static str,
+    pub(crate) rw: &'static str,
+    pub(crate) depth: u32,
+    /// A flush after so many writes; 0 for none.
+    pub(crate) writes_per_flush: u32,
+}
+
+/// The figures of one measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) server: &'static str,
+    pub(crate) load: &'static str,
+    pub(crate) round: u32,
+    pub(crate) iops: f64,
+    pub(crate) latency_us_p50: f64,
+    pub(crate) latency_us_p99: f64,
+}
+
+/// Writes the whole export and reads it once, so that later reads find it where it will stay.
+pub(crate) fn fill(root: &Path, server: &Server, size: &str) -> Result<(), Failure> {
+    for rw in ["--rw=write", "--rw=read"] {
+        let mut fio = process::command("fio", root);
+        fio.args([
+            "--name=fill",
+            "--ioengine=nbd",
+            "--bs=256k",
+            "--iodepth=8",
+            rw,
+            "--end_fsync=1",
+        ]);
+        fio.arg(format!("--uri={}", server.uri)).arg(format!("--size={size}"));
+        fio.arg("--output-format=json");
+        process::output(&mut fio)?;
+    }
+    Ok(())
+}
+
+/// One measurement, as fio prints it.
+pub(crate) fn measure(
+    root: &Path,
+    server: &Server,
+    load: &Load,
+    seconds: u32,
+    seed: u64,
+) -> Result<Value, Failure> {
+    let mut fio = process::command("fio", root);
+    fio.args(["--name=measure", "--ioengine=nbd", "--bs=4k", "--time_based", "--ramp_time=1"]);
+    fio.args(["--norandommap", "--percentile_list=50:99", "--output-format=json"]);
+    fio.arg(format!("--uri={}", server.uri)).arg(format!("--rw={}", load.rw));
+    fio.arg(format!("--iodepth={}", load.depth)).arg(format!("--size={EXPORT_BYTES}"));
+    fio.arg(format!("--runtime={seconds}")).arg(format!("--randseed={seed}"));
+    if load.writes_per_flush > 0 {
+        fio.arg(format!("--fsync={}", load.writes_per_flush));
+    }
+    process::json(&mut fio)
+}
+
+/// The figures in a document of fio: of the flushes where there are some, else of the I/Os.
+pub(crate) fn sample(
+    document: &Value,
+    server: &Server,
+    load: &Load,
+    round: u32,
+) -> Result<Sample, Failure> {
+    let direction = if load.rw.ends_with("read") { "read" } else { "write" };
+    let job = &document["jobs"][0];
+    let latency =
+        if load.writes_per_flush > 0 { &job["sync"]["lat_ns"] } else { &job[direction]["clat_ns"] };
+    let micros = |percentile: &str| latency["percentile"][percentile].as_f64().map(|ns| ns / 1e3);
+    let iops = job[direction]["iops"].as_f64();
+    match (iops, micros("50.000000"), micros("99.000000")) {
+        (Some(iops), Some(latency_us_p50), Some(latency_us_p99)) if iops > 0.0 => Ok(Sample {
+            server: server.name,
+            load: load.name,
+            round,
+            iops,
+            latency_us_p50,
+            latency_us_p99,
+        }),
+        _ => Err(Failure::new(format!("fio printed no figures for {} {}", server.name, load.name))),
+    }
+}

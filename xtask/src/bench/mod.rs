@@ -1,0 +1,156 @@
+//! `cargo xtask bench <entry>`: one claim, measured beside its peers in the same run.
+//!
+//! How: all servers of an entry run side by side and idle while another is measured; rounds go
+//! through them in turn, starting one further each time, so that drift of the machine falls on
+//! all alike. Reported are medians, half the range, and the ratio to the best peer per round.
+//! Invariant: raw results are kept before a figure is printed from them.
+//! Cost: runs x servers x loads x about four seconds. Not for: tests; a timing never fails one.
+
+mod entries;
+mod fio;
+mod report;
+mod servers;
+
+use crate::process::{self, Failure};
+use clap::{Args, ValueEnum};
+use fio::Sample;
+use serde_json::{Value, json};
+use servers::Server;
+use std::path::{Path, PathBuf};
+
+/// What is to be measured, and how often.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The claim to measure
+    entry: Entry,
+    /// Rounds; at least five for a claim
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    runs: u32,
+    /// Same seed, same offsets
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Entry {
+    /// 4 KiB random reads that hit DRAM, beside nbdkit memory and qemu-nbd
+    ReadHit,
+    /// 4 KiB random writes with a flush after each, beside nbdkit file
+    WriteDurable,
+    /// Memory that the node spends on knowing where 4 GiB of blocks are
+    Metadata,
+}
+
+/// Everything measured in a run, in the order it was measured.
+struct Results {
+    samples: Vec<Sample>,
+    raw: Vec<Value>,
+}
+
+/// Measures an entry, keeps the raw results and prints the entry.
+pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    let binary = release_binary(root)?;
+    let work = target(root).join("bench").join(std::process::id().to_string());
+    let measured = measure(root, &binary, &work, arguments);
+    // Room on the disk matters more than a look at what a failed run left.
+    let _ = std::fs::remove_dir_all(&work);
+    let (raw, entry) = measured?;
+    let kept = keep(root, &raw)?;
+    process::say(&entry.print(&report::Origin::of(root, arguments, &kept)));
+    Ok(())
+}
+
+fn measure(
+    root: &Path,
+    binary: &Path,
+    work: &Path,
+    arguments: &Arguments,
+) -> Result<(Vec<Value>, report::Report), Failure> {
+    let plan = entries::Plan { root, binary, work };
+    match arguments.entry {
+        Entry::Metadata => entries::metadata(&plan),
+        entry => {
+            let comparison = if entry == Entry::ReadHit {
+                entries::read_hit(&plan)
+            } else {
+                entries::durable(&plan)
+            };
+            let comparison = comparison?;
+            let results = rounds(root, &comparison, arguments)?;
+            let report = report::comparison(&comparison, &results.samples);
+            Ok((results.raw, report))
+        }
+    }
+}
+
+/// Servers, the loads they are put under, and the question that this answers.
+struct Comparison {
+    question: &'static str,
+    servers: Vec<Server>,
+    loads: Vec<fio::Load>,
+    /// Kept so that it ends after its volumes' clients.
+    #[expect(dead_code, reason = "held for its drop")]
+    node: Option<Server>,
+}
+
+fn rounds(root: &Path, comparison: &Comparison, arguments: &Arguments) -> Result<Results, Failure> {
+    let mut results = Results { samples: Vec::new(), raw: Vec::new() };
+    let count = comparison.servers.len();
+    for round in 0..arguments.runs {
+        for load in &comparison.loads {
+            for turn in 0..count {
+                let server = &comparison.servers[(turn + round as usize) % count];
+                let seed = arguments.seed + u64::from(round);
+                let document = fio::measure(root, server, load, arguments.seconds, seed)?;
+                let sample = fio::sample(&document, server, load, round)?;
+                process::say(&format!(
+                    "round {} of {}: {} {}: {:.0} IOPS",
+                    round + 1,
+                    arguments.runs,
+                    server.name,
+                    load.name,
+                    sample.iops
+                ));
+                results.raw.push(json!({
+                    "server": server.name, "load": load.name, "round": round, "fio": document,
+                }));
+                results.samples.push(sample);
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// The program as users run it.
+fn release_binary(root: &Path) -> Result<PathBuf, Failure> {
+    process::run(process::cargo(root).args([
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package",
+        "layby-cli",
+    ]))?;
+    Ok(target(root).join("release/layby"))
+}
+
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// Puts the raw results into a fresh folder below `bench/runs`, named after the day.
+fn keep(root: &Path, raw: &[Value]) -> Result<String, Failure> {
+    let day = process::output(process::command("date", root).args(["--utc", "+%Y-%m-%d"]))?;
+    let name = |number: u32| format!("bench/runs/{}-{number}", day.trim());
+    let free = (1..RUNS_PER_DAY_MAX).map(name).find(|name| !root.join(name).exists());
+    let folder = free.ok_or_else(|| Failure::new("bench/runs holds too many runs of today"))?;
+    let text = serde_json::to_string_pretty(raw)
+        .map_err(|cause| Failure::new(format!("results are no JSON\ncause: {cause}")))?;
+    process::write(&root.join(&folder).join("raw.json"), &text)?;
+    Ok(folder)
+}
+
+const RUNS_PER_DAY_MAX: u32 = 1000;

@@ -1,0 +1,134 @@
+//! Turns samples into an entry: a heading that answers, a table, and how to run it again.
+//!
+//! How: medians over rounds, half the range as spread, and for each load the ratio of Layby's best
+//! export to the best peer within each round, so that drift cancels out.
+
+use super::fio::Sample;
+use super::{Arguments, Comparison};
+use crate::process;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// A measured entry.
+pub(crate) struct Report {
+    pub(crate) heading: String,
+    pub(crate) table: String,
+}
+
+/// Where the figures come from.
+pub(crate) struct Origin {
+    line: String,
+}
+
+impl Origin {
+    /// Commit, machine, raw results and command line.
+    pub(crate) fn of(root: &Path, arguments: &Arguments, kept: &str) -> Self {
+        let git = |words: &[&str]| process::output(process::command("git", root).args(words));
+        let commit = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_default();
+        let changed = git(&["status", "--porcelain", "--untracked-files=no"]).unwrap_or_default();
+        let mark = if changed.is_empty() { "" } else { " with changes" };
+        let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        let entry = clap::ValueEnum::to_possible_value(&arguments.entry);
+        let entry = entry.map_or(String::new(), |value| value.get_name().to_string());
+        let (runs, seed, seconds) = (arguments.runs, arguments.seed, arguments.seconds);
+        let line = format!(
+            "Median of {runs} ± half the range; commit {}{mark}; machine: {cores} cores; \
+             raw: {kept}\n\
+             Run: cargo xtask bench {entry} --runs {runs} --seed {seed} --seconds {seconds}",
+            commit.trim()
+        );
+        Origin { line }
+    }
+}
+
+impl Report {
+    /// The entry as it goes into a document.
+    pub(crate) fn print(&self, origin: &Origin) -> String {
+        format!("\n### {}\n\n{}\n\n{}", self.heading, self.table, origin.line)
+    }
+}
+
+/// A median and half the range around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    median: f64,
+    half_range: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = values.collect();
+        sorted.sort_by(f64::total_cmp);
+        assert!(!sorted.is_empty(), "a median needs a value");
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        let half_range = (sorted[sorted.len() - 1] - sorted[0]) / 2.0;
+        Spread { median: low.midpoint(high), half_range }
+    }
+    fn whole(self) -> String {
+        format!("{:.0} ± {:.0}", self.median, self.half_range)
+    }
+    fn fraction(self) -> String {
+        format!("{:.2} ± {:.2}", self.median, self.half_range)
+    }
+}
+
+/// The entry of a comparison.
+pub(crate) fn comparison(comparison: &Comparison, samples: &[Sample]) -> Report {
+    let mut table = String::from("| server | load | IOPS | p50 (us) | p99 (us) |\n");
+    table.push_str("| --- | --- | ---: | ---: | ---: |\n");
+    let mut ratios = Vec::new();
+    for load in &comparison.loads {
+        for server in &comparison.servers {
+            let own = |sample: &&Sample| sample.load == load.name && sample.server == server.name;
+            let spread = |figure: fn(&Sample) -> f64| {
+                Spread::of(samples.iter().filter(own).map(figure)).whole()
+            };
+            let (iops, p50, p99) =
+                (spread(|s| s.iops), spread(|s| s.latency_us_p50), spread(|s| s.latency_us_p99));
+            // Writing to a string cannot fail.
+            let _ = writeln!(table, "| {} | {} | {iops} | {p50} | {p99} |", server.name, load.name);
+        }
+        ratios.extend(ratio_lines(comparison, samples, load.name));
+    }
+    let answers: Vec<String> =
+        ratios.iter().map(|(what, spread)| format!("{what} {}", spread.fraction())).collect();
+    let met = ratios.iter().all(|(_, spread)| spread.median >= 1.0);
+    let heading = format!("{} {}", comparison.question, if met { "Yes." } else { "Not always." });
+    let _ = write!(table, "\nIOPS over the best peer's, per round: {}.", answers.join("; "));
+    Report { heading, table }
+}
+
+/// For each export of ours, its IOPS over the best peer's in the same round.
+fn ratio_lines(
+    comparison: &Comparison,
+    samples: &[Sample],
+    load: &'static str,
+) -> Vec<(String, Spread)> {
+    let is_peer = |name: &str| comparison.servers.iter().any(|s| s.peer && s.name == name);
+    let best = |round: u32| {
+        let peers = samples.iter().filter(|s| s.load == load && s.round == round);
+        peers.filter(|s| is_peer(s.server)).map(|s| s.iops).fold(f64::MIN_POSITIVE, f64::max)
+    };
+    let ours = comparison.servers.iter().filter(|server| !server.peer);
+    let ratios = ours.map(|server| {
+        let own = samples.iter().filter(|s| s.load == load && s.server == server.name);
+        let spread = Spread::of(own.map(|s| s.iops / best(s.round)));
+        (format!("{} {load}", server.name), spread)
+    });
+    ratios.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: medians and spreads are right for odd and even counts. Method: by hand.
+    #[test]
+    fn spreads_are_medians_and_half_ranges() {
+        let odd = Spread::of([3.0, 1.0, 8.0].into_iter());
+        assert_eq!(odd, Spread { median: 3.0, half_range: 3.5 });
+        assert_eq!(Spread::of([4.0, 2.0].into_iter()).median, 3.0);
+        assert_eq!(odd.whole(), "3 ± 4");
+    }
+}

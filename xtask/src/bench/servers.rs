@@ -1,0 +1,131 @@
+//! The servers of a comparison: Layby, and the peers that answer the same protocol.
+//!
+//! How: peers go to the background by themselves once they listen; Layby prints `ready`. So every
+//! start is an event, never a wait. Invariant: a server ends with its value, on any path.
+
+use crate::process::{self, Failure};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A running server and one export of it.
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) uri: String,
+    /// Peers are what a ratio is taken to.
+    pub(crate) peer: bool,
+    running: Running,
+}
+
+enum Running {
+    Node(Child),
+    Background(PathBuf),
+    /// Another export of a node that is kept alive by another value.
+    Shared,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        match &mut self.running {
+            Running::Node(child) => {
+                // It may have ended by itself; then there is nothing left to end.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Running::Background(pid_file) => {
+                if let Ok(pid) = std::fs::read_to_string(pid_file) {
+                    let _ = Command::new("kill").arg(pid.trim()).status();
+                }
+            }
+            Running::Shared => {}
+        }
+    }
+}
+
+/// Starts a node in `work` with the levels of `config`. It has no volume yet.
+pub(crate) fn node(binary: &Path, work: &Path, config: &str) -> Result<Server, Failure> {
+    let dir = work.join("node");
+    std::fs::create_dir_all(&dir).map_err(|cause| Failure::io("cannot make", &dir, &cause))?;
+    let file = work.join("layby.toml");
+    process::write(&file, config)?;
+    let mut command = Command::new(binary);
+    command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|cause| Failure::io("cannot start", binary, &cause))?;
+    let ready = child.stdout.take().is_some_and(wait_until_ready);
+    let uri = socket_uri("", &dir.join("layby.sock"));
+    let server = Server { name: "layby", uri, peer: false, running: Running::Node(child) };
+    if ready { Ok(server) } else { Err(Failure::new("the node ended before it was ready")) }
+}
+
+/// Creates a volume on a node, as a further server of the comparison.
+pub(crate) fn volume(
+    binary: &Path,
+    work: &Path,
+    name: &'static str,
+    size: &str,
+    class: &str,
+) -> Result<Server, Failure> {
+    let dir = work.join("node");
+    let mut command = process::command(&binary.to_string_lossy(), work);
+    command.args(["volume", "create", name, "--size", size, "--class", class, "--dir"]).arg(&dir);
+    process::output(&mut command)?;
+    let uri = socket_uri(name, &dir.join("layby.sock"));
+    Ok(Server { name, uri, peer: false, running: Running::Shared })
+}
+
+/// nbdkit with one of its own plugins.
+pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, name)?;
+    let mut command = process::command("nbdkit", work);
+    command.arg("--unix").arg(&socket).arg("--pidfile").arg(&pid).args(plugin);
+    process::run(&mut command)?;
+    let running = Running::Background(pid);
+    Ok(Server { name, uri: socket_uri("", &socket), peer: true, running })
+}
+
+/// qemu-nbd on a raw file.
+pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, name)?;
+    let mut command = process::command("qemu-nbd", work);
+    command.args(["--fork", "--persistent", "--shared=8", "--format=raw", "--export-name="]);
+    command.arg(format!("--socket={}", socket.display()));
+    command.arg(format!("--pid-file={}", pid.display())).arg(file);
+    process::run(&mut command)?;
+    let running = Running::Background(pid);
+    Ok(Server { name, uri: socket_uri("", &socket), peer: true, running })
+}
+
+/// An empty file of `bytes` bytes.
+pub(crate) fn empty_file(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let made = std::fs::File::create(path).and_then(|file| file.set_len(bytes));
+    made.map_err(|cause| Failure::io("cannot make", path, &cause))
+}
+
+fn paths(work: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
+    let folder = work.join(name.replace(' ', "-"));
+    std::fs::create_dir_all(&folder)
+        .map_err(|cause| Failure::io("cannot make", &folder, &cause))?;
+    Ok((folder.join("sock"), folder.join("pid")))
+}
+
+fn socket_uri(export: &str, socket: &Path) -> String {
+    format!("nbd+unix:///{export}?socket={}", socket.display())
+}
+
+/// Reads to the line that says `ready`; what follows is read away, so that the pipe never fills.
+fn wait_until_ready(stdout: std::process::ChildStdout) -> bool {
+    let mut reader = BufReader::new(stdout);
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+        if line.starts_with("ready") {
+            std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+            return true;
+        }
+        line.clear();
+    }
+    false
+}
