@@ -1,1 +1,3 @@
 //! Placeholder header, replaced by the room's first file.
+
+pub mod io;

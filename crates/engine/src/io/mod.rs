@@ -8,8 +8,17 @@
 //! Not for: the control plane, which runs on tokio.
 
 mod buffer;
+mod operation;
+mod sim;
+mod waker;
 
-pub use buffer::{Buffer, BufferPool};
+pub use buffer::{
+    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, BUFFER_ALIGN, BUFFER_CLASS_MAX,
+    BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
+};
+pub use operation::OperationKind;
+pub use sim::{CrashMode, SimIo};
+pub use waker::Waker;
 
 use layby_types::Nanos;
 
@@ -27,6 +36,7 @@ pub struct Token(pub u64);
 
 /// One thing for the kernel to do.
 #[derive(Debug)]
+#[expect(missing_docs, reason = "each variant's sentence says what its fields are")]
 pub enum IoOperation {
     /// Fill `buffer` (its whole length) from `offset`; bytes past the end of a file read as zeros.
     Read { disk: DiskId, offset: u64, buffer: Buffer },
@@ -85,7 +95,8 @@ pub enum Persistence {
 }
 
 /// A disk's bytes mapped into memory. Reads are plain; writes go through [`Mapping::write`], so
-/// that a simulated disk knows what is volatile.
+/// that a simulated disk knows what is volatile. While a mapping lives, change its disk through
+/// the mapping only: Write and Zero operations beside it are a bug, which [`SimIo`] catches.
 pub trait Mapping {
     /// The bytes `offset..offset + length`. Panics past the end of the mapping.
     fn bytes(&self, offset: u64, length: usize) -> &[u8];

@@ -1,0 +1,363 @@
+//! Simulated disks for tests: seeded order, virtual time, crashes that tear, faults on demand.
+//!
+//! How: operations wait in a list; each [`Io::wait`] moves virtual time on by a seeded step and
+//! ends a seeded choice of them, in seeded order. An operation takes effect when it ends.
+//! Invariant: the same seed and the same calls give the same ends, the same times and, after a
+//! crash, the same bytes. A change that a completed Sync or durable write covers survives a crash.
+//! Cost: memory for the written pages, twice where unsynced, plus the changes since the last sync.
+//! Not for: sockets (a test feeds its session directly) and latency claims (see `device`).
+
+mod disk;
+mod mapping;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use super::operation::OperationKind;
+use super::{
+    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
+};
+use disk::{Change, Fault, SimDisk};
+use layby_types::{Nanos, Rng};
+use mapping::{SimMapping, lock};
+use rustix::io::Errno;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What a crash does to changes that are not durable yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashMode {
+    /// All are lost.
+    DropAll,
+    /// Each 512-byte sector of each is kept or lost by the seed, so writes tear.
+    KeepSome,
+    /// All are kept, as when only the process dies; what was in flight may tear.
+    KeepAll,
+}
+
+/// Longest seeded step of virtual time per wait.
+const STEP_NANOS_MAX: u64 = 50_000;
+/// Waits in a row that nothing could ever end before the test is declared hung.
+const IDLE_WAITS_MAX: u32 = 10_000;
+
+struct Flight {
+    token: Token,
+    operation: IoOperation,
+    /// For a Sync: the part of the disk's log that it must make durable.
+    mark: u64,
+}
+
+/// A machine's disks, in memory.
+pub struct SimIo {
+    rng: Rng,
+    now: Nanos,
+    disks: Vec<Arc<Mutex<SimDisk>>>,
+    names: Vec<String>,
+    flights: Vec<Flight>,
+    pool: BufferPool,
+    waker: Waker,
+    idle_waits: u32,
+}
+
+impl SimIo {
+    /// A machine without disks, whose chance follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        SimIo {
+            rng: Rng::new(seed),
+            now: Nanos::ZERO,
+            disks: Vec::new(),
+            names: Vec::new(),
+            flights: Vec::new(),
+            pool: BufferPool::new(0),
+            waker: Waker::flag_only(),
+            idle_waits: 0,
+        }
+    }
+
+    /// Adds a disk of zeros.
+    pub fn add_disk(&mut self, name: &str, length: u64) -> DiskId {
+        let id = DiskId(u32::try_from(self.disks.len()).expect("a test has few disks"));
+        self.disks.push(Arc::new(Mutex::new(SimDisk::new(name, length))));
+        self.names.push(name.to_owned());
+        id
+    }
+
+    /// Adds a disk of persistent memory: its mapping needs cache flushes, not syncs.
+    pub fn add_persistent_memory(&mut self, name: &str, length: u64) -> DiskId {
+        let id = self.add_disk(name, length);
+        self.disk(id).flushes_caches = true;
+        id
+    }
+
+    /// Finds a disk by name and attaches it again if it was detached.
+    pub fn attach_disk(&mut self, name: &str) -> Option<DiskId> {
+        let index = self.names.iter().position(|known| known == name)?;
+        let id = DiskId(u32::try_from(index).expect("a test has few disks"));
+        self.disk(id).attached = true;
+        Some(id)
+    }
+
+    /// Wakes this machine's waits.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Operations submitted and not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Cuts the power: operations in flight vanish, unsynced changes fare as `mode` says, and the
+    /// disks stand as a restarted machine would find them, under the same ids. Faults that were
+    /// still to come are forgotten; bad sectors and fullness remain.
+    pub fn crash(&mut self, mode: CrashMode) {
+        let mut in_flight: Vec<Vec<Change>> = self.disks.iter().map(|_| Vec::new()).collect();
+        for flight in std::mem::take(&mut self.flights) {
+            let Some(disk) = flight.operation.disk() else { continue };
+            if let Some(change) = change_of(&flight.operation) {
+                in_flight[disk.0 as usize].push(change);
+            }
+        }
+        for (disk, changes) in self.disks.iter().zip(in_flight) {
+            lock(disk).crash(mode, changes, &mut self.rng);
+        }
+        self.waker.take();
+    }
+
+    /// Flips one to eight bits of a range at rest.
+    pub fn corrupt(&mut self, disk: DiskId, offset: u64, length: u64) {
+        lock(&self.disks[disk.0 as usize]).corrupt(offset, length, &mut self.rng);
+    }
+
+    /// Lets the next operation of a kind fail. A write that fails leaves a mixture of old and new
+    /// sectors; a sync that fails leaves what it covered visible but never durable.
+    pub fn fail_next(&mut self, disk: DiskId, kind: OperationKind, errno: Errno) {
+        self.disk(disk).add_fault(kind, Fault::Fail(errno));
+    }
+
+    /// Lets the next write claim success and do nothing.
+    pub fn lose_next_write(&mut self, disk: DiskId) {
+        self.disk(disk).add_fault(OperationKind::Write, Fault::Lost);
+    }
+
+    /// Lets the next write claim success and land at `offset`.
+    pub fn misdirect_next_write(&mut self, disk: DiskId, offset: u64) {
+        self.disk(disk).add_fault(OperationKind::Write, Fault::Misdirected(offset));
+    }
+
+    /// Makes reads of a range fail with `EIO` until it is overwritten.
+    pub fn fail_reads(&mut self, disk: DiskId, offset: u64, length: u64) {
+        self.disk(disk).make_unreadable(offset..offset + length);
+    }
+
+    /// Makes writes and zeroings fail with `ENOSPC`, or ends that.
+    pub fn set_full(&mut self, disk: DiskId, full: bool) {
+        self.disk(disk).full = full;
+    }
+
+    /// Keeps every operation on a disk from ending, or ends that.
+    pub fn set_stuck(&mut self, disk: DiskId, stuck: bool) {
+        self.disk(disk).stuck = stuck;
+    }
+
+    /// What a reader would see, without an operation. Bad sectors are read through.
+    #[must_use]
+    pub fn peek(&self, disk: DiskId) -> Vec<u8> {
+        let disk = self.disk(disk);
+        let mut bytes = vec![0; disk.length() as usize];
+        disk.read_raw(&mut bytes);
+        bytes
+    }
+
+    fn disk(&self, disk: DiskId) -> MutexGuard<'_, SimDisk> {
+        lock(&self.disks[disk.0 as usize])
+    }
+
+    /// The flights that may end now.
+    fn ready(&self) -> Vec<usize> {
+        let free =
+            |flight: &Flight| flight.operation.disk().is_none_or(|disk| !self.disk(disk).stuck);
+        (0..self.flights.len()).filter(|index| free(&self.flights[*index])).collect()
+    }
+
+    /// Ends a seeded choice of flights; at least one if `must` and any can end.
+    fn end_some(&mut self, must: bool, done: &mut Vec<IoDone>) {
+        let mut ready = self.ready();
+        let count =
+            self.rng.below(ready.len() as u64 + 1).max(u64::from(must && !ready.is_empty()));
+        for _ in 0..count {
+            let pick = self.rng.below(ready.len() as u64) as usize;
+            let index = ready.remove(pick);
+            for other in &mut ready {
+                *other -= usize::from(*other > index);
+            }
+            let flight = self.flights.remove(index);
+            done.push(self.perform(flight));
+        }
+    }
+
+    /// Takes an operation into effect.
+    fn perform(&mut self, flight: Flight) -> IoDone {
+        let Flight { token, mut operation, mark } = flight;
+        let id = operation.disk().expect("submit refuses what is not for a disk");
+        let mut disk = lock(&self.disks[id.0 as usize]);
+        let fault = disk.take_fault(operation.kind());
+        let result = perform_on(&mut disk, &mut operation, mark, fault, &mut self.rng);
+        let mut extents = Vec::new();
+        if let (Ok(_), IoOperation::Extents { offset, length, .. }) = (&result, &operation) {
+            extents = disk.extents(*offset, *length);
+        }
+        IoDone { token, result, buffer: operation.into_buffer(), extents }
+    }
+
+    /// Nothing can end: time passes until the deadline.
+    fn idle(&mut self, deadline: Nanos) {
+        if deadline != Nanos::NEVER {
+            self.now = self.now.max(deadline);
+            return;
+        }
+        self.idle_waits += 1;
+        assert!(self.idle_waits < IDLE_WAITS_MAX, "a wait without deadline that nothing can end");
+    }
+}
+
+/// The change an operation makes, if any.
+fn change_of(operation: &IoOperation) -> Option<Change> {
+    match operation {
+        IoOperation::Write { offset, buffer, .. } => Some(Change::write(*offset, buffer.to_vec())),
+        IoOperation::Zero { offset, length, .. } => Some(Change::zero(*offset, *length)),
+        _ => None,
+    }
+}
+
+fn perform_on(
+    disk: &mut SimDisk,
+    operation: &mut IoOperation,
+    mark: u64,
+    fault: Option<Fault>,
+    rng: &mut Rng,
+) -> Result<usize, IoError> {
+    operation.check(disk.length())?;
+    match operation {
+        IoOperation::Read { offset, buffer, .. } => {
+            if let Some(Fault::Fail(errno)) = fault {
+                return Err(errno.into());
+            }
+            disk.read(*offset, buffer).map(|()| buffer.len())
+        }
+        IoOperation::Sync { .. } => match fault {
+            Some(Fault::Fail(errno)) => {
+                disk.sync_failed(mark, rng);
+                Err(errno.into())
+            }
+            _ => {
+                let reach = if rng.chance(1, 2) { mark } else { disk.mark() };
+                disk.sync(reach);
+                Ok(0)
+            }
+        },
+        IoOperation::Write { durable, .. } => {
+            let durable = *durable;
+            change_on(disk, operation, durable, fault, rng)
+        }
+        IoOperation::Zero { .. } => change_on(disk, operation, false, fault, rng),
+        _ => match fault {
+            Some(Fault::Fail(errno)) => Err(errno.into()),
+            _ => Ok(0),
+        },
+    }
+}
+
+fn change_on(
+    disk: &mut SimDisk,
+    operation: &IoOperation,
+    durable: bool,
+    fault: Option<Fault>,
+    rng: &mut Rng,
+) -> Result<usize, IoError> {
+    assert!(!disk.mapped, "{} is mapped: change it through its mapping only", disk.name);
+    let mut change = change_of(operation).expect("only writes and zeroings come here");
+    let length = match operation {
+        IoOperation::Write { buffer, .. } => buffer.len(),
+        _ => 0,
+    };
+    if disk.full {
+        return Err(Errno::NOSPC.into());
+    }
+    match fault {
+        Some(Fault::Fail(errno)) => {
+            disk.change_torn(&change, rng);
+            return Err(errno.into());
+        }
+        Some(Fault::Lost) => return Ok(length),
+        Some(Fault::Misdirected(offset)) => change.offset = offset,
+        None => {}
+    }
+    change.durable = durable;
+    disk.change(change);
+    Ok(length)
+}
+
+impl Io for SimIo {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn buffer(&mut self, length: usize) -> Buffer {
+        self.pool.take(length)
+    }
+
+    fn recycle(&mut self, buffer: Buffer) {
+        self.pool.recycle(buffer);
+    }
+
+    fn submit(&mut self, token: Token, operation: IoOperation) {
+        let disk = operation.disk().expect("simulated disks have no sockets: feed the session");
+        let disk = self.disk(disk);
+        assert!(disk.attached, "an operation on {}, which was detached", disk.name);
+        let mark = disk.mark();
+        drop(disk);
+        self.flights.push(Flight { token, operation, mark });
+    }
+
+    fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
+        let woken = self.waker.take();
+        let before = done.len();
+        let patient = deadline > self.now && !woken;
+        let step = Nanos(1 + self.rng.below(STEP_NANOS_MAX));
+        let expires = deadline != Nanos::NEVER && self.rng.chance(1, 8);
+        let blocked = self.ready().is_empty();
+        self.end_some(patient && !expires, done);
+        if !patient {
+            self.now = self.now.saturating_add(step);
+        } else if done.len() > before {
+            self.idle_waits = 0;
+            self.now = self.now.saturating_add(step).min(deadline);
+        } else {
+            debug_assert!(blocked || expires);
+            self.idle(deadline);
+        }
+    }
+
+    fn disk_length(&self, disk: DiskId) -> u64 {
+        self.disk(disk).length()
+    }
+
+    fn disk_name(&self, disk: DiskId) -> &str {
+        &self.names[disk.0 as usize]
+    }
+
+    fn map(&mut self, disk: DiskId) -> Result<Box<dyn Mapping>, IoError> {
+        Ok(Box::new(SimMapping::new(&self.disks[disk.0 as usize])))
+    }
+
+    fn detach_disk(&mut self, disk: DiskId) {
+        self.disk(disk).attached = false;
+    }
+
+    fn close_socket(&mut self, _: SocketId) {
+        panic!("simulated disks have no sockets");
+    }
+}

@@ -1,0 +1,240 @@
+//! What only simulated disks promise: crashes that keep their word, faults, and replay.
+
+use super::*;
+use crate::io::{Persistence, run_alone};
+
+const LENGTH: u64 = 64 << 10;
+const SEEDS: u64 = 200;
+
+fn write(io: &mut SimIo, disk: DiskId, offset: u64, bytes: &[u8], durable: bool) {
+    let mut buffer = io.buffer(bytes.len());
+    buffer.copy_from_slice(bytes);
+    run_alone(io, IoOperation::Write { disk, offset, buffer, durable }).unwrap();
+}
+
+fn read(io: &mut SimIo, disk: DiskId, offset: u64, length: usize) -> Result<Vec<u8>, IoError> {
+    let buffer = io.buffer(length);
+    let done = run_alone(io, IoOperation::Read { disk, offset, buffer })?;
+    Ok(done.buffer.unwrap().to_vec())
+}
+
+/// What each sector may hold after a crash: its durable content and every later one.
+struct Model {
+    possible: Vec<Vec<u8>>,
+}
+
+impl Model {
+    fn write(&mut self, sectors: std::ops::Range<usize>, mark: u8, durable: bool) {
+        for possible in &mut self.possible[sectors] {
+            if durable {
+                possible.clear();
+            }
+            possible.push(mark);
+        }
+    }
+    fn sync(&mut self) {
+        for possible in &mut self.possible {
+            possible.drain(..possible.len() - 1);
+        }
+    }
+}
+
+/// Goal: a crash keeps what is durable, and each other sector holds its durable content or a later
+/// one, whole; dropping everything leaves exactly the durable content or something a sync chose to
+/// push early. Method: random writes, durable writes, zeroings and syncs, one at a time, against a
+/// list of possible contents per sector.
+#[test]
+fn a_crash_keeps_what_is_durable() {
+    for seed in 0..SEEDS {
+        let mut rng = Rng::new(seed);
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        let sectors = (LENGTH / 512) as usize;
+        let mut model = Model { possible: vec![vec![0]; sectors] };
+        for step in 1..60u8 {
+            let first = rng.below(sectors as u64 - 16) as usize;
+            let range = first..first + 1 + rng.below(16) as usize;
+            let (offset, length) = (first as u64 * 512, range.len() * 512);
+            match rng.below(5) {
+                0 => {
+                    run_alone(&mut io, IoOperation::Sync { disk }).unwrap();
+                    model.sync();
+                }
+                1 => {
+                    let (length, keep_allocated) = (length as u64, rng.chance(1, 2));
+                    let zero = IoOperation::Zero { disk, offset, length, keep_allocated };
+                    run_alone(&mut io, zero).unwrap();
+                    model.write(range, 0, false);
+                }
+                roll => {
+                    write(&mut io, disk, offset, &vec![step; length], roll == 2);
+                    model.write(range, step, roll == 2);
+                }
+            }
+        }
+        let mode = if rng.chance(1, 2) { CrashMode::DropAll } else { CrashMode::KeepSome };
+        io.crash(mode);
+        let image = read(&mut io, disk, 0, LENGTH as usize).unwrap();
+        for (index, sector) in image.chunks(512).enumerate() {
+            let mark = sector[0];
+            assert!(sector.iter().all(|byte| *byte == mark), "sector {index} tore, SEED={seed}");
+            let possible = &model.possible[index];
+            assert!(possible.contains(&mark), "{index}: {mark} not in {possible:?}, SEED={seed}");
+        }
+    }
+}
+
+/// Goal: a write torn by a crash mixes old and new sectors for some seed, and is dropped wholly by
+/// `DropAll`. Method: one unsynced write of many sectors per seed.
+#[test]
+fn unsynced_writes_tear() {
+    let mut torn = 0;
+    for seed in 0..SEEDS {
+        for mode in [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll] {
+            let mut io = SimIo::new(seed);
+            let disk = io.add_disk("disk", LENGTH);
+            write(&mut io, disk, 512, &[9; 8192], false);
+            io.crash(mode);
+            let kept = io.peek(disk).iter().filter(|byte| **byte == 9).count();
+            match mode {
+                CrashMode::DropAll => assert_eq!(kept, 0),
+                CrashMode::KeepAll => assert_eq!(kept, 8192),
+                CrashMode::KeepSome => torn += usize::from(kept > 0 && kept < 8192),
+            }
+        }
+    }
+    assert!(torn > 20, "only {torn} of {SEEDS} crashes tore the write");
+}
+
+/// Goal: operations in flight at a crash vanish, and may leave a part. Method: crashes before any
+/// wait, and looks for their tokens and bytes.
+#[test]
+fn a_crash_drops_what_is_in_flight() {
+    let mut partial = 0;
+    for seed in 0..SEEDS {
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        let mut buffer = io.buffer(4096);
+        buffer.fill(7);
+        io.submit(Token(1), IoOperation::Write { disk, offset: 0, buffer, durable: true });
+        io.crash(CrashMode::KeepSome);
+        assert_eq!(io.in_flight(), 0);
+        let mut done = Vec::new();
+        io.wait(Nanos::from_millis(1), &mut done);
+        assert!(done.is_empty());
+        partial += usize::from(io.peek(disk).contains(&7));
+    }
+    assert!(partial > 20 && partial < SEEDS as usize);
+}
+
+/// Goal: mapped stores survive exactly as their persistence says. Method: stores through both
+/// kinds of mapping, half of them persisted or synced, then `DropAll`.
+#[test]
+fn mapped_stores_obey_their_persistence() {
+    let mut io = SimIo::new(3);
+    let (file, memory) = (io.add_disk("file", LENGTH), io.add_persistent_memory("nvm", LENGTH));
+    for disk in [file, memory] {
+        let mut mapping = io.map(disk).unwrap();
+        mapping.write(100, b"first");
+        mapping.persist(100, 5);
+        if mapping.persistence() == Persistence::Sync {
+            run_alone(&mut io, IoOperation::Sync { disk }).unwrap();
+        }
+        mapping.write(4000, b"second");
+        assert_eq!(mapping.bytes(4000, 6), b"second");
+        assert_eq!(read(&mut io, disk, 4000, 6).unwrap(), b"second");
+        drop(mapping);
+        io.crash(CrashMode::DropAll);
+        let mapping = io.map(disk).unwrap();
+        assert_eq!((mapping.bytes(100, 5), mapping.bytes(4000, 6)), (&b"first"[..], &[0; 6][..]));
+    }
+}
+
+/// Goal: every fault shows as it should and then ends. Method: one of each against one disk.
+#[test]
+fn faults_strike_once() {
+    let mut io = SimIo::new(4);
+    let disk = io.add_disk("disk", LENGTH);
+    write(&mut io, disk, 0, &[1; 8192], true);
+    io.fail_next(disk, OperationKind::Read, Errno::IO);
+    assert_eq!(read(&mut io, disk, 0, 4096), Err(Errno::IO.into()));
+    io.fail_reads(disk, 4096, 512);
+    assert_eq!(read(&mut io, disk, 0, 4096).unwrap(), vec![1; 4096]);
+    assert_eq!(read(&mut io, disk, 4000, 4096), Err(Errno::IO.into()));
+    write(&mut io, disk, 4096, &[2; 512], true);
+    assert_eq!(read(&mut io, disk, 4096, 512).unwrap(), vec![2; 512]);
+    io.set_full(disk, true);
+    let zero = IoOperation::Zero { disk, offset: 0, length: 512, keep_allocated: true };
+    assert_eq!(run_alone(&mut io, zero).err(), Some(Errno::NOSPC.into()));
+    io.set_full(disk, false);
+    io.lose_next_write(disk);
+    write(&mut io, disk, 0, &[3; 512], false);
+    io.misdirect_next_write(disk, 16384);
+    write(&mut io, disk, 0, &[4; 512], false);
+    let image = io.peek(disk);
+    assert_eq!((image[0], image[16384]), (1, 4));
+    io.corrupt(disk, 0, 512);
+    assert_ne!(io.peek(disk)[..512], image[..512]);
+}
+
+/// Goal: a failed sync loses what it covered for good. Method: fail a sync, let the next succeed,
+/// then crash; over many seeds the bytes must sometimes be gone.
+#[test]
+fn a_failed_sync_is_not_made_good_by_the_next() {
+    let mut lost = 0;
+    for seed in 0..SEEDS {
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        write(&mut io, disk, 0, &[5; 512], false);
+        io.fail_next(disk, OperationKind::Sync, Errno::IO);
+        assert!(run_alone(&mut io, IoOperation::Sync { disk }).is_err());
+        assert_eq!(read(&mut io, disk, 0, 512).unwrap(), vec![5; 512]);
+        run_alone(&mut io, IoOperation::Sync { disk }).unwrap();
+        io.crash(CrashMode::DropAll);
+        lost += usize::from(io.peek(disk)[0] == 0);
+    }
+    assert!(lost > 20);
+}
+
+/// Goal: a stuck disk delays only its own operations. Method: one stuck and one free disk.
+#[test]
+fn a_stuck_disk_delays_only_itself() {
+    let mut io = SimIo::new(5);
+    let (stuck, free) = (io.add_disk("stuck", LENGTH), io.add_disk("free", LENGTH));
+    io.set_stuck(stuck, true);
+    io.submit(Token(1), IoOperation::Sync { disk: stuck });
+    io.submit(Token(2), IoOperation::Sync { disk: free });
+    let mut done = Vec::new();
+    for _ in 0..20 {
+        let deadline = io.now() + Nanos::from_secs(1);
+        io.wait(deadline, &mut done);
+    }
+    assert_eq!(done.iter().map(|done| done.token).collect::<Vec<_>>(), [Token(2)]);
+    assert!(io.now() >= Nanos::from_secs(1), "time must pass while a disk is stuck");
+    io.set_stuck(stuck, false);
+    while io.in_flight() > 0 {
+        io.wait(Nanos::NEVER, &mut done);
+    }
+    assert_eq!(done.len(), 2);
+}
+
+/// Goal: a seed fixes everything. Method: the same calls twice; ends, order and times must agree.
+#[test]
+fn the_same_seed_replays() {
+    let run = |seed| {
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        let mut ends = Vec::new();
+        for step in 0..200u64 {
+            let buffer = io.buffer(512);
+            let offset = step % 100 * 512;
+            io.submit(Token(step), IoOperation::Write { disk, offset, buffer, durable: false });
+            let mut done = Vec::new();
+            io.wait(Nanos::ZERO, &mut done);
+            ends.push((io.now(), done.iter().map(|done| done.token).collect::<Vec<_>>()));
+        }
+        ends
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
