@@ -6,3 +6,4 @@
 mod common;
 mod handshake;
 mod options;
+mod session;
