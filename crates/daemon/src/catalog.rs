@@ -186,6 +186,8 @@ pub struct VolumeRecord {
 pub struct Catalog {
     /// Who the node is.
     pub node: NodeId,
+    /// It has come up once, so that its levels may hold blocks.
+    pub is_started: bool,
     /// The cache unit in bytes.
     pub block_bytes: u32,
     /// Threads of the data path; each owns a part of every level.
@@ -210,6 +212,7 @@ impl Catalog {
     pub fn new(node: NodeId, block_bytes: u32, shards: u8, levels: Vec<LevelRecord>) -> Catalog {
         Catalog {
             node,
+            is_started: false,
             block_bytes,
             shards,
             levels,

@@ -1,4 +1,7 @@
 //! Assembles a node: configuration, catalog, sockets, shards and the control API.
+pub mod assembly;
 pub mod catalog;
 pub mod config;
+pub mod control;
 pub mod error;
+pub mod plan;

@@ -1,23 +1,24 @@
 //! What a node is told when it starts: from a TOML file, flags that override it, and defaults.
 //!
 //! How: [`Config::load`] reads the file into optional values, lays flags over them, fills in
-//! defaults and checks the parts against each other (`check`). Relative paths in the file are taken
+//! defaults and checks the parts against each other (`checks`). Relative paths in the file are taken
 //! from the node's directory.
 //! Invariant: a [`Config`] that exists has passed every check that needs no look at a device's
 //! contents; what it was silent about (`None`) follows the node's catalog.
 //! Cost: read once; a running node is changed through the control API.
 
-mod check;
+pub(crate) mod checks;
 mod file;
 #[cfg(test)]
 mod tests;
 mod values;
 
-pub use check::Problem;
+pub(crate) use checks::FileIdentity;
+pub use checks::{Place, Problem};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
 use crate::error::{Report, ReportKind};
-use check::Source;
+use checks::Source;
 use file::{ClassTable, File, LevelTable, VolumeTable};
 use layby_cache::{LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
 use layby_types::{BlockSize, Nanos};
@@ -293,7 +294,7 @@ impl Config {
         let lines = source.lines_of(&file);
         let config = assemble(source.origin.clone(), file, overrides);
         config
-            .and_then(|config| check::check(&config).map(|()| config))
+            .and_then(|config| checks::check(&config).map(|()| config))
             .map_err(|problem| source.report(&lines, &problem))
     }
 
@@ -326,7 +327,7 @@ fn read_bounded(path: &Path) -> Result<String, Report> {
 fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Result<Config, Problem> {
     let dir = overrides.dir.clone().or(file.node.dir.clone());
     let dir = dir.unwrap_or_else(|| DIR_DEFAULT.into());
-    let block_size = file.node.block_size.map(check::block_size).transpose()?;
+    let block_size = file.node.block_size.map(checks::block_size).transpose()?;
     let levels = match file.level {
         Some(tables) => tables.into_iter().map(|t| level(&dir, t.into_inner())).collect(),
         None => default_levels(&dir),
@@ -369,7 +370,7 @@ fn control(dir: &Path, table: file::ControlTable) -> Result<ControlConfig, Probl
     let http = match table.http.as_deref() {
         None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         Some("off") => None,
-        Some(text) => Some(check::loopback_address(text)?),
+        Some(text) => Some(checks::loopback_address(text)?),
     };
     Ok(ControlConfig { socket: dir.join(table.socket.unwrap_or("control.sock".into())), http })
 }
@@ -432,7 +433,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
 fn writeback(table: &file::WritebackTable) -> Result<WritebackLimits, Problem> {
     let default = WritebackLimits::DEFAULT;
     Ok(WritebackLimits {
-        merge_bytes: table.merge_size.map_or(Ok(default.merge_bytes), check::merge_bytes)?,
+        merge_bytes: table.merge_size.map_or(Ok(default.merge_bytes), checks::merge_bytes)?,
         idle_timeout: table.idle_timeout.map_or(default.idle_timeout, |time| time.0),
         inflight_max: table.inflight_max.unwrap_or(default.inflight_max),
     })
@@ -440,7 +441,7 @@ fn writeback(table: &file::WritebackTable) -> Result<WritebackLimits, Problem> {
 
 fn read_ahead(table: &file::ReadAheadTable) -> Result<ReadAheadLimits, Problem> {
     let default = ReadAheadLimits::DEFAULT;
-    let window = table.window_max.map_or(Ok(default.window_bytes_max), check::window_bytes)?;
+    let window = table.window_max.map_or(Ok(default.window_bytes_max), checks::window_bytes)?;
     let streak_min = table.streak_min.unwrap_or(default.streak_min);
     Ok(ReadAheadLimits { window_bytes_max: window, streak_min })
 }
@@ -483,19 +484,25 @@ pub fn flash_levels(levels: &[LevelConfig]) -> Vec<Name> {
     }
 }
 
-fn classes(
-    levels: &[LevelConfig],
-    tables: impl Iterator<Item = (Name, ClassTable)>,
-) -> Result<Vec<(Name, ClassConfig)>, Problem> {
-    let mut classes = built_in_classes(levels);
-    let template = ClassConfig {
+/// What a class is that says nothing of itself.
+#[must_use]
+pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
+    ClassConfig {
         levels: flash_levels(levels),
         rank: 1,
         durable_writes: false,
         borrow: false,
         share: BTreeMap::new(),
         cap: BTreeMap::new(),
-    };
+    }
+}
+
+fn classes(
+    levels: &[LevelConfig],
+    tables: impl Iterator<Item = (Name, ClassTable)>,
+) -> Result<Vec<(Name, ClassConfig)>, Problem> {
+    let mut classes = built_in_classes(levels);
+    let template = class_template(levels);
     for (name, table) in tables {
         match classes.iter_mut().find(|(known, _)| *known == name) {
             Some((_, class)) => lay_over(class, table),
@@ -523,6 +530,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     set(&mut class.cap, table.cap);
 }
 
-fn built_in(name: &str) -> Name {
+/// A name that is written in this program.
+pub(crate) fn built_in(name: &str) -> Name {
     name.parse().expect("built-in names follow the rule for names")
 }

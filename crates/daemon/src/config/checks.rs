@@ -184,7 +184,7 @@ pub(super) fn block_size(size: Size) -> Result<BlockSize, Problem> {
     })
 }
 
-pub(super) fn merge_bytes(size: Size) -> Result<u32, Problem> {
+pub(crate) fn merge_bytes(size: Size) -> Result<u32, Problem> {
     let fits = (u64::from(BlockSize::MAX.bytes())..=MERGE_BYTES_MAX).contains(&size.0);
     let refused = || {
         let cause = format!("{size} is outside 64KiB to {}", format_bytes(MERGE_BYTES_MAX));
@@ -193,7 +193,7 @@ pub(super) fn merge_bytes(size: Size) -> Result<u32, Problem> {
     u32::try_from(size.0).ok().filter(|_| fits).ok_or_else(refused)
 }
 
-pub(super) fn window_bytes(size: Size) -> Result<u32, Problem> {
+pub(crate) fn window_bytes(size: Size) -> Result<u32, Problem> {
     let refused = || {
         let cause = format!("{size} is more than {}", format_bytes(WINDOW_BYTES_MAX));
         let hint = "write a size such as 1MiB, or 0 to switch read-ahead off";
@@ -221,19 +221,19 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
     check_nbd(&config.nbd)?;
     check_control(&config.control)?;
     check_levels(&config.levels)?;
-    check_limits(config)?;
+    inflight(config.writeback.inflight_max)?;
     if config.classes.len() > CLASSES_MAX {
         let (name, _) = &config.classes[CLASSES_MAX];
         let cause = format!("{} classes are more than {CLASSES_MAX}", config.classes.len());
         return Err(Problem::new(Place::Class(name.clone()), "", cause, "remove classes"));
     }
-    for (name, class) in &config.classes {
-        check_class(&config.levels, name, class)?;
+    for (name, settings) in &config.classes {
+        class(&config.levels, name, settings)?;
     }
-    check_guarantees(&config.levels, &config.classes)?;
-    for (name, volume) in &config.volumes {
-        check_volume(&config.levels, name, volume)?;
-        check_class_exists(&config.classes, name, &volume.class)?;
+    guarantees(&config.levels, &config.classes)?;
+    for (name, settings) in &config.volumes {
+        volume(&config.levels, name, settings)?;
+        class_exists(&config.classes, name, &settings.class)?;
     }
     check_paths(config)
 }
@@ -290,8 +290,7 @@ fn check_socket_path(place: Place, path: &Path) -> Result<(), Problem> {
     Err(Problem::new(place, "socket", cause, "choose a shorter path, or a shorter node directory"))
 }
 
-fn check_limits(config: &Config) -> Result<(), Problem> {
-    let inflight = config.writeback.inflight_max;
+pub(crate) fn inflight(inflight: u16) -> Result<(), Problem> {
     if (1..=INFLIGHT_MAX).contains(&inflight) {
         return Ok(());
     }
@@ -306,7 +305,7 @@ fn check_levels(levels: &[LevelConfig]) -> Result<(), Problem> {
     }
     for (index, level) in levels.iter().enumerate() {
         check_level(levels, index, level)?;
-        check_watermarks(Place::Level(index), level.watermarks)?;
+        watermarks(Place::Level(index), level.watermarks)?;
     }
     Ok(())
 }
@@ -345,10 +344,7 @@ pub(super) const fn level_bytes_min(kind: Kind) -> u64 {
     }
 }
 
-pub(crate) fn check_watermarks(
-    place: Place,
-    marks: layby_cache::Watermarks,
-) -> Result<(), Problem> {
+pub(crate) fn watermarks(place: Place, marks: layby_cache::Watermarks) -> Result<(), Problem> {
     let pairs = [
         ("dirty_red", marks.dirty_red, marks.dirty_green),
         ("used_red", marks.used_red, marks.used_green),
@@ -363,7 +359,7 @@ pub(crate) fn check_watermarks(
     Ok(())
 }
 
-pub(crate) fn check_class(
+pub(crate) fn class(
     levels: &[LevelConfig],
     name: &Name,
     class: &ClassConfig,
@@ -414,7 +410,7 @@ fn check_amounts(
     Ok(())
 }
 
-pub(crate) fn check_guarantees(
+pub(crate) fn guarantees(
     levels: &[LevelConfig],
     classes: &[(Name, ClassConfig)],
 ) -> Result<(), Problem> {
@@ -438,16 +434,16 @@ pub(crate) fn check_guarantees(
     Ok(())
 }
 
-pub(crate) fn check_volume(
+pub(crate) fn volume(
     levels: &[LevelConfig],
     name: &Name,
     volume: &VolumeConfig,
 ) -> Result<(), Problem> {
     let place = || Place::Volume(name.clone());
     if let Some(size) = volume.size {
-        check_volume_size(place(), size)?;
+        volume_size(place(), size)?;
     }
-    check_allow(place(), &volume.allow)?;
+    allow(place(), &volume.allow)?;
     check_amounts(levels, place(), &volume.share, &volume.cap)
 }
 
@@ -456,7 +452,7 @@ pub(crate) const VOLUME_BYTES_MIN: u64 = 4 << 10;
 /// Bytes of a volume at most: what block addresses reach at the smallest block size.
 pub(crate) const VOLUME_BYTES_MAX: u64 = (BlockIndex::MAX.0 + 1) * BlockSize::MIN.bytes() as u64;
 
-pub(crate) fn check_volume_size(place: Place, size: Size) -> Result<(), Problem> {
+pub(crate) fn volume_size(place: Place, size: Size) -> Result<(), Problem> {
     if (VOLUME_BYTES_MIN..=VOLUME_BYTES_MAX).contains(&size.0) && size.0.is_multiple_of(512) {
         return Ok(());
     }
@@ -465,7 +461,7 @@ pub(crate) fn check_volume_size(place: Place, size: Size) -> Result<(), Problem>
     Err(Problem::new(place, "size", format!("a volume cannot have {size}"), hint))
 }
 
-pub(crate) fn check_allow(place: Place, rules: &[AllowRule]) -> Result<(), Problem> {
+pub(crate) fn allow(place: Place, rules: &[AllowRule]) -> Result<(), Problem> {
     if rules.len() <= ALLOW_RULES_MAX {
         return Ok(());
     }
@@ -473,7 +469,7 @@ pub(crate) fn check_allow(place: Place, rules: &[AllowRule]) -> Result<(), Probl
     Err(Problem::new(place, "allow", cause, "use wider networks"))
 }
 
-pub(crate) fn check_class_exists(
+pub(crate) fn class_exists(
     classes: &[(Name, ClassConfig)],
     volume: &Name,
     class: &Name,

@@ -1,0 +1,354 @@
+//! What a node will be, from what it is told and what it remembers.
+//!
+//! How: [`prepare`] lays the catalog's live changes over the configuration, creates and updates the
+//! volumes that the configuration declares, completes what a crash interrupted, and checks the
+//! whole. It starts nothing.
+//! Invariant: a node keeps its block size, its shards and its levels; a configuration that says
+//! otherwise is refused, since blocks would be looked for where they are not.
+//! Cost: runs once per start.
+
+use crate::catalog::{Catalog, LevelRecord, NodeId, VolumePhase};
+use crate::config::{
+    ClassConfig, Config, LevelConfig, Name, Size, VOLUME_BYTES_DEFAULT, VolumeConfig, built_in,
+    checks,
+};
+use crate::control::View;
+use crate::control::volumes::{add_to_view, discard_file};
+use crate::error::{Report, ReportKind};
+use crate::plan::Layout;
+use layby_types::{BlockSize, format_bytes};
+use std::path::Path;
+
+/// The volume of a new node that is told nothing.
+pub const VOLUME_NAME_DEFAULT: &str = "vol0";
+/// Cores per shard when nothing is said: the kernel's part of the work needs the other one.
+pub const CORES_PER_SHARD: usize = 2;
+
+/// A node ready to start.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What it holds; volumes in phase `Creating` need their backing created.
+    pub view: View,
+    /// What was done besides, for the operator to read.
+    pub notes: Vec<String>,
+    /// The levels have never been used and are to be formatted.
+    pub is_new: bool,
+}
+
+/// Combines what a node is told with what it remembers.
+///
+/// # Errors
+/// A report when the two cannot be combined.
+pub fn prepare(config: &Config, found: Option<Catalog>) -> Result<Prepared, Report> {
+    let is_new = found.as_ref().is_none_or(|catalog| !catalog.is_started);
+    let catalog = match found {
+        Some(catalog) if catalog.is_started => same_node(config, catalog)?,
+        Some(catalog) => new_node(config, catalog.node)?,
+        None => new_node(config, NodeId::draw()?)?,
+    };
+    let mut notes = Vec::new();
+    let mut view = combine(config, catalog, &mut notes)?;
+    finish_deletions(&config.dir, &mut view, &mut notes)?;
+    declare_volumes(config, &mut view, is_new)?;
+    check_whole(&view)?;
+    Ok(Prepared { view, notes, is_new })
+}
+
+fn refused(cause: impl Into<String>, hint: impl Into<String>) -> Report {
+    Report::new(ReportKind::Invalid, "cannot start the node")
+        .cause(cause)
+        .state("nothing was started or changed")
+        .hint(hint)
+}
+
+fn new_node(config: &Config, node: NodeId) -> Result<Catalog, Report> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let by_cores = (cores / CORES_PER_SHARD).clamp(1, usize::from(crate::config::SHARDS_MAX));
+    let by_cores = u8::try_from(by_cores).expect("clamped to a byte");
+    let block_size = config.block_size.unwrap_or(BlockSize::DEFAULT);
+    let shards = config.shards.unwrap_or(by_cores);
+    Ok(Catalog::new(node, block_size.bytes(), shards, level_records(config)))
+}
+
+fn level_records(config: &Config) -> Vec<LevelRecord> {
+    let inside = |path: &Path| path.strip_prefix(&config.dir).unwrap_or(path).to_owned();
+    let record = |level: &LevelConfig| LevelRecord {
+        name: level.name.clone(),
+        kind: level.kind,
+        size: Size(level.size),
+        path: level.path.as_deref().map(inside),
+    };
+    config.levels.iter().map(record).collect()
+}
+
+/// Checks that the configuration describes the node that the catalog is of.
+fn same_node(config: &Config, catalog: Catalog) -> Result<Catalog, Report> {
+    let was = |what: &str, was: String, now: String| {
+        let cause = format!("{what} of this node is {was}; the configuration says {now}");
+        refused(cause, "set it back; a node keeps its block size, shards and levels for life")
+    };
+    if let Some(block_size) = config.block_size.filter(|size| size.bytes() != catalog.block_bytes) {
+        let (old, new) = (u64::from(catalog.block_bytes), u64::from(block_size.bytes()));
+        return Err(was("the block size", format_bytes(old), format_bytes(new)));
+    }
+    if let Some(shards) = config.shards.filter(|shards| *shards != catalog.shards) {
+        let what = "the number of shards";
+        return Err(was(what, catalog.shards.to_string(), shards.to_string()));
+    }
+    let now = level_records(config);
+    let pairs = catalog.levels.iter().zip(&now);
+    if let Some((old, new)) = pairs.into_iter().find(|(old, new)| old != new) {
+        return Err(was("a level", old.to_string(), new.to_string()));
+    }
+    if catalog.levels.len() != now.len() {
+        let what = "the number of levels";
+        return Err(was(what, catalog.levels.len().to_string(), now.len().to_string()));
+    }
+    Ok(catalog)
+}
+
+impl std::fmt::Display for LevelRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` ({:?}, {}", self.name, self.kind, self.size)?;
+        match &self.path {
+            Some(path) => write!(f, ", `{}`)", path.display()),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+fn combine(config: &Config, mut catalog: Catalog, notes: &mut Vec<String>) -> Result<View, Report> {
+    let mut levels = config.levels.clone();
+    for level in &mut levels {
+        let Some(pair) = catalog.watermarks.get(&level.name) else { continue };
+        match pair.resolve(Some(&level.watermarks.into())) {
+            Some(live) if live != level.watermarks.into() => level.watermarks = live.into(),
+            _ => {
+                notes.push(format!("watermarks of level `{}` follow the edited file", level.name));
+                catalog.watermarks.remove(&level.name);
+            }
+        }
+    }
+    let configured = (config.writeback, config.read_ahead);
+    let live = catalog.writeback.as_ref().and_then(|pair| pair.resolve(Some(&configured.into())));
+    let limits = live.map_or(configured, Into::into);
+    let classes = combine_classes(config, &mut catalog, notes);
+    let block_size = BlockSize::new(catalog.block_bytes).ok_or_else(|| {
+        refused(format!("a block of {} bytes is not offered", catalog.block_bytes), "")
+    })?;
+    let layout = Layout::new(levels, block_size, catalog.shards, limits)
+        .map_err(|problem| problem.report("cannot start the node"))?;
+    Ok(View { catalog, layout, classes: classes.into_iter().map(Some).collect() })
+}
+
+fn combine_classes(
+    config: &Config,
+    catalog: &mut Catalog,
+    notes: &mut Vec<String>,
+) -> Vec<(Name, ClassConfig)> {
+    let mut classes = config.classes.clone();
+    catalog.classes.retain(|name, pair| {
+        let index = classes.iter().position(|(known, _)| known == name);
+        let configured = index.map(|index| classes[index].1.clone());
+        let live = pair.resolve(configured.as_ref());
+        let is_live = live != configured;
+        match (index, live) {
+            (Some(index), Some(class)) => classes[index].1 = class,
+            (Some(index), None) => drop(classes.remove(index)),
+            (None, Some(class)) => classes.push((name.clone(), class)),
+            (None, None) => {}
+        }
+        if !is_live {
+            notes.push(format!("class `{name}` follows the edited file"));
+        }
+        is_live
+    });
+    classes
+}
+
+/// Throws away what a crash left of volumes that were being deleted.
+fn finish_deletions(dir: &Path, view: &mut View, notes: &mut Vec<String>) -> Result<(), Report> {
+    let volumes = &mut view.catalog.volumes;
+    let deleting = volumes.extract_if(.., |_, record| record.phase == VolumePhase::Deleting);
+    for (name, record) in deleting.collect::<Vec<_>>() {
+        discard_file(&dir.join(&record.path))?;
+        notes.push(format!("the deletion of volume `{name}` was completed"));
+    }
+    Ok(())
+}
+
+fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(), Report> {
+    if is_new && config.volumes.is_empty() && view.catalog.volumes.is_empty() {
+        let default = VolumeConfig {
+            size: Some(Size(VOLUME_BYTES_DEFAULT)),
+            class: built_in("normal"),
+            path: None,
+            read_only: false,
+            allow: Vec::new(),
+            share: std::collections::BTreeMap::new(),
+            cap: std::collections::BTreeMap::new(),
+        };
+        let error = "cannot create the first volume";
+        add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), default, error)?;
+    }
+    for (name, declared) in &config.volumes {
+        if view.catalog.volumes.contains_key(name) {
+            update_volume(config, view, name, declared)?;
+        } else {
+            let error = format!("cannot create volume `{name}` of the configuration");
+            add_to_view(view, &config.dir, name, declared.clone(), &error)?;
+        }
+        let record = view.catalog.volumes.get_mut(name).expect("it was there or was added");
+        record.configured = Some(declared.clone());
+    }
+    Ok(())
+}
+
+/// Brings a volume to what the configuration says, if that was edited since it was last applied.
+fn update_volume(
+    config: &Config,
+    view: &mut View,
+    name: &Name,
+    declared: &VolumeConfig,
+) -> Result<(), Report> {
+    let record = view.catalog.volumes.get_mut(name).expect("the caller looked");
+    if record.configured.as_ref() == Some(declared) {
+        return Ok(());
+    }
+    let path = declared.path.as_deref().map(|path| config.dir.join(path));
+    if let Some(path) = path.filter(|path| *path != config.dir.join(&record.path)) {
+        return Err(refused(
+            format!(
+                "volume `{name}` lies in `{}`; the configuration says `{}`",
+                record.path.display(),
+                path.display()
+            ),
+            "set the path back; to move a volume, copy it into a new one",
+        ));
+    }
+    if let Some(Size(length)) = declared.size {
+        if length < record.length {
+            let (old, new) = (format_bytes(record.length), format_bytes(length));
+            return Err(refused(
+                format!("volume `{name}` has {old}; the configuration says {new}"),
+                "set the size back; `layby volume resize --shrink` gives up data on purpose",
+            ));
+        }
+        record.length = length;
+    }
+    record.class = declared.class.clone();
+    record.read_only = declared.read_only;
+    record.allow.clone_from(&declared.allow);
+    record.share.clone_from(&declared.share);
+    record.cap.clone_from(&declared.cap);
+    Ok(())
+}
+
+fn check_whole(view: &View) -> Result<(), Report> {
+    let error = "cannot start the node";
+    let known: Vec<_> = view.classes().cloned().collect();
+    for (name, class) in &known {
+        checks::class(&view.layout.levels, name, class).map_err(|p| p.report(error))?;
+    }
+    checks::guarantees(&view.layout.levels, &known).map_err(|p| p.report(error))?;
+    for (name, record) in &view.catalog.volumes {
+        if view.class(record.class.as_str()).is_none() {
+            return Err(refused(
+                format!("volume `{name}` is of class `{}`, which no longer exists", record.class),
+                format!("add `[class.{}]` to the configuration again", record.class),
+            ));
+        }
+    }
+    view.checked_spec(error).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use tempfile::TempDir;
+
+    fn config(dir: &TempDir, text: &str) -> Config {
+        let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
+        Config::parse(None, text, &overrides).expect("a good configuration")
+    }
+
+    fn started(dir: &TempDir, text: &str) -> Catalog {
+        let prepared = prepare(&config(dir, text), None).expect("a good node");
+        assert!(prepared.is_new);
+        let mut catalog = prepared.view.catalog;
+        catalog.is_started = true;
+        for record in catalog.volumes.values_mut() {
+            record.phase = VolumePhase::Ready;
+        }
+        catalog
+    }
+
+    const SMALL: &str = "[node]\nshards = 2\nblock_size = \"8KiB\"\n[[level]]\nname = \"ssd\"\n\
+                         kind = \"ssd\"\nsize = \"64MiB\"\n";
+
+    /// Goal: a node keeps what its blocks depend on. Method: configurations that differ in one such
+    /// value, and one that is silent.
+    #[test]
+    fn nodes_keep_their_shape() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let catalog = started(&dir, SMALL);
+        let cases = [
+            ("shards = 2", "shards = 3", "the number of shards of this node is 2"),
+            ("8KiB", "4KiB", "the block size of this node is 8KiB"),
+            ("64MiB", "128MiB", "a level of this node is `ssd`"),
+            ("\"ssd\"\nk", "\"flash\"\nk", "a level of this node is `ssd`"),
+        ];
+        for (from, to, cause) in cases {
+            let changed = config(&dir, &SMALL.replacen(from, to, 1));
+            let report = prepare(&changed, Some(catalog.clone())).expect_err(to);
+            assert!(report.cause.contains(cause), "{report}");
+        }
+        let silent = SMALL.replace("shards = 2\nblock_size = \"8KiB\"\n", "");
+        let prepared = prepare(&config(&dir, &silent), Some(catalog)).expect("the same node");
+        assert_eq!(prepared.view.layout.shards, 2);
+        assert!(!prepared.is_new);
+    }
+
+    /// Goal: a node that never came up may still be given another shape. Method: the catalog of a
+    /// first start that failed.
+    #[test]
+    fn failed_first_start_binds_nothing() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut catalog = started(&dir, SMALL);
+        catalog.is_started = false;
+        let node = catalog.node;
+        let changed = config(&dir, &SMALL.replace("64MiB", "128MiB"));
+        let prepared = prepare(&changed, Some(catalog)).expect("nothing was stored yet");
+        assert!(prepared.is_new);
+        assert_eq!(prepared.view.catalog.node, node);
+    }
+
+    /// Goal: declared volumes follow an edited file, and only forward. Method: class and size up,
+    /// size down, another path, and no edit after a live change.
+    #[test]
+    fn declared_volumes_follow_the_file() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let text = |size: &str, class: &str| {
+            format!("{SMALL}[volume.v]\nsize = \"{size}\"\nclass = \"{class}\"\n")
+        };
+        let mut catalog = started(&dir, &text("1MiB", "normal"));
+        assert_eq!(catalog.volumes.len(), 1, "no default volume beside declared ones");
+        catalog.volumes.get_mut("v").expect("declared").class = built_in("critical");
+        let view_of = |text: &str, catalog: &Catalog| {
+            prepare(&config(&dir, text), Some(catalog.clone())).map(|prepared| prepared.view)
+        };
+        let same = view_of(&text("1MiB", "normal"), &catalog).expect("no edit");
+        assert_eq!(same.catalog.volumes["v"].class, built_in("critical"));
+        let edited = view_of(&text("2MiB", "bulk"), &catalog).expect("a good edit");
+        assert_eq!(edited.catalog.volumes["v"].class, built_in("bulk"));
+        assert_eq!(edited.catalog.volumes["v"].length, 2 << 20);
+        let report = view_of(&text("64KiB", "bulk"), &catalog).expect_err("data would be lost");
+        assert!(report.hint.contains("--shrink"), "{report}");
+        let moved = text("1MiB", "bulk") + "path = \"elsewhere\"\n";
+        let report = view_of(&moved, &catalog).expect_err("data would be missed");
+        assert!(report.cause.contains("elsewhere"), "{report}");
+        let gone = view_of(SMALL, &catalog).expect("never deleted");
+        assert!(gone.catalog.volumes.contains_key("v"));
+    }
+}

@@ -1,0 +1,322 @@
+//! A running node as its operators see it: what it holds, and how it is changed.
+//!
+//! How: readers take the current [`View`], a whole that is replaced with each change, so that a
+//! status, a scrape or a handshake never waits for a change that is under way. Changes run one at a
+//! time: check, tell the shards, save the catalog, publish the new view.
+//! Invariant: what was answered as done is in the catalog; what failed is as if never asked.
+//! Cost: a copy of the catalog per change; nothing on the data path.
+//! Not for: the data path; a shard is told what to do and decides alone.
+
+mod classes;
+mod request;
+pub(crate) mod volumes;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use request::{
+    ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
+};
+
+use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
+use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
+use crate::error::{Report, ReportKind};
+use crate::plan::{ClassSlot, Layout};
+use layby_cache::CacheSpec;
+use layby_engine::control::{Answer, CommandError, ShardSender, Snapshot, StartReport, VolumePlan};
+use layby_frontend::nbd::{ExportError, ExportInfo, Exports, NbdSession, REQUEST_LENGTH_MAX};
+use layby_types::{ClassId, ErrorKind, VolumeId};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::{Mutex, oneshot};
+
+/// What a shard of this node is asked.
+pub type Command = layby_engine::control::Command<NbdSession>;
+
+/// The way to one shard; tests put a mock behind it.
+pub trait ShardPort: Send + Sync + 'static {
+    /// Hands a command over; gives it back when the shard has ended.
+    ///
+    /// # Errors
+    /// The command itself, when nobody will ever receive it.
+    fn send(&self, command: Command) -> Result<(), Box<Command>>;
+}
+
+impl ShardPort for ShardSender<NbdSession> {
+    fn send(&self, command: Command) -> Result<(), Box<Command>> {
+        ShardSender::send(self, command)
+    }
+}
+
+/// The node at one instant.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Volumes and live changes.
+    pub catalog: Catalog,
+    /// Levels with their live watermarks, and limits.
+    pub layout: Layout,
+    /// Classes by [`ClassId`].
+    pub classes: Vec<ClassSlot>,
+}
+
+impl View {
+    /// A class's number and configuration.
+    #[must_use]
+    pub fn class(&self, name: &str) -> Option<(ClassId, &ClassConfig)> {
+        let found = self.classes.iter().position(|slot| is_called(slot, name))?;
+        let (_, config) = self.classes[found].as_ref()?;
+        let id = u8::try_from(found).expect("a node has at most CLASSES_MAX classes");
+        Some((ClassId(id), config))
+    }
+    /// Volumes that clients and operators may see.
+    pub fn volumes(&self) -> impl Iterator<Item = (&Name, &VolumeRecord)> {
+        self.catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready)
+    }
+    /// The classes that exist, in the order of their numbers.
+    pub fn classes(&self) -> impl Iterator<Item = &(Name, ClassConfig)> {
+        self.classes.iter().flatten()
+    }
+    /// What a shard is told to serve a volume.
+    #[must_use]
+    pub fn volume_plan(&self, dir: &Path, record: &VolumeRecord) -> VolumePlan {
+        let (class, _) = self.class(record.class.as_str()).expect("a volume's class is checked");
+        VolumePlan {
+            spec: self.layout.volume_spec(record, class),
+            backing: layby_engine::control::BackingPlan {
+                path: dir.join(&record.path),
+                create: record.phase == VolumePhase::Creating,
+            },
+        }
+    }
+    /// What all shards are told, after every check.
+    pub(crate) fn checked_spec(&self, error: &str) -> Result<CacheSpec, Report> {
+        let refused = |problem: crate::config::Problem| problem.report(error);
+        let spec = self.layout.cache_spec(&self.classes).map_err(refused)?;
+        let class_of = |name: &Name| self.class(name.as_str()).map(|(id, _)| id);
+        self.layout.check_volumes(&spec, &self.catalog.volumes, class_of).map_err(refused)?;
+        Ok(spec)
+    }
+}
+
+fn is_called(slot: &ClassSlot, name: &str) -> bool {
+    slot.as_ref().is_some_and(|(known, _)| known.as_str() == name)
+}
+
+/// What does not change while the node runs.
+#[derive(Debug)]
+pub struct NodeFacts {
+    /// The node's directory.
+    pub dir: PathBuf,
+    /// What it was told at start; live changes are relative to it.
+    pub config: Config,
+    /// What each shard found and chose at start.
+    pub reports: Vec<StartReport>,
+    /// Ready-to-paste addresses for clients, such as `nbd+unix:///?socket=…`.
+    pub uris: Vec<String>,
+}
+
+/// The running node.
+pub struct Control {
+    facts: NodeFacts,
+    shards: Vec<Box<dyn ShardPort>>,
+    view: RwLock<Arc<View>>,
+    /// Held by the one change that is under way.
+    change: Mutex<()>,
+}
+
+impl Control {
+    /// Takes over shards that are running already with what `view` says.
+    #[must_use]
+    pub fn new(facts: NodeFacts, shards: Vec<Box<dyn ShardPort>>, view: View) -> Control {
+        assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
+        Control { facts, shards, view: RwLock::new(Arc::new(view)), change: Mutex::new(()) }
+    }
+
+    /// What does not change.
+    #[must_use]
+    pub fn facts(&self) -> &NodeFacts {
+        &self.facts
+    }
+
+    /// The node now.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The way to the shard that serves `volume`.
+    #[must_use]
+    pub fn port_of(&self, volume: VolumeId) -> &dyn ShardPort {
+        &*self.shards[self.view().layout.shard_of(volume)]
+    }
+
+    /// The counters of every shard.
+    ///
+    /// # Errors
+    /// A report when a shard has ended.
+    pub async fn snapshots(&self) -> Result<Vec<Snapshot>, Report> {
+        let mut snapshots = Vec::with_capacity(self.shards.len());
+        for shard in 0..self.shards.len() {
+            let snapshot = self.ask(shard, Command::Snapshot).await;
+            let snapshot = snapshot.map_err(|e| report(&e, "cannot read the node's counters"))?;
+            snapshots.push(*snapshot);
+        }
+        Ok(snapshots)
+    }
+
+    /// Destages every dirty block of a volume, or of all.
+    ///
+    /// # Errors
+    /// A report when there is no such volume or its backing refuses.
+    pub async fn drain(&self, name: Option<&Name>) -> Result<(), Report> {
+        let error = match name {
+            Some(name) => format!("cannot drain volume `{name}`"),
+            None => "cannot drain the node".to_owned(),
+        };
+        let volume = match name {
+            Some(name) => Some(VolumeId(self.existing_volume(&error, name)?.id)),
+            None => None,
+        };
+        let dirty = "blocks that were not written back are still safe in their level";
+        let shards = match volume {
+            Some(volume) => {
+                self.view().layout.shard_of(volume)..=self.view().layout.shard_of(volume)
+            }
+            None => 0..=self.shards.len() - 1,
+        };
+        for shard in shards {
+            let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
+            drained.map_err(|e| report(&e, error.clone()).state(dirty))?;
+        }
+        Ok(())
+    }
+
+    /// Stops every shard: requests end, all is made durable. The node serves nothing afterwards.
+    ///
+    /// # Errors
+    /// The first report of a shard that could not make everything durable; the others stop anyway.
+    pub async fn stop(&self) -> Result<(), Report> {
+        let _change = self.change.lock().await;
+        let mut first = Ok(());
+        for shard in 0..self.shards.len() {
+            let stopped = self.ask(shard, Command::Stop).await;
+            let error = || format!("cannot stop shard {shard} cleanly");
+            first = first.and(stopped.map_err(|e| report(&e, error())));
+        }
+        first
+    }
+
+    /// Sends a command to a shard and waits for its answer.
+    async fn ask<T: Send + 'static>(
+        &self,
+        shard: usize,
+        command: impl FnOnce(Answer<T>) -> Command,
+    ) -> Result<T, CommandError> {
+        let (sender, receiver) = oneshot::channel();
+        // The receiver is gone only when the asker is; then nobody misses the answer.
+        let answer: Answer<T> = Box::new(move |result| drop(sender.send(result)));
+        let ended = || CommandError {
+            kind: ErrorKind::Closed,
+            cause: format!("shard {shard} is not running"),
+        };
+        match self.shards[shard].send(command(answer)) {
+            Ok(()) => receiver.await.unwrap_or_else(|_| Err(ended())),
+            Err(_) => Err(ended()),
+        }
+    }
+
+    /// Tells every shard; when one refuses, those before it get `old` back.
+    async fn reconfigure(&self, new: &CacheSpec, old: &CacheSpec) -> Result<(), CommandError> {
+        for shard in 0..self.shards.len() {
+            let told = self.ask(shard, |answer| Command::Reconfigure(new.clone(), answer)).await;
+            if let Err(refused) = told {
+                for before in 0..shard {
+                    let back = |answer| Command::Reconfigure(old.clone(), answer);
+                    if let Err(stuck) = self.ask(before, back).await {
+                        tracing::error!(shard = before, cause = stuck.cause, "cannot change back");
+                    }
+                }
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves the catalog of `view` and makes it the node's view.
+    async fn publish(&self, view: View) -> Result<(), Report> {
+        let dir = self.facts.dir.clone();
+        let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
+        let view = saving.await.expect("saving a catalog does not panic")?;
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        Ok(())
+    }
+
+    /// Publishes a volume that is served already. Should the catalog not be saved, the next start
+    /// finds the volume as one that is being created, which costs nothing.
+    async fn publish_served(&self, view: View) {
+        if let Err(unsaved) = self.publish(view.clone()).await {
+            tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
+            *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        }
+    }
+
+    fn existing_volume(&self, error: &str, name: &Name) -> Result<VolumeRecord, Report> {
+        let view = self.view();
+        let found = view.volumes().find(|(known, _)| *known == name);
+        found.map(|(_, record)| record.clone()).ok_or_else(|| {
+            Report::new(ReportKind::NotFound, error)
+                .cause(format!("there is no volume `{name}`"))
+                .state("nothing was changed")
+                .hint("`layby volume list` shows the volumes of this node")
+        })
+    }
+
+    /// What one client may see.
+    #[must_use]
+    pub fn exports_for(self: &Arc<Self>, peer: Peer) -> PeerExports {
+        PeerExports { control: Arc::clone(self), peer }
+    }
+}
+
+/// A shard's refusal as a report.
+fn report(refused: &CommandError, error: impl Into<String>) -> Report {
+    Report::new(refused.kind.into(), error)
+        .cause(refused.cause.clone())
+        .state("nothing was changed; what was acknowledged is safe")
+        .hint("the node's log has more; `layby status` shows whether it still serves")
+}
+
+/// The volumes that one client may see, as the handshake asks for them.
+pub struct PeerExports {
+    control: Arc<Control>,
+    peer: Peer,
+}
+
+impl Exports for PeerExports {
+    fn list(&self) -> Vec<String> {
+        let view = self.control.view();
+        let visible = view.volumes().filter(|(_, record)| is_allowed(&record.allow, self.peer));
+        visible.map(|(name, _)| name.to_string()).collect()
+    }
+
+    fn find(&self, name: &str) -> Result<ExportInfo, ExportError> {
+        let only = (name.is_empty()).then(|| self.list()).filter(|names| names.len() == 1);
+        let name = only.as_ref().map_or(name, |names| names[0].as_str());
+        let view = self.control.view();
+        let found = view.volumes().find(|(known, _)| known.as_str() == name);
+        let (name, record) = found.ok_or(ExportError::Unknown)?;
+        if !is_allowed(&record.allow, self.peer) {
+            return Err(ExportError::Denied);
+        }
+        Ok(ExportInfo {
+            volume: VolumeId(record.id),
+            name: name.to_string(),
+            description: format!("class {}", record.class),
+            size: record.length,
+            block_size: view.layout.block_size,
+            request_length_max: REQUEST_LENGTH_MAX,
+            read_only: record.read_only,
+            rotational: false,
+        })
+    }
+}

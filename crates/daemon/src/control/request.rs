@@ -1,0 +1,150 @@
+//! What an operator may ask for, in the words of the control API.
+//!
+//! How: plain serde types; what is left out of a patch stays as it is. A map of shares or caps that
+//! is given replaces the whole map.
+//! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
+
+use crate::config::{AllowRule, Amount, Name, Percent, Size, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A new volume.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeCreate {
+    /// Its name.
+    pub name: Name,
+    /// Its length; may be left out when `path` names an existing file or device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Its class; `normal` when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Name>,
+    /// Absolute path of its backing file or device; a file in the node's directory when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub path: Option<PathBuf>,
+    /// Clients cannot write.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Who may use it; empty is everybody.
+    #[serde(default)]
+    pub allow: Vec<AllowRule>,
+    /// What no other volume can take, by level.
+    #[serde(default)]
+    pub share: BTreeMap<Name, Amount>,
+    /// What it never exceeds, by level.
+    #[serde(default)]
+    pub cap: BTreeMap<Name, Amount>,
+}
+
+/// A change to a volume.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct VolumePatch {
+    /// Its new length; new connections see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Allows a new length below the old one; what lies behind it is lost.
+    pub shrink: bool,
+    /// Its new class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Name>,
+    /// New clients cannot write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Which new clients may use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<Vec<AllowRule>>,
+    /// What no other volume can take, by level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<BTreeMap<Name, Amount>>,
+    /// What it never exceeds, by level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<BTreeMap<Name, Amount>>,
+}
+
+/// What becomes of a deleted volume's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeleteData {
+    /// Dirty blocks are written back first, and the backing file stays.
+    Keep,
+    /// Everything goes, the backing file too; a block device stays as it is.
+    Delete,
+}
+
+/// A new class.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassCreate {
+    /// Its name.
+    pub name: Name,
+    /// What it is given; what is left out is as in a class of the configuration.
+    #[serde(default)]
+    pub settings: ClassPatch,
+}
+
+/// A change to a class.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClassPatch {
+    /// Levels that its volumes may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub levels: Option<Vec<Name>>,
+    /// The highest rank yields first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u8>,
+    /// A write is acknowledged only when durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durable_writes: Option<bool>,
+    /// Clean copies may use idle room of other levels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub borrow: Option<bool>,
+    /// What nobody else can take, by level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<BTreeMap<Name, Amount>>,
+    /// What it never exceeds, by level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<BTreeMap<Name, Amount>>,
+}
+
+/// A change to when a level is destaged and freed, in shares of its slots.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WatermarksPatch {
+    /// Destaging starts at this share of dirty slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dirty_red: Option<Percent>,
+    /// Destaging ends at this share of dirty slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dirty_green: Option<Percent>,
+    /// Freeing of clean slots starts at this share of used slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_red: Option<Percent>,
+    /// Freeing of clean slots ends at this share of used slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_green: Option<Percent>,
+}
+
+/// A change to how dirty blocks go home and how far reads run ahead.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WritebackPatch {
+    /// Bytes of one destage write at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge_size: Option<Size>,
+    /// Destaging starts after this long without a write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Time>,
+    /// Destage writes in flight at most, per shard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inflight_max: Option<u16>,
+    /// Bytes read ahead at most; zero is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_ahead_window_max: Option<Size>,
+    /// Sequential reads before read-ahead starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_ahead_streak_min: Option<u8>,
+}

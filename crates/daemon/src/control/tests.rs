@@ -1,0 +1,324 @@
+//! A control over mock shards that keep the rules a real shard keeps towards it.
+
+use super::*;
+use crate::assembly::{Prepared, prepare};
+use crate::config::{Overrides, Percent};
+use hdrhistogram::Histogram;
+use layby_engine::control::{LevelStats, OperationStats, VolumeStats};
+use std::collections::BTreeMap;
+use std::sync::Mutex as StdMutex;
+use tempfile::TempDir;
+
+/// What a mock shard was told, and how it is to answer.
+#[derive(Default)]
+pub(crate) struct MockState {
+    pub(crate) volumes: BTreeMap<u32, VolumePlan>,
+    pub(crate) spec: Option<CacheSpec>,
+    pub(crate) log: Vec<String>,
+    pub(crate) attached: Vec<VolumeId>,
+    /// The next command with an answer fails with this.
+    pub(crate) fail_next: Option<CommandError>,
+    pub(crate) stopped: bool,
+}
+
+/// A shard that answers at once, on the caller's thread.
+#[derive(Clone, Default)]
+pub(crate) struct MockShard(pub(crate) Arc<StdMutex<MockState>>);
+
+impl MockShard {
+    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, MockState> {
+        self.0.lock().expect("no test panics while it holds the mock")
+    }
+    fn answer<T>(&self, what: String, answer: Answer<T>, value: impl FnOnce(&mut MockState) -> T) {
+        let mut state = self.state();
+        state.log.push(what);
+        let result = match state.fail_next.take() {
+            Some(refused) => Err(refused),
+            None => Ok(value(&mut state)),
+        };
+        drop(state);
+        answer(result);
+    }
+}
+
+impl ShardPort for MockShard {
+    fn send(&self, command: Command) -> Result<(), Box<Command>> {
+        if self.state().stopped {
+            return Err(Box::new(command));
+        }
+        match command {
+            Command::Attach(connection) => self.state().attached.push(connection.volume),
+            Command::AddVolume(plan, answer) => {
+                self.answer(format!("add {}", plan.spec.id.0), answer, |state| {
+                    state.volumes.insert(plan.spec.id.0, plan);
+                });
+            }
+            Command::SetVolume(spec, answer) => {
+                self.answer(format!("set {}", spec.id.0), answer, |state| {
+                    let known = state.volumes.get_mut(&spec.id.0);
+                    known.expect("a volume that was added").spec = spec;
+                });
+            }
+            Command::RemoveVolume { volume, discard, answer } => {
+                self.answer(format!("remove {} {discard}", volume.0), answer, |state| {
+                    state.volumes.remove(&volume.0).expect("a volume that was added");
+                });
+            }
+            Command::Reconfigure(spec, answer) => {
+                self.answer("reconfigure".into(), answer, |state| state.spec = Some(spec));
+            }
+            Command::Drain(volume, answer) => {
+                self.answer(format!("drain {:?}", volume.map(|v| v.0)), answer, |_| ());
+            }
+            Command::Snapshot(answer) => {
+                self.answer("snapshot".into(), answer, |state| Box::new(snapshot(state)));
+            }
+            Command::Stop(answer) => self.answer("stop".into(), answer, |s| s.stopped = true),
+        }
+        Ok(())
+    }
+}
+
+fn operation(requests: u64) -> OperationStats {
+    let mut latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("good bounds");
+    for request in 0..requests {
+        latency_ns.record(20_000 + request).expect("within bounds");
+    }
+    OperationStats { requests, bytes: requests * 4096, errors: 0, latency_ns }
+}
+
+fn snapshot(state: &MockState) -> Snapshot {
+    let volume = |id: &u32| VolumeStats {
+        volume: VolumeId(*id),
+        read: operation(10),
+        write: operation(5),
+        other: operation(1),
+        hits: vec![4, 3, 2],
+        misses: 1,
+        slots: vec![8, 8, 8],
+        slots_dirty: vec![0, 1, 2],
+        connections: 1,
+        queue_depth: 2,
+    };
+    let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
+    Snapshot {
+        volumes: state.volumes.keys().map(volume).collect(),
+        levels: vec![level; 3],
+        io_inflight: 3,
+        backing_blocks_read: 7,
+        backing_blocks_read_ahead: 2,
+        backing_writes: 4,
+        backing_blocks_written: 9,
+        cpu_ns: 1_500_000_000,
+        queue_depth: 2,
+        uptime_seconds: 12.5,
+    }
+}
+
+/// A node of mock shards in a directory of its own.
+pub(crate) struct MockNode {
+    pub(crate) dir: TempDir,
+    pub(crate) shards: Vec<MockShard>,
+    pub(crate) control: Arc<Control>,
+}
+
+impl MockNode {
+    pub(crate) fn new(text: &str) -> MockNode {
+        MockNode::on(TempDir::new().expect("a temporary directory"), text)
+    }
+
+    /// A (re)start of the node in `dir`.
+    pub(crate) fn on(dir: TempDir, text: &str) -> MockNode {
+        let overrides =
+            Overrides { dir: Some(dir.path().into()), shards: Some(2), ..Overrides::default() };
+        let config = Config::parse(None, text, &overrides).expect("a good configuration");
+        std::fs::create_dir_all(dir.path().join("volumes")).expect("a writable directory");
+        let found = Catalog::load(dir.path()).expect("a good catalog");
+        let Prepared { view, .. } = prepare(&config, found).expect("a good node");
+        let shards = vec![MockShard::default(), MockShard::default()];
+        for (name, record) in &view.catalog.volumes {
+            let plan = view.volume_plan(dir.path(), record);
+            let shard = &shards[view.layout.shard_of(plan.spec.id)];
+            assert!(shard.state().volumes.insert(record.id, plan).is_none(), "{name}");
+        }
+        let mut view = view;
+        view.catalog.volumes.values_mut().for_each(|record| record.phase = VolumePhase::Ready);
+        view.catalog.is_started = true;
+        view.catalog.save(dir.path()).expect("a writable directory");
+        let ports = shards.iter().map(|shard| Box::new(shard.clone()) as Box<dyn ShardPort>);
+        let facts = NodeFacts {
+            dir: dir.path().into(),
+            config,
+            reports: vec![StartReport::default(); 2],
+            uris: vec!["nbd+unix:///?socket=nbd.sock".into()],
+        };
+        let control = Arc::new(Control::new(facts, ports.collect(), view));
+        MockNode { dir, shards, control }
+    }
+
+    /// Ends the node without a word, as a crash does, and starts it again.
+    pub(crate) fn restart(self, text: &str) -> MockNode {
+        MockNode::on(self.dir, text)
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("tests write good names")
+}
+
+fn create(volume: &str) -> VolumeCreate {
+    serde_json::from_str(&format!("{{\"name\":\"{volume}\",\"size\":\"1MiB\"}}")).expect("JSON")
+}
+
+fn refusal() -> CommandError {
+    CommandError { kind: ErrorKind::Full, cause: "the disk is full".into() }
+}
+
+/// Goal: a new node without configuration serves `vol0`, and it is there after a restart.
+/// Method: start, look, restart, look.
+#[tokio::test]
+async fn new_node_has_a_volume() {
+    let node = MockNode::new("");
+    assert_eq!(node.control.exports_for(Peer::Unix).list(), ["vol0"]);
+    assert!(node.shards[0].state().volumes[&0].backing.create);
+    let node = node.restart("");
+    let export = node.control.exports_for(Peer::Unix).find("").expect("the only volume");
+    assert_eq!((export.volume, export.size), (VolumeId(0), 1 << 30));
+    assert!(!node.shards[0].state().volumes[&0].backing.create, "a lost file must be noticed");
+}
+
+/// Goal: volumes are created on their shards, changed and deleted, and numbers never come back.
+/// Method: a volume per shard, a resize, two deletes, a new one.
+#[tokio::test]
+async fn volumes_come_and_go() {
+    let node = MockNode::new("");
+    for volume in ["a", "b"] {
+        node.control.volume_create(create(volume)).await.expect("names are free");
+    }
+    assert!(node.shards[1].state().volumes.contains_key(&1));
+    assert!(node.shards[0].state().volumes.contains_key(&2));
+    let again = node.control.volume_create(create("a")).await.expect_err("the name is taken");
+    assert_eq!(again.kind, ReportKind::InUse);
+    let size = |size: &str, shrink| VolumePatch {
+        size: Some(size.parse().expect("a size")),
+        shrink,
+        ..VolumePatch::default()
+    };
+    node.control.volume_set(&name("a"), size("2MiB", false)).await.expect("growing is safe");
+    assert_eq!(node.shards[1].state().volumes[&1].spec.length, 2 << 20);
+    let shrink = node.control.volume_set(&name("a"), size("1MiB", false)).await;
+    assert!(shrink.expect_err("data would be lost").hint.contains("--shrink"));
+    node.control.volume_set(&name("a"), size("1MiB", true)).await.expect("shrinking was allowed");
+    let file = node.dir.path().join("volumes/b");
+    std::fs::write(&file, b"data").expect("a writable directory");
+    node.control.volume_delete(&name("a"), DeleteData::Keep).await.expect("it exists");
+    node.control.volume_delete(&name("b"), DeleteData::Delete).await.expect("it exists");
+    assert!(!file.exists());
+    assert!(node.shards[1].state().log.contains(&"remove 1 false".to_owned()));
+    assert!(node.shards[0].state().log.contains(&"remove 2 true".to_owned()));
+    node.control.volume_create(create("b")).await.expect("the name is free again");
+    assert!(node.shards[1].state().volumes.contains_key(&3));
+}
+
+/// Goal: what failed is as if never asked. Method: shards that refuse, then a look at the view, the
+/// catalog and the other shard.
+#[tokio::test]
+async fn failed_changes_leave_nothing() {
+    let node = MockNode::new("");
+    node.shards[1].state().fail_next = Some(refusal());
+    let report = node.control.volume_create(create("a")).await.expect_err("the shard refuses");
+    assert_eq!(report.kind, ReportKind::Full);
+    assert_eq!(node.control.exports_for(Peer::Unix).list(), ["vol0"]);
+    let kept = Catalog::load(node.dir.path()).expect("sound").expect("there");
+    assert!(!kept.volumes.contains_key("a"));
+    node.shards[1].state().fail_next = Some(refusal());
+    let patch = ClassPatch { rank: Some(9), ..ClassPatch::default() };
+    node.control.class_set(&name("bulk"), patch).await.expect_err("the second shard refuses");
+    let spec = node.shards[0].state().spec.clone().expect("it was told twice");
+    assert_eq!(spec.classes[2].rank, 2, "the first shard was told to go back");
+    assert_eq!(node.control.view().class("bulk").map(|(_, class)| class.rank), Some(2));
+}
+
+/// Goal: a crash between the steps of create and delete is completed or undone by the next start.
+/// Method: catalogs as those steps leave them.
+#[tokio::test]
+async fn crashed_changes_are_completed() {
+    let node = MockNode::new("");
+    let mut catalog = node.control.view().catalog.clone();
+    let mut record = catalog.volumes["vol0"].clone();
+    record.id = catalog.volume_id_take().expect("numbers are left").0;
+    record.path = "volumes/gone".into();
+    record.phase = VolumePhase::Deleting;
+    let file = node.dir.path().join("volumes/gone");
+    std::fs::write(&file, b"data").expect("a writable directory");
+    catalog.volumes.insert(name("gone"), record.clone());
+    record.id = catalog.volume_id_take().expect("numbers are left").0;
+    record.phase = VolumePhase::Creating;
+    record.path = "volumes/born".into();
+    catalog.volumes.insert(name("born"), record);
+    catalog.save(node.dir.path()).expect("a writable directory");
+    let node = node.restart("");
+    assert_eq!(node.control.exports_for(Peer::Unix).list(), ["born", "vol0"]);
+    assert!(!file.exists());
+    assert!(node.shards[0].state().volumes[&2].backing.create);
+}
+
+/// Goal: live changes of classes and marks survive a restart until the file says otherwise.
+/// Method: change, restart with the same text, restart with another.
+#[tokio::test]
+async fn live_changes_survive_until_edited() {
+    let text = "[class.video]\nrank = 3\n";
+    let node = MockNode::new(text);
+    let patch = ClassPatch { rank: Some(5), ..ClassPatch::default() };
+    node.control.class_set(&name("video"), patch).await.expect("a good change");
+    let marks = WatermarksPatch { dirty_red: Some(Percent(90)), ..WatermarksPatch::default() };
+    node.control.level_set(&name("ssd"), marks).await.expect("a good change");
+    let settings = ClassPatch::default();
+    let maps = ClassCreate { name: name("maps"), settings };
+    node.control.class_create(maps).await.expect("the name is free");
+    node.control.class_delete(&name("bulk")).await.expect_err("it is built in");
+    let used = VolumePatch { class: Some(name("maps")), ..VolumePatch::default() };
+    node.control.volume_set(&name("vol0"), used).await.expect("the class exists");
+    node.control.class_delete(&name("maps")).await.expect_err("a volume uses it");
+    let node = node.restart(text);
+    let view = node.control.view();
+    assert_eq!(view.class("video").map(|(_, class)| class.rank), Some(5));
+    assert_eq!(view.layout.levels[2].watermarks.dirty_red, 90);
+    assert!(view.class("maps").is_some() && view.catalog.volumes["vol0"].class == name("maps"));
+    let node = node.restart("[class.video]\nrank = 4\n");
+    assert_eq!(node.control.view().class("video").map(|(_, class)| class.rank), Some(4));
+}
+
+/// Goal: a class keeps its number when another goes. Method: delete the one before it.
+#[tokio::test]
+async fn classes_keep_their_numbers() {
+    let node = MockNode::new("[class.a]\nrank = 3\n[class.b]\nrank = 4\n");
+    let before = node.control.view().class("b").map(|(id, _)| id);
+    node.control.class_delete(&name("a")).await.expect("nobody uses it");
+    assert_eq!(node.control.view().class("b").map(|(id, _)| id), before);
+    let node = node.restart("[class.a]\nrank = 3\n[class.b]\nrank = 4\n");
+    assert!(node.control.view().class("a").is_none(), "the deletion is remembered");
+}
+
+/// Goal: clients see what they may. Method: an allow-list, and peers on both sides of it.
+#[tokio::test]
+async fn exports_follow_the_allow_list() {
+    let node = MockNode::new("[volume.v]\nsize = \"1MiB\"\nallow = [\"10.0.0.0/8\"]\n");
+    let inside = Peer::Network("10.1.2.3".parse().expect("an address"));
+    assert_eq!(node.control.exports_for(inside).list(), ["v"]);
+    assert!(node.control.exports_for(inside).find("v").is_ok());
+    let outside = node.control.exports_for(Peer::Unix);
+    assert!(outside.list().is_empty());
+    assert_eq!(outside.find("v"), Err(ExportError::Denied));
+    assert_eq!(outside.find("w"), Err(ExportError::Unknown));
+}
+
+/// Goal: a node that has ended says so. Method: stop, then ask.
+#[tokio::test]
+async fn stopped_shards_are_reported() {
+    let node = MockNode::new("");
+    node.control.drain(None).await.expect("the shards run");
+    node.control.stop().await.expect("the shards stop");
+    let report = node.control.snapshots().await.expect_err("nobody answers");
+    assert_eq!(report.kind, ReportKind::Unreachable);
+}

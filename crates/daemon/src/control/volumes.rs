@@ -1,0 +1,305 @@
+//! Volumes: create, change, delete.
+//!
+//! How: a new volume is in the catalog before its backing file exists, and a volume to be thrown
+//! away is marked before its blocks are, so that a crash between the steps leaves either nothing or
+//! something the next start completes.
+//! Invariant: a backing file that went missing is never silently replaced by an empty one.
+
+use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
+use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::config::{FileIdentity, Name, Place, Problem, Size, VolumeConfig, built_in, checks};
+use crate::error::{Report, ReportKind};
+use layby_types::{VolumeId, format_bytes};
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Where backing files lie that nobody chose a place for, within the node's directory.
+pub(crate) const VOLUMES_DIR_NAME: &str = "volumes";
+
+impl Control {
+    /// Creates a volume and serves it.
+    ///
+    /// # Errors
+    /// A report when the name is taken, a value is refused, or the backing cannot be had.
+    pub async fn volume_create(&self, request: VolumeCreate) -> Result<(), Report> {
+        let _change = self.change.lock().await;
+        let error = format!("cannot create volume `{}`", request.name);
+        let mut view = View::clone(&self.view());
+        let name = request.name.clone();
+        let config = VolumeConfig {
+            size: request.size,
+            class: request.class.unwrap_or_else(|| built_in("normal")),
+            path: request.path,
+            read_only: request.read_only,
+            allow: request.allow,
+            share: request.share,
+            cap: request.cap,
+        };
+        add_to_view(&mut view, &self.facts.dir, &name, config, &error)?;
+        view.checked_spec(&error)?;
+        self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
+        let record = &view.catalog.volumes[&name];
+        let plan = view.volume_plan(&self.facts.dir, record);
+        let shard = view.layout.shard_of(VolumeId(record.id));
+        let added = self.ask(shard, |answer| Command::AddVolume(plan, answer)).await;
+        match added {
+            Ok(()) => {
+                set_phase(&mut view, &name, VolumePhase::Ready);
+                self.publish_served(view).await;
+                Ok(())
+            }
+            Err(refused) => {
+                view.catalog.volumes.remove(&name);
+                self.publish(view).await.map_err(|e| within(&error, e))?;
+                Err(report(&refused, error).hint("correct the cause and repeat the command"))
+            }
+        }
+    }
+
+    /// Changes a volume.
+    ///
+    /// # Errors
+    /// A report when there is no such volume or a value is refused.
+    pub async fn volume_set(&self, name: &Name, patch: VolumePatch) -> Result<(), Report> {
+        let _change = self.change.lock().await;
+        let error = format!("cannot change volume `{name}`");
+        let mut record = self.existing_volume(&error, name)?;
+        let mut view = View::clone(&self.view());
+        apply(&mut record, name, patch).map_err(|problem| problem.report(&*error))?;
+        check_record(&view, name, &record, &error)?;
+        view.catalog.volumes.insert(name.clone(), record.clone());
+        view.checked_spec(&error)?;
+        let spec = view.volume_plan(&self.facts.dir, &record).spec;
+        let shard = view.layout.shard_of(spec.id);
+        let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
+        told.map_err(|refused| report(&refused, &*error))?;
+        self.publish(view).await.map_err(|e| {
+            within(&error, e).state("the change holds until the node stops, and is then forgotten")
+        })
+    }
+
+    /// Deletes a volume; its clients are disconnected.
+    ///
+    /// # Errors
+    /// A report when there is no such volume, or its dirty blocks cannot be written back.
+    pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
+        let _change = self.change.lock().await;
+        let error = format!("cannot delete volume `{name}`");
+        let record = self.existing_volume(&error, name)?;
+        let mut view = View::clone(&self.view());
+        let discard = data == DeleteData::Delete;
+        if discard {
+            set_phase(&mut view, name, VolumePhase::Deleting);
+            self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
+        }
+        let volume = VolumeId(record.id);
+        let shard = view.layout.shard_of(volume);
+        let remove = |answer| Command::RemoveVolume { volume, discard, answer };
+        let removed = self.ask(shard, remove).await;
+        removed.map_err(|refused| {
+            report(&refused, &*error).state(if discard {
+                "the volume is no longer served; its data goes at the next start"
+            } else {
+                "the volume is still there; blocks not written back are safe in their level"
+            })
+        })?;
+        view.catalog.volumes.remove(name);
+        self.publish(view).await.map_err(|e| within(&error, e))?;
+        if discard { discard_file(&self.facts.dir.join(&record.path)) } else { Ok(()) }
+    }
+}
+
+/// The outer error with the inner report's cause: what the operator asked for, and why it failed.
+fn within(error: &str, inner: Report) -> Report {
+    let cause = format!("{}: {}", inner.error, inner.cause);
+    Report { error: error.to_owned(), cause, ..inner }
+}
+
+fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
+    if let Some(record) = view.catalog.volumes.get_mut(name) {
+        record.phase = phase;
+    }
+}
+
+/// Puts a new volume into `view`, in phase [`VolumePhase::Creating`].
+pub(crate) fn add_to_view(
+    view: &mut View,
+    dir: &Path,
+    name: &Name,
+    config: VolumeConfig,
+    error: &str,
+) -> Result<(), Report> {
+    let problem = |problem: &Problem| problem.report(error);
+    if let Some(known) = view.catalog.volumes.get(name) {
+        let cause = match known.phase {
+            VolumePhase::Deleting => "a volume of that name is being deleted",
+            _ => "a volume of that name exists",
+        };
+        return Err(Report::new(ReportKind::InUse, error)
+            .cause(cause)
+            .state("nothing was changed")
+            .hint("choose another name; `layby volume list` shows those taken"));
+    }
+    let (path, length) = place(view, dir, name, &config, error)?;
+    checks::volume_size(Place::Volume(name.clone()), Size(length)).map_err(|p| problem(&p))?;
+    let id = view.catalog.volume_id_take().ok_or_else(|| {
+        Report::new(ReportKind::Full, error)
+            .cause(format!(
+                "this node has had {} volumes, and numbers are not reused",
+                VolumeId::MAX.0
+            ))
+            .state("nothing was changed")
+            .hint("move volumes to a new node")
+    })?;
+    let record = VolumeRecord {
+        id: id.0,
+        phase: VolumePhase::Creating,
+        length,
+        class: config.class.clone(),
+        path,
+        read_only: config.read_only,
+        allow: config.allow.clone(),
+        share: config.share.clone(),
+        cap: config.cap.clone(),
+        configured: None,
+    };
+    check_record(view, name, &record, error)?;
+    view.catalog.volumes.insert(name.clone(), record);
+    Ok(())
+}
+
+fn check_record(
+    view: &View,
+    name: &Name,
+    record: &VolumeRecord,
+    error: &str,
+) -> Result<(), Report> {
+    let config = VolumeConfig {
+        size: Some(Size(record.length)),
+        class: record.class.clone(),
+        path: None,
+        read_only: record.read_only,
+        allow: record.allow.clone(),
+        share: record.share.clone(),
+        cap: record.cap.clone(),
+    };
+    let known: Vec<_> = view.classes().cloned().collect();
+    checks::volume(&view.layout.levels, name, &config)
+        .and_then(|()| checks::class_exists(&known, name, &record.class))
+        .map_err(|problem| problem.report(error))
+}
+
+/// Where a new volume's bytes will lie, and how many there are.
+fn place(
+    view: &View,
+    dir: &Path,
+    name: &Name,
+    config: &VolumeConfig,
+    error: &str,
+) -> Result<(PathBuf, u64), Report> {
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+    };
+    let relative = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
+    let path = config.path.as_ref().map_or_else(|| dir.join(&relative), |path| dir.join(path));
+    let existing = existing_length(&path)
+        .map_err(|cause| Report::from_io(error, &cause).state("nothing was changed"))?;
+    if config.path.is_none() && existing.is_some() {
+        let cause = format!("`{}` exists already, from a volume that was deleted", path.display());
+        let hint = "adopt the file with --path, move it away, or choose another name";
+        return Err(refused(ReportKind::InUse, cause, hint));
+    }
+    if let Some(other) = user_of(view, dir, &path) {
+        let cause = format!("`{}` is used by {other}", path.display());
+        return Err(refused(ReportKind::InUse, cause, "give each volume a file of its own"));
+    }
+    let length = match (config.size, existing) {
+        (Some(Size(size)), Some(length)) if is_device(&path) && size > length => {
+            let have = format_bytes(length);
+            let cause = format!("the device `{}` has only {have}", path.display());
+            return Err(refused(ReportKind::Invalid, cause, "leave --size out to use all of it"));
+        }
+        (Some(Size(size)), _) => size,
+        (None, Some(length)) => length,
+        (None, None) => {
+            let cause = "no size was given, and there is no file to take it from".to_owned();
+            return Err(refused(ReportKind::Invalid, cause, "give a size such as 64GiB"));
+        }
+    };
+    let stored = if config.path.is_none() { relative } else { absolute(&path) };
+    Ok((stored, length))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+/// Bytes of a file or device, `None` when there is nothing of that name.
+fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
+    match std::fs::File::open(path) {
+        Ok(mut file) => file.seek(SeekFrom::End(0)).map(Some),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Which level or volume lies on `path` already.
+fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
+    let wanted = FileIdentity::of(path);
+    let levels = view
+        .layout
+        .levels
+        .iter()
+        .filter_map(|level| Some((format!("level `{}`", level.name), level.path.clone()?)));
+    let volumes = view.catalog.volumes.iter();
+    let volumes =
+        volumes.map(|(name, record)| (format!("volume `{name}`"), dir.join(&record.path)));
+    levels.chain(volumes).find(|(_, used)| FileIdentity::of(used).is_same(&wanted)).map(|(u, _)| u)
+}
+
+fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(), Problem> {
+    if let Some(Size(length)) = patch.size {
+        if length < record.length && !patch.shrink {
+            let cause = format!(
+                "{} is less than the volume's {}, and what lies behind it would be lost",
+                format_bytes(length),
+                format_bytes(record.length)
+            );
+            let hint = "add --shrink (in the API `\"shrink\": true`) once that data is not needed";
+            return Err(Problem::new(Place::Volume(name.clone()), "size", cause, hint));
+        }
+        record.length = length;
+    }
+    record.class = patch.class.unwrap_or_else(|| record.class.clone());
+    record.read_only = patch.read_only.unwrap_or(record.read_only);
+    if let Some(allow) = patch.allow {
+        record.allow = allow;
+    }
+    if let Some(share) = patch.share {
+        record.share = share;
+    }
+    if let Some(cap) = patch.cap {
+        record.cap = cap;
+    }
+    Ok(())
+}
+
+/// Removes a deleted volume's backing file; a device is left as it is.
+pub(crate) fn discard_file(path: &Path) -> Result<(), Report> {
+    if is_device(path) {
+        return Ok(());
+    }
+    match std::fs::remove_file(path) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            let error = format!("cannot remove the backing file `{}`", path.display());
+            Err(Report::from_io(error, &cause)
+                .state("the volume is deleted; only its file is left")
+                .hint("remove the file by hand"))
+        }
+        _ => Ok(()),
+    }
+}
