@@ -1,7 +1,7 @@
 //! A whole server fed with arbitrary bytes, for fuzz targets and tests.
 //!
-//! How: [`fuzz_server`] runs the bytes through handshake and session over two small exports, once in
-//! one piece and once cut at places that follow from the bytes, under every TLS policy.
+//! How: [`fuzz_server`] runs the bytes through handshake and session over two small exports, once
+//! in one piece and once cut at places that follow from the bytes, under every TLS policy.
 //! Invariant: no panic; each step makes progress or asks for more; answers stay within bounds; the
 //! cut has no influence on what was answered.
 //! Cost: linear in the input but for reads, each at most the size of an export.

@@ -1,7 +1,8 @@
-//! NBD, server and client: the fixed-newstyle handshake and the transmission phase, without sockets.
+//! NBD, server and client: fixed-newstyle handshake and transmission phase, without sockets.
 //!
 //! How: [`Handshake`] turns a client's options into a [`Transmission`], whose [`NbdSession`] then
-//! serves requests; [`ClientHandshake`] and [`ClientSession`] are the other end, for load and tests.
+//! serves requests; [`ClientHandshake`] and [`ClientSession`] are the other end, for load and
+//! tests.
 //! Written from the public protocol text (`doc/proto.md` of the NBD project).
 //! Invariant: a client sees only what [`Exports`] shows it, and only the one export it entered.
 //! Cost: the handshake allocates as it likes; the transmission phase does not.

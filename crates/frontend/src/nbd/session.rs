@@ -2,9 +2,9 @@
 //!
 //! How: a request's fixed head is read in place and checked against the export; what passes becomes
 //! a [`Call`], what does not is answered here with the error that the protocol names.
-//! Invariant: every call lies within the export, is at least one byte long unless it is a flush, and
-//! carries only flags that were negotiated. A refused write's payload is thrown away as it comes, so
-//! the stream stays in step; its error follows the payload.
+//! Invariant: every call lies within the export, is at least one byte long unless it is a flush,
+//! and carries only flags that were negotiated. A refused write's payload is thrown away as it
+//! comes, so the stream stays in step; its error follows the payload.
 //! Cost: a head and its reply are a handful of loads and stores; only error texts allocate.
 //! Not for: splitting work. Trims, zeroes and block status may be as long as the export.
 
@@ -60,8 +60,8 @@ impl NbdSession {
     /// A session on `export` with what was negotiated.
     ///
     /// # Panics
-    /// When the export's request bound exceeds [`REQUEST_LENGTH_MAX`], or the features ask for block
-    /// status without structured replies.
+    /// When the export's request bound exceeds [`REQUEST_LENGTH_MAX`], or the features ask for
+    /// block status without structured replies.
     #[must_use]
     pub fn new(export: &ExportInfo, features: SessionFeatures) -> Self {
         assert!(export.request_length_max <= REQUEST_LENGTH_MAX, "an export bounds its requests");
