@@ -1,1 +1,37 @@
-//! Tests through the binary; see `tests/`.
+//! Tests through the binary: a node as users start it, and the programs that others wrote.
+//!
+//! How: [`Node`] starts `layby serve` and reads its `ready` line; [`tool`] runs foreign clients;
+//! [`Connection`] is an NBD client of our own that shares no code with the server; [`History`]
+//! knows what a crash may and may not take. Waiting is always for an event, never for a clock.
+//! Invariant: a node, a mount or a loop device ends with the value that stands for it.
+//! Cost: a node starts in well under a second. Not for: anything that a room can test by itself.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod history;
+mod mount;
+mod node;
+mod tool;
+
+pub use connection::{Connection, Lost, Request};
+pub use history::{BLOCK_BYTES, Durability, History};
+pub use mount::{Attached, Mounted, mount_unavailable};
+pub use node::{Node, Options, Refusal, binary, layby, small_levels};
+pub use tool::{Outcome, available, must, python, run, skip};
+
+/// The seed of this run: `LAYBY_SEED`, or 1. A failing test prints it.
+#[must_use]
+pub fn seed() -> u64 {
+    number("LAYBY_SEED", 1)
+}
+
+/// A number from the environment, or `default` when the variable is not set.
+///
+/// # Panics
+/// When the variable holds no number.
+#[must_use]
+pub fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number"))
+    })
+}

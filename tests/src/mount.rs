@@ -1,0 +1,123 @@
+//! A real kernel file system on a volume: nbdfuse, then a loop device, then ext4.
+//!
+//! How: nbdfuse shows the export as a file and tells a named pipe when it does; losetup makes a
+//! block device of the file. Invariant: drop takes the layers down in reverse, also when the node
+//! below is dead. Not for: speed; each layer copies.
+
+use crate::tool::{must, run, skip};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Whether file systems cannot be mounted here; says why.
+#[must_use]
+pub fn mount_unavailable() -> bool {
+    let reason = [("/dev/fuse", "no /dev/fuse"), ("/dev/loop-control", "no loop devices")]
+        .into_iter()
+        .find(|(path, _)| !Path::new(path).exists())
+        .map(|(_, reason)| reason)
+        .or_else(|| (run("id", &["-u"]).stdout.trim() != "0").then_some("mounting needs root"));
+    if let Some(reason) = reason {
+        skip(reason);
+    }
+    reason.is_some()
+}
+
+/// An export as a block device.
+#[derive(Debug)]
+pub struct Attached {
+    fuse: Child,
+    folder: PathBuf,
+    device: String,
+}
+
+impl Attached {
+    /// Attaches the export at `uri`, with its files in `work`.
+    ///
+    /// # Panics
+    /// When nbdfuse or losetup fail.
+    #[must_use]
+    pub fn new(work: &Path, uri: &str) -> Attached {
+        let (folder, pipe) = (work.join("fuse"), work.join("fuse.ready"));
+        std::fs::create_dir_all(&folder).expect("the test's own folder can be written");
+        if !pipe.exists() {
+            must("mkfifo", &[pipe.to_string_lossy()]);
+        }
+        let file = folder.join("nbd");
+        let fuse = Command::new("nbdfuse")
+            .arg("--pidfile")
+            .args([&pipe, &file])
+            .arg(uri)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nbdfuse was found before");
+        // The pipe opens once nbdfuse writes its number, which it does when the file is there.
+        must("cat", &[pipe.to_string_lossy()]);
+        let device = must("losetup", &["--find", "--show", &file.to_string_lossy()]);
+        Attached { fuse, folder, device: device.trim().to_string() }
+    }
+
+    /// The block device.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        run("losetup", &["--detach", &self.device]);
+        run("umount", &[self.folder.to_string_lossy()]);
+        // It ends with its mount; a mount that would not go must not keep the test.
+        run("umount", &["--lazy", &self.folder.to_string_lossy()]);
+        let _ = self.fuse.kill();
+        let _ = self.fuse.wait();
+    }
+}
+
+/// A mounted ext4.
+#[derive(Debug)]
+pub struct Mounted {
+    point: PathBuf,
+    attached: Option<Attached>,
+}
+
+impl Mounted {
+    /// Mounts the ext4 on `attached` with `discard`.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    #[must_use]
+    pub fn new(work: &Path, attached: Attached) -> Mounted {
+        let point = work.join("mount");
+        std::fs::create_dir_all(&point).expect("the test's own folder can be written");
+        let target = point.to_string_lossy();
+        must("mount", &["-t", "ext4", "-o", "discard", attached.device(), &target]);
+        Mounted { point, attached: Some(attached) }
+    }
+
+    /// Where the files are.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.point
+    }
+
+    /// Unmounts cleanly and gives the device back.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    #[must_use]
+    pub fn unmount(mut self) -> Attached {
+        must("umount", &[self.point.to_string_lossy()]);
+        self.attached.take().expect("it is given back once")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.attached.is_some() && !run("umount", &[self.point.to_string_lossy()]).success {
+            run("umount", &["--lazy", &self.point.to_string_lossy()]);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A running node, as a user starts it.
+//!
+//! How: spawns `layby serve`, reads its standard output up to the line that begins with `ready`,
+//! and keeps reading, so that the pipe never fills. Its standard error goes to a file beside its
+//! folder.
+//! Invariant: the process is gone when the value is. Not for: a node inside the test's process.
+
+use crate::tool;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+/// How to start a node.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The configuration's text; none starts the node as `layby serve` alone would.
+    pub config: Option<String>,
+    /// After a kill, drop everything that was not durable, as a power cut would.
+    pub power_loss: bool,
+    /// Further words of the command line.
+    pub arguments: Vec<String>,
+}
+
+impl Options {
+    /// A node with this configuration.
+    #[must_use]
+    pub fn config(text: impl Into<String>) -> Self {
+        Options { config: Some(text.into()), ..Options::default() }
+    }
+}
+
+/// Levels so small that a short test fills and empties them many times.
+#[must_use]
+pub fn small_levels() -> Options {
+    Options::config(
+        "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n\
+         [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"16MiB\"\n\n\
+         [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"128MiB\"\n",
+    )
+}
+
+/// A node that ended instead of serving.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Its exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Refusal {
+    /// Asserts the project's form of an error: what, why, state of the data, what to do.
+    ///
+    /// # Panics
+    /// When the exit code says success or a line is missing.
+    #[track_caller]
+    pub fn assert_explains(&self, words: &[&str]) {
+        assert!(self.code.is_some_and(|code| code != 0), "exit code: {self:?}");
+        for start in ["error: ", "cause: ", "state: ", "hint: "] {
+            let found = self.stderr.lines().any(|line| line.starts_with(start));
+            assert!(found, "no line begins with `{start}`:\n{}", self.stderr);
+        }
+        for word in words {
+            assert!(self.stderr.contains(word), "`{word}` is not mentioned:\n{}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "a panic is no explanation:\n{}", self.stderr);
+    }
+}
+
+/// A node that serves.
+#[derive(Debug)]
+pub struct Node {
+    child: Child,
+    dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Node {
+    /// Starts a node in `dir`, which is created when missing.
+    ///
+    /// # Errors
+    /// [`Refusal`] when it ends before it is ready.
+    pub fn try_start(dir: &Path, options: &Options) -> Result<Node, Refusal> {
+        let mut command = Command::new(binary());
+        command.args(serve_arguments(dir, options));
+        Node::spawn(command, dir)
+    }
+
+    /// Starts the node that `command` describes; for commands that begin with another program.
+    ///
+    /// # Errors
+    /// [`Refusal`] when it ends before it is ready.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    pub fn spawn(mut command: Command, dir: &Path) -> Result<Node, Refusal> {
+        let log = beside(dir, "log");
+        let stderr = File::create(&log).expect("the test's own folder can be written");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let child = command.spawn().unwrap_or_else(|cause| panic!("cannot start: {cause}"));
+        let mut node = Node { child, dir: dir.to_path_buf(), log };
+        let stdout = node.child.stdout.take().expect("the pipe was asked for above");
+        if wait_until_ready(stdout) {
+            return Ok(node);
+        }
+        let code = node.child.wait().expect("our own child can be waited for").code();
+        Err(Refusal { code, stderr: node.stderr() })
+    }
+
+    /// Starts a node that must come up.
+    ///
+    /// # Panics
+    /// With its standard error when it does not.
+    #[track_caller]
+    #[must_use]
+    pub fn start(dir: &Path, options: &Options) -> Node {
+        match Node::try_start(dir, options) {
+            Ok(node) => node,
+            Err(refusal) => panic!("node refused ({:?}):\n{}", refusal.code, refusal.stderr),
+        }
+    }
+
+    /// Ends it as a crash would: no signal handler runs.
+    pub fn kill9(self) {
+        drop(self);
+    }
+
+    /// Asks it to end, and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not report success.
+    #[track_caller]
+    pub fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        tool::must("kill", &["-TERM", pid.as_str()]);
+        let status = self.child.wait().expect("our own child can be waited for");
+        assert!(status.success(), "a clean stop ended with {status}:\n{}", self.stderr());
+    }
+
+    /// Creates a volume of `size` in `class`.
+    ///
+    /// # Panics
+    /// When the node refuses.
+    #[track_caller]
+    pub fn volume_create(&self, name: &str, size: &str, class: &str) {
+        self.layby(&["volume", "create", name, "--size", size, "--class", class]);
+    }
+
+    /// Runs a command of `layby` on this node; it must succeed.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn layby(&self, words: &[&str]) -> String {
+        let dir = self.dir.to_string_lossy();
+        let words: Vec<&str> = words.iter().copied().chain(["--dir", &dir]).collect();
+        tool::must(&binary().to_string_lossy(), &words)
+    }
+
+    /// Where clients find `export`.
+    #[must_use]
+    pub fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket().display())
+    }
+
+    /// The NBD socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("layby.sock")
+    }
+
+    /// What the node has written to its standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already; then both calls have nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `layby` with `words`, whatever the outcome.
+#[must_use]
+pub fn layby(words: &[&str]) -> tool::Outcome {
+    tool::run(&binary().to_string_lossy(), words)
+}
+
+/// The words of `layby serve` for `dir`; the configuration is written beside it.
+fn serve_arguments(dir: &Path, options: &Options) -> Vec<String> {
+    let mut words = vec!["serve".to_string(), "--dir".to_string(), dir.display().to_string()];
+    if let Some(text) = &options.config {
+        let file = beside(dir, "toml");
+        fs::write(&file, text).expect("the test's own folder can be written");
+        words.extend(["--config".to_string(), file.display().to_string()]);
+    }
+    if options.power_loss {
+        words.push("--simulate-power-loss".to_string());
+    }
+    words.extend(options.arguments.iter().cloned());
+    words
+}
+
+fn beside(dir: &Path, extension: &str) -> PathBuf {
+    dir.with_extension(extension)
+}
+
+/// Reads up to the line that begins with `ready`, then leaves a reader that empties the pipe.
+fn wait_until_ready(stdout: ChildStdout) -> bool {
+    let mut reader = BufReader::new(stdout);
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+        if line.starts_with("ready") {
+            std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+            return true;
+        }
+        line.clear();
+    }
+    false
+}
+
+/// The program under test: `LAYBY_BIN`, or the one beside this test, brought up to date first.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| std::env::var_os("LAYBY_BIN").map_or_else(built, PathBuf::from))
+}
+
+/// Builds the program with the profile of this test, so that an old one is never tested.
+fn built() -> PathBuf {
+    let own = std::env::current_exe().expect("a running test has a path");
+    let profile = own.ancestors().nth(2).expect("tests lie in TARGET/PROFILE/deps");
+    let target = profile.parent().expect("tests lie in TARGET/PROFILE/deps");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "layby-cli", "--target-dir"]).arg(target);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).status();
+    assert!(status.is_ok_and(|status| status.success()), "cannot build layby-cli");
+    profile.join("layby")
+}
