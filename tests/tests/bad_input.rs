@@ -1,0 +1,314 @@
+//! What a node does with input that it cannot use: it explains, and loses nothing.
+//!
+//! How: each test starts a node that must refuse, and asserts the form of its error (what, why,
+//! state of the data, what to do) and the words that a person needs to find the fault. Where data
+//! was there before, it is read again after the fault is mended.
+
+use layby_tests::{
+    Connection, Node, Options, Refusal, Request, binary, must, run, skip, small_levels,
+};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const EIO: u32 = 5;
+const ENOSPC: u32 = 28;
+
+#[track_caller]
+fn refused(dir: &Path, options: &Options) -> Refusal {
+    match Node::try_start(dir, options) {
+        Ok(_) => panic!("the node started on input that it must refuse"),
+        Err(refusal) => refusal,
+    }
+}
+
+fn temporary() -> (TempDir, PathBuf) {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    (work, dir)
+}
+
+/// Levels at known paths, so that a test can damage or exchange them.
+fn levels_at(folder: &Path) -> Options {
+    Options::config(format!(
+        "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n\
+         [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"16MiB\"\npath = \"{0}/nvm.level\"\n\n\
+         [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"128MiB\"\npath = \"{0}/ssd.level\"\n",
+        folder.display()
+    ))
+}
+
+/// Writes a pattern to a critical and a normal volume, flushes, and stops the node cleanly.
+fn node_with_data(dir: &Path, options: &Options) {
+    let node = Node::start(dir, options);
+    for class in ["critical", "normal"] {
+        node.volume_create(class, "4MiB", class);
+        let mut connection = Connection::open(&node.socket(), class).expect("the node serves");
+        let write = Request::Write { offset: 8192, data: vec![0x77; 65536], fua: true };
+        assert!(connection.call(&write).is_ok_and(|result| result.is_ok()));
+    }
+    node.stop();
+}
+
+/// Starts the node again and finds what [`node_with_data`] wrote.
+#[track_caller]
+fn assert_data_is_there(dir: &Path, options: &Options) {
+    let node = Node::start(dir, options);
+    for class in ["critical", "normal"] {
+        let mut connection = Connection::open(&node.socket(), class).expect("the node serves");
+        let read = Request::Read { offset: 8192, length: 65536 };
+        let data = connection.call(&read).expect("the node serves").expect("no error");
+        assert!(data.iter().all(|byte| *byte == 0x77), "{class}: data was lost");
+    }
+    node.stop();
+}
+
+/// Goal: a typing mistake is found, with its line. Method: one key that does not exist.
+#[test]
+fn an_unknown_key_is_refused() {
+    let (_work, dir) = temporary();
+    let text = "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\ncolour = \"red\"\n";
+    let refusal = refused(&dir, &Options::config(text));
+    refusal.assert_explains(&["colour", "5"]);
+}
+
+/// Goal: values out of range or of the wrong kind are refused by name. Method: a few.
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    for (line, word) in [
+        ("kind = \"tape\"\nsize = \"8MiB\"", "tape"),
+        ("kind = \"memory\"\nsize = \"many\"", "many"),
+        ("kind = \"memory\"\nsize = 7", "size"),
+        ("kind = \"memory\"", "size"),
+    ] {
+        let (_work, dir) = temporary();
+        let config = format!("[[level]]\nname = \"first\"\n{line}\n");
+        refused(&dir, &Options::config(config)).assert_explains(&[word]);
+    }
+}
+
+/// Goal: a configuration that is not there is an error, not an empty one. Method: a wrong path.
+#[test]
+fn a_missing_configuration_is_refused() {
+    let (work, dir) = temporary();
+    let missing = work.path().join("absent.toml").display().to_string();
+    let options =
+        Options { arguments: vec!["--config".into(), missing.clone()], ..Options::default() };
+    refused(&dir, &options).assert_explains(&[&missing]);
+}
+
+/// Goal: two levels never share bytes. Method: two levels on one file.
+#[test]
+fn overlapping_level_files_are_refused() {
+    let (work, dir) = temporary();
+    let path = work.path().join("both.level").display().to_string();
+    let level = |name: &str, kind: &str| {
+        format!(
+            "[[level]]\nname = \"{name}\"\nkind = \"{kind}\"\nsize = \"64MiB\"\npath = \"{path}\"\n"
+        )
+    };
+    let config = format!("{}{}", level("nvm", "nvm"), level("ssd", "ssd"));
+    refused(&dir, &Options::config(config)).assert_explains(&[&path]);
+}
+
+/// Goal: a level too small to work is refused before anything is made. Method: 4 KiB of SSD.
+#[test]
+fn a_level_too_small_is_refused() {
+    let (_work, dir) = temporary();
+    let config = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"4KiB\"\n";
+    refused(&dir, &Options::config(config)).assert_explains(&["ssd", "4KiB"]);
+}
+
+/// Goal: a node never takes another's level for its own. Method: exchange the NVM file of two
+/// nodes, see the refusal, put it back, find the data.
+#[test]
+fn a_level_of_another_node_is_refused() {
+    let (work, ours) = temporary();
+    let (own, foreign) = (work.path().join("own"), work.path().join("foreign"));
+    let theirs = work.path().join("their-node");
+    for folder in [&own, &foreign] {
+        fs::create_dir(folder).expect("can make it");
+    }
+    node_with_data(&ours, &levels_at(&own));
+    node_with_data(&theirs, &levels_at(&foreign));
+    let (kept, level) = (own.join("kept"), own.join("nvm.level"));
+    fs::rename(&level, &kept).expect("can move");
+    fs::copy(foreign.join("nvm.level"), &level).expect("can copy");
+    refused(&ours, &levels_at(&own)).assert_explains(&["nvm.level"]);
+    let untouched = fs::read(&level).expect("can read");
+    assert!(untouched == fs::read(foreign.join("nvm.level")).expect("can read"), "it was changed");
+    fs::rename(&kept, &level).expect("can move");
+    assert_data_is_there(&ours, &levels_at(&own));
+}
+
+/// Goal: a damaged superblock is reported with its place, and nothing is written over it. Method:
+/// flip bytes at the front of each level, see the refusal, flip them back, find the data.
+#[test]
+fn a_wrong_checksum_is_refused() {
+    let (work, dir) = temporary();
+    let options = levels_at(work.path());
+    node_with_data(&dir, &options);
+    for name in ["nvm.level", "ssd.level"] {
+        let path = work.path().join(name);
+        let before = fs::read(&path).expect("can read");
+        flip(&path);
+        let refusal = refused(&dir, &options);
+        refusal.assert_explains(&[name, "checksum"]);
+        flip(&path);
+        assert!(before == fs::read(&path).expect("can read"), "{name} was changed");
+        assert_data_is_there(&dir, &options);
+    }
+}
+
+/// Inverts bytes 16..64 of both places where a superblock may lie.
+fn flip(path: &Path) {
+    let file = fs::File::options().read(true).write(true).open(path).expect("can open");
+    for place in [16, 4096 + 16] {
+        let mut bytes = [0; 48];
+        file.read_exact_at(&mut bytes, place).expect("can read");
+        file.write_all_at(&bytes.map(|byte| !byte), place).expect("can write");
+    }
+}
+
+/// A small file system of its own, gone with the value.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(folder: &Path, size: &str) -> Option<SmallDisk> {
+        fs::create_dir_all(folder).expect("can make it");
+        let size = format!("size={size}");
+        let outcome =
+            run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &folder.to_string_lossy()]);
+        if !outcome.success {
+            skip(&format!("cannot mount a tmpfs: {}", outcome.stderr.trim()));
+        }
+        outcome.success.then(|| SmallDisk(folder.to_path_buf()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run("umount", &["--lazy", &self.0.to_string_lossy()]);
+    }
+}
+
+/// Goal: a disk too small for the levels is an error at start, not later. Method: 128 MiB of SSD
+/// level on a disk of 32 MiB.
+#[test]
+fn levels_larger_than_their_disk_are_refused() {
+    let (work, _) = temporary();
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "32M") else { return };
+    refused(&disk.0.join("node"), &small_levels()).assert_explains(&[]);
+}
+
+/// Goal: when the backing disk fills, writers hear of it, readers go on, and nothing that was
+/// promised is lost. Method: write past the end of a small disk, then read what was promised,
+/// before and after a restart.
+#[test]
+fn a_full_backing_disk_loses_nothing() {
+    const STEP: u64 = 256 << 10;
+    let (work, _) = temporary();
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "224M") else { return };
+    let dir = disk.0.join("node");
+    let node = Node::start(&dir, &small_levels());
+    node.volume_create("disk", "1GiB", "normal");
+    let mut connection = Connection::open(&node.socket(), "disk").expect("the node serves");
+    let mut promised = Vec::new();
+    let refusal = (0..connection.size() / STEP).find_map(|index| {
+        let data = vec![(index % 251 + 1) as u8; STEP as usize];
+        let write = Request::Write { offset: index * STEP, data, fua: true };
+        let result = connection.call(&write).expect("a full disk does not end the connection");
+        promised.extend(result.is_ok().then_some(index));
+        result.err()
+    });
+    assert!(matches!(refusal, Some(EIO | ENOSPC)), "1 GiB on 224 MiB: {refusal:?}");
+    assert!(!promised.is_empty());
+    let read_all = |connection: &mut Connection| {
+        for index in &promised {
+            let read = Request::Read { offset: index * STEP, length: STEP as u32 };
+            let data = connection.call(&read).expect("the node serves").expect("no error");
+            assert!(data.iter().all(|byte| u64::from(*byte) == index % 251 + 1), "{index} is lost");
+        }
+    };
+    read_all(&mut connection);
+    node.kill9();
+    let node = Node::start(&dir, &small_levels());
+    read_all(&mut Connection::open(&node.socket(), "disk").expect("the node serves"));
+}
+
+/// Goal: a folder that may not be written is named. Method: another user's folder, as `nobody`
+/// where we are root and may write everything.
+#[test]
+fn a_missing_permission_is_refused() {
+    let (work, dir) = temporary();
+    fs::create_dir(&dir).expect("can make it");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).expect("can change it");
+    fs::set_permissions(work.path(), fs::Permissions::from_mode(0o755)).expect("can change it");
+    // A copy, since the build folder may be closed to others.
+    let program = work.path().join("layby");
+    fs::copy(binary(), &program).expect("can copy");
+    let root = must("id", &["-u"]).trim() == "0";
+    let mut command = if root { Command::new("setpriv") } else { Command::new(&program) };
+    if root {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+    }
+    command.arg("serve").arg("--dir").arg(&dir);
+    match Node::spawn(command, &dir) {
+        Ok(_) => panic!("the node started in a folder that it may not use"),
+        Err(refusal) => refusal.assert_explains(&[&dir.display().to_string()]),
+    }
+}
+
+/// Goal: a port in use is named. Method: listen on it first.
+#[test]
+fn a_port_in_use_is_refused() {
+    let (_work, dir) = temporary();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let options = Options { arguments: vec!["--listen".into(), address.clone()], ..small_levels() };
+    refused(&dir, &options).assert_explains(&[&address]);
+}
+
+/// Goal: two nodes never write one folder, and the first goes on. Method: start a second.
+#[test]
+fn a_second_node_on_the_same_folder_is_refused() {
+    let (_work, dir) = temporary();
+    let first = Node::start(&dir, &small_levels());
+    first.volume_create("disk", "4MiB", "normal");
+    let mut second = Command::new(binary());
+    second.arg("serve").arg("--dir").arg(&dir);
+    match Node::spawn(second, &dir.join("../second")) {
+        Ok(_) => panic!("two nodes serve one folder"),
+        Err(refusal) => refusal.assert_explains(&[&dir.display().to_string()]),
+    }
+    let mut connection = Connection::open(&first.socket(), "disk").expect("the first serves");
+    let read = Request::Read { offset: 0, length: 4096 };
+    assert!(connection.call(&read).is_ok_and(|result| result.is_ok()));
+    first.stop();
+}
+
+/// Goal: a volume that cannot be made is refused by a running node, which goes on. Method: names,
+/// sizes and classes that make no sense, and one name twice.
+#[test]
+fn volumes_that_make_no_sense_are_refused() {
+    let (_work, dir) = temporary();
+    let node = Node::start(&dir, &small_levels());
+    node.volume_create("disk", "4MiB", "normal");
+    let place = dir.display().to_string();
+    for (name, size, class) in [
+        ("disk", "4MiB", "normal"),
+        ("a/b", "4MiB", "normal"),
+        ("other", "0", "normal"),
+        ("other", "plenty", "normal"),
+        ("other", "4MiB", "urgent"),
+    ] {
+        let words = ["volume", "create", name, "--size", size, "--class", class, "--dir", &place];
+        let outcome = layby_tests::layby(&words);
+        assert!(!outcome.success, "{name} {size} {class} was accepted");
+        assert!(outcome.stderr.contains("error: "), "{}", outcome.stderr);
+    }
+    node.stop();
+}
