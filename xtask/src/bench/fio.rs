@@ -60,7 +60,8 @@ pub(crate) fn measure(
 ) -> Result<Value, Failure> {
     let mut fio = process::command("fio", root);
     fio.args(["--name=measure", "--ioengine=nbd", "--bs=4k", "--time_based", "--ramp_time=1"]);
-    fio.args(["--norandommap", "--percentile_list=50:99", "--output-format=json"]);
+    fio.args(["--norandommap", "--lat_percentiles=1", "--percentile_list=50:99"]);
+    fio.arg("--output-format=json");
     fio.arg(format!("--uri={}", server.uri)).arg(format!("--rw={}", load.rw));
     fio.arg(format!("--iodepth={}", load.depth)).arg(format!("--size={EXPORT_BYTES}"));
     fio.arg(format!("--runtime={seconds}")).arg(format!("--randseed={seed}"));
@@ -70,7 +71,8 @@ pub(crate) fn measure(
     process::json(&mut fio)
 }
 
-/// The figures in a document of fio: of the flushes where there are some, else of the I/Os.
+/// The figures in a document of fio. Latencies are of the flushes where there are some (fio counts
+/// these from after their submission), else of the I/Os from before theirs.
 pub(crate) fn sample(
     document: &Value,
     server: &Server,
@@ -80,7 +82,7 @@ pub(crate) fn sample(
     let direction = if load.rw.ends_with("read") { "read" } else { "write" };
     let job = &document["jobs"][0];
     let latency =
-        if load.writes_per_flush > 0 { &job["sync"]["lat_ns"] } else { &job[direction]["clat_ns"] };
+        if load.writes_per_flush > 0 { &job["sync"]["lat_ns"] } else { &job[direction]["lat_ns"] };
     let micros = |percentile: &str| latency["percentile"][percentile].as_f64().map(|ns| ns / 1e3);
     let iops = job[direction]["iops"].as_f64();
     match (iops, micros("50.000000"), micros("99.000000")) {
