@@ -189,14 +189,14 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
             cap: std::collections::BTreeMap::new(),
         };
         let error = "cannot create the first volume";
-        add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), default, error)?;
+        add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
     }
     for (name, declared) in &config.volumes {
         if view.catalog.volumes.contains_key(name) {
             update_volume(config, view, name, declared)?;
         } else {
             let error = format!("cannot create volume `{name}` of the configuration");
-            add_to_view(view, &config.dir, name, declared.clone(), &error)?;
+            add_to_view(view, &config.dir, name, declared, &error)?;
         }
         let record = view.catalog.volumes.get_mut(name).expect("it was there or was added");
         record.configured = Some(declared.clone());

@@ -4,4 +4,5 @@ pub mod catalog;
 pub mod config;
 pub mod control;
 pub mod error;
+pub mod metrics;
 pub mod plan;

@@ -35,7 +35,7 @@ impl Control {
             share: request.share,
             cap: request.cap,
         };
-        add_to_view(&mut view, &self.facts.dir, &name, config, &error)?;
+        add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
         view.checked_spec(&error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
         let record = &view.catalog.volumes[&name];
@@ -126,7 +126,7 @@ pub(crate) fn add_to_view(
     view: &mut View,
     dir: &Path,
     name: &Name,
-    config: VolumeConfig,
+    config: &VolumeConfig,
     error: &str,
 ) -> Result<(), Report> {
     let problem = |problem: &Problem| problem.report(error);
@@ -140,7 +140,7 @@ pub(crate) fn add_to_view(
             .state("nothing was changed")
             .hint("choose another name; `layby volume list` shows those taken"));
     }
-    let (path, length) = place(view, dir, name, &config, error)?;
+    let (path, length) = place(view, dir, name, config, error)?;
     checks::volume_size(Place::Volume(name.clone()), Size(length)).map_err(|p| problem(&p))?;
     let id = view.catalog.volume_id_take().ok_or_else(|| {
         Report::new(ReportKind::Full, error)
