@@ -35,6 +35,19 @@ pub fn available(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
+/// Whether fio is installed and knows NBD; some distributions build it without.
+#[must_use]
+pub fn fio_available() -> bool {
+    if !available(&["fio"]) {
+        return false;
+    }
+    let knows = run("fio", &["--enghelp=nbd"]).stdout.contains("uri");
+    if !knows {
+        skip("this fio was built without its nbd engine");
+    }
+    knows
+}
+
 /// Says that the current test does not run, and why.
 pub fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_string();

@@ -4,7 +4,7 @@
 //! with a clean stop and `layby check`. `LAYBY_IMAGE_SIZE` makes the images larger.
 //! Not for: crashes, see `crash`; file systems, see `filesystem`.
 
-use layby_tests::{Node, available, layby, must, python, seed, small_levels};
+use layby_tests::{Node, available, fio_available, layby, must, python, seed, small_levels};
 use layby_types::{Rng, parse_bytes};
 use serde_json::Value;
 use std::fs::File;
@@ -180,7 +180,7 @@ fn nbdcopy_goes_both_ways() {
 /// blocks with crc32c and verifies them, a job per class at once, depth 1 and 32, 4 KiB and 64 KiB.
 #[test]
 fn fio_verifies_all_classes_at_once() {
-    if !available(&["fio"]) {
+    if !fio_available() {
         return;
     }
     let setup = Setup::new();
@@ -197,7 +197,7 @@ fn fio_verifies_all_classes_at_once() {
 /// in steps of 512 bytes.
 #[test]
 fn fio_verifies_sizes_that_blocks_do_not_divide() {
-    if !available(&["fio"]) {
+    if !fio_available() {
         return;
     }
     let setup = Setup::new();

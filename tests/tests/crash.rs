@@ -8,7 +8,7 @@
 
 use layby_tests::{
     Attached, BLOCK_BYTES, Connection, Durability, History, Mounted, Node, Options, available,
-    layby, mount_unavailable, must, number, seed, small_levels,
+    fio_available, layby, mount_unavailable, must, number, seed, small_levels,
 };
 use layby_types::Rng;
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ fn verify(node: &Node, histories: &mut [History]) {
 
 /// fio with fsync on a volume of its own, so that levels fill, evict and destage meanwhile.
 fn start_load(node: &Node) -> Option<Child> {
-    if !available(&["fio"]) {
+    if !fio_available() {
         return None;
     }
     let mut fio = Command::new("fio");

@@ -28,7 +28,9 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     ]))?;
     step("tests");
     process::run(process::cargo(root).args(["build", "--locked", "--package", "layby-cli"]))?;
-    process::run(process::cargo(root).args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    let mut tests = process::cargo(root);
+    tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    process::run(tests.env("LAYBY_BIN", process::target(root).join("debug/layby")))?;
     step("advisories");
     deny(root)
 }

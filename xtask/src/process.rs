@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Why a chore could not be done.
@@ -57,6 +57,11 @@ pub(crate) fn command(program: &str, root: &Path) -> Command {
 /// The cargo that runs us.
 pub(crate) fn cargo(root: &Path) -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string()), root)
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Runs `command` with its output shown.

@@ -53,7 +53,7 @@ struct Results {
 /// Measures an entry, keeps the raw results and prints the entry.
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let binary = release_binary(root)?;
-    let work = target(root).join("bench").join(std::process::id().to_string());
+    let work = process::target(root).join("bench").join(std::process::id().to_string());
     let measured = measure(root, &binary, &work, arguments);
     // Room on the disk matters more than a look at what a failed run left.
     let _ = std::fs::remove_dir_all(&work);
@@ -134,11 +134,7 @@ fn release_binary(root: &Path) -> Result<PathBuf, Failure> {
         "--package",
         "layby-cli",
     ]))?;
-    Ok(target(root).join("release/layby"))
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+    Ok(process::target(root).join("release/layby"))
 }
 
 /// Puts the raw results into a fresh folder below `bench/runs`, named after the day.
