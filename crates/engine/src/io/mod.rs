@@ -7,8 +7,18 @@
 //! Cost: no allocation per operation; buffers come from a pool that the ring has registered.
 //! Not for: the control plane, which runs on tokio.
 
+mod blocking;
 mod buffer;
+mod clock;
+#[cfg(test)]
+mod conformance;
+mod flights;
+mod host;
+mod mapping;
+mod open;
 mod operation;
+mod pool;
+mod ring;
 mod sim;
 mod waker;
 
@@ -16,7 +26,11 @@ pub use buffer::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, BUFFER_ALIGN, BUFFER_CLASS_MAX,
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
 };
+pub use host::{HostIo, IoChoice};
+pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
+pub use pool::PoolIo;
+pub use ring::RingIo;
 pub use sim::{CrashMode, SimIo};
 pub use waker::Waker;
 

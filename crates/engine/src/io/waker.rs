@@ -24,9 +24,9 @@ struct Inner {
 }
 
 impl Waker {
-    /// A waker over an eventfd.
-    pub(crate) fn with_event() -> Result<Self, Errno> {
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+    /// A waker over an eventfd; a ring wants it blocking, an epoll loop non-blocking.
+    pub(crate) fn with_event(flags: EventfdFlags) -> Result<Self, Errno> {
+        let event = eventfd(0, flags | EventfdFlags::CLOEXEC)?;
         Ok(Waker(Arc::new(Inner { event: Some(event), called: AtomicBool::new(false) })))
     }
 
@@ -66,7 +66,7 @@ mod tests {
     /// reads the eventfd's counter directly.
     #[test]
     fn calls_merge_until_taken() {
-        let waker = Waker::with_event().unwrap();
+        let waker = Waker::with_event(EventfdFlags::NONBLOCK).unwrap();
         let read = || {
             let mut count = [0; 8];
             rustix::io::read(waker.event().unwrap(), &mut count).map(|_| u64::from_ne_bytes(count))

@@ -1,0 +1,272 @@
+//! Disk operations by plain system calls, on a few threads of their own.
+//!
+//! How: jobs wait in one queue; a thread takes a job, performs it to its end, leaves the answer in
+//! a list and wakes the shard. Threads start when the first job does.
+//! Invariant: a job is answered once; dropping the pool waits for the jobs that have started.
+//! Cost: two thread switches per operation.
+//! Not for: sockets, which would hold a thread each.
+
+use super::flights::Flight;
+use super::open::OpenDisk;
+use super::{DiskExtent, IoDone, IoError, IoOperation, Waker};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// Threads per shard: enough to overlap a sync with reads and writes.
+pub(super) const THREADS_MAX: usize = 4;
+/// Bytes of zeros written at once where the kernel cannot zero a range itself.
+const ZEROS: usize = 256 << 10;
+
+struct Job {
+    disk: Arc<OpenDisk>,
+    flight: Flight,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Bounded by `FLIGHTS_MAX`, as every job is a flight.
+    jobs: VecDeque<Job>,
+    ended: Vec<IoDone>,
+    closing: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    waker: Waker,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no thread panics while it holds the queue")
+    }
+}
+
+/// The threads.
+pub(super) struct Blocking {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    in_flight: usize,
+}
+
+impl Blocking {
+    pub(super) fn new(waker: Waker) -> Self {
+        let (queue, arrived) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { queue, arrived, waker });
+        Blocking { shared, threads: Vec::new(), in_flight: 0 }
+    }
+
+    /// Queues a disk operation.
+    pub(super) fn start(&mut self, disk: Arc<OpenDisk>, flight: Flight) {
+        self.in_flight += 1;
+        if self.threads.len() < THREADS_MAX.min(self.in_flight) {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new().name("layby-io".to_owned());
+            match thread.spawn(move || work(&shared)) {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => assert!(!self.threads.is_empty(), "no thread for I/O: {error}"),
+            }
+        }
+        self.shared.lock().jobs.push_back(Job { disk, flight });
+        self.shared.arrived.notify_one();
+    }
+
+    /// Moves what has ended to `done`.
+    pub(super) fn reap(&mut self, done: &mut Vec<IoDone>) {
+        if self.in_flight > 0 {
+            let mut queue = self.shared.lock();
+            self.in_flight -= queue.ended.len();
+            done.append(&mut queue.ended);
+        }
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closing = true;
+        queue.jobs.clear();
+        drop(queue);
+        self.shared.arrived.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic in a thread was printed there; this one only stops.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One thread's life.
+fn work(shared: &Shared) {
+    let mut queue = shared.lock();
+    loop {
+        if let Some(Job { disk, mut flight }) = queue.jobs.pop_front() {
+            drop(queue);
+            let outcome = perform(&disk, &mut flight.operation);
+            let (result, extents) = match outcome {
+                Ok((bytes, extents)) => (Ok(bytes), extents),
+                Err(errno) => (Err(errno.into()), Vec::new()),
+            };
+            let mut done = flight.end(result);
+            done.extents = extents;
+            queue = shared.lock();
+            queue.ended.push(done);
+            shared.waker.wake();
+        } else if queue.closing {
+            return;
+        } else {
+            queue = shared.arrived.wait(queue).expect("no thread panics while it holds the queue");
+        }
+    }
+}
+
+/// Performs a disk operation to its end.
+fn perform(
+    disk: &OpenDisk,
+    operation: &mut IoOperation,
+) -> Result<(usize, Vec<DiskExtent>), Errno> {
+    match operation {
+        IoOperation::Read { offset, buffer, .. } => read(disk, *offset, buffer)?,
+        IoOperation::Write { offset, buffer, durable, .. } => {
+            write(disk, *offset, buffer, *durable)?;
+        }
+        IoOperation::Sync { .. } => rustix::io::retry_on_intr(|| fdatasync(disk))?,
+        IoOperation::Zero { offset, length, keep_allocated, .. } => {
+            zero(disk, *offset, *length, *keep_allocated)?;
+        }
+        IoOperation::Extents { offset, length, .. } => {
+            return extents(disk, *offset, *length).map(|extents| (0, extents));
+        }
+        IoOperation::Receive { .. } | IoOperation::Send { .. } => {
+            unreachable!("sockets never reach the threads")
+        }
+    }
+    let bytes = match operation {
+        IoOperation::Read { buffer, .. } | IoOperation::Write { buffer, .. } => buffer.len(),
+        _ => 0,
+    };
+    Ok((bytes, Vec::new()))
+}
+
+fn fdatasync(disk: &OpenDisk) -> Result<(), Errno> {
+    rustix::fs::fdatasync(&disk.buffered)
+}
+
+fn read(disk: &OpenDisk, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+    let mut moved = 0;
+    while moved < bytes.len() {
+        let (at, rest) = (offset + moved as u64, &mut bytes[moved..]);
+        let direct = disk.takes_direct(at, rest.len());
+        let mut file = disk.file(at, rest.len());
+        let mut result = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *rest, at));
+        if direct && result == Err(Errno::INVAL) {
+            file = rustix::fd::AsFd::as_fd(&disk.buffered);
+            result = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *rest, at));
+        }
+        match result? {
+            0 => {
+                rest.fill(0);
+                return Ok(());
+            }
+            count => moved += count,
+        }
+    }
+    Ok(())
+}
+
+fn write(disk: &OpenDisk, offset: u64, bytes: &[u8], durable: bool) -> Result<(), Errno> {
+    let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+    let mut moved = 0;
+    while moved < bytes.len() {
+        let (at, rest) = (offset + moved as u64, &bytes[moved..]);
+        let put = |file| {
+            let call = || rustix::io::pwritev2(file, &[IoSlice::new(rest)], at, flags);
+            rustix::io::retry_on_intr(call)
+        };
+        let mut result = put(disk.file(at, rest.len()));
+        if result == Err(Errno::INVAL) && disk.takes_direct(at, rest.len()) {
+            result = put(rustix::fd::AsFd::as_fd(&disk.buffered));
+        }
+        match result? {
+            0 => return Err(Errno::IO),
+            count => moved += count,
+        }
+    }
+    Ok(())
+}
+
+/// The ways to zero a range, best first; [`zero_by_writing`] is the last resort.
+pub(super) fn zero_flags(keep_allocated: bool) -> [FallocateFlags; 2] {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    if keep_allocated { [range, range] } else { [punch, range] }
+}
+
+/// Whether a refusal to zero a range calls for the next way.
+pub(super) fn zero_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NODEV | Errno::NOTTY)
+}
+
+fn zero(disk: &OpenDisk, offset: u64, length: u64, keep_allocated: bool) -> Result<(), Errno> {
+    if length == 0 {
+        return Ok(());
+    }
+    for flags in zero_flags(keep_allocated) {
+        let call = || rustix::fs::fallocate(&disk.buffered, flags, offset, length);
+        match rustix::io::retry_on_intr(call) {
+            Err(errno) if zero_unsupported(errno) => {}
+            result => return result,
+        }
+    }
+    zero_by_writing(disk, offset, length)
+}
+
+fn zero_by_writing(disk: &OpenDisk, offset: u64, length: u64) -> Result<(), Errno> {
+    let zeros = super::Buffer::zeroed(ZEROS);
+    let mut at = offset;
+    while at < offset + length {
+        let count = (offset + length - at).min(ZEROS as u64) as usize;
+        write(disk, at, &zeros[..count], false)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Walks `SEEK_DATA` and `SEEK_HOLE`; what cannot tell holes is all data.
+fn extents(disk: &OpenDisk, offset: u64, length: u64) -> Result<Vec<DiskExtent>, Errno> {
+    let (mut extents, mut at, end) = (Vec::new(), offset, offset + length);
+    while at < end {
+        let data = match rustix::fs::seek(&disk.buffered, SeekFrom::Data(at)) {
+            Ok(data) => data.clamp(at, end),
+            Err(Errno::NXIO) => end,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                extents.push(DiskExtent { offset: at, length: end - at, data: true });
+                return Ok(extents);
+            }
+            Err(errno) => return Err(errno),
+        };
+        if data > at {
+            extents.push(DiskExtent { offset: at, length: data - at, data: false });
+        }
+        if data < end {
+            let hole = rustix::fs::seek(&disk.buffered, SeekFrom::Hole(data))?.clamp(data, end);
+            // A hole that appeared under the walk must not stop it.
+            let hole = if hole == data { end } else { hole };
+            extents.push(DiskExtent { offset: data, length: hole - data, data: true });
+            at = hole;
+        } else {
+            at = end;
+        }
+    }
+    Ok(extents)
+}
+
+/// What an errno of a system call means to the submitter.
+impl From<std::io::Error> for IoError {
+    fn from(error: std::io::Error) -> Self {
+        IoError { errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()) }
+    }
+}

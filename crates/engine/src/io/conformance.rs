@@ -1,0 +1,420 @@
+//! One suite for every `Io`: what a store or shard may rely on, whoever performs it.
+
+use super::{
+    DiskId, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo, SocketId, Token,
+    Waker, open_disk, run_alone,
+};
+use layby_types::{Nanos, Rng};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+
+/// Not a multiple of any block, so that the end of the disk is met unaligned too.
+const LENGTH: u64 = (1 << 20) + 1000;
+const FLIGHTS: usize = 16;
+const HOSTS: [IoChoice; 2] = [IoChoice::Ring, IoChoice::Pool];
+
+/// What an operation in flight must do to the model, or find in it.
+enum Expect {
+    Bytes(Vec<u8>, u64),
+    Change(u64, Vec<u8>),
+    Extents(Range<u64>),
+    Nothing,
+}
+
+/// A disk beside a plain vector.
+struct Bench<'a> {
+    io: &'a mut dyn Io,
+    disk: DiskId,
+    model: Vec<u8>,
+    flights: HashMap<u64, (Range<u64>, bool, Expect)>,
+    rng: Rng,
+    seed: u64,
+    next: u64,
+}
+
+/// A failure names its seed.
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            #[expect(clippy::print_stderr, reason = "a failing test says how to replay it")]
+            {
+                eprintln!("replay with SEED={}", self.seed);
+            }
+        }
+    }
+}
+
+impl Bench<'_> {
+    fn range(&mut self) -> Range<u64> {
+        let unit = [1, 512, 4096][self.rng.below(3) as usize];
+        let start = self.rng.below(LENGTH / unit) * unit;
+        let length = (1 + self.rng.below(1 << self.rng.clone().below(17))).next_multiple_of(unit);
+        start..(start + length).min(LENGTH)
+    }
+
+    /// Submits a random operation, unless it would race with one in flight.
+    fn submit(&mut self) {
+        let range = self.range();
+        let roll = self.rng.below(10);
+        let changes = (4..8).contains(&roll);
+        let races = |(other, other_changes, _): &(Range<u64>, bool, Expect)| {
+            (changes || *other_changes) && other.start < range.end && range.start < other.end
+        };
+        if self.flights.len() == FLIGHTS || self.flights.values().any(races) {
+            return;
+        }
+        let (disk, offset, length) = (self.disk, range.start, range.end - range.start);
+        let (operation, expect) = match roll {
+            0..4 => {
+                let past_end = if range.end == LENGTH { 700 } else { 0 };
+                let mut buffer = self.io.buffer(length as usize + past_end);
+                buffer.fill(0xee);
+                let mut bytes = self.model[range.start as usize..range.end as usize].to_vec();
+                bytes.resize(length as usize + past_end, 0);
+                (IoOperation::Read { disk, offset, buffer }, Expect::Bytes(bytes, offset))
+            }
+            4..7 => {
+                let mut buffer = self.io.buffer(length as usize);
+                self.rng.fill(&mut buffer);
+                let (durable, bytes) = (roll == 4, buffer.to_vec());
+                let operation = IoOperation::Write { disk, offset, buffer, durable };
+                (operation, Expect::Change(offset, bytes))
+            }
+            7 => {
+                let keep_allocated = self.rng.chance(1, 2);
+                let operation = IoOperation::Zero { disk, offset, length, keep_allocated };
+                (operation, Expect::Change(offset, vec![0; length as usize]))
+            }
+            8 => (IoOperation::Sync { disk }, Expect::Nothing),
+            _ => {
+                let operation = IoOperation::Extents { disk, offset, length };
+                (operation, Expect::Extents(range.clone()))
+            }
+        };
+        self.next += 1;
+        self.flights.insert(self.next, (range, changes, expect));
+        self.io.submit(Token(self.next), operation);
+    }
+
+    fn on_done(&mut self, done: IoDone) {
+        let (_, _, expect) = self.flights.remove(&done.token.0).expect("each token ends once");
+        let moved = done.result.expect("no operation fails here");
+        match expect {
+            Expect::Bytes(bytes, offset) => {
+                assert_eq!(moved, bytes.len());
+                let buffer = done.buffer.expect("a read gives its buffer back");
+                assert!(*buffer == bytes[..], "a read of {} bytes at {offset}", bytes.len());
+                self.io.recycle(buffer);
+            }
+            Expect::Change(offset, bytes) => {
+                let offset = offset as usize;
+                self.model[offset..offset + bytes.len()].copy_from_slice(&bytes);
+                if let Some(buffer) = done.buffer {
+                    self.io.recycle(buffer);
+                }
+            }
+            Expect::Extents(range) => {
+                let mut at = range.start;
+                for extent in &done.extents {
+                    assert_eq!(extent.offset, at, "extents must tile the range");
+                    at += extent.length;
+                    let bytes = &self.model[extent.offset as usize..at as usize];
+                    let racing = self.flights.values().any(|(_, changes, _)| *changes);
+                    assert!(
+                        extent.data || racing || bytes.iter().all(|byte| *byte == 0),
+                        "a hole that holds data at {}",
+                        extent.offset
+                    );
+                }
+                assert_eq!(at, range.end);
+            }
+            Expect::Nothing => {}
+        }
+    }
+
+    fn run(&mut self, steps: usize) {
+        let mut done = Vec::new();
+        for _ in 0..steps {
+            for _ in 0..self.rng.below(6) {
+                self.submit();
+            }
+            let deadline = if self.flights.is_empty() { Nanos::ZERO } else { Nanos::NEVER };
+            self.io.wait(deadline, &mut done);
+            done.drain(..).for_each(|end| self.on_done(end));
+        }
+        while !self.flights.is_empty() {
+            self.io.wait(Nanos::NEVER, &mut done);
+            done.drain(..).for_each(|end| self.on_done(end));
+        }
+        let (disk, offset) = (self.disk, 0);
+        let buffer = self.io.buffer(LENGTH as usize);
+        let done = run_alone(self.io, IoOperation::Read { disk, offset, buffer }).unwrap();
+        assert!(*done.buffer.unwrap() == self.model[..], "the whole disk at the end");
+    }
+}
+
+/// Checks a disk of [`LENGTH`] zeros against a plain vector.
+fn matches_a_vector(io: &mut dyn Io, disk: DiskId, seed: u64, steps: usize) {
+    assert_eq!(io.disk_length(disk), LENGTH);
+    let model = vec![0; LENGTH as usize];
+    let (flights, rng) = (HashMap::new(), Rng::new(seed));
+    Bench { io, disk, model, flights, rng, seed, next: 0 }.run(steps);
+}
+
+/// A host with one temporary disk.
+fn host_with_disk(choice: IoChoice, direct: bool) -> (tempfile::TempDir, HostIo, DiskId) {
+    let directory = tempfile::tempdir().unwrap();
+    let mode = OpenMode { direct, create_length: Some(LENGTH), preallocate: false };
+    let disk = open_disk(&directory.path().join("disk"), mode).unwrap();
+    let (mut io, _, _) = HostIo::start(choice, 8 << 20).unwrap();
+    let disk = io.attach_disk(disk);
+    (directory, io, disk)
+}
+
+/// Goal: every `Io` reads back what was written, zeroed and nothing else, with many operations in
+/// flight. Method: the random bench on simulated disks.
+#[test]
+fn simulated_disks_match_a_vector() {
+    for seed in 0..20 {
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        matches_a_vector(&mut io, disk, seed, 200);
+    }
+}
+
+/// Goal and method: as above, on files through the ring and through threads, page-cached and not.
+#[test]
+fn host_disks_match_a_vector() {
+    for choice in HOSTS {
+        for direct in [false, true] {
+            for seed in 0..3 {
+                let (_directory, mut io, disk) = host_with_disk(choice, direct);
+                matches_a_vector(&mut io, disk, seed, 150);
+            }
+        }
+    }
+}
+
+/// Goal: what cannot be is refused, with the buffer back, and the disk lives on. Method: changes
+/// past the end and overflowing offsets.
+#[test]
+fn impossible_ranges_are_refused() {
+    let refused = |io: &mut dyn Io, disk: DiskId| {
+        let invalid = Some(IoError::from(Errno::INVAL));
+        for offset in [LENGTH - 4095, LENGTH, u64::MAX - 4095, u64::MAX] {
+            let (buffer, durable) = (io.buffer(4096), false);
+            io.submit(Token(1), IoOperation::Write { disk, offset, buffer, durable });
+            let mut done = Vec::new();
+            io.wait(Nanos::NEVER, &mut done);
+            assert_eq!(done[0].result.err(), invalid);
+            assert!(done[0].buffer.is_some());
+            let zero = IoOperation::Zero { disk, offset, length: 4096, keep_allocated: false };
+            assert_eq!(run_alone(io, zero).err(), invalid);
+        }
+        run_alone(io, IoOperation::Sync { disk }).unwrap();
+    };
+    for choice in HOSTS {
+        let (_directory, mut io, disk) = host_with_disk(choice, false);
+        refused(&mut io, disk);
+        io.detach_disk(disk);
+    }
+    let mut io = SimIo::new(1);
+    let disk = io.add_disk("disk", LENGTH);
+    refused(&mut io, disk);
+}
+
+fn host_with_socket(choice: IoChoice) -> (HostIo, Waker, SocketId, UnixStream) {
+    let (mut io, waker, _) = HostIo::start(choice, 8 << 20).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let socket = io.attach_socket(ours.into()).unwrap();
+    (io, waker, socket, theirs)
+}
+
+fn receive(io: &mut HostIo, socket: SocketId, length: usize) -> Result<Vec<u8>, IoError> {
+    let buffer = io.buffer(length);
+    let done = run_alone(io, IoOperation::Receive { socket, buffer, filled: 0 })?;
+    let count = done.result.unwrap();
+    Ok(done.buffer.unwrap()[..count].to_vec())
+}
+
+fn send(io: &mut HostIo, socket: SocketId, bytes: &[u8]) -> Result<usize, IoError> {
+    let mut buffer = io.buffer(bytes.len() + 2);
+    buffer[1..=bytes.len()].copy_from_slice(bytes);
+    let end = bytes.len() + 1;
+    run_alone(io, IoOperation::Send { socket, buffer, start: 1, end })?.result
+}
+
+/// Goal: bytes go both ways in order, and a half-closed peer still gets its answers. Method: a
+/// peer thread sends seeded messages, ends its side and compares what comes back.
+#[test]
+fn sockets_echo_and_half_close() {
+    for choice in HOSTS {
+        let (mut io, _, socket, mut peer) = host_with_socket(choice);
+        let thread = std::thread::spawn(move || {
+            let mut rng = Rng::new(1);
+            for _ in 0..300 {
+                let mut sent = vec![0; 1 + rng.below(20_000) as usize];
+                rng.fill(&mut sent);
+                peer.write_all(&sent).unwrap();
+                let mut back = vec![0; sent.len()];
+                peer.read_exact(&mut back).unwrap();
+                assert_eq!(sent, back);
+            }
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut last = Vec::new();
+            peer.read_to_end(&mut last).unwrap();
+            assert_eq!(last, b"bye");
+        });
+        loop {
+            let bytes = receive(&mut io, socket, 4096).unwrap();
+            if bytes.is_empty() {
+                break;
+            }
+            assert_eq!(send(&mut io, socket, &bytes), Ok(bytes.len()));
+        }
+        assert_eq!(receive(&mut io, socket, 10).unwrap(), b"", "the end stays the end");
+        assert_eq!(send(&mut io, socket, b"bye"), Ok(3));
+        io.close_socket(socket);
+        thread.join().unwrap();
+    }
+}
+
+/// Goal: sends far larger than the socket's buffer arrive whole and in order while a receive is
+/// pending. Method: three at once, to a peer that reads small pieces, then answers.
+#[test]
+fn big_sends_arrive_in_order() {
+    for choice in HOSTS {
+        let (mut io, _, socket, mut peer) = host_with_socket(choice);
+        const PART: usize = 3 << 20;
+        let thread = std::thread::spawn(move || {
+            let mut piece = [0; 5000];
+            let mut total = 0;
+            while total < 3 * PART {
+                let count = peer.read(&mut piece).unwrap();
+                for (index, byte) in piece[..count].iter().enumerate() {
+                    assert_eq!(*byte as usize, 1 + (total + index) / PART);
+                }
+                total += count;
+            }
+            peer.write_all(b"got it").unwrap();
+            peer
+        });
+        let buffer = io.buffer(100);
+        io.submit(Token(9), IoOperation::Receive { socket, buffer, filled: 0 });
+        for part in 1..=3u8 {
+            let mut buffer = io.buffer(PART);
+            buffer.fill(part);
+            let send = IoOperation::Send { socket, buffer, start: 0, end: PART };
+            io.submit(Token(u64::from(part)), send);
+        }
+        let mut done = Vec::new();
+        while done.len() < 4 {
+            io.wait(Nanos::NEVER, &mut done);
+        }
+        let tokens: Vec<_> = done.iter().map(|end| end.token.0).collect();
+        assert_eq!(tokens, [1, 2, 3, 9]);
+        assert_eq!(done[3].result, Ok(6));
+        thread.join().unwrap();
+    }
+}
+
+/// Goal: a peer that is gone fails a send and raises no signal; closing ends what is pending, and
+/// the id may be used again. Method: drops the peer; closes with a receive and blocked sends.
+#[test]
+fn gone_peers_and_closed_sockets_end_everything() {
+    for choice in HOSTS {
+        let (mut io, _, socket, peer) = host_with_socket(choice);
+        drop(peer);
+        assert_eq!(receive(&mut io, socket, 10), Ok(Vec::new()));
+        assert_eq!(send(&mut io, socket, b"anyone?"), Err(Errno::PIPE.into()));
+        io.close_socket(socket);
+
+        let (ours, _peer) = UnixStream::pair().unwrap();
+        let socket = io.attach_socket(ours.into()).unwrap();
+        let buffer = io.buffer(100);
+        io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+        for token in 1..4 {
+            let buffer = io.buffer(4 << 20);
+            io.submit(Token(token), IoOperation::Send { socket, buffer, start: 0, end: 4 << 20 });
+        }
+        let mut done = Vec::new();
+        io.wait(Nanos::ZERO, &mut done);
+        assert!(done.is_empty(), "nothing can have ended yet");
+        io.close_socket(socket);
+        while done.len() < 4 {
+            io.wait(Nanos::NEVER, &mut done);
+        }
+        for end in done {
+            assert_eq!(end.result.is_ok(), end.token == Token(0), "{end:?}");
+            assert!(end.buffer.is_some());
+        }
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let socket = io.attach_socket(ours.into()).unwrap();
+        peer.write_all(b"fresh").unwrap();
+        assert_eq!(receive(&mut io, socket, 10).unwrap(), b"fresh");
+    }
+}
+
+/// Goal: a call of the waker ends a wait, whether it comes before or during it, and leaves nothing
+/// behind. Method: calls from this thread and from another, each against an endless wait.
+#[test]
+fn the_waker_ends_a_wait() {
+    for choice in HOSTS {
+        let (mut io, waker, _) = HostIo::start(choice, 0).unwrap();
+        let mut done = Vec::new();
+        for _ in 0..100 {
+            waker.wake();
+            waker.wake();
+            io.wait(Nanos::NEVER, &mut done);
+            let waker = waker.clone();
+            let thread = std::thread::spawn(move || waker.wake());
+            io.wait(Nanos::NEVER, &mut done);
+            thread.join().unwrap();
+        }
+        assert!(done.is_empty());
+        let deadline = io.now() + Nanos::from_micros(100);
+        io.wait(deadline, &mut done);
+        assert!(io.now() >= deadline, "an old call must not end a later wait");
+    }
+}
+
+/// Goal: a wait ends at its deadline and not before, and a past deadline does not wait at all.
+/// Method: the `Io`'s own clock around waits with nothing to do and with a pending receive.
+#[test]
+fn a_wait_keeps_its_deadline() {
+    for choice in HOSTS {
+        let (mut io, _, socket, _peer) = host_with_socket(choice);
+        let buffer = io.buffer(100);
+        io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+        let mut done = Vec::new();
+        for micros in [1, 50, 999, 3000] {
+            let deadline = io.now() + Nanos::from_micros(micros);
+            io.wait(deadline, &mut done);
+            assert!(io.now() >= deadline);
+            io.wait(Nanos::ZERO, &mut done);
+            io.wait(deadline, &mut done);
+        }
+        assert!(done.is_empty());
+    }
+}
+
+/// Goal: an `Io` may be made on one thread and used on another, and dropped while operations are
+/// in flight. Method: does so, with a receive that never ends.
+#[test]
+fn an_io_moves_to_its_shard() {
+    for choice in HOSTS {
+        let (mut io, _, socket, mut peer) = host_with_socket(choice);
+        let thread = std::thread::spawn(move || {
+            assert_eq!(receive(&mut io, socket, 10).unwrap(), b"hello");
+            let buffer = io.buffer(100);
+            io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+            io.wait(Nanos::ZERO, &mut Vec::new());
+        });
+        peer.write_all(b"hello").unwrap();
+        thread.join().unwrap();
+        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "dropping the `Io` closed the socket");
+    }
+}

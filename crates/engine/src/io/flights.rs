@@ -1,0 +1,66 @@
+//! Operations that a host has accepted and not ended, by slot.
+//!
+//! How: a vector of slots with a list of free ones; the slot travels through the kernel as the
+//! operation's mark.
+//! Invariant: a slot names one flight from `insert` to `remove`.
+//! Cost: constant per call; memory for the most flights there ever were.
+//! Not for: ordering; sockets keep their own queues of slots.
+
+use super::{IoDone, IoError, IoOperation, Token};
+
+/// Most operations in flight; the shard's own limits lie far below, so passing it is a bug.
+pub(super) const FLIGHTS_MAX: usize = 1 << 16;
+
+/// One accepted operation.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) token: Token,
+    pub(super) operation: IoOperation,
+    /// Bytes moved so far, where an operation takes several system calls.
+    pub(super) moved: usize,
+    /// How often a simpler way had to be taken because the kernel refused the better one.
+    pub(super) retreats: u8,
+}
+
+impl Flight {
+    pub(super) fn new(token: Token, operation: IoOperation) -> Self {
+        Flight { token, operation, moved: 0, retreats: 0 }
+    }
+
+    pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {
+        IoDone::new(self.token, result, self.operation.into_buffer())
+    }
+}
+
+/// All flights of one `Io`.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    slots: Vec<Option<Flight>>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    pub(super) fn insert(&mut self, flight: Flight) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(flight);
+            return slot;
+        }
+        assert!(self.slots.len() < FLIGHTS_MAX, "more operations in flight than a shard may have");
+        self.slots.push(Some(flight));
+        (self.slots.len() - 1) as u32
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut Flight {
+        self.slots[slot as usize].as_mut().expect("the kernel ends an operation once")
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Flight {
+        self.free.push(slot);
+        self.slots[slot as usize].take().expect("the kernel ends an operation once")
+    }
+
+    /// Flights now.
+    pub(super) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

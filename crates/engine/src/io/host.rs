@@ -1,0 +1,131 @@
+//! The `Io` of a real host: io_uring where it is granted, epoll and threads where it is not.
+//!
+//! How: an enum that passes each call on; the choice is made once, at start.
+//! Invariant: both behave alike; the conformance suite runs against both.
+//! Cost: one predictable branch per call.
+//! Not for: simulations.
+
+use super::pool::PoolIo;
+use super::ring::RingIo;
+use super::{
+    Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, SocketId, Token, Waker,
+};
+use layby_types::Nanos;
+use std::os::fd::OwnedFd;
+
+/// Which way to the kernel to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// The ring if the kernel grants it.
+    #[default]
+    Auto,
+    /// io_uring or failure.
+    Ring,
+    /// epoll and threads.
+    Pool,
+}
+
+/// A real host's disks and sockets, for one shard.
+pub enum HostIo {
+    /// Over io_uring.
+    Ring(Box<RingIo>),
+    /// Over epoll and threads.
+    Pool(Box<PoolIo>),
+}
+
+macro_rules! either {
+    ($host:expr, $io:ident => $call:expr) => {
+        match $host {
+            HostIo::Ring($io) => $call,
+            HostIo::Pool($io) => $call,
+        }
+    };
+}
+
+impl HostIo {
+    /// Starts one shard's I/O; any thread may do so, but the first to wait keeps it. Answers with
+    /// the waker and a description for the log.
+    ///
+    /// # Errors
+    /// The system's error where the choice cannot be had.
+    pub fn start(choice: IoChoice, arena_bytes: usize) -> Result<(Self, Waker, String), IoError> {
+        if choice != IoChoice::Pool {
+            match RingIo::new(arena_bytes) {
+                Ok(ring) => {
+                    let (waker, description) = (ring.waker(), ring.description());
+                    return Ok((HostIo::Ring(Box::new(ring)), waker, description));
+                }
+                Err(error) if choice == IoChoice::Ring => return Err(error),
+                Err(error) => return Self::start_pool(arena_bytes, Some(error)),
+            }
+        }
+        Self::start_pool(arena_bytes, None)
+    }
+
+    fn start_pool(
+        arena_bytes: usize,
+        refusal: Option<IoError>,
+    ) -> Result<(Self, Waker, String), IoError> {
+        let pool = PoolIo::new(arena_bytes)?;
+        let (waker, mut description) = (pool.waker(), pool.description());
+        if let Some(error) = refusal {
+            description.push_str(&format!(" (io_uring was refused: {error})"));
+        }
+        Ok((HostIo::Pool(Box::new(pool)), waker, description))
+    }
+
+    /// Takes a disk over.
+    pub fn attach_disk(&mut self, disk: OpenDisk) -> DiskId {
+        either!(self, io => io.attach_disk(disk))
+    }
+
+    /// Takes a connected stream socket over.
+    ///
+    /// # Errors
+    /// The system's error where the socket cannot be watched.
+    pub fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError> {
+        either!(self, io => io.attach_socket(socket))
+    }
+}
+
+impl Io for HostIo {
+    fn now(&self) -> Nanos {
+        either!(self, io => io.now())
+    }
+
+    fn buffer(&mut self, length: usize) -> Buffer {
+        either!(self, io => io.buffer(length))
+    }
+
+    fn recycle(&mut self, buffer: Buffer) {
+        either!(self, io => io.recycle(buffer));
+    }
+
+    fn submit(&mut self, token: Token, operation: IoOperation) {
+        either!(self, io => io.submit(token, operation));
+    }
+
+    fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
+        either!(self, io => io.wait(deadline, done));
+    }
+
+    fn disk_length(&self, disk: DiskId) -> u64 {
+        either!(self, io => io.disk_length(disk))
+    }
+
+    fn disk_name(&self, disk: DiskId) -> &str {
+        either!(self, io => io.disk_name(disk))
+    }
+
+    fn map(&mut self, disk: DiskId) -> Result<Box<dyn Mapping>, IoError> {
+        either!(self, io => io.map(disk))
+    }
+
+    fn detach_disk(&mut self, disk: DiskId) {
+        either!(self, io => io.detach_disk(disk));
+    }
+
+    fn close_socket(&mut self, socket: SocketId) {
+        either!(self, io => io.close_socket(socket));
+    }
+}

@@ -1,0 +1,178 @@
+//! A disk of a real host mapped into memory.
+//!
+//! How: a DAX file or device is mapped with `MAP_SYNC`, where flushing CPU cache lines makes a
+//! store durable; anything else is mapped through the page cache and needs a Sync.
+//! Invariant: the mapping covers the disk's length and dies with this object.
+//! Cost: one flush instruction per 64 bytes persisted, one fence per call.
+//! Not for: files that others truncate; the exclusive lock keeps other nodes away, not editors.
+#![expect(unsafe_code, reason = "maps files and flushes cache lines")]
+
+use super::open::OpenDisk;
+use super::{IoError, Mapping, Persistence};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The mapping.
+pub(super) struct HostMapping {
+    address: NonNull<u8>,
+    length: usize,
+    flush: Option<Flush>,
+    /// Keeps the file and its lock.
+    _disk: Arc<OpenDisk>,
+}
+
+impl HostMapping {
+    pub(super) fn new(disk: &Arc<OpenDisk>) -> Result<Self, IoError> {
+        let length = usize::try_from(disk.length).map_err(|_| IoError::from(Errno::OVERFLOW))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let try_map = |flags| {
+            // SAFETY: the kernel chooses an unused address; the file stays open and locked.
+            unsafe { mmap(std::ptr::null_mut(), length, protection, flags, &disk.buffered, 0) }
+        };
+        let flush = Flush::detect();
+        let dax = flush.and_then(|_| try_map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).ok());
+        let flush = if dax.is_some() { flush } else { None };
+        let address = dax.map_or_else(|| try_map(MapFlags::SHARED), Ok)?;
+        let address = NonNull::new(address.cast()).ok_or(IoError::from(Errno::NOMEM))?;
+        Ok(HostMapping { address, length, flush, _disk: disk.clone() })
+    }
+
+    fn check(&self, offset: u64, length: usize) -> usize {
+        let end = offset.checked_add(length as u64);
+        assert!(end.is_some_and(|end| end <= self.length as u64), "past the end of a mapping");
+        offset as usize
+    }
+}
+
+impl Mapping for HostMapping {
+    fn bytes(&self, offset: u64, length: usize) -> &[u8] {
+        let offset = self.check(offset, length);
+        // SAFETY: in bounds; stores need `&mut self`, and the trait forbids Write operations on
+        // the disk while the mapping lives.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr().add(offset), length) }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let offset = self.check(offset, bytes.len());
+        // SAFETY: in bounds; `&mut self` excludes every slice from `bytes`, so they cannot overlap.
+        unsafe {
+            let target = self.address.as_ptr().add(offset);
+            target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    fn persist(&mut self, offset: u64, length: usize) {
+        let offset = self.check(offset, length);
+        if let Some(flush) = self.flush {
+            // SAFETY: in bounds.
+            flush.range(unsafe { self.address.as_ptr().add(offset) }, length);
+        }
+    }
+
+    fn persistence(&self) -> Persistence {
+        if self.flush.is_some() { Persistence::CacheFlush } else { Persistence::Sync }
+    }
+}
+
+impl Drop for HostMapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`; no slice outlives `self`.
+        let _ = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
+    }
+}
+
+/// The best instruction this CPU has for writing a cache line back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no flush is used there"))]
+enum Flush {
+    /// Writes back and keeps the line.
+    WriteBack,
+    /// Writes back and drops the line, weakly ordered.
+    Optimised,
+    /// Writes back and drops the line, one at a time.
+    Plain,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Flush {
+    const LINE: usize = 64;
+
+    fn detect() -> Option<Self> {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        const EBX_CLFLUSHOPT: u32 = 1 << 23;
+        const EBX_CLWB: u32 = 1 << 24;
+        if __cpuid(0).eax < 7 {
+            return Some(Flush::Plain);
+        }
+        let features = __cpuid_count(7, 0).ebx;
+        Some(match features {
+            ebx if ebx & EBX_CLWB != 0 => Flush::WriteBack,
+            ebx if ebx & EBX_CLFLUSHOPT != 0 => Flush::Optimised,
+            _ => Flush::Plain,
+        })
+    }
+
+    /// Writes back the lines that hold a range, which must be mapped, and waits for them.
+    fn range(self, start: *const u8, length: usize) {
+        let end = start as usize + length;
+        let mut line = start as usize / Self::LINE * Self::LINE;
+        while line < end {
+            // SAFETY: the instructions change no memory; the CPU has the one that was chosen, and
+            // every line of the range is mapped.
+            unsafe {
+                match self {
+                    Flush::WriteBack => std::arch::asm!("clwb [{}]", in(reg) line),
+                    Flush::Optimised => std::arch::asm!("clflushopt [{}]", in(reg) line),
+                    Flush::Plain => std::arch::asm!("clflush [{}]", in(reg) line),
+                }
+            }
+            line += Self::LINE;
+        }
+        // SAFETY: a fence only orders.
+        unsafe { std::arch::asm!("sfence") };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Flush {
+    /// Without a known flush, DAX is used like any file.
+    fn detect() -> Option<Self> {
+        None
+    }
+
+    fn range(self, _: *const u8, _: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{OpenMode, open_disk};
+
+    /// Goal: the flush instruction this CPU reports does not fault. Method: flushes an unaligned
+    /// range of ordinary memory with the detected instruction.
+    #[test]
+    fn the_detected_flush_runs() {
+        let memory = [7u8; 1000];
+        if let Some(flush) = Flush::detect() {
+            flush.range(&memory[3], 900);
+        }
+        assert_eq!(memory, [7; 1000]);
+    }
+
+    /// Goal: stores reach the file. Method: stores through a mapping, then reads the path.
+    #[test]
+    fn stores_reach_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let mode = OpenMode { create_length: Some(10_000), ..OpenMode::default() };
+        let disk = Arc::new(open_disk(&path, mode).unwrap());
+        let mut mapping = HostMapping::new(&disk).unwrap();
+        mapping.write(4090, b"across pages");
+        mapping.persist(4090, 12);
+        assert_eq!(mapping.bytes(4090, 12), b"across pages");
+        drop(mapping);
+        assert_eq!(&std::fs::read(&path).unwrap()[4090..4102], b"across pages");
+    }
+}

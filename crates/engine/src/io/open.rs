@@ -1,0 +1,213 @@
+//! Opens regular files and block devices as disks of a real host.
+//!
+//! How: a disk may have two descriptors of one file. Aligned operations go through the one opened
+//! with `O_DIRECT`, everything else, and everything where that is refused, through the page cache.
+//! Invariant: an open disk holds an exclusive lock, so no two nodes write the same bytes; a created
+//! file is durable in its directory before this returns, with its room reserved if so asked.
+//! Cost: a handful of system calls per disk.
+//! Not for: sockets, or disks of a simulation.
+
+use super::BUFFER_ALIGN;
+use layby_types::ErrorKind;
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// How to open a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// Go past the page cache where file and file system allow it.
+    pub direct: bool,
+    /// Create a regular file of this length if there is none; an existing one keeps its length.
+    pub create_length: Option<u64>,
+    /// Reserve a created file's room now, so that no later write can find the file system full.
+    pub preallocate: bool,
+}
+
+/// An open file or device, ready to be attached.
+#[derive(Debug)]
+pub struct OpenDisk {
+    pub(super) buffered: OwnedFd,
+    pub(super) direct: Option<OwnedFd>,
+    /// The path, for reports.
+    pub(super) name: String,
+    /// Bytes.
+    pub length: u64,
+    /// Whether this call created the file.
+    pub created: bool,
+    /// Whether it is a block device.
+    pub block_device: bool,
+}
+
+/// Why a disk could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenError {
+    /// What to do about it: `Full`, `Denied`, `Retry` (another process holds it), `Invalid`.
+    pub kind: ErrorKind,
+    /// The disk.
+    pub path: PathBuf,
+    /// What was attempted.
+    pub step: &'static str,
+    /// The system's error number.
+    pub errno: i32,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = Errno::from_raw_os_error(self.errno);
+        write!(f, "cannot {} `{}`: {cause}", self.step, self.path.display())
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Opens a disk.
+///
+/// # Errors
+/// The step that failed, sorted by remedy. A file this call created is removed again.
+pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
+    let failed = |step, errno| error_at(path, step, errno);
+    let found = match rustix::fs::stat(path) {
+        Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
+        Err(Errno::NOENT) if mode.create_length.is_some() => None,
+        Err(errno) => return Err(failed("find", errno)),
+    };
+    let block_device = found == Some(FileType::BlockDevice);
+    if !matches!(found, None | Some(FileType::RegularFile | FileType::BlockDevice)) {
+        return Err(failed("use as a disk", Errno::INVAL));
+    }
+    let buffered = open_locked(path, found.is_none(), block_device)?;
+    if let (None, Some(length)) = (found, mode.create_length)
+        && let Err(error) = reserve(path, &buffered, length, mode.preallocate)
+    {
+        let _ = rustix::fs::unlink(path);
+        return Err(error);
+    }
+    let length = rustix::fs::seek(&buffered, SeekFrom::End(0)).map_err(|e| failed("measure", e))?;
+    let direct = if mode.direct { open_direct(path, &buffered) } else { None };
+    let name = path.display().to_string();
+    Ok(OpenDisk { buffered, direct, name, length, created: found.is_none(), block_device })
+}
+
+impl OpenDisk {
+    /// Whether aligned operations go past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Whether an operation on these bytes may use the direct descriptor.
+    pub(super) fn takes_direct(&self, offset: u64, length: usize) -> bool {
+        let align = BUFFER_ALIGN as u64;
+        self.direct.is_some()
+            && offset.is_multiple_of(align)
+            && (length as u64).is_multiple_of(align)
+            && offset + length as u64 <= self.length
+    }
+
+    /// The descriptor for an operation on these bytes.
+    pub(super) fn file(&self, offset: u64, length: usize) -> BorrowedFd<'_> {
+        match &self.direct {
+            Some(direct) if self.takes_direct(offset, length) => direct.as_fd(),
+            _ => self.buffered.as_fd(),
+        }
+    }
+}
+
+fn error_at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
+    let kind = match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => ErrorKind::Full,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => ErrorKind::Denied,
+        Errno::AGAIN | Errno::BUSY | Errno::INTR => ErrorKind::Retry,
+        Errno::IO => ErrorKind::Corrupt,
+        _ => ErrorKind::Invalid,
+    };
+    OpenError { kind, path: path.to_owned(), step, errno: errno.raw_os_error() }
+}
+
+/// Opens through the page cache and locks. A mounted block device is refused by `O_EXCL`.
+fn open_locked(path: &Path, create: bool, block_device: bool) -> Result<OwnedFd, OpenError> {
+    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    if create {
+        flags |= OFlags::CREATE | OFlags::EXCL;
+    } else if block_device {
+        flags |= OFlags::EXCL;
+    }
+    let step = if create { "create" } else { "open" };
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| error_at(path, step, errno))?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|errno| error_at(path, "lock", errno))?;
+    Ok(file)
+}
+
+/// Gives a new file its length and makes its name durable.
+fn reserve(path: &Path, file: &OwnedFd, length: u64, allocate: bool) -> Result<(), OpenError> {
+    rustix::fs::ftruncate(file, length).map_err(|errno| error_at(path, "size", errno))?;
+    if allocate && length > 0 {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
+            // Without fallocate the room cannot be promised; the node says so when it is short.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(errno) => return Err(error_at(path, "reserve room for", errno)),
+        }
+    }
+    rustix::fs::fsync(file).map_err(|errno| error_at(path, "sync", errno))?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(rustix::fs::fsync)
+        .map_err(|errno| error_at(path, "sync the directory of", errno))
+}
+
+/// A second descriptor of the same file with `O_DIRECT`, or none where that is refused.
+fn open_direct(path: &Path, buffered: &OwnedFd) -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT;
+    let direct = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let identity = |file: &OwnedFd| {
+        let stat = rustix::fs::statat(file, "", AtFlags::EMPTY_PATH).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    let same = identity(&direct).is_some_and(|id| Some(id) == identity(buffered));
+    same.then_some(direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: creation reserves room, keeps an existing file, and locks out a second opener.
+    /// Method: opens one path three times, then a directory and a missing file.
+    #[test]
+    fn opening_creates_once_and_locks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let mode = OpenMode { direct: true, create_length: Some(1 << 20), preallocate: true };
+        let disk = open_disk(&path, mode).unwrap();
+        assert!(disk.created && disk.length == 1 << 20 && !disk.block_device);
+        assert!(rustix::fs::stat(&path).unwrap().st_blocks >= (1 << 20) / 512);
+        assert_eq!(open_disk(&path, mode).unwrap_err().kind, ErrorKind::Retry);
+        drop(disk);
+        let again = open_disk(&path, OpenMode { create_length: Some(5), ..mode }).unwrap();
+        assert!(!again.created && again.length == 1 << 20);
+        let refused = open_disk(directory.path(), OpenMode::default()).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+        let missing = open_disk(&directory.path().join("none"), OpenMode::default());
+        assert_eq!(missing.unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    /// Goal: a file too large for the file system is refused as `Full` and leaves nothing behind.
+    /// Method: asks for more than any file system in use can hold.
+    #[test]
+    fn no_room_is_said_clearly() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let mode = OpenMode { direct: false, create_length: Some(1 << 60), preallocate: true };
+        let error = open_disk(&path, mode).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Full, "{error}");
+        assert!(!path.exists());
+    }
+}

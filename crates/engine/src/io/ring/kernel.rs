@@ -1,0 +1,182 @@
+//! The ring itself: set-up step by step, pushing entries, entering the kernel, registrations.
+//!
+//! How: the ring is made disabled, so that another thread may build it, and enabled by the thread
+//! that first waits, which is then its single issuer.
+//! Invariant: entries are only ever pushed and reaped by that one thread.
+//! Cost: one system call per `enter`; none for a push while there is room.
+//! Not for: knowing what an entry means.
+#![expect(unsafe_code, reason = "hands memory to the kernel")]
+
+use super::entries::FileMark;
+use io_uring::squeue::Entry;
+use io_uring::{IoUring, types};
+use layby_types::Nanos;
+use rustix::io::Errno;
+use std::io::{Error, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Entries in the submission queue; more are submitted early.
+const ENTRIES: u32 = 256;
+/// Ends the kernel can hold before it keeps them aside, which is slower and loses nothing.
+const ENDS: u32 = 4096;
+/// Files that can be registered; further ones are named by descriptor.
+const FILES_MAX: u32 = 1024;
+
+/// How an `enter` came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// Something may have ended.
+    Back,
+    /// The time was up.
+    Expired,
+}
+
+pub(super) struct Kernel {
+    ring: IoUring,
+    enabled: bool,
+    /// What the kernel granted, for the log.
+    pub(super) granted: &'static str,
+    /// Free slots of the registered files.
+    files: Vec<u32>,
+    /// Whether the buffer arena is registered, as buffer 0.
+    arena: bool,
+}
+
+impl Kernel {
+    /// Makes a ring with as many of the wanted modes as the kernel grants.
+    pub(super) fn new() -> Result<Self, Error> {
+        let (mut ring, granted) = match build(Modes::Deferred) {
+            Ok(ring) => (ring, "single issuer, deferred task work"),
+            Err(_) => match build(Modes::Cooperative) {
+                Ok(ring) => (ring, "cooperative task work"),
+                Err(_) => (build(Modes::Plain)?, "plain"),
+            },
+        };
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(Errno::NOSYS.into());
+        }
+        let files = match ring.submitter().register_files_sparse(FILES_MAX) {
+            Ok(()) => (0..FILES_MAX).rev().collect(),
+            Err(_) => Vec::new(),
+        };
+        let enabled = granted != "single issuer, deferred task work";
+        ring.submission().sync();
+        Ok(Kernel { ring, enabled, granted, files, arena: false })
+    }
+
+    /// Pins the buffer arena; refusal (a small locked-memory limit) only costs speed.
+    pub(super) fn register_arena(&mut self, address: *mut u8, length: usize) -> bool {
+        // SAFETY: the slice is only a carrier of address and length and is never read; the arena
+        // stays mapped until the pool is dropped, which `RingIo` does after the ring.
+        let carrier = [IoSlice::new(unsafe { std::slice::from_raw_parts(address, length) })];
+        // SAFETY: `IoSlice` has the layout of `iovec` on Unix, as its documentation promises.
+        let iovecs = unsafe { std::slice::from_raw_parts(carrier.as_ptr().cast(), 1) };
+        // SAFETY: as above.
+        self.arena = unsafe { self.ring.submitter().register_buffers(iovecs) }.is_ok();
+        self.arena
+    }
+
+    /// Registers a file, or names it by descriptor when there is no slot left.
+    pub(super) fn register_file(&mut self, file: BorrowedFd<'_>) -> FileMark {
+        let plain = FileMark { number: file.as_raw_fd(), registered: false };
+        let Some(index) = self.files.pop() else { return plain };
+        match self.ring.submitter().register_files_update(index, &[file.as_raw_fd()]) {
+            Ok(_) => FileMark { number: index as i32, registered: true },
+            Err(_) => plain,
+        }
+    }
+
+    /// Forgets a file; entries already submitted keep it open. Submit what is queued before.
+    pub(super) fn forget_file(&mut self, mark: FileMark) {
+        if mark.registered {
+            let index = mark.number as u32;
+            if self.ring.submitter().register_files_update(index, &[-1]).is_ok() {
+                self.files.push(index);
+            }
+        }
+    }
+
+    /// Queues an entry.
+    pub(super) fn push(&mut self, slot: u64, entry: Entry) {
+        let entry = entry.user_data(slot);
+        // SAFETY: the memory named by the entry belongs to a flight, which is neither moved nor
+        // freed before the entry's end; `RingIo::drop` leaks what the kernel will not give back.
+        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.enter(Nanos::ZERO);
+        }
+    }
+
+    /// Entries queued and not yet seen by the kernel.
+    pub(super) fn queued(&mut self) -> usize {
+        self.ring.submission().len()
+    }
+
+    /// Whether the kernel has ends that only an `enter` brings.
+    pub(super) fn deferred(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// The next end: slot, result and flags.
+    pub(super) fn next_end(&mut self) -> Option<(u64, i32, u32)> {
+        let end = self.ring.completion().next()?;
+        Some((end.user_data(), end.result(), end.flags()))
+    }
+
+    /// Submits, then waits for an end for at most `span`: zero never waits.
+    pub(super) fn enter(&mut self, span: Nanos) -> Entered {
+        self.enable();
+        let submitter = self.ring.submitter();
+        let result = match span {
+            Nanos::ZERO => submitter.submit_and_wait(0),
+            Nanos::NEVER => submitter.submit_and_wait(1),
+            span => {
+                let nanos = (span.0 % 1_000_000_000) as u32;
+                let time = types::Timespec::new().sec(span.as_secs()).nsec(nanos);
+                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+            }
+        };
+        match result.map_err(|error| Errno::from_io_error(&error)) {
+            Ok(_) | Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)) => Entered::Back,
+            Err(Some(Errno::TIME)) => Entered::Expired,
+            Err(errno) => panic!("the kernel refuses the ring: {errno:?}"),
+        }
+    }
+
+    /// As [`Kernel::enter`] without waiting, for a ring that is being dropped.
+    pub(super) fn try_submit(&mut self, want: usize) -> bool {
+        self.enabled && self.ring.submitter().submit_and_wait(want).is_ok()
+    }
+
+    /// Makes the calling thread the ring's issuer.
+    fn enable(&mut self) {
+        if !self.enabled {
+            let submitter = self.ring.submitter();
+            submitter.register_enable_rings().expect("a disabled ring can be enabled once");
+            self.enabled = true;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Modes {
+    Deferred,
+    Cooperative,
+    Plain,
+}
+
+fn build(modes: Modes) -> Result<IoUring, Error> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_cqsize(ENDS).setup_clamp();
+    match modes {
+        Modes::Deferred => builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_r_disabled(),
+        Modes::Cooperative => builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all(),
+        Modes::Plain => &mut builder,
+    };
+    builder.build(ENTRIES)
+}
