@@ -2,7 +2,7 @@
 
 use super::{
     DiskId, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo, SocketId, Token,
-    Waker, open_disk, run_alone,
+    VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk, run_alone,
 };
 use layby_types::{Nanos, Rng};
 use rustix::io::Errno;
@@ -198,6 +198,21 @@ fn host_disks_match_a_vector() {
     }
 }
 
+/// Goal and method: as above, through the power-cut wrapper with a limit that is often reached.
+#[test]
+fn volatile_disks_match_a_vector() {
+    for seed in 0..20 {
+        let mut sim = SimIo::new(seed);
+        let disk = sim.add_disk("disk", LENGTH);
+        let limit = [VOLATILE_BYTES_MIN, 300_000, VOLATILE_BYTES_DEFAULT][seed as usize % 3];
+        matches_a_vector(&mut VolatileIo::new(sim, limit), disk, seed, 200);
+    }
+    for choice in HOSTS {
+        let (_directory, io, disk) = host_with_disk(choice, false);
+        matches_a_vector(&mut io.into_volatile(300_000), disk, 1, 150);
+    }
+}
+
 /// Goal: what cannot be is refused, with the buffer back, and the disk lives on. Method: changes
 /// past the end and overflowing offsets.
 #[test]
@@ -251,8 +266,11 @@ fn send(io: &mut HostIo, socket: SocketId, bytes: &[u8]) -> Result<usize, IoErro
 /// peer thread sends seeded messages, ends its side and compares what comes back.
 #[test]
 fn sockets_echo_and_half_close() {
-    for choice in HOSTS {
+    for (choice, volatile) in HOSTS.into_iter().flat_map(|host| [(host, false), (host, true)]) {
         let (mut io, _, socket, mut peer) = host_with_socket(choice);
+        if volatile {
+            io = io.into_volatile(VOLATILE_BYTES_DEFAULT);
+        }
         let thread = std::thread::spawn(move || {
             let mut rng = Rng::new(1);
             for _ in 0..300 {

@@ -8,7 +8,8 @@
 use super::pool::PoolIo;
 use super::ring::RingIo;
 use super::{
-    Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, SocketId, Token, Waker,
+    Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, SocketId, Token,
+    VolatileIo, Waker,
 };
 use layby_types::Nanos;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,8 @@ pub enum HostIo {
     Ring(Box<RingIo>),
     /// Over epoll and threads.
     Pool(Box<PoolIo>),
+    /// Either of them, with a killed process standing for a power cut.
+    Volatile(Box<VolatileIo<HostIo>>),
 }
 
 macro_rules! either {
@@ -38,6 +41,7 @@ macro_rules! either {
         match $host {
             HostIo::Ring($io) => $call,
             HostIo::Pool($io) => $call,
+            HostIo::Volatile($io) => $call,
         }
     };
 }
@@ -74,9 +78,19 @@ impl HostIo {
         Ok((HostIo::Pool(Box::new(pool)), waker, description))
     }
 
+    /// Keeps what is not durable in this process, up to `limit_bytes` per disk; see [`VolatileIo`].
+    #[must_use]
+    pub fn into_volatile(self, limit_bytes: u64) -> Self {
+        HostIo::Volatile(Box::new(VolatileIo::new(self, limit_bytes)))
+    }
+
     /// Takes a disk over.
     pub fn attach_disk(&mut self, disk: OpenDisk) -> DiskId {
-        either!(self, io => io.attach_disk(disk))
+        match self {
+            HostIo::Ring(io) => io.attach_disk(disk),
+            HostIo::Pool(io) => io.attach_disk(disk),
+            HostIo::Volatile(io) => io.inner_mut().attach_disk(disk),
+        }
     }
 
     /// Takes a connected stream socket over.
@@ -84,7 +98,11 @@ impl HostIo {
     /// # Errors
     /// The system's error where the socket cannot be watched.
     pub fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError> {
-        either!(self, io => io.attach_socket(socket))
+        match self {
+            HostIo::Ring(io) => io.attach_socket(socket),
+            HostIo::Pool(io) => io.attach_socket(socket),
+            HostIo::Volatile(io) => io.inner_mut().attach_socket(socket),
+        }
     }
 }
 

@@ -23,6 +23,9 @@ pub(super) struct HostMapping {
     _disk: Arc<OpenDisk>,
 }
 
+// SAFETY: the mapping belongs to this object alone, whichever thread holds it.
+unsafe impl Send for HostMapping {}
+
 impl HostMapping {
     pub(super) fn new(disk: &Arc<OpenDisk>) -> Result<Self, IoError> {
         let length = usize::try_from(disk.length).map_err(|_| IoError::from(Errno::OVERFLOW))?;

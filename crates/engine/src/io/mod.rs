@@ -20,6 +20,7 @@ mod operation;
 mod pool;
 mod ring;
 mod sim;
+mod volatile;
 mod waker;
 
 pub use buffer::{
@@ -32,6 +33,7 @@ pub use operation::OperationKind;
 pub use pool::PoolIo;
 pub use ring::RingIo;
 pub use sim::{CrashMode, SimIo};
+pub use volatile::{VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MAX, VOLATILE_BYTES_MIN, VolatileIo};
 pub use waker::Waker;
 
 use layby_types::Nanos;
@@ -111,7 +113,7 @@ pub enum Persistence {
 /// A disk's bytes mapped into memory. Reads are plain; writes go through [`Mapping::write`], so
 /// that a simulated disk knows what is volatile. While a mapping lives, change its disk through
 /// the mapping only: Write and Zero operations beside it are a bug, which [`SimIo`] catches.
-pub trait Mapping {
+pub trait Mapping: Send {
     /// The bytes `offset..offset + length`. Panics past the end of the mapping.
     fn bytes(&self, offset: u64, length: usize) -> &[u8];
     /// Replaces bytes; durable only after `persist` or a Sync, as [`Mapping::persistence`] says.
