@@ -1,4 +1,5 @@
 //! Assembles a node: configuration, catalog, sockets, shards and the control API.
+pub mod api;
 pub mod assembly;
 pub mod catalog;
 pub mod config;

@@ -355,7 +355,7 @@ fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
     let listen = if overrides.listen.is_empty() { table.listen } else { overrides.listen.clone() };
     let socket = overrides.socket.clone();
     NbdConfig {
-        socket: socket.unwrap_or_else(|| dir.join(table.socket.unwrap_or("nbd.sock".into()))),
+        socket: socket.unwrap_or_else(|| dir.join(table.socket.unwrap_or("layby.sock".into()))),
         listen,
         tls: table.tls,
         tls_certificate: table.tls_certificate.map(|path| dir.join(path)),

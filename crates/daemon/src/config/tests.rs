@@ -23,7 +23,7 @@ fn empty_configuration_is_whole() {
     let critical = &config.classes[0].1;
     assert!(critical.durable_writes && critical.levels.len() == 3 && critical.rank == 0);
     assert_eq!(config.classes[2].1.cap["ssd"], BULK_CAP);
-    assert_eq!(config.nbd.socket, Path::new("/nonexistent/node/nbd.sock"));
+    assert_eq!(config.nbd.socket, Path::new("/nonexistent/node/layby.sock"));
     assert!(config.nbd.listen.is_empty() && config.volumes.is_empty());
 }
 

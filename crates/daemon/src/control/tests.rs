@@ -150,7 +150,7 @@ impl MockNode {
             dir: dir.path().into(),
             config,
             reports: vec![StartReport::default(); 2],
-            uris: vec!["nbd+unix:///?socket=nbd.sock".into()],
+            uris: vec!["nbd+unix:///?socket=layby.sock".into()],
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
         MockNode { dir, shards, control }

@@ -1,0 +1,491 @@
+//! What the control API answers: the node's state and counters under documented names.
+//!
+//! How: a [`Reading`] joins one view with the counters of all shards taken just after it; each
+//! answer is built from it. Numbers carry their unit in their name.
+//! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
+//! Cost: one pass over the shards' counters per request.
+
+use crate::catalog::VolumeRecord;
+use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Size, Time};
+use crate::control::{Control, View};
+use crate::error::Report;
+use crate::metrics::durability;
+use hdrhistogram::Histogram;
+use layby_cache::Watermarks;
+use layby_engine::control::{LevelStats, OperationStats, Snapshot, StartReport, VolumeStats};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// Requests of one kind: how many, how large, how slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OperationAnswer {
+    /// Completed, failed ones included.
+    pub requests: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Mean latency in microseconds.
+    pub latency_us_mean: f64,
+    /// Median latency in microseconds.
+    pub latency_us_p50: f64,
+    /// 99th percentile in microseconds.
+    pub latency_us_p99: f64,
+    /// 99.9th percentile in microseconds.
+    pub latency_us_p999: f64,
+}
+
+impl OperationAnswer {
+    fn of<'a>(stats: impl Iterator<Item = &'a OperationStats>) -> Self {
+        let mut answer = OperationAnswer::default();
+        let mut latency: Option<Histogram<u64>> = None;
+        for part in stats {
+            answer.requests += part.requests;
+            answer.bytes += part.bytes;
+            answer.errors += part.errors;
+            match &mut latency {
+                Some(sum) => sum.add(&part.latency_ns).expect("shards use the same bounds"),
+                None => latency = Some(part.latency_ns.clone()),
+            }
+        }
+        if let Some(latency) = latency.filter(|latency| !latency.is_empty()) {
+            let quantile = |q| latency.value_at_quantile(q) as f64 / 1e3;
+            answer.latency_us_mean = latency.mean() / 1e3;
+            answer.latency_us_p50 = quantile(0.5);
+            answer.latency_us_p99 = quantile(0.99);
+            answer.latency_us_p999 = quantile(0.999);
+        }
+        answer
+    }
+}
+
+/// Counters of a volume, or of all volumes of a class, since the node started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TrafficAnswer {
+    /// Reads.
+    pub read: OperationAnswer,
+    /// Writes.
+    pub write: OperationAnswer,
+    /// Flush, trim, write-zeroes, cache and block-status requests.
+    pub other: OperationAnswer,
+    /// Blocks read that were found, by level.
+    pub hits: BTreeMap<String, u64>,
+    /// Blocks read that no level had.
+    pub misses: u64,
+    /// Bytes held now, by level.
+    pub cached_bytes: BTreeMap<String, u64>,
+    /// Bytes held now that are not yet written back, by level.
+    pub dirty_bytes: BTreeMap<String, u64>,
+    /// Clients connected now.
+    pub connections: u64,
+    /// Requests in flight now.
+    pub queue_depth: u64,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeAnswer {
+    /// Its name.
+    pub name: Name,
+    /// Its number, never used again.
+    pub id: u32,
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// Its class.
+    pub class: Name,
+    /// Its backing file or device.
+    pub path: String,
+    /// Clients cannot write.
+    pub read_only: bool,
+    /// Who may use it; empty is everybody.
+    pub allow: Vec<AllowRule>,
+    /// What no other volume can take, by level.
+    pub share: BTreeMap<Name, Amount>,
+    /// What it never exceeds, by level.
+    pub cap: BTreeMap<Name, Amount>,
+    /// The shard that serves it.
+    pub shard: u8,
+    /// Its counters.
+    pub traffic: TrafficAnswer,
+}
+
+/// A class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClassAnswer {
+    /// Its name.
+    pub name: Name,
+    /// Every node has it.
+    pub built_in: bool,
+    /// What it is given.
+    pub settings: ClassConfig,
+    /// The level where its writes land; `backing` when none of its levels keeps dirty blocks.
+    pub write_level: String,
+    /// When its writes are acknowledged: `durable`, or `accepted` and durable after FLUSH or FUA.
+    pub acknowledged: String,
+    /// Volumes of the class.
+    pub volumes: Vec<Name>,
+    /// Their counters together.
+    pub traffic: TrafficAnswer,
+}
+
+/// When a level is destaged and freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WatermarksAnswer {
+    /// Destaging starts at this share of dirty slots.
+    pub dirty_red: Percent,
+    /// Destaging ends at this share of dirty slots.
+    pub dirty_green: Percent,
+    /// Freeing of clean slots starts at this share of used slots.
+    pub used_red: Percent,
+    /// Freeing of clean slots ends at this share of used slots.
+    pub used_green: Percent,
+}
+
+impl From<Watermarks> for WatermarksAnswer {
+    fn from(marks: Watermarks) -> Self {
+        WatermarksAnswer {
+            dirty_red: Percent(marks.dirty_red),
+            dirty_green: Percent(marks.dirty_green),
+            used_red: Percent(marks.used_red),
+            used_green: Percent(marks.used_green),
+        }
+    }
+}
+
+/// A level.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LevelAnswer {
+    /// Its name.
+    pub name: Name,
+    /// What it is made of.
+    pub kind: Kind,
+    /// Bytes of its file or memory, metadata included.
+    pub size_bytes: u64,
+    /// Bytes of blocks that it has room for.
+    pub room_bytes: u64,
+    /// Bytes of blocks held now.
+    pub used_bytes: u64,
+    /// Bytes of blocks held now that are not yet written back.
+    pub dirty_bytes: u64,
+    /// Blocks held now.
+    pub blocks_resident: u64,
+    /// Seconds since the oldest dirty block became dirty.
+    pub dirty_age_seconds: f64,
+    /// Blocks read from it for clients.
+    pub hits: u64,
+    /// Blocks written into it.
+    pub writes: u64,
+    /// Blocks evicted.
+    pub evictions: u64,
+    /// Blocks written back from it.
+    pub destaged: u64,
+    /// Bytes written to its device, metadata included.
+    pub device_bytes_written: u64,
+    /// Blocks that the log's cleaner copied.
+    pub cleaned: u64,
+    /// Records that failed their checksum.
+    pub corrupt: u64,
+    /// Bytes of memory for its tables.
+    pub metadata_bytes: u64,
+    /// Operations that wait for room.
+    pub waiting: u64,
+    /// When it is destaged and freed.
+    pub watermarks: WatermarksAnswer,
+}
+
+/// How dirty blocks go home and how far reads run ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WritebackAnswer {
+    /// Bytes of one destage write at most.
+    pub merge_size: Size,
+    /// Destaging starts after this long without a write.
+    pub idle_timeout: Time,
+    /// Destage writes in flight at most, per shard.
+    pub inflight_max: u16,
+    /// Bytes read ahead at most; zero is off.
+    pub read_ahead_window_max: Size,
+    /// Sequential reads before read-ahead starts.
+    pub read_ahead_streak_min: u8,
+}
+
+/// What the volumes' homes were asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BackingAnswer {
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Of these, bytes read ahead.
+    pub bytes_read_ahead: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+/// A shard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShardAnswer {
+    /// How it talks to the kernel.
+    pub io: String,
+    /// Seconds its thread has run on a CPU.
+    pub cpu_seconds: f64,
+    /// Client requests in flight now.
+    pub queue_depth: u64,
+    /// Device operations in flight now.
+    pub io_inflight: u64,
+    /// A line per level: what it is and how it becomes durable.
+    pub levels: Vec<String>,
+    /// Milliseconds from start to ready.
+    pub recovery_ms: u64,
+    /// Dirty blocks found at the last start.
+    pub recovered_dirty: u64,
+    /// Clean blocks found at the last start.
+    pub recovered_clean: u64,
+    /// Blocks found corrupt at the last start; their reads fail until they are written again.
+    pub recovered_lost: u64,
+    /// Writes cut short by the last crash, never acknowledged as durable.
+    pub recovered_torn: u64,
+}
+
+impl ShardAnswer {
+    fn of(snapshot: &Snapshot, start: &StartReport) -> Self {
+        ShardAnswer {
+            io: start.io.clone(),
+            cpu_seconds: snapshot.cpu_ns as f64 / 1e9,
+            queue_depth: snapshot.queue_depth,
+            io_inflight: snapshot.io_inflight,
+            levels: start.levels.clone(),
+            recovery_ms: start.recovery_ms,
+            recovered_dirty: start.blocks_dirty,
+            recovered_clean: start.blocks_clean,
+            recovered_lost: start.blocks_lost,
+            recovered_torn: start.torn_batches,
+        }
+    }
+}
+
+/// The whole node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StatusAnswer {
+    /// The node's identity.
+    pub node: String,
+    /// The program's version.
+    pub version: String,
+    /// Its directory.
+    pub dir: String,
+    /// The process.
+    pub pid: u32,
+    /// The cache unit in bytes.
+    pub block_bytes: u32,
+    /// Seconds since the shards started.
+    pub uptime_seconds: f64,
+    /// Addresses for clients.
+    pub uris: Vec<String>,
+    /// Fastest first.
+    pub levels: Vec<LevelAnswer>,
+    /// In the order of their numbers.
+    pub classes: Vec<ClassAnswer>,
+    /// By name.
+    pub volumes: Vec<VolumeAnswer>,
+    /// Destaging and read-ahead.
+    pub writeback: WritebackAnswer,
+    /// The volumes' homes together.
+    pub backing: BackingAnswer,
+    /// Threads of the data path.
+    pub shards: Vec<ShardAnswer>,
+}
+
+/// One view of the node with the counters that belong to it.
+pub struct Reading {
+    control: Arc<Control>,
+    view: Arc<View>,
+    snapshots: Vec<Snapshot>,
+}
+
+impl Reading {
+    /// Takes the counters of every shard.
+    ///
+    /// # Errors
+    /// A report when a shard has ended.
+    pub async fn take(control: &Arc<Control>) -> Result<Reading, Report> {
+        let snapshots = control.snapshots().await?;
+        Ok(Reading { control: Arc::clone(control), view: control.view(), snapshots })
+    }
+
+    /// The node's metrics as text.
+    #[must_use]
+    pub fn metrics(self) -> String {
+        crate::metrics::render(self.control.facts(), self.view, self.snapshots)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.view.layout.block_size.bytes())
+    }
+
+    fn traffic(&self, of: impl Fn(u32) -> bool) -> TrafficAnswer {
+        let all = self.snapshots.iter().flat_map(|snapshot| &snapshot.volumes);
+        let stats: Vec<&VolumeStats> = all.filter(|stats| of(stats.volume.0)).collect();
+        let by_level = |of: fn(&VolumeStats) -> &Vec<u64>, scale: u64| {
+            let levels = self.view.layout.levels.iter().enumerate();
+            let sum = |index: usize| -> u64 {
+                stats.iter().map(|stats| of(stats).get(index).copied().unwrap_or(0)).sum()
+            };
+            levels.map(|(index, level)| (level.name.to_string(), sum(index) * scale)).collect()
+        };
+        TrafficAnswer {
+            read: OperationAnswer::of(stats.iter().map(|stats| &stats.read)),
+            write: OperationAnswer::of(stats.iter().map(|stats| &stats.write)),
+            other: OperationAnswer::of(stats.iter().map(|stats| &stats.other)),
+            hits: by_level(|stats| &stats.hits, 1),
+            misses: stats.iter().map(|stats| stats.misses).sum(),
+            cached_bytes: by_level(|stats| &stats.slots, self.block_bytes()),
+            dirty_bytes: by_level(|stats| &stats.slots_dirty, self.block_bytes()),
+            connections: stats.iter().map(|stats| stats.connections).sum(),
+            queue_depth: stats.iter().map(|stats| stats.queue_depth).sum(),
+        }
+    }
+
+    fn volume_of(&self, name: &Name, record: &VolumeRecord) -> VolumeAnswer {
+        let shard = self.view.layout.shard_of(layby_types::VolumeId(record.id));
+        VolumeAnswer {
+            name: name.clone(),
+            id: record.id,
+            size_bytes: record.length,
+            class: record.class.clone(),
+            path: self.control.facts().dir.join(&record.path).display().to_string(),
+            read_only: record.read_only,
+            allow: record.allow.clone(),
+            share: record.share.clone(),
+            cap: record.cap.clone(),
+            shard: u8::try_from(shard).expect("shards are counted in a byte"),
+            traffic: self.traffic(|id| id == record.id),
+        }
+    }
+
+    /// All volumes, by name.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeAnswer> {
+        self.view.volumes().map(|(name, record)| self.volume_of(name, record)).collect()
+    }
+
+    /// One volume.
+    #[must_use]
+    pub fn volume(&self, name: &Name) -> Option<VolumeAnswer> {
+        let found = self.view.volumes().find(|(known, _)| *known == name);
+        found.map(|(name, record)| self.volume_of(name, record))
+    }
+
+    fn class_of(&self, name: &Name, class: &ClassConfig) -> ClassAnswer {
+        let members = self.view.volumes().filter(|(_, record)| record.class == *name);
+        let (volumes, ids): (Vec<Name>, Vec<u32>) =
+            members.map(|(name, record)| (name.clone(), record.id)).unzip();
+        let (write_level, acknowledged) =
+            durability(&self.view, name.as_str(), class.durable_writes);
+        ClassAnswer {
+            name: name.clone(),
+            built_in: crate::config::BUILT_IN_CLASSES.contains(&name.as_str()),
+            settings: class.clone(),
+            write_level,
+            acknowledged: acknowledged.to_owned(),
+            volumes,
+            traffic: self.traffic(|id| ids.contains(&id)),
+        }
+    }
+
+    /// All classes, in the order of their numbers.
+    #[must_use]
+    pub fn classes(&self) -> Vec<ClassAnswer> {
+        self.view.classes().map(|(name, class)| self.class_of(name, class)).collect()
+    }
+
+    /// One class.
+    #[must_use]
+    pub fn class(&self, name: &Name) -> Option<ClassAnswer> {
+        let found = self.view.classes().find(|(known, _)| known == name);
+        found.map(|(name, class)| self.class_of(name, class))
+    }
+
+    /// All levels, fastest first.
+    #[must_use]
+    pub fn levels(&self) -> Vec<LevelAnswer> {
+        (0..self.view.layout.levels.len()).map(|index| self.level_at(index)).collect()
+    }
+
+    /// One level.
+    #[must_use]
+    pub fn level(&self, name: &Name) -> Option<LevelAnswer> {
+        let index = self.view.layout.levels.iter().position(|level| level.name == *name)?;
+        Some(self.level_at(index))
+    }
+
+    fn level_at(&self, index: usize) -> LevelAnswer {
+        let level = &self.view.layout.levels[index];
+        let shards: Vec<&LevelStats> =
+            self.snapshots.iter().filter_map(|snapshot| snapshot.levels.get(index)).collect();
+        let sum = |of: fn(&LevelStats) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
+        let block = self.block_bytes();
+        LevelAnswer {
+            name: level.name.clone(),
+            kind: level.kind,
+            size_bytes: level.size,
+            room_bytes: sum(|l| l.slots) * block,
+            used_bytes: sum(|l| l.slots_used) * block,
+            dirty_bytes: sum(|l| l.slots_dirty) * block,
+            blocks_resident: sum(|l| l.slots_used),
+            dirty_age_seconds: shards.iter().map(|l| l.dirty_age_seconds).fold(0.0, f64::max),
+            hits: sum(|l| l.hits),
+            writes: sum(|l| l.writes),
+            evictions: sum(|l| l.evictions),
+            destaged: sum(|l| l.destaged),
+            device_bytes_written: sum(|l| l.device_bytes_written),
+            cleaned: sum(|l| l.cleaned),
+            corrupt: sum(|l| l.corrupt),
+            metadata_bytes: sum(|l| l.metadata_bytes),
+            waiting: sum(|l| l.waiting),
+            watermarks: level.watermarks.into(),
+        }
+    }
+
+    /// Destaging and read-ahead.
+    #[must_use]
+    pub fn writeback(&self) -> WritebackAnswer {
+        let (writeback, ahead) = (&self.view.layout.writeback, &self.view.layout.read_ahead);
+        WritebackAnswer {
+            merge_size: Size(writeback.merge_bytes.into()),
+            idle_timeout: Time(writeback.idle_timeout),
+            inflight_max: writeback.inflight_max,
+            read_ahead_window_max: Size(ahead.window_bytes_max.into()),
+            read_ahead_streak_min: ahead.streak_min,
+        }
+    }
+
+    /// The whole node.
+    #[must_use]
+    pub fn status(&self) -> StatusAnswer {
+        let facts = self.control.facts();
+        let sum = |of: fn(&Snapshot) -> u64| self.snapshots.iter().map(of).sum::<u64>();
+        let shards = self.snapshots.iter().zip(&facts.reports);
+        let block = self.block_bytes();
+        StatusAnswer {
+            node: self.view.catalog.node.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dir: facts.dir.display().to_string(),
+            pid: std::process::id(),
+            block_bytes: self.view.layout.block_size.bytes(),
+            uptime_seconds: self.snapshots.iter().map(|s| s.uptime_seconds).fold(0.0, f64::max),
+            uris: facts.uris.clone(),
+            levels: self.levels(),
+            classes: self.classes(),
+            volumes: self.volumes(),
+            writeback: self.writeback(),
+            backing: BackingAnswer {
+                bytes_read: sum(|s| s.backing_blocks_read) * block,
+                bytes_read_ahead: sum(|s| s.backing_blocks_read_ahead) * block,
+                writes: sum(|s| s.backing_writes),
+                bytes_written: sum(|s| s.backing_blocks_written) * block,
+            },
+            shards: shards.map(|(snapshot, start)| ShardAnswer::of(snapshot, start)).collect(),
+        }
+    }
+}

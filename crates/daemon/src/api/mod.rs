@@ -1,0 +1,335 @@
+//! The control API: HTTP over a unix socket and a loopback address.
+//!
+//! How: each handler turns a request into one call on [`Control`] and answers with what is there
+//! afterwards, so that a client sees the effect and not an echo. `schema` describes all of it.
+//! Invariant: a failure is a [`Report`] in JSON with the status of its kind; a body is at most
+//! [`BODY_BYTES_MAX`] long; no handler holds a lock while it waits for a client.
+//! Cost: a request costs one round of the shards' counters.
+//! Not for: the data path, which is NBD.
+
+mod answer;
+mod guard;
+mod schema;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::{
+    BackingAnswer, ClassAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer, StatusAnswer,
+    TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
+};
+pub use schema::openapi;
+
+use crate::config::Name;
+use crate::control::{
+    ClassCreate, ClassPatch, Control, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch,
+    WritebackPatch,
+};
+use crate::error::{Report, ReportKind};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
+use axum::{Json, Router, middleware};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// Bytes of a request's body at most.
+pub const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// The whole API of a node.
+pub fn router(control: Arc<Control>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/drain", post(node_drain))
+        .route("/v1/volumes", get(volumes).post(volume_create))
+        .route("/v1/volumes/{name}", get(volume).patch(volume_set).delete(volume_delete))
+        .route("/v1/volumes/{name}/drain", post(volume_drain))
+        .route("/v1/classes", get(classes).post(class_create))
+        .route("/v1/classes/{name}", get(class).patch(class_set).delete(class_delete))
+        .route("/v1/levels", get(levels))
+        .route("/v1/levels/{name}", patch(level_set))
+        .route("/v1/writeback", get(writeback).patch(writeback_set))
+        .route("/v1/openapi.json", get(schema))
+        .route("/metrics", get(metrics))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(guard::check))
+        .with_state(control)
+}
+
+/// A report on its way to a client.
+struct Refused(Report);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.kind.http_status());
+        let status = status.expect("every kind has a status that exists");
+        (status, Json(self.0)).into_response()
+    }
+}
+
+impl From<Report> for Refused {
+    fn from(report: Report) -> Self {
+        Refused(report)
+    }
+}
+
+fn wrong(cause: impl Into<String>) -> Refused {
+    Refused(
+        Report::new(ReportKind::Invalid, "cannot understand this request")
+            .cause(cause)
+            .state("nothing was changed")
+            .hint("`/v1/openapi.json` describes every request"),
+    )
+}
+
+/// A JSON body whose refusal is a report.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Refused;
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+        let parsed = Json::<T>::from_request(request, state).await;
+        parsed.map(|Json(body)| Body(body)).map_err(|e: JsonRejection| wrong(e.body_text()))
+    }
+}
+
+type Node = State<Arc<Control>>;
+type Answer<T> = Result<Json<T>, Refused>;
+
+fn name_of(Path(text): Path<String>) -> Result<Name, Refused> {
+    text.parse().map_err(wrong)
+}
+
+fn not_found(what: &str, name: &Name) -> Refused {
+    Refused(
+        Report::new(ReportKind::NotFound, format!("cannot show {what} `{name}`"))
+            .cause(format!("there is no {what} `{name}`"))
+            .state("nothing was changed")
+            .hint("`/v1/status` shows what this node has"),
+    )
+}
+
+/// The whole node.
+#[utoipa::path(get, path = "/v1/status", tag = "node",
+    responses((status = 200, body = StatusAnswer), (status = "default", body = Report)))]
+async fn status(State(node): Node) -> Answer<StatusAnswer> {
+    Ok(Json(Reading::take(&node).await?.status()))
+}
+
+/// Writes every dirty block back; answers when done.
+#[utoipa::path(post, path = "/v1/drain", tag = "node",
+    responses((status = 204), (status = "default", body = Report)))]
+async fn node_drain(State(node): Node) -> Result<StatusCode, Refused> {
+    node.drain(None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All volumes.
+#[utoipa::path(get, path = "/v1/volumes", tag = "volumes",
+    responses((status = 200, body = Vec<VolumeAnswer>), (status = "default", body = Report)))]
+async fn volumes(State(node): Node) -> Answer<Vec<VolumeAnswer>> {
+    Ok(Json(Reading::take(&node).await?.volumes()))
+}
+
+/// Creates a volume.
+#[utoipa::path(post, path = "/v1/volumes", tag = "volumes", request_body = VolumeCreate,
+    responses((status = 201, body = VolumeAnswer), (status = "default", body = Report)))]
+async fn volume_create(
+    State(node): Node,
+    Body(request): Body<VolumeCreate>,
+) -> Result<(StatusCode, Json<VolumeAnswer>), Refused> {
+    let name = request.name.clone();
+    node.volume_create(request).await?;
+    Ok((StatusCode::CREATED, volume_answer(&node, &name).await?))
+}
+
+async fn volume_answer(node: &Arc<Control>, name: &Name) -> Answer<VolumeAnswer> {
+    let found = Reading::take(node).await?.volume(name);
+    found.map(Json).ok_or_else(|| not_found("volume", name))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{name}", tag = "volumes",
+    params(("name" = Name, Path)),
+    responses((status = 200, body = VolumeAnswer), (status = "default", body = Report)))]
+async fn volume(State(node): Node, path: Path<String>) -> Answer<VolumeAnswer> {
+    volume_answer(&node, &name_of(path)?).await
+}
+
+/// Changes a volume; what is left out stays.
+#[utoipa::path(patch, path = "/v1/volumes/{name}", tag = "volumes",
+    params(("name" = Name, Path)), request_body = VolumePatch,
+    responses((status = 200, body = VolumeAnswer), (status = "default", body = Report)))]
+async fn volume_set(
+    State(node): Node,
+    path: Path<String>,
+    Body(patch): Body<VolumePatch>,
+) -> Answer<VolumeAnswer> {
+    let name = name_of(path)?;
+    node.volume_set(&name, patch).await?;
+    volume_answer(&node, &name).await
+}
+
+/// What becomes of the data; `keep` when left out.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct DeleteQuery {
+    data: Option<DeleteData>,
+}
+
+/// Deletes a volume and disconnects its clients.
+#[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
+    params(("name" = Name, Path), DeleteQuery),
+    responses((status = 204), (status = "default", body = Report)))]
+async fn volume_delete(
+    State(node): Node,
+    path: Path<String>,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
+) -> Result<StatusCode, Refused> {
+    let Query(query) = query.map_err(|refused| wrong(refused.body_text()))?;
+    node.volume_delete(&name_of(path)?, query.data.unwrap_or(DeleteData::Keep)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Writes a volume's dirty blocks back; answers when done.
+#[utoipa::path(post, path = "/v1/volumes/{name}/drain", tag = "volumes",
+    params(("name" = Name, Path)),
+    responses((status = 204), (status = "default", body = Report)))]
+async fn volume_drain(State(node): Node, path: Path<String>) -> Result<StatusCode, Refused> {
+    node.drain(Some(&name_of(path)?)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All classes.
+#[utoipa::path(get, path = "/v1/classes", tag = "classes",
+    responses((status = 200, body = Vec<ClassAnswer>), (status = "default", body = Report)))]
+async fn classes(State(node): Node) -> Answer<Vec<ClassAnswer>> {
+    Ok(Json(Reading::take(&node).await?.classes()))
+}
+
+/// Creates a class.
+#[utoipa::path(post, path = "/v1/classes", tag = "classes", request_body = ClassCreate,
+    responses((status = 201, body = ClassAnswer), (status = "default", body = Report)))]
+async fn class_create(
+    State(node): Node,
+    Body(request): Body<ClassCreate>,
+) -> Result<(StatusCode, Json<ClassAnswer>), Refused> {
+    let name = request.name.clone();
+    node.class_create(request).await?;
+    Ok((StatusCode::CREATED, class_answer(&node, &name).await?))
+}
+
+async fn class_answer(node: &Arc<Control>, name: &Name) -> Answer<ClassAnswer> {
+    let found = Reading::take(node).await?.class(name);
+    found.map(Json).ok_or_else(|| not_found("class", name))
+}
+
+/// One class.
+#[utoipa::path(get, path = "/v1/classes/{name}", tag = "classes",
+    params(("name" = Name, Path)),
+    responses((status = 200, body = ClassAnswer), (status = "default", body = Report)))]
+async fn class(State(node): Node, path: Path<String>) -> Answer<ClassAnswer> {
+    class_answer(&node, &name_of(path)?).await
+}
+
+/// Changes a class; takes effect at once.
+#[utoipa::path(patch, path = "/v1/classes/{name}", tag = "classes",
+    params(("name" = Name, Path)), request_body = ClassPatch,
+    responses((status = 200, body = ClassAnswer), (status = "default", body = Report)))]
+async fn class_set(
+    State(node): Node,
+    path: Path<String>,
+    Body(patch): Body<ClassPatch>,
+) -> Answer<ClassAnswer> {
+    let name = name_of(path)?;
+    node.class_set(&name, patch).await?;
+    class_answer(&node, &name).await
+}
+
+/// Deletes a class that no volume uses.
+#[utoipa::path(delete, path = "/v1/classes/{name}", tag = "classes",
+    params(("name" = Name, Path)),
+    responses((status = 204), (status = "default", body = Report)))]
+async fn class_delete(State(node): Node, path: Path<String>) -> Result<StatusCode, Refused> {
+    node.class_delete(&name_of(path)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All levels, fastest first.
+#[utoipa::path(get, path = "/v1/levels", tag = "node",
+    responses((status = 200, body = Vec<LevelAnswer>), (status = "default", body = Report)))]
+async fn levels(State(node): Node) -> Answer<Vec<LevelAnswer>> {
+    Ok(Json(Reading::take(&node).await?.levels()))
+}
+
+/// Changes when a level is destaged and freed.
+#[utoipa::path(patch, path = "/v1/levels/{name}", tag = "node",
+    params(("name" = Name, Path)), request_body = WatermarksPatch,
+    responses((status = 200, body = LevelAnswer), (status = "default", body = Report)))]
+async fn level_set(
+    State(node): Node,
+    path: Path<String>,
+    Body(patch): Body<WatermarksPatch>,
+) -> Answer<LevelAnswer> {
+    let name = name_of(path)?;
+    node.level_set(&name, patch).await?;
+    let found = Reading::take(&node).await?.level(&name);
+    found.map(Json).ok_or_else(|| not_found("level", &name))
+}
+
+/// How dirty blocks go home and how far reads run ahead.
+#[utoipa::path(get, path = "/v1/writeback", tag = "node",
+    responses((status = 200, body = WritebackAnswer), (status = "default", body = Report)))]
+async fn writeback(State(node): Node) -> Answer<WritebackAnswer> {
+    Ok(Json(Reading::take(&node).await?.writeback()))
+}
+
+/// Changes how dirty blocks go home and how far reads run ahead.
+#[utoipa::path(patch, path = "/v1/writeback", tag = "node", request_body = WritebackPatch,
+    responses((status = 200, body = WritebackAnswer), (status = "default", body = Report)))]
+async fn writeback_set(
+    State(node): Node,
+    Body(patch): Body<WritebackPatch>,
+) -> Answer<WritebackAnswer> {
+    node.writeback_set(patch).await?;
+    Ok(Json(Reading::take(&node).await?.writeback()))
+}
+
+/// This description.
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "node",
+    responses((status = 200, content_type = "application/json")))]
+async fn schema() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], openapi()).into_response()
+}
+
+/// Metrics in the OpenMetrics text format.
+#[utoipa::path(get, path = "/metrics", tag = "node",
+    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+        (status = "default", body = Report)))]
+async fn metrics(State(node): Node) -> Result<Response, Refused> {
+    let text = Reading::take(&node).await?.metrics();
+    Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
+}
+
+async fn no_such_path(uri: Uri) -> Refused {
+    Refused(
+        Report::new(ReportKind::NotFound, format!("cannot answer `{}`", uri.path()))
+            .cause("this node has no such path")
+            .state("nothing was changed")
+            .hint("`/v1/openapi.json` lists the paths"),
+    )
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> Response {
+    let report = Report::new(ReportKind::Invalid, format!("cannot {method} `{}`", uri.path()))
+        .cause("this path does not answer that method")
+        .state("nothing was changed")
+        .hint("`/v1/openapi.json` lists the methods of each path");
+    (StatusCode::METHOD_NOT_ALLOWED, Json(report)).into_response()
+}

@@ -1,0 +1,198 @@
+//! Requests through the router, without a socket, against mock shards.
+
+use super::*;
+use crate::control::tests::MockNode;
+use axum::body::Body as HttpBody;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+struct Reply {
+    status: u16,
+    content_type: String,
+    text: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e} in {}", self.text))
+    }
+}
+
+async fn send(node: &MockNode, request: axum::http::request::Builder, body: String) -> Reply {
+    let request = request.body(HttpBody::from(body)).expect("a good request");
+    let router = router(Arc::clone(&node.control));
+    let response = router.oneshot(request).await.expect("the router does not fail");
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default().to_owned();
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    let text = String::from_utf8(bytes.to_vec()).expect("the API speaks text");
+    Reply { status, content_type, text }
+}
+
+async fn call(node: &MockNode, method: &str, path: &str, body: Option<Value>) -> Reply {
+    let request = Request::builder().method(method).uri(path).header("host", "localhost");
+    match body {
+        None => send(node, request, String::new()).await,
+        Some(body) => {
+            send(node, request.header("content-type", "application/json"), body.to_string()).await
+        }
+    }
+}
+
+/// Goal: a volume's life through the API. Method: create, list, show, change, drain, delete; the
+/// answers show the effect.
+#[tokio::test]
+async fn volumes_live_through_the_api() {
+    let node = MockNode::new("");
+    let body = json!({"name": "a", "size": "1MiB", "class": "critical", "cap": {"ssd": "10%"}});
+    let made = call(&node, "POST", "/v1/volumes", Some(body.clone())).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    assert_eq!(made.json()["size_bytes"], 1 << 20);
+    assert_eq!(made.json()["traffic"]["read"]["requests"], 10);
+    assert_eq!(call(&node, "POST", "/v1/volumes", Some(body)).await.status, 409);
+    let list = call(&node, "GET", "/v1/volumes", None).await.json();
+    assert_eq!(list.as_array().map(Vec::len), Some(2));
+    let patch = json!({"size": "2MiB", "read_only": true, "allow": ["unix"]});
+    let changed = call(&node, "PATCH", "/v1/volumes/a", Some(patch)).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    let shown = call(&node, "GET", "/v1/volumes/a", None).await.json();
+    assert_eq!((&shown["size_bytes"], &shown["allow"]), (&json!(2 << 20), &json!(["unix"])));
+    assert_eq!(shown["cap"], json!({"ssd": "10%"}));
+    assert_eq!(call(&node, "POST", "/v1/volumes/a/drain", None).await.status, 204);
+    assert_eq!(call(&node, "DELETE", "/v1/volumes/a?data=later", None).await.status, 400);
+    assert_eq!(call(&node, "DELETE", "/v1/volumes/a?data=delete", None).await.status, 204);
+    assert_eq!(call(&node, "GET", "/v1/volumes/a", None).await.status, 404);
+}
+
+/// Goal: classes, marks and limits change at once. Method: through the API, seen by the shards.
+#[tokio::test]
+async fn settings_change_through_the_api() {
+    let node = MockNode::new("");
+    let class = json!({"name": "video", "settings": {"rank": 3, "share": {"ssd": "25%"}}});
+    let made = call(&node, "POST", "/v1/classes", Some(class)).await;
+    assert_eq!((made.status, &made.json()["write_level"]), (201, &json!("ssd")));
+    let changed = call(&node, "PATCH", "/v1/classes/video", Some(json!({"borrow": true}))).await;
+    assert_eq!(changed.json()["settings"]["borrow"], true);
+    let marks = json!({"dirty_red": "60%", "dirty_green": "20%"});
+    let level = call(&node, "PATCH", "/v1/levels/nvm", Some(marks)).await;
+    assert_eq!(level.json()["watermarks"]["dirty_green"], "20%");
+    let limits = json!({"merge_size": "2MiB", "idle_timeout": "250ms"});
+    let limits = call(&node, "PATCH", "/v1/writeback", Some(limits)).await.json();
+    assert_eq!(limits["idle_timeout"], "250ms");
+    for shard in &node.shards {
+        let spec = shard.state().spec.clone().expect("it was told");
+        assert_eq!(spec.levels[1].watermarks.dirty_green, 20);
+        assert_eq!(spec.writeback.merge_bytes, 2 << 20);
+        assert!(spec.classes[3].borrow && spec.classes[3].shares[2].guaranteed > 0);
+    }
+    assert_eq!(call(&node, "DELETE", "/v1/classes/video", None).await.status, 204);
+    assert_eq!(call(&node, "DELETE", "/v1/classes/normal", None).await.status, 409);
+}
+
+/// Goal: a refusal says what, why, in which state and what to do. Method: one request per way to be
+/// wrong.
+#[tokio::test]
+async fn refusals_are_reports() {
+    let node = MockNode::new("");
+    let volume = |body: Value| ("POST", "/v1/volumes", Some(body));
+    let cases = [
+        (volume(json!({"name": "a/b", "size": 4096})), 400),
+        (volume(json!({"name": "a", "size": "1MiB", "colour": "red"})), 400),
+        (volume(json!({"name": "a"})), 400),
+        (volume(json!({"name": "a", "size": "1MiB", "class": "gold"})), 400),
+        (volume(json!({"name": "a", "size": "1MiB", "share": {"tape": "1%"}})), 400),
+        (volume(json!({"name": "a", "size": "1MiB", "allow": ["anyone"]})), 400),
+        (("POST", "/v1/volumes", None), 400),
+        (("PATCH", "/v1/volumes/none", Some(json!({}))), 404),
+        (("DELETE", "/v1/volumes/none", None), 404),
+        (("DELETE", "/v1/volumes/a%20b", None), 400),
+        (("PATCH", "/v1/classes/none", Some(json!({}))), 404),
+        (("PATCH", "/v1/classes/bulk", Some(json!({"levels": ["tape"]}))), 400),
+        (("PATCH", "/v1/classes/bulk", Some(json!({"share": {"ssd": "60%"}}))), 400),
+        (("PATCH", "/v1/levels/ssd", Some(json!({"dirty_green": "90%"}))), 400),
+        (("PATCH", "/v1/levels/tape", Some(json!({}))), 404),
+        (("PATCH", "/v1/writeback", Some(json!({"inflight_max": 0}))), 400),
+        (("GET", "/v2/status", None), 404),
+        (("PUT", "/v1/status", None), 405),
+    ];
+    for ((method, path, body), status) in cases {
+        let reply = call(&node, method, path, body).await;
+        assert_eq!(reply.status, status, "{method} {path}: {}", reply.text);
+        let report: Report = serde_json::from_value(reply.json()).expect("a report");
+        for line in [&report.error, &report.cause, &report.state, &report.hint] {
+            assert!(!line.is_empty(), "{method} {path}: {report}");
+        }
+    }
+    assert_eq!(node.control.view().catalog.volumes.len(), 1, "nothing was created");
+}
+
+/// Goal: a foreign page and a huge body are refused. Method: headers as a browser sends them.
+#[tokio::test]
+async fn foreign_pages_are_refused() {
+    let node = MockNode::new("");
+    let post = || Request::builder().method("DELETE").uri("/v1/volumes/vol0");
+    let rebound = post().header("host", "evil.example");
+    assert_eq!(send(&node, rebound, String::new()).await.status, 403);
+    let foreign = post().header("host", "127.0.0.1:80").header("origin", "http://evil.example");
+    assert_eq!(send(&node, foreign, String::new()).await.status, 403);
+    let large = json!({"name": "a".repeat(BODY_BYTES_MAX)});
+    assert_eq!(call(&node, "POST", "/v1/volumes", Some(large)).await.status, 400);
+    assert_eq!(node.control.view().catalog.volumes.len(), 1);
+}
+
+/// Goal: the status and the metrics are whole. Method: fields that scripts rely on.
+#[tokio::test]
+async fn status_and_metrics_are_served() {
+    let node = MockNode::new("");
+    let status = call(&node, "GET", "/v1/status", None).await.json();
+    assert_eq!(status["levels"][1]["blocks_resident"], 100);
+    assert_eq!(status["classes"][0]["acknowledged"], "durable");
+    assert_eq!(status["volumes"][0]["traffic"]["hits"]["nvm"], 3);
+    assert_eq!(status["shards"].as_array().map(Vec::len), Some(2));
+    let text: StatusAnswer = serde_json::from_value(status).expect("clients read it back");
+    assert_eq!(text.volumes.len(), 1);
+    let metrics = call(&node, "GET", "/metrics", None).await;
+    assert_eq!(metrics.content_type, crate::metrics::CONTENT_TYPE);
+    assert!(metrics.text.ends_with("# EOF\n"));
+}
+
+/// Goal: the committed description is what this program serves. Method: compare the texts; with
+/// `LAYBY_WRITE_OPENAPI` set the file is renewed instead.
+#[tokio::test]
+async fn committed_openapi_is_current() {
+    let node = MockNode::new("");
+    let served = call(&node, "GET", "/v1/openapi.json", None).await;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    if std::env::var_os("LAYBY_WRITE_OPENAPI").is_some() {
+        std::fs::write(file, &served.text).expect("the repository is writable");
+    }
+    let committed = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(
+        committed == served.text,
+        "docs/openapi.json is old; renew it with \
+         `LAYBY_WRITE_OPENAPI=1 cargo test -p layby-daemon openapi`"
+    );
+}
+
+/// Goal: the description names every route. Method: each described path answers its method with
+/// something else than "no such path" or "no such method"; the count of routes is frozen.
+#[tokio::test]
+async fn every_route_is_described() {
+    let node = MockNode::new("");
+    let described: Value = serde_json::from_str(&openapi()).expect("JSON");
+    let paths = described["paths"].as_object().expect("paths");
+    let mut routes = 0;
+    for (path, methods) in paths {
+        for method in methods.as_object().expect("methods").keys() {
+            routes += 1;
+            let path = path.replace("{name}", "none");
+            let reply = call(&node, &method.to_uppercase(), &path, None).await;
+            let described = reply.status != 405 && !reply.text.contains("no such path");
+            assert!(described, "{method} {path}: {}", reply.text);
+        }
+    }
+    assert_eq!(routes, 19, "a route was added or removed: describe it in schema.rs");
+}
