@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 const MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -22,6 +23,9 @@ const REPLY_INFO: u32 = 3;
 const INFO_EXPORT: u16 = 0;
 const FLAG_FUA: u16 = 1;
 const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
+
+/// Longest that a reply may take; a server that does not answer counts as gone.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server went away.
 #[derive(Debug)]
@@ -90,6 +94,7 @@ impl Connection {
     /// When the server refuses the export or breaks the protocol.
     pub fn open(socket: &Path, export: &str) -> Result<Connection, Lost> {
         let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         assert_eq!(read_u64(&mut stream)?, MAGIC, "the server's greeting");
         assert_eq!(read_u64(&mut stream)?, OPTION_MAGIC, "the server's style");
         let server_flags = read_u16(&mut stream)?;

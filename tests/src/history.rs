@@ -17,6 +17,9 @@ const BATCH_MAX: u64 = 32;
 /// Bytes of the version at the front of a block.
 const VERSION_BYTES: usize = 8;
 
+/// The protocol's error number of a server that is about to end.
+const SHUTDOWN: u32 = 108;
+
 /// When a reply to a write is a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -89,6 +92,9 @@ impl History {
         let replies = in_flight.len() + usize::from(flush.is_some());
         for _ in 0..replies {
             let (cookie, result) = connection.receive()?;
+            if result == Err(SHUTDOWN) {
+                return Err(Lost);
+            }
             assert!(result.is_ok(), "the server refused a change: {result:?}");
             match (in_flight.remove(&cookie), flush.take_if(|(own, _)| *own == cookie)) {
                 (Some((block, version, fua)), _) => self.on_answered(block, version, fua),

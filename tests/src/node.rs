@@ -3,14 +3,20 @@
 //! How: spawns `layby serve`, reads its standard output up to the line that begins with `ready`,
 //! and keeps reading, so that the pipe never fills. Its standard error goes to a file beside its
 //! folder.
+//! The end of that output is how a stop is noticed; both are waited for with a bound.
 //! Invariant: the process is gone when the value is. Not for: a node inside the test's process.
 
 use crate::tool;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Longest that a node may take until it is ready, and until it has stopped.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to start a node.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +81,8 @@ pub struct Node {
     child: Child,
     dir: PathBuf,
     log: PathBuf,
+    /// One message when it is ready; hung up when its standard output ends.
+    ready: Receiver<()>,
 }
 
 impl Node {
@@ -94,19 +102,22 @@ impl Node {
     /// [`Refusal`] when it ends before it is ready.
     ///
     /// # Panics
-    /// When there is no such program.
+    /// When there is no such program, or it neither serves nor ends in time.
     pub fn spawn(mut command: Command, dir: &Path) -> Result<Node, Refusal> {
         let log = beside(dir, "log");
         let stderr = File::create(&log).expect("the test's own folder can be written");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        let child = command.spawn().unwrap_or_else(|cause| panic!("cannot start: {cause}"));
-        let mut node = Node { child, dir: dir.to_path_buf(), log };
-        let stdout = node.child.stdout.take().expect("the pipe was asked for above");
-        if wait_until_ready(stdout) {
-            return Ok(node);
+        let mut child = command.spawn().unwrap_or_else(|cause| panic!("cannot start: {cause}"));
+        let ready = watch(child.stdout.take().expect("the pipe was asked for above"));
+        let mut node = Node { child, dir: dir.to_path_buf(), log, ready };
+        match node.ready.recv_timeout(PATIENCE) {
+            Ok(()) => Ok(node),
+            Err(RecvTimeoutError::Timeout) => panic!("not ready in time:\n{}", node.stderr()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let code = node.child.wait().expect("our own child can be waited for").code();
+                Err(Refusal { code, stderr: node.stderr() })
+            }
         }
-        let code = node.child.wait().expect("our own child can be waited for").code();
-        Err(Refusal { code, stderr: node.stderr() })
     }
 
     /// Starts a node that must come up.
@@ -130,11 +141,13 @@ impl Node {
     /// Asks it to end, and waits until it has.
     ///
     /// # Panics
-    /// When it does not report success.
+    /// When it does not end in time, or does not report success.
     #[track_caller]
     pub fn stop(mut self) {
         let pid = self.child.id().to_string();
         tool::must("kill", &["-TERM", pid.as_str()]);
+        let ended = self.ready.recv_timeout(PATIENCE);
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "no stop:\n{}", self.stderr());
         let status = self.child.wait().expect("our own child can be waited for");
         assert!(status.success(), "a clean stop ended with {status}:\n{}", self.stderr());
     }
@@ -211,18 +224,21 @@ fn beside(dir: &Path, extension: &str) -> PathBuf {
     dir.with_extension(extension)
 }
 
-/// Reads up to the line that begins with `ready`, then leaves a reader that empties the pipe.
-fn wait_until_ready(stdout: ChildStdout) -> bool {
-    let mut reader = BufReader::new(stdout);
-    let mut line = String::new();
-    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
-        if line.starts_with("ready") {
-            std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
-            return true;
+/// Reads the standard output to its end; tells of the first line that begins with `ready`.
+fn watch(stdout: ChildStdout) -> Receiver<()> {
+    let (tell, ready) = channel();
+    std::thread::spawn(move || {
+        let mut told = false;
+        // To the end, so that the pipe never fills and its end is that of the node.
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if !told && line.starts_with("ready") {
+                told = true;
+                // A test that has failed meanwhile does not listen any more.
+                let _ = tell.send(());
+            }
         }
-        line.clear();
-    }
-    false
+    });
+    ready
 }
 
 /// The program under test: `LAYBY_BIN`, or the one beside this test, brought up to date first.

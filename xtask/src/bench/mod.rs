@@ -124,8 +124,11 @@ fn rounds(root: &Path, comparison: &Comparison, arguments: &Arguments) -> Result
     Ok(results)
 }
 
-/// The program as users run it.
+/// The program as users run it, or the one that `LAYBY_BIN` names.
 fn release_binary(root: &Path) -> Result<PathBuf, Failure> {
+    if let Some(named) = std::env::var_os("LAYBY_BIN") {
+        return Ok(PathBuf::from(named));
+    }
     process::run(process::cargo(root).args([
         "build",
         "--release",
