@@ -1,1 +1,42 @@
-//! Placeholder header, replaced by the room's first file.
+//! The block cache as a pure state machine: events in, actions out.
+//!
+//! How: a host (the engine, or a simulator) tells [`Cache`] of requests, ends of actions and time,
+//! and performs the [`Action`]s it finds in the list it passes along. The cache decides which blocks
+//! are resident where; stores below it decide where the bytes lie.
+//! Invariants: a read returns the latest acknowledged write; a block is dirty in at most one level;
+//! memory levels hold clean copies only; no level, class or volume exceeds its size or cap.
+//! Cost: about 20 bytes and an index entry per slot; constant time per block of a request.
+//! Sources: PADSA (section IV.B: levels, writes, reads, promotion, eviction), L3 cache paper
+//! (section IV: watermarks, merging, pre-caching).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod action;
+mod background;
+mod cache;
+mod discard;
+mod hash;
+mod level;
+mod op;
+mod read;
+mod room;
+mod slab;
+mod spec;
+mod volumes;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
+pub use cache::{Cache, LevelCounters, LevelView};
+pub use layby_policy::Moment;
+pub use spec::{
+    CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    SpecError, VolumeSpec, Watermarks, WritebackLimits,
+};
+pub use volumes::{VOLUMES_MAX, VolumeCounters};

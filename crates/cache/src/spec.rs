@@ -52,7 +52,7 @@ pub struct LevelSpec {
 /// Red starts, green ends; shares of a level's slots in percent (L3 cache paper, section IV).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Destaging starts at this share of dirty slots.
+    /// Destaging starts at this share of dirty slots; 100 leaves it to calm and to eviction.
     pub dirty_red: u8,
     /// Destaging ends at this share of dirty slots; at most `dirty_red`.
     pub dirty_green: u8,

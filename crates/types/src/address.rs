@@ -87,6 +87,7 @@ impl BlockSize {
     }
     /// Bytes of a block as a length in memory.
     #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a block size is a length, not a container")]
     pub const fn len(self) -> usize {
         self.0 as usize
     }

@@ -1,0 +1,306 @@
+//! What the cache wants done, and the names by which it speaks of data it never holds.
+//!
+//! How: the host (engine or simulator) performs actions strictly in the order in which they were
+//! given to it, across calls: what a call made during an action adds comes last. Those that say so are *immediate*: their effect is complete before the next action and nobody is told. All
+//! others end with one call of [`crate::Cache::on_done`] for their operation.
+//! Invariant: each request is completed exactly once, each operation released exactly once.
+
+use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, RequestId, Slot, VolumeId};
+use smallvec::SmallVec;
+
+/// An operation on a run of blocks; the host keeps a buffer of `count` blocks under this name from
+/// its first data action until `Release`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u32);
+
+/// A list that rarely exceeds a few blocks.
+pub type Few<T> = SmallVec<[T; 4]>;
+
+/// Bytes of one block that belong to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First byte within the block.
+    pub block_offset: u32,
+    /// First byte within the request's payload or answer.
+    pub request_offset: u32,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// Where the bytes of a write come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The payload of a request, whole blocks from byte `offset` on.
+    Payload {
+        /// Whose payload.
+        request: RequestId,
+        /// First byte within it.
+        offset: u32,
+    },
+    /// The operation's buffer from block `index` on.
+    Buffer {
+        /// First block within the buffer.
+        index: u32,
+    },
+}
+
+/// Why a block enters a level; a log keeps these streams apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A client wrote it.
+    Write,
+    /// It was evicted dirty from the level above.
+    Evict,
+    /// A read brought it in; it is a clean copy.
+    Promote,
+    /// A clean copy in room that was only lent; not worth recovering.
+    Borrow,
+}
+
+/// A read of persistent memory whose checksum the host must verify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyVerified {
+    /// Whose answer.
+    pub request: RequestId,
+    /// The block.
+    pub key: BlockKey,
+    /// Where it lies.
+    pub level: LevelIndex,
+    /// Where it lies within the level.
+    pub slot: Slot,
+    /// Which bytes.
+    pub part: Part,
+}
+
+/// What a tombstone asks of recovery, besides burying every older record of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redo {
+    /// Nothing: the backing store holds newer data.
+    Nothing,
+    /// Zero the range.
+    Zero,
+    /// Zero the range and keep its room reserved.
+    ZeroKeepAllocated,
+}
+
+/// Something to log; the state it describes is already in effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A clean block failed its checksum, was dropped and will be fetched again from below.
+    CorruptCleanDropped {
+        /// The block.
+        key: BlockKey,
+        /// The level it was dropped from.
+        level: LevelIndex,
+    },
+    /// A dirty block failed its checksum: reads of it fail until it is written again.
+    CorruptDirtyKept {
+        /// The block.
+        key: BlockKey,
+        /// The level that holds it.
+        level: LevelIndex,
+    },
+    /// Destaging to a volume's backing store failed; the blocks stay dirty and are tried again.
+    DestageFailed {
+        /// The volume.
+        volume: VolumeId,
+        /// Why.
+        kind: ErrorKind,
+    },
+    /// Destaging to a volume works again.
+    DestageRecovered {
+        /// The volume.
+        volume: VolumeId,
+    },
+}
+
+/// One thing for the host to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Immediate: bytes of a memory level's slot go to the request's answer.
+    Copy {
+        /// Whose answer.
+        request: RequestId,
+        /// The memory level.
+        level: LevelIndex,
+        /// The slot.
+        slot: Slot,
+        /// Which bytes.
+        part: Part,
+    },
+    /// Like `Copy`, with the checksum verified; answered by [`crate::Cache::on_copied`].
+    CopyVerified(CopyVerified),
+    /// Immediate: bytes of block `index` of the operation's buffer go to the request's answer.
+    Deliver {
+        /// Whose buffer.
+        op: OpId,
+        /// Which block of it.
+        index: u32,
+        /// Whose answer.
+        request: RequestId,
+        /// Which bytes.
+        part: Part,
+    },
+    /// The request is finished; its payload and answer buffer are no longer needed afterwards.
+    Complete {
+        /// Which request.
+        request: RequestId,
+        /// How it ended.
+        result: Result<(), ErrorKind>,
+    },
+    /// Fill the operation's buffer from slots of a persistent level, verifying checksums. What the
+    /// slots hold now is meant: they may be freed before the read ends.
+    ReadLevel {
+        /// Whose buffer.
+        op: OpId,
+        /// The level.
+        level: LevelIndex,
+        /// One slot per block.
+        slots: Few<Slot>,
+    },
+    /// Fill the operation's buffer from the backing store.
+    ReadBacking {
+        /// Whose buffer.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u32,
+    },
+    /// Immediate: bytes of a request's payload (zeros when `zero`) replace bytes of the only block
+    /// of the operation's buffer.
+    Merge {
+        /// Whose buffer.
+        op: OpId,
+        /// Whose payload.
+        request: RequestId,
+        /// Which bytes.
+        part: Part,
+        /// Zeros instead of payload.
+        zero: bool,
+    },
+    /// Immediate: a clean copy from a slot of persistent memory into a slot of a memory level.
+    CopyLevel {
+        /// Level and slot read.
+        from: (LevelIndex, Slot),
+        /// Level and slot written.
+        to: (LevelIndex, Slot),
+    },
+    /// Store blocks into slots. Immediate into a memory level or with `Cause::Borrow`. On failure
+    /// each slot keeps what it held before.
+    WriteLevel {
+        /// Whose buffer, and who is told.
+        op: OpId,
+        /// The level.
+        level: LevelIndex,
+        /// Slot and block, in order of the data.
+        entries: Few<(Slot, BlockKey)>,
+        /// The data.
+        source: Source,
+        /// The backing store does not have this version yet.
+        dirty: bool,
+        /// Done means durable.
+        durable: bool,
+        /// Why.
+        cause: Cause,
+    },
+    /// Write to the backing store, durably when `durable`.
+    WriteBacking {
+        /// Whose buffer, and who is told.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u32,
+        /// The data.
+        source: Source,
+        /// Done means durable.
+        durable: bool,
+    },
+    /// Make a range of the backing store read as zeros.
+    ZeroBacking {
+        /// Who is told.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u32,
+        /// Keep the room reserved.
+        keep_allocated: bool,
+    },
+    /// Make completed writes and zeroings of the backing store durable.
+    SyncBacking {
+        /// Who is told.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// Make completed stores into a level durable.
+    SyncLevel {
+        /// Who is told.
+        op: OpId,
+        /// The level.
+        level: LevelIndex,
+    },
+    /// Record in the log that every older record of the range is dead, in every level.
+    Tombstone {
+        /// Who is told.
+        op: OpId,
+        /// The level with the log.
+        level: LevelIndex,
+        /// The volume.
+        volume: VolumeId,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u32,
+        /// What recovery does to the backing store for blocks without a newer record.
+        redo: Redo,
+        /// Done means durable.
+        durable: bool,
+    },
+    /// Immediate: a slot no longer holds its block. `superseded`: a newer durable record exists.
+    Free {
+        /// The level.
+        level: LevelIndex,
+        /// The slot.
+        slot: Slot,
+        /// Whether a newer durable record of the block exists elsewhere.
+        superseded: bool,
+    },
+    /// Immediate: the log's older records of a block (tombstones too) are superseded by one that
+    /// lies, or lay, outside the log.
+    Forget {
+        /// The level with the log.
+        level: LevelIndex,
+        /// The block.
+        key: BlockKey,
+    },
+    /// Immediate: the slot's block is now in the backing store too.
+    SetClean {
+        /// The level.
+        level: LevelIndex,
+        /// The slot.
+        slot: Slot,
+    },
+    /// Immediate: the operation's buffer is no longer needed.
+    Release {
+        /// Which operation.
+        op: OpId,
+    },
+    /// A drain asked for under this number has ended.
+    Drained {
+        /// The asker's number.
+        ticket: u64,
+        /// How it ended.
+        result: Result<(), ErrorKind>,
+    },
+    /// Immediate: something to log.
+    Report(Event),
+}

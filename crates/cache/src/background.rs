@@ -1,0 +1,429 @@
+//! Background work: destaging by watermark and calm, freeing ahead of need, caps after a change.
+//!
+//! How: a hand sweeps a level's slots for dirty blocks; around each it gathers dirty neighbours of
+//! the volume into one write of at most the merge size. Destaging copies without locking, so a
+//! client's write never waits for it.
+//! Invariant: a block becomes clean only when the version that reached the backing store durably is
+//! the one that the level still holds.
+//! Source: L3 cache paper section IV (sync, flush, merging).
+
+use crate::action::{Action, Event, Few, OpId, Source};
+use crate::cache::{Cache, Drain, RangeLock};
+use crate::hash::FixedMap;
+use crate::level::{Resident, Scope};
+use crate::op::{Destage, DestageMark, Task};
+use crate::spec::LevelKind;
+use layby_policy::{Gate, Moment};
+use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, Slot, VolumeId};
+
+/// Slots that one call looks at for dirty blocks.
+const SWEEP_LOOKS: u32 = 4096;
+/// Victims that one call frees ahead of need or for a lowered cap.
+const FREES_PER_CALL: u32 = 32;
+/// How long destaging pauses after a failure.
+const DESTAGE_PAUSE: Nanos = Nanos::from_secs(1);
+/// When a sweep that found nothing in its bounded looks goes on.
+const SWEEP_PAUSE: Nanos = Nanos::from_millis(1);
+
+/// What keeps background work off a block.
+pub(crate) struct Calm<'a> {
+    pub(crate) busy: &'a FixedMap<BlockKey, OpId>,
+    pub(crate) destaging: &'a FixedMap<BlockKey, DestageMark>,
+    pub(crate) ranges: &'a [RangeLock],
+}
+
+impl Calm<'_> {
+    /// Whether no operation and no executing discard has to do with the block.
+    pub(crate) fn allows(&self, key: BlockKey) -> bool {
+        let discarded = |range: &RangeLock| {
+            range.executing
+                && range.id == key.volume()
+                && (range.first..range.end).contains(&key.block().0)
+        };
+        !self.busy.contains_key(&key)
+            && !self.destaging.contains_key(&key)
+            && !self.ranges.iter().any(discarded)
+    }
+}
+
+impl Cache {
+    /// Starts whatever background work is due.
+    pub(crate) fn pump(&mut self, moment: &mut Moment<'_>) {
+        for level in 0..self.levels.len() {
+            if !self.waiting[level].is_empty() {
+                self.retry_waiting(moment, level);
+                self.relieve_waiting(moment, level);
+            }
+            if self.levels[level].kind.is_persistent() {
+                self.destage_level(moment, level);
+                self.free_ahead(moment, level);
+            }
+        }
+        if self.caps_changed {
+            self.enforce_caps(moment);
+        }
+        self.end_drains();
+    }
+
+    /// When [`Cache::on_tick`] has something to do if nothing else happens.
+    #[must_use]
+    pub fn next_deadline(&self, now: Nanos) -> Nanos {
+        let timeout = self.spec.writeback.idle_timeout;
+        let mut deadline = Nanos::NEVER;
+        for (level, spec) in self.levels.iter().zip(&self.spec.levels) {
+            let (limits, input) = (level.gate_limits(spec, timeout), level.gate_input(now));
+            if !level.kind.is_persistent() || input.dirty == 0 {
+                continue;
+            }
+            let mut gate = level.gate;
+            let due = if !self.drains.is_empty() || gate.is_open(&limits, &input) {
+                now.saturating_add(SWEEP_PAUSE)
+            } else {
+                Gate::deadline(&limits, &input)
+            };
+            deadline = deadline.min(due);
+        }
+        if self.caps_changed {
+            deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
+        }
+        if deadline != Nanos::NEVER { deadline.max(self.destage_not_before) } else { deadline }
+    }
+
+    // ---- destaging ----
+
+    fn destage_level(&mut self, moment: &mut Moment<'_>, index: usize) {
+        let writeback = self.spec.writeback;
+        while self.destages_inflight < u32::from(writeback.inflight_max)
+            && moment.now >= self.destage_not_before
+        {
+            let level = &mut self.levels[index];
+            let limits = level.gate_limits(&self.spec.levels[index], writeback.idle_timeout);
+            let open = level.gate.is_open(&limits, &level.gate_input(moment.now));
+            let Some(slot) = self.next_dirty(index, open) else { return };
+            if !self.start_destage(moment, index, slot) {
+                return;
+            }
+        }
+    }
+
+    /// The next dirty block that the gate, or else a drain, wants home.
+    fn next_dirty(&mut self, index: usize, open: bool) -> Option<Slot> {
+        if !open && self.drains.is_empty() {
+            return None;
+        }
+        let all = open || self.drains.iter().any(|drain| drain.volume.is_none());
+        let volumes = &self.volumes;
+        let wanted: Few<VolumeId> =
+            self.drains.iter().filter_map(|d| d.volume).map(|v| volumes.get(v).id).collect();
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        let looks = if all { SWEEP_LOOKS } else { SWEEP_LOOKS * 4 };
+        self.levels[index].sweep(looks, &mut |dirty: &Resident| {
+            let mine = all || wanted.contains(&dirty.key.volume());
+            mine && !dirty.sick && calm.allows(dirty.key)
+        })
+    }
+
+    /// Copies the dirty run around `seed` home.
+    pub(crate) fn start_destage(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        seed: Slot,
+    ) -> bool {
+        if self.destages_inflight >= u32::from(self.spec.writeback.inflight_max)
+            || moment.now < self.destage_not_before
+        {
+            return false;
+        }
+        let key = self.levels[level].key(seed);
+        let volume = self.volumes.number(key.volume()).expect("a resident block has a volume");
+        let (first, slots) = self.dirty_run(level, volume, key, seed);
+        for index in 0..slots.len() as u64 {
+            let key = BlockKey::new(key.volume(), BlockIndex(first.0 + index));
+            self.destaging.insert(key, DestageMark { superseded: false });
+        }
+        let count = slots.len() as u32;
+        self.levels[level].destaging += count;
+        self.destages_inflight += 1;
+        self.counters[level].destage_runs += 1;
+        let level = LevelIndex(level as u8);
+        let task = Task::Destage(Destage { level, slots: slots.clone(), writing: false });
+        let op = self.start(volume, first, count, task, false);
+        self.submit(op, Action::ReadLevel { op, level, slots });
+        true
+    }
+
+    fn dirty_run(
+        &self,
+        level: usize,
+        volume: u16,
+        seed: BlockKey,
+        slot: Slot,
+    ) -> (BlockIndex, Few<Slot>) {
+        let held = &self.levels[level];
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        let max = (self.spec.writeback.merge_bytes / self.spec.block_size.bytes()).max(1) as usize;
+        let dirty_at = |block: u64| {
+            let key = BlockKey::new(seed.volume(), BlockIndex(block));
+            let slot = held.find(volume, key)?;
+            let wanted = held.is_dirty(slot) && !held.is_sick(slot) && calm.allows(key);
+            wanted.then_some(slot)
+        };
+        let mut before = alloc::vec::Vec::new();
+        let mut block = seed.block().0;
+        while before.len() + 1 < max && block > 0 {
+            let Some(slot) = dirty_at(block - 1) else { break };
+            before.push(slot);
+            block -= 1;
+        }
+        let mut slots: Few<Slot> = before.into_iter().rev().collect();
+        slots.push(slot);
+        let mut next = seed.block().0 + 1;
+        while slots.len() < max && next < self.volumes.get(volume).blocks {
+            let Some(slot) = dirty_at(next) else { break };
+            slots.push(slot);
+            next += 1;
+        }
+        (BlockIndex(block), slots)
+    }
+
+    pub(crate) fn on_destaged(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        result: Result<(), ErrorKind>,
+    ) {
+        let (number, first, count) = self.extent(id);
+        let Task::Destage(destage) = &mut self.ops.get_mut(id.0).task else {
+            panic!("a destage ends as a destage")
+        };
+        if result.is_ok() && !core::mem::replace(&mut destage.writing, true) {
+            let volume = self.volumes.get(number).id;
+            let source = Source::Buffer { index: 0 };
+            let durable = true;
+            return self.submit(
+                id,
+                Action::WriteBacking { op: id, volume, first, count, source, durable },
+            );
+        }
+        let level = destage.level;
+        let was_reading = !destage.writing;
+        let slots = core::mem::take(&mut destage.slots);
+        for (index, slot) in slots.iter().enumerate() {
+            let key = self.key(number, BlockIndex(first.0 + index as u64));
+            self.settle_destaged(number, level, (*slot, key), result.is_ok());
+        }
+        self.levels[usize::from(level.0)].destaging -= count;
+        self.destages_inflight -= 1;
+        self.note_destage_result(moment, number, (level, &slots, was_reading), result);
+        self.finish(moment, id);
+        self.retry_parked();
+        self.retry_waiting(moment, usize::from(level.0));
+    }
+
+    fn settle_destaged(
+        &mut self,
+        volume: u16,
+        level: LevelIndex,
+        (slot, key): (Slot, BlockKey),
+        home: bool,
+    ) {
+        let mark = self.destaging.remove(&key).expect("a destaged block is marked");
+        if home && !mark.superseded {
+            let held = &mut self.levels[usize::from(level.0)];
+            assert!(held.is_dirty(slot) && held.key(slot) == key, "{key:?} moved while destaging");
+            held.set_clean(volume, slot);
+            self.counters[usize::from(level.0)].destaged += 1;
+            self.actions.push(Action::SetClean { level, slot });
+        }
+    }
+
+    fn note_destage_result(
+        &mut self,
+        moment: &mut Moment<'_>,
+        number: u16,
+        (level, slots, was_reading): (LevelIndex, &[Slot], bool),
+        result: Result<(), ErrorKind>,
+    ) {
+        let volume = self.volumes.get(number).id;
+        let Err(kind) = result else {
+            if self.volumes.get_mut(number).fault.take().is_some() {
+                self.actions.push(Action::Report(Event::DestageRecovered { volume }));
+            }
+            return;
+        };
+        if was_reading && slots.len() == 1 {
+            // The level cannot return the block: it stays dirty and out of the way.
+            return self.note_sick_if_held(moment, number, level, slots[0]);
+        }
+        if was_reading {
+            return self.probe_singly(moment, level, slots);
+        }
+        self.destage_not_before = moment.now.saturating_add(DESTAGE_PAUSE);
+        if self.volumes.get_mut(number).fault.replace(kind).is_none() {
+            self.actions.push(Action::Report(Event::DestageFailed { volume, kind }));
+        }
+        self.fail_waiting(moment, number, kind);
+        for drain in core::mem::take(&mut self.drains) {
+            if drain.volume.is_none_or(|v| v == number) {
+                self.actions.push(Action::Drained { ticket: drain.ticket, result });
+            } else {
+                self.drains.push(drain);
+            }
+        }
+    }
+
+    fn note_sick_if_held(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        level: LevelIndex,
+        slot: Slot,
+    ) {
+        if self.levels[usize::from(level.0)].is_dirty(slot) {
+            self.note_sick(moment, volume, level, slot);
+        }
+    }
+
+    /// One block of a run is unreadable: destage the run block by block to find which.
+    fn probe_singly(&mut self, moment: &mut Moment<'_>, level: LevelIndex, slots: &[Slot]) {
+        let index = usize::from(level.0);
+        let merge = core::mem::replace(&mut self.spec.writeback.merge_bytes, 1);
+        let inflight = core::mem::replace(&mut self.spec.writeback.inflight_max, u16::MAX);
+        for slot in slots {
+            let held = &self.levels[index];
+            if held.is_dirty(*slot) && !held.is_sick(*slot) && self.is_calm(held.key(*slot)) {
+                self.start_destage(moment, index, *slot);
+            }
+        }
+        self.spec.writeback.merge_bytes = merge;
+        self.spec.writeback.inflight_max = inflight;
+    }
+
+    // ---- room ahead of need ----
+
+    /// Moves cold blocks out of an NVM level before a store has to wait for it.
+    fn free_ahead(&mut self, moment: &mut Moment<'_>, index: usize) {
+        let level = &self.levels[index];
+        let marks = self.spec.levels[index].watermarks;
+        let percent = |mark: u8| (u64::from(level.slots) * u64::from(mark)).div_ceil(100) as u32;
+        let (red, green) = (percent(marks.used_red), percent(marks.used_green));
+        if level.kind != LevelKind::Nvm || level.used <= red {
+            return;
+        }
+        for _ in 0..FREES_PER_CALL {
+            if self.levels[index].used <= green {
+                return;
+            }
+            let freed = self.drop_coldest(moment, index, None, Scope::Owners).is_some();
+            if !freed && !self.push_down_coldest(moment, index, None, Scope::Owners) {
+                return;
+            }
+        }
+    }
+
+    fn relieve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+        let Some(first) = self.waiting[level].front().copied() else { return };
+        let op = self.ops.get(first.0);
+        let is_store = matches!(op.task, Task::Store(_));
+        let volume = op.volume;
+        if !is_store || self.evictions_inflight as usize >= self.waiting[level].len() {
+            return;
+        }
+        let scope = self.scope(level, volume);
+        self.push_down_coldest(moment, level, Some(volume), scope);
+    }
+
+    /// Takes from volumes and classes what a change of caps no longer allows them.
+    fn enforce_caps(&mut self, moment: &mut Moment<'_>) {
+        let mut is_done = true;
+        let mut budget = FREES_PER_CALL;
+        let numbers: alloc::vec::Vec<u16> = self.volumes.iter().map(|(number, _)| number).collect();
+        for level in 0..self.levels.len() {
+            for volume in &numbers {
+                while let Some(scope) = self.excess(level, *volume) {
+                    is_done = false;
+                    let freed = budget > 0
+                        && (self.drop_coldest(moment, level, Some(*volume), scope).is_some()
+                            || self.push_down_coldest(moment, level, Some(*volume), scope));
+                    if !freed {
+                        break;
+                    }
+                    budget -= 1;
+                }
+            }
+        }
+        self.caps_changed = !is_done;
+    }
+
+    /// In which scope the volume holds more than it may.
+    fn excess(&self, level: usize, volume: u16) -> Option<Scope> {
+        let held = &self.levels[level];
+        let class = self.volumes.get(volume).class;
+        if held.holding(volume).used > self.share(level, volume).cap {
+            Some(Scope::Volume)
+        } else if held.class_used[class] > self.volumes.classes[class].shares[level].cap {
+            Some(Scope::Class)
+        } else {
+            None
+        }
+    }
+
+    // ---- drains ----
+
+    /// Destages everything dirty of a volume, or of all; ends with [`Action::Drained`].
+    pub fn drain(
+        &mut self,
+        moment: &mut Moment<'_>,
+        ticket: u64,
+        volume: Option<VolumeId>,
+        actions: &mut alloc::vec::Vec<Action>,
+    ) {
+        let number = match volume {
+            Some(id) => match self.volumes.number(id) {
+                Some(number) => Some(number),
+                None => {
+                    actions.push(Action::Drained { ticket, result: Err(ErrorKind::Closed) });
+                    return;
+                }
+            },
+            None => None,
+        };
+        core::mem::swap(&mut self.actions, actions);
+        self.drains.push(Drain { ticket, volume: number });
+        self.pump(moment);
+        core::mem::swap(&mut self.actions, actions);
+    }
+
+    fn end_drains(&mut self) {
+        if self.drains.is_empty() {
+            return;
+        }
+        for drain in core::mem::take(&mut self.drains) {
+            let dirty: u32 = self
+                .levels
+                .iter()
+                .map(|level| drain.volume.map_or(level.dirty, |v| level.holding(v).dirty))
+                .sum();
+            if dirty == 0 {
+                self.actions.push(Action::Drained { ticket: drain.ticket, result: Ok(()) });
+            } else if self.only_sick_left(drain.volume) {
+                let result = Err(ErrorKind::Corrupt);
+                self.actions.push(Action::Drained { ticket: drain.ticket, result });
+            } else {
+                self.drains.push(drain);
+            }
+        }
+    }
+
+    fn only_sick_left(&self, volume: Option<u16>) -> bool {
+        let id = volume.map(|v| self.volumes.get(v).id);
+        let dirty: u32 = self.levels.iter().map(|level| level.dirty).sum();
+        // Sick blocks are rare; look for them only when little else is left.
+        dirty <= 64
+            && self.levels.iter().all(|level| {
+                let mine = level.slots_of(|key| id.is_none_or(|id| key.volume() == id));
+                mine.iter().all(|slot| !level.is_dirty(*slot) || level.is_sick(*slot))
+            })
+    }
+}

@@ -1,0 +1,566 @@
+//! The state machine's body: what it holds, how requests and operations begin and end.
+//!
+//! How: `on_request` cuts a call into pieces by block; pieces are answered at once, or join or
+//! start an operation. `on_done` moves an operation to its next phase. Reading, writing, discarding,
+//! making room and background work have a file each.
+//! Invariant: a request's `parts` is the number of pieces and operations that still owe it an end.
+
+use crate::action::{Action, Few, OpId};
+use crate::hash::FixedMap;
+use crate::level::Level;
+use crate::op::{DestageMark, Flush, Op, Piece, Task, Want};
+use crate::slab::Slab;
+use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
+use crate::volumes::{VolumeCounters, Volumes};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use layby_policy::Moment;
+use layby_policy::registry::EvictionKind;
+use layby_types::{
+    BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Slot, VolumeId,
+};
+
+/// The backing store's place behind the levels, where durability is counted.
+pub(crate) const BACKING: usize = LEVELS_MAX;
+
+/// A request that did not end at once.
+#[derive(Debug)]
+pub(crate) struct RequestState {
+    pub(crate) parts: u32,
+    pub(crate) error: Option<ErrorKind>,
+}
+
+/// A discard's hold on its range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RangeLock {
+    pub(crate) volume: u16,
+    pub(crate) id: VolumeId,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pub(crate) op: OpId,
+    /// Nothing else is in flight on the range, and nothing else may start.
+    pub(crate) executing: bool,
+}
+
+/// A wish to have nothing dirty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    pub(crate) ticket: u64,
+    pub(crate) volume: Option<u16>,
+}
+
+/// A level's counters, in blocks unless a name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelCounters {
+    /// Blocks read from here for clients.
+    pub hits: u64,
+    /// Blocks stored into slots: client writes, evictions from above, promotions.
+    pub writes: u64,
+    /// Blocks that left to make room, clean or moved down.
+    pub evictions: u64,
+    /// Blocks copied to the backing stores.
+    pub destaged: u64,
+    /// Runs in which they were copied.
+    pub destage_runs: u64,
+}
+
+/// A level's state at a glance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelView {
+    /// Slots of the level.
+    pub slots: u32,
+    /// Slots held by those entitled to them.
+    pub used: u32,
+    /// Slots lent.
+    pub borrowed: u32,
+    /// Dirty slots.
+    pub dirty: u32,
+    /// Upper bound of the time any block has been dirty.
+    pub dirty_age: Nanos,
+    /// Operations waiting for room.
+    pub waiting: u32,
+    /// Bytes of memory held for metadata.
+    pub memory_bytes: usize,
+    /// Counters since the start.
+    pub counters: LevelCounters,
+}
+
+/// See the crate's header.
+pub struct Cache {
+    pub(crate) spec: CacheSpec,
+    pub(crate) levels: Vec<Level>,
+    pub(crate) counters: Vec<LevelCounters>,
+    pub(crate) volumes: Volumes,
+    pub(crate) ops: Slab<Op>,
+    pub(crate) requests: FixedMap<RequestId, RequestState>,
+    /// Blocks locked by an operation.
+    pub(crate) busy: FixedMap<BlockKey, OpId>,
+    /// Ranges locked by discards, oldest first.
+    pub(crate) ranges: Vec<RangeLock>,
+    /// Blocks on their way home.
+    pub(crate) destaging: FixedMap<BlockKey, DestageMark>,
+    /// Stores waiting for room, per level, in order of class rank, then age.
+    pub(crate) waiting: Vec<VecDeque<OpId>>,
+    /// Stores that pass through and wait for a destage of their block.
+    pub(crate) parked: Vec<OpId>,
+    pub(crate) drains: Vec<Drain>,
+    pub(crate) destages_inflight: u32,
+    pub(crate) evictions_inflight: u32,
+    pub(crate) promotions_inflight: u32,
+    /// Caps or classes changed: somebody may hold more than allowed.
+    pub(crate) caps_changed: bool,
+    /// No destage is started before this, after one failed.
+    pub(crate) destage_not_before: Nanos,
+    /// Non-durable stores per volume and level, and how many of them a sync has covered.
+    pub(crate) stored: FixedMap<u32, [(u64, u64); BACKING + 1]>,
+    pub(crate) blocks_read: u64,
+    pub(crate) blocks_read_ahead: u64,
+    pub(crate) actions: Vec<Action>,
+}
+
+impl Cache {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the specification contradicts itself.
+    pub fn new(spec: CacheSpec) -> Result<Cache, SpecError> {
+        spec.validate()?;
+        let classes = spec.classes.len();
+        let build = |level| Level::new(level, classes, EvictionKind::default());
+        Ok(Cache {
+            levels: spec.levels.iter().map(build).collect(),
+            counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
+            waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
+            volumes: Volumes::new(spec.classes.clone()),
+            spec,
+            ops: Slab::new(),
+            requests: FixedMap::default(),
+            busy: FixedMap::default(),
+            ranges: Vec::new(),
+            destaging: FixedMap::default(),
+            parked: Vec::new(),
+            drains: Vec::new(),
+            destages_inflight: 0,
+            evictions_inflight: 0,
+            promotions_inflight: 0,
+            caps_changed: false,
+            destage_not_before: Nanos::ZERO,
+            stored: FixedMap::default(),
+            blocks_read: 0,
+            blocks_read_ahead: 0,
+            actions: Vec::new(),
+        })
+    }
+
+    /// A client's call. Reads, writes, flushes, trims, zeroings and cache hints; `BlockStatus` is
+    /// the host's to answer (see [`Cache::is_dirty`]). The request's id must be new.
+    pub fn on_request(
+        &mut self,
+        moment: &mut Moment<'_>,
+        request: RequestId,
+        volume: VolumeId,
+        call: &Call,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(volume) = self.volumes.number(volume) else {
+            actions.push(Action::Complete { request, result: Err(ErrorKind::Closed) });
+            return;
+        };
+        let length = self.volumes.get(volume).blocks * u64::from(self.spec.block_size.bytes());
+        if call.offset.checked_add(call.length).is_none_or(|end| end > length) {
+            actions.push(Action::Complete { request, result: Err(ErrorKind::Invalid) });
+            return;
+        }
+        core::mem::swap(&mut self.actions, actions);
+        match call.operation {
+            Operation::Read | Operation::Cache => self.read(moment, volume, request, call),
+            Operation::Write => self.write(moment, volume, request, call),
+            Operation::Flush => self.flush(volume, request),
+            Operation::Trim | Operation::WriteZeroes => self.zero(moment, volume, request, call),
+            Operation::BlockStatus => panic!("block status never reaches the cache"),
+        }
+        core::mem::swap(&mut self.actions, actions);
+    }
+
+    /// An action that named `op` ended.
+    pub fn on_done(
+        &mut self,
+        moment: &mut Moment<'_>,
+        op: OpId,
+        result: Result<(), ErrorKind>,
+        actions: &mut Vec<Action>,
+    ) {
+        core::mem::swap(&mut self.actions, actions);
+        let state = self.ops.get_mut(op.0);
+        assert!(state.outstanding > 0, "an action of {op:?} ended twice");
+        state.outstanding -= 1;
+        if let Err(kind) = result {
+            state.error.get_or_insert(kind);
+        }
+        if state.outstanding == 0 {
+            let result = state.error.take().map_or(Ok(()), Err);
+            self.advance(moment, op, result);
+            self.pump(moment);
+        }
+        core::mem::swap(&mut self.actions, actions);
+    }
+
+    fn advance(&mut self, moment: &mut Moment<'_>, op: OpId, result: Result<(), ErrorKind>) {
+        match self.ops.get(op.0).task {
+            Task::Fetch(_) => self.on_fetched(moment, op, result),
+            Task::Store(_) => self.on_stored(moment, op, result),
+            Task::Evict(_) => self.on_evicted(moment, op, result),
+            Task::Destage(_) => self.on_destaged(moment, op, result),
+            Task::Discard(_) => self.on_discarded(moment, op, result),
+            Task::Flush(_) => self.on_flushed(op, result),
+        }
+    }
+
+    /// Time passed: background work may be due.
+    pub fn on_tick(&mut self, moment: &mut Moment<'_>, actions: &mut Vec<Action>) {
+        core::mem::swap(&mut self.actions, actions);
+        self.pump(moment);
+        core::mem::swap(&mut self.actions, actions);
+    }
+
+    /// Adds a volume.
+    ///
+    /// # Errors
+    /// `Invalid` when it exists or its class does not, `Full` past [`crate::VOLUMES_MAX`].
+    pub fn add_volume(&mut self, spec: &VolumeSpec) -> Result<(), ErrorKind> {
+        if usize::from(spec.class.0) >= self.volumes.classes.len() {
+            return Err(ErrorKind::Invalid);
+        }
+        let blocks = self.spec.block_size.blocks_in(spec.length);
+        self.volumes.add(spec, blocks).map(|_| ())
+    }
+
+    /// Changes a volume's class, shares and length. Before a volume shrinks, the host zeroes what
+    /// it loses.
+    ///
+    /// # Errors
+    /// `Closed` for an unknown volume, `Invalid` for an unknown class.
+    pub fn set_volume(&mut self, spec: &VolumeSpec) -> Result<(), ErrorKind> {
+        let volume = self.volumes.number(spec.id).ok_or(ErrorKind::Closed)?;
+        let class = usize::from(spec.class.0);
+        if class >= self.volumes.classes.len() {
+            return Err(ErrorKind::Invalid);
+        }
+        let blocks = self.spec.block_size.blocks_in(spec.length);
+        let state = self.volumes.get_mut(volume);
+        let class_old = core::mem::replace(&mut state.class, class);
+        state.blocks = blocks;
+        state.shares = spec.shares;
+        for level in &mut self.levels {
+            let used = level.holding(volume).used;
+            level.class_used[class_old] -= used;
+            level.class_used[class] += used;
+        }
+        self.caps_changed = true;
+        Ok(())
+    }
+
+    /// Whether no request, operation or dirty block of the volume is left.
+    #[must_use]
+    pub fn is_idle(&self, volume: VolumeId) -> bool {
+        let Some(number) = self.volumes.number(volume) else { return true };
+        !self.ops.iter().any(|(_, op)| op.volume == number)
+    }
+
+    /// Forgets an idle volume with all its blocks, dirty ones included.
+    ///
+    /// # Errors
+    /// `Closed` for an unknown volume, `Retry` while it is not idle.
+    pub fn remove_volume(
+        &mut self,
+        id: VolumeId,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), ErrorKind> {
+        let volume = self.volumes.number(id).ok_or(ErrorKind::Closed)?;
+        if !self.is_idle(id) {
+            return Err(ErrorKind::Retry);
+        }
+        core::mem::swap(&mut self.actions, actions);
+        for level in 0..self.levels.len() {
+            for slot in self.levels[level].slots_of(|key| key.volume() == id) {
+                self.drop_copy(volume, level, slot, true);
+            }
+        }
+        core::mem::swap(&mut self.actions, actions);
+        self.drains.retain(|drain| drain.volume != Some(volume));
+        self.stored.remove(&u32::from(volume));
+        self.volumes.remove(volume);
+        Ok(())
+    }
+
+    /// Changes classes, shares, watermarks and limits; levels keep kind and size, classes in use
+    /// keep their place.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the new specification contradicts itself; nothing is changed then.
+    pub fn reconfigure(&mut self, spec: CacheSpec) -> Result<(), SpecError> {
+        spec.validate()?;
+        let missing = self.volumes.iter().map(|(_, v)| v.class).find(|c| *c >= spec.classes.len());
+        if let Some(class) = missing {
+            return Err(SpecError::UnknownClass { class: layby_types::ClassId(class as u8) });
+        }
+        for level in &mut self.levels {
+            level.class_used.resize(spec.classes.len(), 0);
+        }
+        self.volumes.classes.clone_from(&spec.classes);
+        let levels = core::mem::take(&mut self.spec.levels);
+        let watermarks = spec.levels.iter().map(|level| level.watermarks).collect::<Vec<_>>();
+        self.spec = CacheSpec { levels, ..spec };
+        for (level, watermarks) in self.spec.levels.iter_mut().zip(watermarks) {
+            level.watermarks = watermarks;
+        }
+        self.caps_changed = true;
+        Ok(())
+    }
+
+    /// Puts a recovered block where it lay; false when slot or block is taken (by a newer record).
+    pub fn restore(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: LevelIndex,
+        slot: Slot,
+        key: BlockKey,
+        dirty: bool,
+    ) -> bool {
+        let Some(volume) = self.volumes.number(key.volume()) else { return false };
+        let class = self.volumes.get(volume).class;
+        let held = &mut self.levels[usize::from(level.0)];
+        if held.find(volume, key).is_some() || !held.take_exact(slot, volume, class) {
+            return false;
+        }
+        held.insert(moment, volume, slot, key, layby_policy::Warmth::Warm);
+        let state = self.volumes.get_mut(volume);
+        (state.logged, state.tombstoned) = (true, true);
+        if dirty {
+            held.set_dirty(moment.now, volume, slot);
+        }
+        true
+    }
+
+    /// Ends recovery: call once after the last [`Cache::restore`].
+    pub fn end_restore(&mut self) {
+        for level in &mut self.levels {
+            level.rebuild_free();
+        }
+        self.caps_changed = true;
+    }
+
+    /// What a slot holds, for a store that cleans or checkpoints: the block and whether it is dirty.
+    #[must_use]
+    pub fn slot(&self, level: LevelIndex, slot: Slot) -> Option<(BlockKey, bool)> {
+        let held = &self.levels[usize::from(level.0)];
+        held.is_indexed(slot).then(|| (held.key(slot), held.is_dirty(slot)))
+    }
+
+    /// Whether a block has data that its backing store does not have yet.
+    #[must_use]
+    pub fn is_dirty(&self, volume: VolumeId, block: BlockIndex) -> bool {
+        let Some(number) = self.volumes.number(volume) else { return false };
+        let key = BlockKey::new(volume, block);
+        self.levels.iter().any(|l| l.find(number, key).is_some_and(|slot| l.is_dirty(slot)))
+    }
+
+    /// Whether a level holds a block.
+    #[must_use]
+    pub fn is_resident(&self, level: LevelIndex, key: BlockKey) -> bool {
+        let number = self.volumes.number(key.volume());
+        number.is_some_and(|n| self.levels[usize::from(level.0)].find(n, key).is_some())
+    }
+
+    /// Slots that a volume holds in a level: its own, lent to it, dirty.
+    #[must_use]
+    pub fn held_by(&self, volume: VolumeId, level: LevelIndex) -> (u32, u32, u32) {
+        let holding =
+            self.volumes.number(volume).map(|n| self.levels[usize::from(level.0)].holding(n));
+        holding.map_or((0, 0, 0), |h| (h.used, h.borrowed, h.dirty))
+    }
+
+    /// A volume's counters.
+    #[must_use]
+    pub fn volume_counters(&self, volume: VolumeId) -> Option<&VolumeCounters> {
+        self.volumes.number(volume).map(|number| &self.volumes.get(number).counters)
+    }
+
+    /// A level's state and counters.
+    #[must_use]
+    pub fn level_view(&self, level: LevelIndex, now: Nanos) -> LevelView {
+        let index = usize::from(level.0);
+        let held = &self.levels[index];
+        LevelView {
+            slots: held.slots,
+            used: held.used,
+            borrowed: held.borrowed,
+            dirty: held.dirty,
+            dirty_age: held.dirty_age(now),
+            waiting: self.waiting[index].len() as u32,
+            memory_bytes: held.memory_bytes(),
+            counters: self.counters[index],
+        }
+    }
+
+    /// Blocks fetched from the backing stores, and how many of them ahead of a request.
+    #[must_use]
+    pub fn blocks_fetched(&self) -> (u64, u64) {
+        (self.blocks_read, self.blocks_read_ahead)
+    }
+
+    /// The specification in force.
+    #[must_use]
+    pub fn spec(&self) -> &CacheSpec {
+        &self.spec
+    }
+
+    // ---- requests and operations ----
+
+    pub(crate) fn key(&self, volume: u16, block: BlockIndex) -> BlockKey {
+        BlockKey::new(self.volumes.get(volume).id, block)
+    }
+
+    pub(crate) fn begin(&mut self, request: RequestId) {
+        let fresh = self.requests.insert(request, RequestState { parts: 1, error: None });
+        assert!(fresh.is_none(), "{request:?} is in flight already");
+    }
+
+    pub(crate) fn add_part(&mut self, request: RequestId) {
+        self.requests.get_mut(&request).expect("parts are added while a request lives").parts += 1;
+    }
+
+    pub(crate) fn end_part(&mut self, request: RequestId, result: Result<(), ErrorKind>) {
+        let state = self.requests.get_mut(&request).expect("parts end while a request lives");
+        if let Err(kind) = result {
+            state.error.get_or_insert(kind);
+        }
+        state.parts -= 1;
+        if state.parts == 0 {
+            let result = state.error.map_or(Ok(()), Err);
+            self.requests.remove(&request);
+            self.actions.push(Action::Complete { request, result });
+        }
+    }
+
+    /// Starts an operation; `lock` takes its blocks, which must be free.
+    pub(crate) fn start(
+        &mut self,
+        volume: u16,
+        first: BlockIndex,
+        count: u32,
+        task: Task,
+        lock: bool,
+    ) -> OpId {
+        let queue = VecDeque::new();
+        let op = Op { volume, first, count, task, outstanding: 0, error: None, queue };
+        let id = OpId(self.ops.insert(op));
+        if lock {
+            for block in first.0..first.0 + u64::from(count) {
+                let key = self.key(volume, BlockIndex(block));
+                assert!(self.busy.insert(key, id).is_none(), "{key:?} is locked already");
+            }
+        }
+        id
+    }
+
+    /// Queues an action that ends with `on_done` of `op`.
+    pub(crate) fn submit(&mut self, op: OpId, action: Action) {
+        self.ops.get_mut(op.0).outstanding += 1;
+        self.actions.push(action);
+    }
+
+    /// Ends an operation: unlocks its blocks and dispatches what queued behind it.
+    pub(crate) fn finish(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        let op = self.ops.remove(id.0);
+        assert!(op.outstanding == 0, "an operation ends after its actions");
+        self.actions.push(Action::Release { op: id });
+        if !self.busy.is_empty() {
+            for block in op.first.0..op.first.0 + u64::from(op.count) {
+                let key = self.key(op.volume, BlockIndex(block));
+                if self.busy.get(&key) == Some(&id) {
+                    self.busy.remove(&key);
+                }
+            }
+        }
+        for piece in op.queue {
+            self.redispatch(moment, op.volume, piece);
+        }
+        self.retry_discards(moment);
+    }
+
+    fn redispatch(&mut self, moment: &mut Moment<'_>, volume: u16, piece: Piece) {
+        match piece.want {
+            Want::Read => {
+                let mut run = None;
+                if self.read_piece(moment, volume, piece, &mut run) {
+                    self.end_part(piece.request, Ok(()));
+                }
+                self.start_fetch(volume, run, false);
+            }
+            Want::Write { .. } | Want::Zero { .. } => self.write_piece(moment, volume, piece),
+        }
+    }
+
+    /// The operation that keeps others from `key`, if any.
+    pub(crate) fn blocker(&self, volume: u16, key: BlockKey) -> Option<OpId> {
+        if !self.ranges.is_empty() {
+            let block = key.block().0;
+            let held = |r: &&RangeLock| r.volume == volume && (r.first..r.end).contains(&block);
+            if let Some(range) = self.ranges.iter().find(held) {
+                return Some(range.op);
+            }
+        }
+        if self.busy.is_empty() { None } else { self.busy.get(&key).copied() }
+    }
+
+    /// Whether background work may touch `key`.
+    pub(crate) fn is_calm(&self, key: BlockKey) -> bool {
+        !self.busy.contains_key(&key) && !self.destaging.contains_key(&key)
+    }
+
+    // ---- flush ----
+
+    fn flush(&mut self, volume: u16, request: RequestId) {
+        self.begin(request);
+        let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
+        let stored: Few<(usize, u64)> = (0..=BACKING)
+            .filter(|place| epochs[*place].0 > epochs[*place].1)
+            .map(|place| (place, epochs[place].0))
+            .collect();
+        if stored.is_empty() {
+            self.end_part(request, Ok(()));
+            return;
+        }
+        let places = stored.clone();
+        let task = Task::Flush(Flush { request, stored });
+        let op = self.start(volume, BlockIndex(0), 0, task, false);
+        for (place, _) in places {
+            if place == BACKING {
+                let volume = self.volumes.get(volume).id;
+                self.submit(op, Action::SyncBacking { op, volume });
+            } else {
+                self.submit(op, Action::SyncLevel { op, level: LevelIndex(place as u8) });
+            }
+        }
+    }
+
+    fn on_flushed(&mut self, id: OpId, result: Result<(), ErrorKind>) {
+        let op = self.ops.remove(id.0);
+        let Task::Flush(flush) = op.task else { panic!("a flush ends as a flush") };
+        if result.is_ok() {
+            let epochs = self.stored.entry(u32::from(op.volume)).or_default();
+            for (place, stored) in flush.stored {
+                epochs[place].1 = epochs[place].1.max(stored);
+            }
+        }
+        self.actions.push(Action::Release { op: id });
+        self.end_part(flush.request, result);
+    }
+
+    /// Something that is not durable yet ended in a level or (at [`BACKING`]) in the backing
+    /// store: the next flush has to cover it.
+    pub(crate) fn note_stored(&mut self, volume: u16, place: usize) {
+        self.stored.entry(u32::from(volume)).or_default()[place].0 += 1;
+    }
+}

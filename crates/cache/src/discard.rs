@@ -1,0 +1,222 @@
+//! Trims and zeroings: whole blocks as a range, the edges as parts of blocks.
+//!
+//! How: a range waits until nothing is in flight on it, then goes chunk by chunk: the backing store
+//! zeroes, the log records a tombstone, copies are dropped. Recovery redoes the zeroing for a
+//! tombstone, so the backing store need not be synced; where there is no log, it is.
+//! Invariant: a copy is dropped only after the chunk reads as zeros below it.
+//! Cost: one look-up per block and level that the volume uses, in chunks so that nobody waits long.
+
+use crate::action::{Action, OpId, Redo};
+use crate::cache::{BACKING, Cache, RangeLock};
+use crate::op::{Discard, DiscardPhase, Piece, Task, Want};
+use crate::read::Pieces;
+use crate::spec::LevelKind;
+use layby_policy::Moment;
+use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, Operation, RequestId};
+
+/// Blocks of one chunk at most.
+const CHUNK_BLOCKS_MAX: u64 = 4096;
+
+impl Cache {
+    pub(crate) fn zero(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        request: RequestId,
+        call: &Call,
+    ) {
+        let durable = call.flags.fua || self.volumes.class(volume).durable_writes;
+        self.begin(request);
+        let size = self.spec.block_size;
+        let first = size.blocks_in(call.offset);
+        let end = size.block_of(call.offset + call.length).0;
+        for (block, part) in edges(Pieces::new(size, call.offset, call.length), size.bytes()) {
+            // A trim is advice: the part of a block it names may stay as it is.
+            if call.operation == Operation::WriteZeroes {
+                self.add_part(request);
+                let piece = Piece { request, block, part, want: Want::Zero { durable } };
+                self.write_piece(moment, volume, piece);
+            }
+        }
+        if first < end {
+            self.add_part(request);
+            let keep_allocated = call.flags.no_hole && call.operation == Operation::WriteZeroes;
+            self.start_discard(moment, volume, request, (first, end), (keep_allocated, durable));
+        }
+        self.end_part(request, Ok(()));
+    }
+
+    fn start_discard(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        request: RequestId,
+        (first, end): (u64, u64),
+        (keep_allocated, durable): (bool, bool),
+    ) {
+        let phase = DiscardPhase::Waiting;
+        let discard = Discard { request, keep_allocated, durable, phase, cursor: first };
+        let count = u32::try_from(end - first).expect("a request is shorter than 2^32 blocks");
+        let op = self.start(volume, BlockIndex(first), count, Task::Discard(discard), false);
+        let id = self.volumes.get(volume).id;
+        self.ranges.push(RangeLock { volume, id, first, end, op, executing: false });
+        self.retry_discards(moment);
+    }
+
+    /// Starts the discards that nothing holds up any more.
+    pub(crate) fn retry_discards(&mut self, _: &mut Moment<'_>) {
+        for index in 0..self.ranges.len() {
+            if !self.ranges[index].executing && !self.is_held_up(index) {
+                self.ranges[index].executing = true;
+                self.zero_chunk(self.ranges[index].op);
+            }
+        }
+    }
+
+    fn is_held_up(&self, index: usize) -> bool {
+        let range = self.ranges[index];
+        let id = self.volumes.get(range.volume).id;
+        let inside = |key: &layby_types::BlockKey| {
+            key.volume() == id && (range.first..range.end).contains(&key.block().0)
+        };
+        let older =
+            |r: &RangeLock| r.volume == range.volume && r.first < range.end && range.first < r.end;
+        self.busy.keys().any(inside)
+            || self.destaging.keys().any(inside)
+            || self.ranges[..index].iter().any(older)
+    }
+
+    fn discard_mut(&mut self, id: OpId) -> &mut Discard {
+        match &mut self.ops.get_mut(id.0).task {
+            Task::Discard(discard) => discard,
+            other => panic!("{id:?} is no discard but {other:?}"),
+        }
+    }
+
+    fn chunk(&self, id: OpId) -> (u16, u64, u32) {
+        let (volume, first, count) = self.extent(id);
+        let Task::Discard(discard) = &self.ops.get(id.0).task else {
+            panic!("a discard has chunks")
+        };
+        let left = first.0 + u64::from(count) - discard.cursor;
+        (volume, discard.cursor, left.min(CHUNK_BLOCKS_MAX) as u32)
+    }
+
+    fn zero_chunk(&mut self, op: OpId) {
+        let (volume, first, count) = self.chunk(op);
+        let discard = self.discard_mut(op);
+        discard.phase = DiscardPhase::Zeroing;
+        let keep_allocated = discard.keep_allocated;
+        let (volume, first) = (self.volumes.get(volume).id, BlockIndex(first));
+        self.submit(op, Action::ZeroBacking { op, volume, first, count, keep_allocated });
+    }
+
+    /// The level whose log records discards.
+    pub(crate) fn log_level(&self) -> Option<usize> {
+        self.levels.iter().rposition(|level| level.kind == LevelKind::Ssd)
+    }
+
+    pub(crate) fn on_discarded(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        result: Result<(), ErrorKind>,
+    ) {
+        if result.is_err() {
+            return self.end_discard(moment, id, result);
+        }
+        match self.discard_mut(id).phase {
+            DiscardPhase::Waiting => panic!("nothing is in flight for a waiting discard"),
+            DiscardPhase::Zeroing => self.on_zeroed(moment, id),
+            DiscardPhase::Logging | DiscardPhase::SyncingBacking => self.on_recorded(moment, id),
+            DiscardPhase::SyncingLevel => self.next_chunk(moment, id),
+        }
+    }
+
+    fn on_zeroed(&mut self, moment: &mut Moment<'_>, op: OpId) {
+        let (volume, first, count) = self.chunk(op);
+        let logged = self.volumes.get(volume).logged;
+        let log = self.log_level().filter(|_| logged);
+        let persistent = logged && self.levels.iter().any(|level| level.kind.is_persistent());
+        let discard = self.discard_mut(op);
+        let (durable, keep_allocated) = (discard.durable, discard.keep_allocated);
+        let (id, first) = (self.volumes.get(volume).id, BlockIndex(first));
+        if let Some(level) = log {
+            self.discard_mut(op).phase = DiscardPhase::Logging;
+            self.volumes.get_mut(volume).tombstoned = true;
+            let level = LevelIndex(level as u8);
+            let volume = id;
+            let redo = if keep_allocated { Redo::ZeroKeepAllocated } else { Redo::Zero };
+            self.submit(op, Action::Tombstone { op, level, volume, first, count, redo, durable });
+        } else if persistent || durable {
+            self.discard_mut(op).phase = DiscardPhase::SyncingBacking;
+            self.submit(op, Action::SyncBacking { op, volume: id });
+        } else {
+            self.note_stored(volume, BACKING);
+            self.on_recorded(moment, op);
+        }
+    }
+
+    /// The chunk reads as zeros below: its copies go.
+    fn on_recorded(&mut self, moment: &mut Moment<'_>, op: OpId) {
+        let (volume, first, count) = self.chunk(op);
+        let mut dropped: crate::Few<usize> = crate::Few::new();
+        for level in 0..self.levels.len() {
+            let holding = self.levels[level].holding(volume);
+            if holding.used + holding.borrowed == 0 {
+                continue;
+            }
+            for block in first..first + u64::from(count) {
+                let key = self.key(volume, BlockIndex(block));
+                if let Some(slot) = self.levels[level].find(volume, key) {
+                    self.drop_copy(volume, level, slot, false);
+                    dropped.push(level);
+                }
+            }
+        }
+        dropped.dedup();
+        let log = self.log_level().filter(|_| self.volumes.get(volume).logged);
+        let durable = self.discard_mut(op).durable;
+        match log {
+            Some(log) if !durable => self.note_stored(volume, log),
+            Some(_) => {}
+            None => {
+                dropped.retain(|level| self.levels[*level].kind.is_persistent());
+                for level in &dropped {
+                    self.note_stored(volume, *level);
+                }
+                if durable && !dropped.is_empty() {
+                    self.discard_mut(op).phase = DiscardPhase::SyncingLevel;
+                    for level in dropped {
+                        self.submit(op, Action::SyncLevel { op, level: LevelIndex(level as u8) });
+                    }
+                    return;
+                }
+            }
+        }
+        self.next_chunk(moment, op);
+    }
+
+    fn next_chunk(&mut self, moment: &mut Moment<'_>, op: OpId) {
+        let (_, _, done) = self.chunk(op);
+        let (_, first, count) = self.extent(op);
+        let discard = self.discard_mut(op);
+        discard.cursor += u64::from(done);
+        if discard.cursor < first.0 + u64::from(count) {
+            return self.zero_chunk(op);
+        }
+        self.end_discard(moment, op, Ok(()));
+    }
+
+    fn end_discard(&mut self, moment: &mut Moment<'_>, op: OpId, result: Result<(), ErrorKind>) {
+        let request: RequestId = self.discard_mut(op).request;
+        self.ranges.retain(|range| range.op != op);
+        self.finish(moment, op);
+        self.end_part(request, result);
+    }
+}
+
+/// The partial blocks at the ends of a range; the middle is not walked.
+fn edges(pieces: Pieces, block_bytes: u32) -> impl Iterator<Item = (BlockIndex, crate::Part)> {
+    pieces.ends().into_iter().flatten().filter(move |(_, part)| part.length < block_bytes)
+}

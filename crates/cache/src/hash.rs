@@ -1,0 +1,36 @@
+//! The fixed hasher of every table here: same keys, same order, on every run.
+//!
+//! How: one multiplication and a fold (the high half carries the mixing). Not for keys that an
+//! adversary chooses to slow the node down: volumes are bounded and blocks are few per bucket.
+
+use core::hash::{BuildHasherDefault, Hasher};
+
+/// A map with the fixed hasher.
+pub(crate) type FixedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<FixedHasher>>;
+
+/// See the file's header.
+#[derive(Default)]
+pub(crate) struct FixedHasher(u64);
+
+/// Mixes 64 bits.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let wide = (value ^ 0x2545_f491_4f6c_dd1d) as u128 * 0x9e37_79b9_7f4a_7c15_u128;
+    (wide as u64) ^ ((wide >> 64) as u64)
+}
+
+impl Hasher for FixedHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = mix(self.0 ^ u64::from(*byte));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.0 = mix(self.0 ^ u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = mix(self.0 ^ value);
+    }
+}

@@ -1,0 +1,492 @@
+//! One level: which block is in which slot, who holds how much, what is dirty.
+//!
+//! How: parallel arrays by slot, an index from block to slot, and an eviction ranking with two
+//! groups per volume (its own room, and room it borrowed).
+//! Invariant: `used` = slots held = sum over the volumes; a memory level has no dirty slot.
+//! Cost: 19 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
+
+use crate::hash::mix;
+use crate::spec::{LEVELS_MAX, LevelKind, LevelSpec};
+use crate::volumes::Volumes;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+use layby_policy::registry::EvictionKind;
+use layby_policy::{
+    Candidate, Eviction, Gate, GateInput, GateLimits, Group, Moment, Standing, Warmth,
+    choose_yielder,
+};
+use layby_types::{BlockKey, Nanos, Slot};
+
+/// The slot holds a block (it may not be indexed yet while being stored).
+const HELD: u8 = 1;
+/// The backing store does not have this version.
+const DIRTY: u8 = 2;
+/// The room is only lent.
+const BORROWED: u8 = 4;
+/// Fetched ahead and not asked for yet, or (when dirty) unreadable: see [`Level::is_sick`].
+const MARK: u8 = 8;
+/// Clean, but it was dirty here: the backing store got its version from this slot.
+const HOMED: u8 = 16;
+/// The upper half of a dirty slot's flags holds the epoch in which it became dirty.
+const EPOCH_SHIFT: u8 = 4;
+const EPOCHS: usize = 16;
+
+/// What a volume holds of a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// Slots of its own, those being stored included.
+    pub(crate) used: u32,
+    /// Slots it was lent.
+    pub(crate) borrowed: u32,
+    /// Dirty slots.
+    pub(crate) dirty: u32,
+}
+
+/// See the file's header.
+pub(crate) struct Level {
+    pub(crate) kind: LevelKind,
+    pub(crate) slots: u32,
+    pub(crate) used: u32,
+    pub(crate) borrowed: u32,
+    pub(crate) dirty: u32,
+    /// Dirty slots on their way home.
+    pub(crate) destaging: u32,
+    pub(crate) dirtied_last: Nanos,
+    pub(crate) gate: Gate,
+    pub(crate) holdings: Vec<Holding>,
+    pub(crate) class_used: Vec<u32>,
+    index: HashTable<u32>,
+    keys: Vec<BlockKey>,
+    flags: Vec<u8>,
+    /// When the slot was last used, in accesses of the level, coarse and wrapping.
+    touched: Vec<u16>,
+    ranking: Box<dyn Eviction>,
+    free: Vec<u32>,
+    fresh_next: u32,
+    accesses: u64,
+    accesses_shift: u32,
+    epoch: usize,
+    epoch_counts: [u32; EPOCHS],
+    epoch_starts: [Nanos; EPOCHS],
+    hand: u32,
+}
+
+fn own(volume: u16) -> Group {
+    Group(volume * 2)
+}
+
+fn lent(volume: u16) -> Group {
+    Group(volume * 2 + 1)
+}
+
+impl Level {
+    pub(crate) fn new(spec: &LevelSpec, classes: usize, eviction: EvictionKind) -> Self {
+        let slots = spec.slots as usize;
+        Level {
+            kind: spec.kind,
+            slots: spec.slots,
+            used: 0,
+            borrowed: 0,
+            dirty: 0,
+            destaging: 0,
+            dirtied_last: Nanos::ZERO,
+            gate: Gate::default(),
+            holdings: Vec::new(),
+            class_used: vec![0; classes],
+            index: HashTable::with_capacity(slots),
+            keys: vec![BlockKey(0); slots],
+            flags: vec![0; slots],
+            touched: vec![0; slots],
+            ranking: eviction.build(spec.slots),
+            free: Vec::new(),
+            fresh_next: 0,
+            accesses: 0,
+            accesses_shift: (spec.slots / 256).max(1).ilog2(),
+            epoch: 0,
+            epoch_counts: [0; EPOCHS],
+            epoch_starts: [Nanos::ZERO; EPOCHS],
+            hand: 0,
+        }
+    }
+
+    /// Bytes of memory held for the level's metadata.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.index.allocation_size()
+            + self.keys.capacity() * size_of::<BlockKey>()
+            + self.flags.capacity()
+            + self.touched.capacity() * 2
+            + self.free.capacity() * 4
+            + self.ranking.memory_bytes()
+    }
+
+    pub(crate) fn holding(&self, volume: u16) -> Holding {
+        self.holdings.get(usize::from(volume)).copied().unwrap_or_default()
+    }
+
+    fn holding_mut(&mut self, volume: u16) -> &mut Holding {
+        let index = usize::from(volume);
+        if index >= self.holdings.len() {
+            self.holdings.resize(index + 1, Holding::default());
+        }
+        &mut self.holdings[index]
+    }
+
+    /// The slot that holds `key`, if `volume` holds anything here.
+    pub(crate) fn find(&self, volume: u16, key: BlockKey) -> Option<Slot> {
+        let holding = self.holding(volume);
+        if holding.used + holding.borrowed == 0 {
+            return None;
+        }
+        self.index.find(mix(key.0), |slot| self.keys[*slot as usize] == key).map(|s| Slot(*s))
+    }
+
+    /// Whether the slot answers for its block (a slot being stored does not yet).
+    pub(crate) fn is_indexed(&self, slot: Slot) -> bool {
+        self.is_held(slot)
+            && self.index.find(mix(self.key(slot).0), |other| *other == slot.0).is_some()
+    }
+
+    pub(crate) fn key(&self, slot: Slot) -> BlockKey {
+        self.keys[slot.0 as usize]
+    }
+
+    fn flag(&self, slot: Slot, flag: u8) -> bool {
+        self.flags[slot.0 as usize] & flag != 0
+    }
+
+    pub(crate) fn is_held(&self, slot: Slot) -> bool {
+        self.flag(slot, HELD)
+    }
+
+    pub(crate) fn is_dirty(&self, slot: Slot) -> bool {
+        self.flag(slot, DIRTY)
+    }
+
+    pub(crate) fn is_borrowed(&self, slot: Slot) -> bool {
+        self.flag(slot, BORROWED)
+    }
+
+    pub(crate) fn is_homed(&self, slot: Slot) -> bool {
+        !self.is_dirty(slot) && self.flag(slot, HOMED)
+    }
+
+    /// Dirty and unreadable: neither destaged nor evicted until it is written again.
+    pub(crate) fn is_sick(&self, slot: Slot) -> bool {
+        self.flag(slot, DIRTY) && self.flag(slot, MARK)
+    }
+
+    pub(crate) fn set_sick(&mut self, slot: Slot) {
+        assert!(self.is_dirty(slot), "a clean block is dropped instead");
+        self.flags[slot.0 as usize] |= MARK;
+    }
+
+    fn group_of(&self, slot: Slot, volume: u16) -> Group {
+        if self.is_borrowed(slot) { lent(volume) } else { own(volume) }
+    }
+
+    /// A slot that nobody holds, if there is one.
+    pub(crate) fn take_free(&mut self, volume: u16, class: usize, borrow: bool) -> Option<Slot> {
+        let slot = self.free.pop().or_else(|| {
+            let fresh = (self.fresh_next < self.slots).then_some(self.fresh_next)?;
+            self.fresh_next += 1;
+            Some(fresh)
+        })?;
+        self.hold(Slot(slot), volume, class, borrow);
+        Some(Slot(slot))
+    }
+
+    fn hold(&mut self, slot: Slot, volume: u16, class: usize, borrow: bool) {
+        assert!(!self.is_held(slot), "a free slot holds nothing");
+        self.flags[slot.0 as usize] = if borrow { HELD | BORROWED } else { HELD };
+        if borrow {
+            self.borrowed += 1;
+            self.holding_mut(volume).borrowed += 1;
+        } else {
+            self.used += 1;
+            self.holding_mut(volume).used += 1;
+            self.class_used[class] += 1;
+        }
+        assert!(self.used + self.borrowed <= self.slots, "more slots held than the level has");
+    }
+
+    /// Takes a particular free slot during recovery; false when it is taken already.
+    pub(crate) fn take_exact(&mut self, slot: Slot, volume: u16, class: usize) -> bool {
+        if self.is_held(slot) {
+            return false;
+        }
+        while self.fresh_next <= slot.0 {
+            self.free.push(self.fresh_next);
+            self.fresh_next += 1;
+        }
+        // Recovery ends with `rebuild_free`, which drops the slots taken meanwhile.
+        self.hold(slot, volume, class, false);
+        true
+    }
+
+    /// Ends recovery: the free list holds exactly what nobody holds.
+    pub(crate) fn rebuild_free(&mut self) {
+        let flags = &self.flags;
+        self.free.retain(|slot| flags[*slot as usize] & HELD == 0);
+    }
+
+    /// The held slot now answers for `key`.
+    pub(crate) fn insert(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        slot: Slot,
+        key: BlockKey,
+        warmth: Warmth,
+    ) {
+        assert!(self.is_held(slot) && self.find(volume, key).is_none(), "{key:?} is here already");
+        self.keys[slot.0 as usize] = key;
+        if warmth == Warmth::Cold {
+            self.flags[slot.0 as usize] |= MARK;
+        }
+        let keys = &self.keys;
+        self.index.insert_unique(mix(key.0), slot.0, |s| mix(keys[*s as usize].0));
+        self.touch(slot);
+        let group = self.group_of(slot, volume);
+        self.ranking.on_insert(moment, group, slot, warmth);
+    }
+
+    pub(crate) fn on_hit(&mut self, moment: &mut Moment<'_>, volume: u16, slot: Slot) {
+        if !self.is_dirty(slot) {
+            self.flags[slot.0 as usize] &= !MARK;
+        }
+        self.touch(slot);
+        let group = self.group_of(slot, volume);
+        self.ranking.on_hit(moment, group, slot);
+    }
+
+    fn touch(&mut self, slot: Slot) {
+        // Borrowers do not advance the clock: with borrowing on or off, owners rank the same.
+        if !self.is_borrowed(slot) {
+            self.accesses += 1;
+        }
+        self.touched[slot.0 as usize] = self.stamp();
+    }
+
+    fn stamp(&self) -> u16 {
+        (self.accesses >> self.accesses_shift) as u16
+    }
+
+    /// Takes the block out; the slot is free afterwards.
+    pub(crate) fn remove(&mut self, volume: u16, class: usize, slot: Slot) {
+        let key = self.key(slot);
+        let group = self.group_of(slot, volume);
+        self.ranking.on_remove(group, slot);
+        self.unindex(key, slot);
+        self.set_clean(volume, slot);
+        self.release(volume, class, slot);
+    }
+
+    fn unindex(&mut self, key: BlockKey, slot: Slot) {
+        match self.index.find_entry(mix(key.0), |s| *s == slot.0) {
+            Ok(entry) => drop(entry.remove()),
+            Err(_) => panic!("{key:?} was inserted but is not indexed"),
+        }
+    }
+
+    /// Frees a held slot that was never inserted or is out of index and ranking.
+    pub(crate) fn release(&mut self, volume: u16, class: usize, slot: Slot) {
+        assert!(self.is_held(slot) && !self.is_dirty(slot), "only clean held slots are released");
+        if self.is_borrowed(slot) {
+            self.borrowed -= 1;
+            self.holding_mut(volume).borrowed -= 1;
+        } else {
+            self.used -= 1;
+            self.holding_mut(volume).used -= 1;
+            self.class_used[class] -= 1;
+        }
+        self.flags[slot.0 as usize] = 0;
+        self.free.push(slot.0);
+    }
+
+    pub(crate) fn set_dirty(&mut self, now: Nanos, volume: u16, slot: Slot) {
+        assert!(self.kind.is_persistent() && !self.is_borrowed(slot), "a clean-only place");
+        self.set_clean(volume, slot);
+        self.dirtied_last = now;
+        let epoch = self.current_epoch(now);
+        self.epoch_counts[epoch] += 1;
+        self.flags[slot.0 as usize] = HELD | DIRTY | ((epoch as u8) << EPOCH_SHIFT);
+        self.dirty += 1;
+        self.holding_mut(volume).dirty += 1;
+    }
+
+    pub(crate) fn set_clean(&mut self, volume: u16, slot: Slot) {
+        if !self.is_dirty(slot) {
+            return;
+        }
+        let epoch = usize::from(self.flags[slot.0 as usize] >> EPOCH_SHIFT);
+        self.epoch_counts[epoch] -= 1;
+        self.flags[slot.0 as usize] = HELD | HOMED;
+        self.dirty -= 1;
+        self.holding_mut(volume).dirty -= 1;
+    }
+
+    /// Dirty blocks are dated by epochs of at least a second; while all other epochs still have
+    /// dirty blocks the current one goes on, so an age is never understated.
+    fn current_epoch(&mut self, now: Nanos) -> usize {
+        if self.epoch_counts[self.epoch] == 0 {
+            self.epoch_starts[self.epoch] = now;
+        } else if now.since(self.epoch_starts[self.epoch]) >= Nanos::from_secs(1) {
+            if let Some(empty) = (0..EPOCHS).find(|e| self.epoch_counts[*e] == 0) {
+                self.epoch = empty;
+                self.epoch_starts[empty] = now;
+            }
+        }
+        self.epoch
+    }
+
+    /// An upper bound of the time that any block has been dirty; zero when none is.
+    pub(crate) fn dirty_age(&self, now: Nanos) -> Nanos {
+        let dated =
+            self.epoch_counts.iter().zip(self.epoch_starts).filter(|(count, _)| **count > 0);
+        dated.map(|(_, start)| now.since(start)).max().unwrap_or_default()
+    }
+
+    /// The group that has to yield a slot to `asker` (a volume), or to nobody in particular.
+    pub(crate) fn yielder(
+        &self,
+        volumes: &Volumes,
+        level: usize,
+        asker: Option<u16>,
+        scope: Scope,
+    ) -> Option<Group> {
+        let stamp = self.stamp();
+        let candidates = volumes.iter().filter(|(v, volume)| match scope {
+            Scope::Level | Scope::Owners => true,
+            Scope::Class => asker.is_some_and(|a| volumes.get(a).class == volume.class),
+            Scope::Volume => asker == Some(*v),
+        });
+        let standings = candidates.flat_map(|(v, volume)| {
+            let holding = self.holding(v);
+            let class = &volumes.classes[volume.class];
+            let above = holding.used > volume.shares[level].guaranteed
+                && self.class_used[volume.class] > class.shares[level].guaranteed;
+            let standing = if above || matches!(scope, Scope::Class | Scope::Volume) {
+                Standing::AboveGuarantee
+            } else if asker == Some(v) {
+                Standing::Self_
+            } else {
+                Standing::Protected
+            };
+            let rank = class.rank;
+            let lends = holding.borrowed > 0 && scope == Scope::Level;
+            let lent_room = lends.then_some((lent(v), Standing::Borrower, rank));
+            let own_room = (holding.used > 0).then_some((own(v), standing, rank));
+            lent_room.into_iter().chain(own_room)
+        });
+        choose_yielder(standings.filter_map(|(group, standing, rank)| {
+            let coldest = self.ranking.coldest(group)?;
+            let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
+            Some(Candidate { group, standing, rank, coldest_age })
+        }))
+    }
+
+    /// Takes the coldest slot of `group` that `accept` takes out of index and ranking; it stays
+    /// held by its volume until `release`.
+    pub(crate) fn evict(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        accept: &mut dyn FnMut(&Resident) -> bool,
+    ) -> Option<Slot> {
+        let (keys, flags) = (&self.keys, &self.flags);
+        let slot = self.ranking.evict(moment, group, &mut |slot| {
+            accept(&Resident::new(keys[slot.0 as usize], flags[slot.0 as usize]))
+        })?;
+        self.unindex(self.key(slot), slot);
+        Some(slot)
+    }
+
+    /// The first slot from the cold end that `accept` takes, left in place.
+    pub(crate) fn peek_cold(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        accept: &mut dyn FnMut(&Resident) -> bool,
+    ) -> Option<Slot> {
+        let (keys, flags) = (&self.keys, &self.flags);
+        let mut found = None;
+        self.ranking.evict(moment, group, &mut |slot| {
+            let resident = Resident::new(keys[slot.0 as usize], flags[slot.0 as usize]);
+            if found.is_none() && accept(&resident) {
+                found = Some(slot);
+            }
+            false
+        });
+        found
+    }
+
+    /// Moves the hand to the next dirty slot that `accept` takes, looking at `looks` at most.
+    pub(crate) fn sweep(
+        &mut self,
+        looks: u32,
+        accept: &mut dyn FnMut(&Resident) -> bool,
+    ) -> Option<Slot> {
+        for _ in 0..looks.min(self.slots) {
+            let slot = Slot(self.hand);
+            self.hand = (self.hand + 1) % self.slots;
+            let resident = Resident::new(self.key(slot), self.flags[slot.0 as usize]);
+            if resident.dirty && accept(&resident) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Every held, indexed slot of `volume`, for removal of a volume and for checks.
+    pub(crate) fn slots_of(&self, keys: impl Fn(BlockKey) -> bool) -> Vec<Slot> {
+        let mut slots: Vec<Slot> =
+            self.index.iter().filter(|s| keys(self.keys[**s as usize])).map(|s| Slot(*s)).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    pub(crate) fn gate_limits(&self, spec: &LevelSpec, idle_timeout: Nanos) -> GateLimits {
+        let percent = |mark: u8| (u64::from(self.slots) * u64::from(mark)).div_ceil(100) as u32;
+        let marks = spec.watermarks;
+        let red = if marks.dirty_red == 100 { u32::MAX } else { percent(marks.dirty_red) };
+        GateLimits { red, green: percent(marks.dirty_green), idle_timeout }
+    }
+
+    pub(crate) fn gate_input(&self, now: Nanos) -> GateInput {
+        let dirty = self.dirty.saturating_sub(self.destaging);
+        GateInput { dirty, dirtied_last: self.dirtied_last, now }
+    }
+}
+
+/// A held slot as an acceptance test sees it.
+pub(crate) struct Resident {
+    pub(crate) key: BlockKey,
+    pub(crate) dirty: bool,
+    pub(crate) sick: bool,
+    pub(crate) borrowed: bool,
+}
+
+impl Resident {
+    fn new(key: BlockKey, flags: u8) -> Self {
+        let dirty = flags & DIRTY != 0;
+        let borrowed = flags & BORROWED != 0;
+        Resident { borrowed, key, dirty, sick: dirty && flags & MARK != 0 }
+    }
+}
+
+/// Among whom a yielder is sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All volumes, those that borrow first.
+    Level,
+    /// All volumes, without what is only lent.
+    Owners,
+    /// The asker's class: it is at its cap.
+    Class,
+    /// The asker alone: it is at its cap.
+    Volume,
+}
+
+const _: () = assert!(LEVELS_MAX <= 8, "a class names its levels in eight bits");

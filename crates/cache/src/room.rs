@@ -1,0 +1,287 @@
+//! Room: who gives up a slot, how a dirty victim leaves, what becomes of copies that are dropped.
+//!
+//! How: a clean victim is dropped on the spot. When the one who must yield has only dirty blocks at
+//! its cold end, a store waits (a promotion gives up) while one of them is moved a persistent level
+//! down, or home where there is none.
+//! Invariant: a dirty block leaves a level only after a durable copy of it exists below.
+//! Source: PADSA section IV.B (eviction).
+
+use crate::action::{Action, Cause, Few, OpId, Source};
+use crate::background::Calm;
+use crate::cache::Cache;
+use crate::level::{Resident, Scope};
+use crate::op::{Evict, StorePhase, Task};
+use crate::spec::{LevelKind, Share};
+use layby_policy::{Group, Moment, Warmth};
+use layby_types::{ErrorKind, LevelIndex, Slot};
+
+/// Evictions of dirty blocks in flight at most.
+const EVICTIONS_MAX: u32 = 64;
+/// Waiting stores that are tried per freed slot before the rest waits on.
+const RETRIES_MAX: usize = 64;
+
+impl Cache {
+    /// What the volume may hold of a level: nothing where its class has no access.
+    pub(crate) fn share(&self, level: usize, volume: u16) -> Share {
+        if self.volumes.class(volume).levels & (1 << level) == 0 {
+            return Share { guaranteed: 0, cap: 0 };
+        }
+        self.volumes.get(volume).shares[level]
+    }
+
+    /// Among whom room must be found for `volume`, given its cap and its class's.
+    pub(crate) fn scope(&self, level: usize, volume: u16) -> Scope {
+        let held = &self.levels[level];
+        let class = self.volumes.get(volume).class;
+        if held.holding(volume).used >= self.share(level, volume).cap {
+            Scope::Volume
+        } else if held.class_used[class] >= self.volumes.classes[class].shares[level].cap {
+            Scope::Class
+        } else {
+            Scope::Level
+        }
+    }
+
+    /// A held slot for a new block of `volume`, dropping a clean block where needed; `None` when
+    /// only dirty or busy blocks could yield, or nobody may.
+    pub(crate) fn allocate(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        volume: u16,
+    ) -> Option<Slot> {
+        let class = self.volumes.get(volume).class;
+        let scope = self.scope(level, volume);
+        if scope == Scope::Level {
+            if let Some(slot) = self.levels[level].take_free(volume, class, false) {
+                return Some(slot);
+            }
+        }
+        self.drop_coldest(moment, level, Some(volume), scope)?;
+        // A cap may be met by two at once (volume and class): check again before taking.
+        if self.scope(level, volume) != Scope::Level {
+            return None;
+        }
+        self.levels[level].take_free(volume, class, false)
+    }
+
+    /// Drops the coldest clean block of whoever has to yield.
+    pub(crate) fn drop_coldest(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        asker: Option<u16>,
+        scope: Scope,
+    ) -> Option<()> {
+        let group = self.levels[level].yielder(&self.volumes, level, asker, scope)?;
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        // Copies in memory and in lent room are never part of an operation in flight.
+        let is_copy = self.levels[level].kind == LevelKind::Memory;
+        let slot = self.levels[level].evict(moment, group, &mut |victim: &Resident| {
+            !victim.dirty && (is_copy || victim.borrowed || calm.allows(victim.key))
+        })?;
+        let owner = owner(group);
+        let class = self.volumes.get(owner).class;
+        self.forget_tombstone(owner, level, slot);
+        self.levels[level].release(owner, class, slot);
+        self.counters[level].evictions += 1;
+        self.push_free(level, slot, false);
+        Some(())
+    }
+
+    fn push_free(&mut self, level: usize, slot: Slot, superseded: bool) {
+        if self.levels[level].kind.is_persistent() {
+            let level = LevelIndex(level as u8);
+            self.actions.push(Action::Free { level, slot, superseded });
+        }
+    }
+
+    /// A record outside the log goes without a successor: the log must not redo a tombstone that is
+    /// older than the version which the record brought home.
+    fn forget_tombstone(&mut self, volume: u16, level: usize, slot: Slot) {
+        let held = &self.levels[level];
+        let brought_home = held.kind == LevelKind::Nvm && held.is_homed(slot);
+        if brought_home && self.volumes.get(volume).tombstoned {
+            if let Some(log) = self.log_level() {
+                let key = held.key(slot);
+                self.actions.push(Action::Forget { level: LevelIndex(log as u8), key });
+            }
+        }
+    }
+
+    /// A copy leaves a level for another reason than room.
+    pub(crate) fn drop_copy(&mut self, volume: u16, level: usize, slot: Slot, superseded: bool) {
+        let class = self.volumes.get(volume).class;
+        if !superseded {
+            self.forget_tombstone(volume, level, slot);
+        }
+        self.levels[level].remove(volume, class, slot);
+        self.push_free(level, slot, superseded);
+    }
+
+    /// Like `drop_copy`, where a newer record lies outside the level's log.
+    pub(crate) fn supersede(&mut self, volume: u16, level: usize, slot: Slot, durable: bool) {
+        if self.levels[level].kind == LevelKind::Ssd {
+            let key = self.levels[level].key(slot);
+            self.actions.push(Action::Forget { level: LevelIndex(level as u8), key });
+        }
+        self.drop_copy(volume, level, slot, durable);
+    }
+
+    // ---- waiting for room ----
+
+    /// A store waits for room: behind its equals, before lower classes.
+    pub(crate) fn wait_for_room(&mut self, moment: &mut Moment<'_>, level: usize, id: OpId) {
+        let rank = self.volumes.class(self.ops.get(id.0).volume).rank;
+        let rank_of = |op: &OpId| self.volumes.class(self.ops.get(op.0).volume).rank;
+        let fetches = |op: &OpId| matches!(self.ops.get(op.0).task, Task::Fetch(_));
+        let place =
+            self.waiting[level].iter().position(|other| fetches(other) || rank_of(other) > rank);
+        let place = place.unwrap_or(self.waiting[level].len());
+        self.waiting[level].insert(place, id);
+        self.relieve(moment, level, id);
+    }
+
+    /// Starts what will free a slot for a waiting store.
+    fn relieve(&mut self, moment: &mut Moment<'_>, level: usize, id: OpId) {
+        let volume = self.ops.get(id.0).volume;
+        let scope = self.scope(level, volume);
+        self.push_down_coldest(moment, level, Some(volume), scope);
+    }
+
+    /// Starts moving the coldest dirty block of whoever has to yield.
+    pub(crate) fn push_down_coldest(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        asker: Option<u16>,
+        scope: Scope,
+    ) -> bool {
+        if self.evictions_inflight >= EVICTIONS_MAX {
+            return false;
+        }
+        let Some(group) = self.levels[level].yielder(&self.volumes, level, asker, scope) else {
+            return false;
+        };
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        let victim = self.levels[level].peek_cold(moment, group, &mut |victim: &Resident| {
+            victim.dirty && !victim.sick && calm.allows(victim.key)
+        });
+        let Some(slot) = victim else { return false };
+        self.start_evict(moment, level, owner(group), slot)
+            || self.start_destage(moment, level, slot)
+    }
+
+    /// The persistent level below `level` that the volume may use.
+    fn level_below(&self, level: usize, volume: u16) -> Option<usize> {
+        let allowed = self.volumes.class(volume).levels;
+        let persistent = |l: &usize| self.levels[*l].kind.is_persistent();
+        (level + 1..self.levels.len()).filter(|l| allowed & (1 << l) != 0).find(persistent)
+    }
+
+    /// Starts moving a dirty block one persistent level down; false where that cannot start now.
+    fn start_evict(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        volume: u16,
+        slot: Slot,
+    ) -> bool {
+        let Some(below) = self.level_below(level, volume) else { return false };
+        let Some(to) = self.allocate(moment, below, volume) else { return false };
+        let key = self.levels[level].key(slot);
+        let from = (LevelIndex(level as u8), slot);
+        let to = (LevelIndex(below as u8), to);
+        let task = Task::Evict(Evict { from, to, storing: false });
+        let op = self.start(volume, key.block(), 1, task, true);
+        self.evictions_inflight += 1;
+        let slots = Few::from_slice(&[slot]);
+        self.submit(op, Action::ReadLevel { op, level: from.0, slots });
+        true
+    }
+
+    pub(crate) fn on_evicted(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        result: Result<(), ErrorKind>,
+    ) {
+        let (volume, block, _) = self.extent(id);
+        let key = self.key(volume, block);
+        let Task::Evict(evict) = &mut self.ops.get_mut(id.0).task else {
+            panic!("an eviction ends as an eviction")
+        };
+        let (from, to) = (evict.from, evict.to);
+        if result.is_ok() && !core::mem::replace(&mut evict.storing, true) {
+            return self.submit(
+                id,
+                Action::WriteLevel {
+                    op: id,
+                    level: to.0,
+                    entries: Few::from_slice(&[(to.1, key)]),
+                    source: Source::Buffer { index: 0 },
+                    dirty: true,
+                    durable: true,
+                    cause: Cause::Evict,
+                },
+            );
+        }
+        let (above, below) = (usize::from(from.0.0), usize::from(to.0.0));
+        if result.is_ok() {
+            self.counters[above].evictions += 1;
+            self.counters[below].writes += 1;
+            self.drop_copy(volume, above, from.1, true);
+            self.levels[below].insert(moment, volume, to.1, key, Warmth::Warm);
+            self.levels[below].set_dirty(moment.now, volume, to.1);
+        } else {
+            let class = self.volumes.get(volume).class;
+            self.levels[below].release(volume, class, to.1);
+            self.push_free(below, to.1, false);
+            if result == Err(ErrorKind::Corrupt) {
+                self.note_sick(moment, volume, from.0, from.1);
+            }
+        }
+        self.evictions_inflight -= 1;
+        self.finish(moment, id);
+    }
+
+    /// Room may have become free: tries the stores that wait for it.
+    pub(crate) fn retry_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+        for _ in 0..RETRIES_MAX {
+            let Some(id) = self.waiting[level].pop_front() else { return };
+            let waiting_before = self.waiting[level].len();
+            match &self.ops.get(id.0).task {
+                Task::Store(store) => {
+                    assert!(store.phase == StorePhase::Waiting, "a store waits in its phase");
+                    self.place(moment, id);
+                }
+                Task::Fetch(_) => self.retry_promotion(moment, id, level),
+                other => panic!("{other:?} never waits for room"),
+            }
+            if self.waiting[level].len() > waiting_before {
+                return;
+            }
+        }
+    }
+
+    /// Fails the volume's stores that wait for room which the backing store cannot make.
+    pub(crate) fn fail_waiting(&mut self, moment: &mut Moment<'_>, volume: u16, kind: ErrorKind) {
+        for level in 0..self.levels.len() {
+            let mine = |op: &OpId| {
+                let op = self.ops.get(op.0);
+                op.volume == volume && matches!(op.task, Task::Store(_))
+            };
+            let (failed, kept) = self.waiting[level].iter().partition(|op| mine(op));
+            self.waiting[level] = kept;
+            let failed: alloc::collections::VecDeque<OpId> = failed;
+            for id in failed {
+                self.end_store(moment, id, Err(kind));
+            }
+        }
+    }
+}
+
+/// The volume that a group belongs to.
+fn owner(group: Group) -> u16 {
+    group.0 / 2
+}

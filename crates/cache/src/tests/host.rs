@@ -1,0 +1,547 @@
+//! A host for tests: stores that remember every record, devices that end in random order, a power
+//! switch.
+//!
+//! How: a block's content is eight cells of 512 bytes, a number each. Persistent levels keep every
+//! durable record with its age; a crash forgets what was not durable (or keeps some of it by
+//! chance), and recovery takes the newest record of each block, as the real stores do.
+//! Invariant checked at every step: memory levels get no dirty block, shares and caps hold.
+
+use crate::*;
+use layby_types::*;
+use std::collections::{BTreeMap, HashMap};
+use std::string::String;
+use std::vec::Vec;
+
+pub(super) const CELL: u64 = 512;
+pub(super) const CELLS: usize = 8;
+pub(super) type Content = [u32; CELLS];
+
+#[derive(Clone, Debug)]
+enum Record {
+    Block { level: u8, slot: u32, key: BlockKey, content: Content },
+    Tombstone { volume: VolumeId, first: u64, count: u64, redo: Redo },
+    Forget { key: BlockKey },
+}
+
+#[derive(Clone, Debug)]
+struct Logged {
+    seq: u64,
+    level: u8,
+    record: Record,
+    durable: bool,
+    /// The record was freed when the log had come this far.
+    freed: Option<u64>,
+}
+
+/// A request's answer, once complete.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) request: RequestId,
+    pub(super) result: Result<(), ErrorKind>,
+    pub(super) cells: Vec<u32>,
+}
+
+pub(super) struct Host {
+    pub(super) cache: Cache,
+    pub(super) rng: Rng,
+    pub(super) now: Nanos,
+    /// What each slot of each level holds now.
+    slots: Vec<HashMap<u32, (BlockKey, Content)>>,
+    log: Vec<Logged>,
+    seq: u64,
+    /// Backing contents now, and as they survive a power cut.
+    backing: BTreeMap<BlockKey, Content>,
+    backing_durable: BTreeMap<BlockKey, Content>,
+    buffers: HashMap<OpId, Vec<Content>>,
+    payloads: HashMap<RequestId, Vec<u32>>,
+    answers: HashMap<RequestId, Vec<u32>>,
+    pending: Vec<Action>,
+    pub(super) completed: Vec<Answer>,
+    pub(super) events: Vec<Event>,
+    pub(super) drained: Vec<(u64, Result<(), ErrorKind>)>,
+    pub(super) level_writes: Vec<u64>,
+    pub(super) reads_below: Vec<(BlockIndex, u32)>,
+    pub(super) backing_fault: Option<ErrorKind>,
+    pub(super) specs: Vec<VolumeSpec>,
+    request_next: u64,
+}
+
+impl Host {
+    pub(super) fn new(spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) -> Host {
+        let levels = spec.levels.len();
+        let mut cache = Cache::new(spec).expect("the test's specification is sound");
+        for volume in volumes {
+            cache.add_volume(volume).expect("the test's volumes are sound");
+        }
+        Host {
+            cache,
+            rng: Rng::new(seed),
+            now: Nanos::from_secs(1),
+            slots: (0..levels).map(|_| HashMap::new()).collect(),
+            log: Vec::new(),
+            seq: 0,
+            backing: BTreeMap::new(),
+            backing_durable: BTreeMap::new(),
+            buffers: HashMap::new(),
+            payloads: HashMap::new(),
+            answers: HashMap::new(),
+            pending: Vec::new(),
+            completed: Vec::new(),
+            events: Vec::new(),
+            drained: Vec::new(),
+            level_writes: std::vec![0; levels],
+            reads_below: Vec::new(),
+            backing_fault: None,
+            specs: volumes.to_vec(),
+            request_next: 0,
+        }
+    }
+
+    /// Submits a call; `value` fills the cells of a write.
+    pub(super) fn submit(&mut self, volume: VolumeId, call: Call, value: u32) -> RequestId {
+        let request = RequestId(self.request_next);
+        self.request_next += 1;
+        let cells = (call.length / CELL) as usize;
+        match call.operation {
+            Operation::Write => drop(self.payloads.insert(request, std::vec![value; cells])),
+            Operation::Read => drop(self.answers.insert(request, std::vec![u32::MAX; cells])),
+            _ => {}
+        }
+        let mut actions = Vec::new();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.on_request(&mut moment, request, volume, &call, &mut actions);
+        self.perform(actions);
+        request
+    }
+
+    pub(super) fn tick(&mut self, span: Nanos) {
+        self.now = self.now + span;
+        let mut actions = Vec::new();
+        self.cache.on_tick(&mut Moment { now: self.now, rng: &mut self.rng }, &mut actions);
+        self.perform(actions);
+    }
+
+    pub(super) fn drain(&mut self, ticket: u64, volume: Option<VolumeId>) {
+        let mut actions = Vec::new();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.drain(&mut moment, ticket, volume, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Ends one action in flight, chosen by chance; false when none is.
+    pub(super) fn step(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        let pick = self.rng.below(self.pending.len() as u64) as usize;
+        let action = self.pending.swap_remove(pick);
+        if std::env::var("TRACE").is_ok() {
+            std::println!("  end {action:?}");
+        }
+        let (op, result) = self.end(action);
+        let mut actions = Vec::new();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.on_done(&mut moment, op, result, &mut actions);
+        self.perform(actions);
+        true
+    }
+
+    pub(super) fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    /// Runs a call to its end.
+    pub(super) fn run(&mut self, volume: VolumeId, call: Call, value: u32) -> Answer {
+        let request = self.submit(volume, call, value);
+        loop {
+            if let Some(at) = self.completed.iter().position(|a| a.request == request) {
+                return self.completed.swap_remove(at);
+            }
+            let stuck =
+                || self.cache.ops.iter().map(|op| std::format!("{op:?}\n")).collect::<String>();
+            let stuck = if self.pending.is_empty() { stuck() } else { String::new() };
+            assert!(self.step(), "{call:?} never ends; in flight:\n{stuck}");
+        }
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        let mut queue: std::collections::VecDeque<Action> = actions.into();
+        while let Some(action) = queue.pop_front() {
+            if std::env::var("TRACE").is_ok() {
+                std::println!("{action:?}");
+            }
+            match action {
+                Action::CopyVerified(copy) => {
+                    let (level, slot) = (copy.level.0, copy.slot.0);
+                    let content = self.slots[usize::from(level)][&slot];
+                    assert_eq!(content.0, copy.key);
+                    self.deliver(copy.request, copy.part, content.1);
+                    let mut more = Vec::new();
+                    let mut moment = Moment { now: self.now, rng: &mut self.rng };
+                    self.cache.on_copied(&mut moment, &copy, true, &mut more);
+                    queue.extend(more);
+                }
+                other => self.perform_one(other),
+            }
+        }
+        self.check();
+    }
+
+    fn perform_one(&mut self, action: Action) {
+        match action {
+            Action::Copy { request, level, slot, part } => {
+                let content = self.slots[usize::from(level.0)][&slot.0].1;
+                self.deliver(request, part, content);
+            }
+            Action::Deliver { op, index, request, part } => {
+                let content = self.buffers[&op][index as usize];
+                self.deliver(request, part, content);
+            }
+            Action::Complete { request, result } => {
+                self.payloads.remove(&request);
+                let cells = self.answers.remove(&request).unwrap_or_default();
+                self.completed.push(Answer { request, result, cells });
+            }
+            Action::Merge { op, request, part, zero } => self.merge(op, request, part, zero),
+            Action::CopyLevel { from, to } => {
+                let held = self.slots[usize::from(from.0.0)][&from.1.0];
+                self.level_writes[usize::from(to.0.0)] += 1;
+                self.slots[usize::from(to.0.0)].insert(to.1.0, held);
+            }
+            Action::WriteLevel { level, ref entries, cause, dirty, .. }
+                if !self.cache.spec().levels[usize::from(level.0)].kind.is_persistent()
+                    || cause == Cause::Borrow =>
+            {
+                assert!(!dirty, "a volatile or lent place got a dirty block");
+                let entries = entries.clone();
+                self.store(&action, level, &entries);
+            }
+            Action::Free { level, slot, .. } => {
+                self.slots[usize::from(level.0)].remove(&slot.0);
+                let seq = self.seq;
+                let here = |l: &&mut Logged| {
+                    matches!(l.record, Record::Block { level: a, slot: b, .. }
+                        if a == level.0 && b == slot.0)
+                };
+                if let Some(record) = self.log.iter_mut().rev().find(here) {
+                    record.freed = Some(seq);
+                }
+            }
+            Action::Forget { level, key } => self.append(level.0, Record::Forget { key }, false),
+            Action::SetClean { .. } => {}
+            Action::Release { op } => drop(self.buffers.remove(&op)),
+            Action::Drained { ticket, result } => self.drained.push((ticket, result)),
+            Action::Report(event) => self.events.push(event),
+            Action::CopyVerified(_) => unreachable!("performed by the caller"),
+            // A store settles where it reads when it is asked; the slot may be freed meanwhile.
+            Action::ReadLevel { op, level, ref slots } => {
+                let held = &self.slots[usize::from(level.0)];
+                let contents = slots.iter().map(|slot| held[&slot.0].1).collect();
+                self.buffers.insert(op, contents);
+                self.pending.push(action);
+            }
+            asynchronous => self.pending.push(asynchronous),
+        }
+    }
+
+    fn deliver(&mut self, request: RequestId, part: Part, content: Content) {
+        let answer = self.answers.get_mut(&request).expect("reads have answers");
+        let from = (u64::from(part.block_offset) / CELL) as usize;
+        let to = (u64::from(part.request_offset) / CELL) as usize;
+        let count = (u64::from(part.length) / CELL) as usize;
+        answer[to..to + count].copy_from_slice(&content[from..from + count]);
+    }
+
+    fn merge(&mut self, op: OpId, request: RequestId, part: Part, zero: bool) {
+        let from = (u64::from(part.request_offset) / CELL) as usize;
+        let to = (u64::from(part.block_offset) / CELL) as usize;
+        let count = (u64::from(part.length) / CELL) as usize;
+        let buffer = &mut self.buffers.get_mut(&op).expect("a merge follows a read")[0];
+        for cell in 0..count {
+            buffer[to + cell] = if zero { 0 } else { self.payloads[&request][from + cell] };
+        }
+    }
+
+    fn content_of(&self, op: OpId, source: Source, index: usize) -> Content {
+        match source {
+            Source::Buffer { index: first } => self.buffers[&op][first as usize + index],
+            Source::Payload { request, offset } => {
+                let from = (u64::from(offset) / CELL) as usize + index * CELLS;
+                self.payloads[&request][from..from + CELLS].try_into().expect("whole blocks")
+            }
+        }
+    }
+
+    fn append(&mut self, level: u8, record: Record, durable: bool) {
+        self.seq += 1;
+        let freed = None;
+        self.log.push(Logged { seq: self.seq, level, record, durable, freed });
+    }
+
+    fn store(&mut self, action: &Action, level: LevelIndex, entries: &[(Slot, BlockKey)]) {
+        let Action::WriteLevel { op, source, durable, cause, .. } = action else {
+            panic!("only stores are stored")
+        };
+        for (index, (slot, key)) in entries.iter().enumerate() {
+            let content = self.content_of(*op, *source, index);
+            self.level_writes[usize::from(level.0)] += 1;
+            self.slots[usize::from(level.0)].insert(slot.0, (*key, content));
+            if self.cache.spec().levels[usize::from(level.0)].kind.is_persistent()
+                && *cause != Cause::Borrow
+            {
+                let record = Record::Block { level: level.0, slot: slot.0, key: *key, content };
+                self.append(level.0, record, *durable);
+            }
+        }
+    }
+
+    fn end(&mut self, action: Action) -> (OpId, Result<(), ErrorKind>) {
+        match action {
+            Action::ReadLevel { op, .. } => (op, Ok(())),
+            Action::ReadBacking { op, volume, first, count } => {
+                self.reads_below.push((first, count));
+                let key = |b| BlockKey::new(volume, BlockIndex(b));
+                let blocks = first.0..first.0 + u64::from(count);
+                let read = |b| self.backing.get(&key(b)).copied().unwrap_or_default();
+                let contents = blocks.map(read).collect();
+                self.buffers.insert(op, contents);
+                (op, Ok(()))
+            }
+            Action::WriteLevel { op, level, ref entries, .. } => {
+                let entries = entries.clone();
+                self.store(&action, level, &entries);
+                (op, Ok(()))
+            }
+            Action::WriteBacking { op, volume, first, count, source, durable } => {
+                if let Some(kind) = self.backing_fault {
+                    return (op, Err(kind));
+                }
+                for index in 0..count as usize {
+                    let key = BlockKey::new(volume, BlockIndex(first.0 + index as u64));
+                    let content = self.content_of(op, source, index);
+                    self.backing.insert(key, content);
+                    if durable {
+                        self.backing_durable.insert(key, content);
+                    }
+                }
+                (op, Ok(()))
+            }
+            Action::ZeroBacking { op, volume, first, count, .. } => {
+                for block in first.0..first.0 + u64::from(count) {
+                    self.backing.remove(&BlockKey::new(volume, BlockIndex(block)));
+                }
+                (op, Ok(()))
+            }
+            Action::SyncBacking { op, volume } => {
+                self.backing_durable.retain(|key, _| key.volume() != volume);
+                let mine = self.backing.iter().filter(|(key, _)| key.volume() == volume);
+                self.backing_durable.extend(mine.map(|(key, content)| (*key, *content)));
+                (op, Ok(()))
+            }
+            Action::SyncLevel { op, level } => {
+                self.destroy_freed(Some(level));
+                for logged in self.log.iter_mut().filter(|logged| logged.level == level.0) {
+                    logged.durable = true;
+                }
+                (op, Ok(()))
+            }
+            Action::Tombstone { op, level, volume, first, count, redo, durable } => {
+                let (first, count) = (first.0, u64::from(count));
+                self.append(level.0, Record::Tombstone { volume, first, count, redo }, durable);
+                (op, Ok(()))
+            }
+            other => panic!("{other:?} is immediate"),
+        }
+    }
+
+    /// Power is cut and comes back: what was not durable is lost, or kept by chance.
+    pub(super) fn crash(&mut self) {
+        let keep_some = self.rng.chance(1, 2);
+        if std::env::var("TRACE").is_ok() {
+            std::println!("CRASH {keep_some} {:?}", self.log);
+        }
+        self.destroy_freed(None);
+        let rng = &mut self.rng;
+        self.log.retain(|logged| logged.durable || (keep_some && rng.chance(1, 2)));
+        for logged in &mut self.log {
+            logged.durable = true;
+        }
+        self.crash_backing(keep_some);
+        let spec = self.cache.spec().clone();
+        self.cache = Cache::new(spec).expect("it was sound before");
+        for volume in &self.specs {
+            self.cache.add_volume(volume).expect("it was sound before");
+        }
+        self.slots.iter_mut().for_each(HashMap::clear);
+        (self.buffers, self.payloads, self.answers) = Default::default();
+        self.pending.clear();
+        self.completed.clear();
+        self.recover();
+    }
+
+    /// A freed NVM slot may have been reused, once the forgets of that moment are durable.
+    fn destroy_freed(&mut self, synced: Option<LevelIndex>) {
+        let log = self.log.clone();
+        let nvm = |level: u8| self.cache.spec().levels[usize::from(level)].kind == LevelKind::Nvm;
+        let mut destroyed: HashMap<(u8, BlockKey), u64> = HashMap::new();
+        for logged in &self.log {
+            let (Record::Block { level, key, .. }, Some(freed)) = (&logged.record, logged.freed)
+            else {
+                continue;
+            };
+            let forgets_wait = log.iter().any(|other| {
+                let mine = matches!(other.record, Record::Forget { key: k } if k == *key);
+                mine && other.seq > logged.seq && other.seq <= freed && !other.durable
+            });
+            let sure = synced == Some(LevelIndex(*level));
+            let may = sure || synced.is_none() && self.rng.chance(1, 2);
+            if nvm(*level) && !forgets_wait && may {
+                destroyed.insert((*level, *key), logged.seq);
+            }
+        }
+        // Slots that older versions of the block lay in were invalidated before.
+        self.log.retain(|logged| match &logged.record {
+            Record::Block { level, key, .. } => {
+                destroyed.get(&(*level, *key)).is_none_or(|seq| logged.seq > *seq)
+            }
+            _ => true,
+        });
+    }
+
+    fn crash_backing(&mut self, keep_some: bool) {
+        let mut survived = self.backing_durable.clone();
+        let keys: std::collections::BTreeSet<BlockKey> =
+            self.backing.keys().chain(self.backing_durable.keys()).copied().collect();
+        for key in keys {
+            if keep_some && self.rng.chance(1, 2) {
+                match self.backing.get(&key) {
+                    Some(content) => drop(survived.insert(key, *content)),
+                    None => drop(survived.remove(&key)),
+                }
+            }
+        }
+        self.backing.clone_from(&survived);
+        self.backing_durable = survived;
+    }
+
+    fn recover(&mut self) {
+        let mut newest: BTreeMap<BlockKey, Option<Logged>> = BTreeMap::new();
+        let log = std::mem::take(&mut self.log);
+        for logged in &log {
+            match &logged.record {
+                Record::Block { key, .. } => drop(newest.insert(*key, Some(logged.clone()))),
+                Record::Forget { key } => {
+                    let here = |l: &Logged| l.level == logged.level;
+                    if newest.get(key).is_some_and(|last| last.as_ref().is_none_or(here)) {
+                        newest.remove(key);
+                    }
+                }
+                Record::Tombstone { volume, first, count, redo } => {
+                    for block in *first..*first + *count {
+                        let key = BlockKey::new(*volume, BlockIndex(block));
+                        match redo {
+                            Redo::Nothing => drop(newest.remove(&key)),
+                            _ => drop(newest.insert(key, None)),
+                        }
+                    }
+                }
+            }
+        }
+        for (key, _) in newest.iter().filter(|(_, last)| last.is_none()) {
+            self.backing.remove(key);
+            self.backing_durable.remove(key);
+        }
+        let mut found: Vec<Logged> = newest.into_values().flatten().collect();
+        found.sort_by_key(|logged| std::cmp::Reverse(logged.seq));
+        let mut rng = Rng::new(0);
+        for logged in found {
+            let Record::Block { level, slot, key, content } = logged.record else { continue };
+            let moment = &mut Moment { now: self.now, rng: &mut rng };
+            if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, true) {
+                self.slots[usize::from(level)].insert(slot, (key, content));
+            }
+        }
+        self.cache.end_restore();
+        self.log = log;
+        self.log.iter_mut().for_each(|logged| logged.freed = None);
+        // Recovery ends with a checkpoint: a record that lost to a newer one stays dead even if
+        // the newer one goes.
+        self.checkpoint();
+    }
+
+    /// What a log's checkpoint does: everything so far is durable, dead records are destroyed.
+    pub(super) fn checkpoint(&mut self) {
+        self.backing_durable.clone_from(&self.backing);
+        let mut seen = std::collections::BTreeSet::new();
+        let slots = &self.slots;
+        let mut live: Vec<Logged> = Vec::new();
+        for logged in self.log.drain(..).rev() {
+            let Record::Block { level, slot, key, .. } = &logged.record else { continue };
+            let held = slots[usize::from(*level)].get(slot).is_some_and(|(k, _)| k == key);
+            if held && seen.insert(*key) {
+                live.push(Logged { durable: true, ..logged });
+            }
+        }
+        live.reverse();
+        self.log = live;
+    }
+
+    /// What holds at every step.
+    fn check(&self) {
+        let spec = self.cache.spec();
+        for (index, level) in spec.levels.iter().enumerate() {
+            let view = self.cache.level_view(LevelIndex(index as u8), self.now);
+            assert!(view.used + view.borrowed <= level.slots);
+            assert!(level.kind.is_persistent() || view.dirty == 0, "dirty block in memory");
+            for (id, class) in spec.classes.iter().enumerate() {
+                let mine = self.specs.iter().filter(|v| usize::from(v.class.0) == id);
+                let held = |v: &VolumeSpec| self.cache.held_by(v.id, LevelIndex(index as u8)).0;
+                let used: u32 = mine.map(held).sum();
+                assert!(used <= class.shares[index].cap, "class {id} exceeds its cap");
+            }
+            for volume in &self.specs {
+                let (used, _, _) = self.cache.held_by(volume.id, LevelIndex(index as u8));
+                assert!(used <= volume.shares[index].cap, "{:?} exceeds its cap", volume.id);
+            }
+        }
+    }
+}
+
+pub(super) fn call(operation: Operation, offset: u64, length: u64) -> Call {
+    Call { cookie: 0, operation, offset, length, flags: CallFlags::default() }
+}
+
+/// DRAM, NVM and SSD of the given slots; critical may use all, normal the SSD level.
+pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
+    let level = |kind, slots| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let class = |name: &str, rank, levels, durable_writes| ClassSpec {
+        name: name.into(),
+        rank,
+        levels,
+        durable_writes,
+        borrow: false,
+        shares: [Share::OPEN; LEVELS_MAX],
+    };
+    let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
+    CacheSpec {
+        block_size: BlockSize::DEFAULT,
+        levels: kinds.into_iter().zip(slots).map(|(kind, n)| level(kind, n)).collect(),
+        classes: std::vec![class("critical", 0, 0b111, true), class("normal", 1, 0b100, false)],
+        writeback: WritebackLimits::DEFAULT,
+        read_ahead: ReadAheadLimits { window_bytes_max: 0, streak_min: 3 },
+    }
+}
+
+pub(super) fn volume(id: u32, class: u8, blocks: u64) -> VolumeSpec {
+    let shares = [Share::OPEN; LEVELS_MAX];
+    VolumeSpec { id: VolumeId(id), class: ClassId(class), length: blocks * 4096, shares }
+}
+
+impl Host {
+    /// A checkpoint between two actions, when nothing is half stored.
+    pub(super) fn checkpoint_when_calm(&mut self) {
+        if self.pending.is_empty() {
+            self.checkpoint();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the whole state machine against a model host, by theme.
+
+mod crash;
+mod figures;
+mod host;
+mod sharing;

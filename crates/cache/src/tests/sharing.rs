@@ -1,0 +1,133 @@
+//! Shares, caps, guarantees and borrowing.
+
+use super::host::*;
+use layby_types::*;
+
+/// Zipf-like critical load and a normal stream, the same for every call with the same seed.
+fn mixed_load(host: &mut Host, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..3000 {
+        let (id, blocks) = if rng.chance(1, 2) { (1, 24) } else { (2, 200) };
+        let block = (rng.unit() * rng.unit() * blocks as f64) as u64;
+        let operation = if rng.chance(7, 10) { Operation::Read } else { Operation::Write };
+        host.run(VolumeId(id), call(operation, block * 4096, 4096), 1);
+        host.settle();
+    }
+}
+
+/// Goal: with borrowing on, critical hits equal those with it off, level by level, and the borrower
+/// gains. Method: the same seeded load twice.
+#[test]
+fn borrowing_costs_the_critical_class_nothing() {
+    for seed in 0..20 {
+        let hits = |borrow| {
+            let mut spec = spec([8, 12, 40]);
+            spec.classes[1].borrow = borrow;
+            let volumes = [volume(1, 0, 24), volume(2, 1, 200)];
+            let mut host = Host::new(spec, &volumes, 1);
+            mixed_load(&mut host, seed);
+            let of = |id| host.cache.volume_counters(VolumeId(id)).map(|c| c.hits);
+            (of(1), of(2))
+        };
+        let (off, on) = (hits(false), hits(true));
+        assert_eq!(off.0, on.0, "critical hits changed; SEED={seed}");
+        assert_eq!(off.1.map(|h| h[0] + h[1]), Some(0), "a normal service may not use D or N");
+    }
+}
+
+/// Goal: idle room is lent and taken back at once. Method: a normal volume fills an idle D; then a
+/// critical one needs all of it.
+#[test]
+fn lent_room_is_taken_back_at_once() {
+    let mut spec = spec([8, 8, 64]);
+    spec.classes[1].borrow = true;
+    let mut host = Host::new(spec, &[volume(1, 0, 64), volume(2, 1, 64)], 1);
+    for block in 0..16u64 {
+        host.run(VolumeId(2), call(Operation::Read, block * 4096, 4096), 0);
+        host.settle();
+    }
+    assert_eq!(host.cache.held_by(VolumeId(2), LevelIndex(0)), (0, 8, 0));
+    assert_eq!(host.cache.held_by(VolumeId(2), LevelIndex(1)), (0, 8, 0));
+    for block in 0..8u64 {
+        host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+    }
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(0)), (8, 0, 0));
+    assert_eq!(host.cache.held_by(VolumeId(2), LevelIndex(0)), (0, 0, 0));
+}
+
+/// Goal: no normal request changes D or N with borrowing off. Method: a normal load, levels empty.
+#[test]
+fn normal_requests_leave_upper_levels_alone() {
+    let mut host = Host::new(spec([8, 8, 16]), &[volume(2, 1, 200)], 1);
+    mixed_load_normal(&mut host);
+    assert_eq!(host.level_writes[..2], [0, 0]);
+}
+
+fn mixed_load_normal(host: &mut Host) {
+    let mut rng = Rng::new(3);
+    for _ in 0..500 {
+        let operation = if rng.chance(1, 2) { Operation::Read } else { Operation::Write };
+        host.run(VolumeId(2), call(operation, rng.below(200) * 4096, 4096), 1);
+    }
+    host.settle();
+}
+
+/// Goal: a guarantee protects a volume from a flood, a cap bounds one. Method: a guaranteed volume
+/// warms eight blocks, a capped one floods the level, the first must still hit.
+#[test]
+fn guarantees_and_caps_hold_under_a_flood() {
+    let mut spec = spec([1, 1, 32]);
+    spec.classes[1].shares[2].guaranteed = 8;
+    spec.classes[0].levels = 0b100;
+    let mut kept = volume(1, 1, 64);
+    kept.shares[2].guaranteed = 8;
+    let mut flood = volume(2, 0, 4096);
+    flood.shares[2].cap = 20;
+    let mut host = Host::new(spec, &[kept, flood], 1);
+    for block in 0..8u64 {
+        host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+    }
+    for block in 0..500u64 {
+        let operation = if block % 2 == 0 { Operation::Write } else { Operation::Read };
+        host.run(VolumeId(2), call(operation, block * 4096, 4096), 1);
+    }
+    host.settle();
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).0, 8);
+    assert!(host.cache.held_by(VolumeId(2), LevelIndex(2)).0 <= 20);
+    for block in 0..8u64 {
+        host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+    }
+    let counters = host.cache.volume_counters(VolumeId(1)).expect("the volume exists");
+    assert_eq!((counters.hits[2], counters.misses), (8, 8));
+}
+
+/// Goal: a lowered cap and a class moved off a level take effect without a restart. Method: fill,
+/// change, let background work run; nothing is lost.
+#[test]
+fn lowered_caps_are_enforced_live() {
+    let mut host = Host::new(spec([16, 16, 64]), &[volume(1, 0, 64)], 1);
+    for block in 0..16u64 {
+        host.run(VolumeId(1), call(Operation::Write, block * 4096, 4096), 5);
+        host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 5);
+    }
+    let mut lowered = volume(1, 0, 64);
+    lowered.shares[1].cap = 4;
+    host.specs.clear();
+    host.cache.set_volume(&lowered).expect("the volume exists");
+    for _ in 0..50 {
+        host.tick(Nanos::from_millis(2));
+        host.settle();
+    }
+    assert!(host.cache.held_by(VolumeId(1), LevelIndex(1)).0 <= 4);
+    host.cache.set_volume(&volume(1, 1, 64)).expect("the volume exists");
+    for _ in 0..50 {
+        host.tick(Nanos::from_millis(2));
+        host.settle();
+    }
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(0)).0, 0);
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(1)).0, 0);
+    for block in 0..16u64 {
+        let answer = host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+        assert!(answer.cells.iter().all(|cell| *cell == 5), "block {block} is lost");
+    }
+}

@@ -1,0 +1,110 @@
+//! The volumes of a shard by small dense numbers, and the classes that rule them.
+//!
+//! How: a volume's number indexes the holdings of every level; numbers are reused after removal.
+//! Invariant: a number is reused only when no level holds a slot for it.
+
+use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
+use alloc::vec::Vec;
+use layby_policy::ReadAhead;
+use layby_types::{BlockIndex, ErrorKind, VolumeId};
+
+/// Volumes per shard at most: two ranking groups each, in 16 bits.
+pub const VOLUMES_MAX: usize = 16_384;
+
+/// Counters of one volume, in blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeCounters {
+    /// Blocks read that were found in each level.
+    pub hits: [u64; LEVELS_MAX],
+    /// Blocks read that no level had.
+    pub misses: u64,
+    /// Blocks written by clients into each level.
+    pub writes: [u64; LEVELS_MAX],
+}
+
+/// A volume's state.
+pub(crate) struct VolumeState {
+    pub(crate) id: VolumeId,
+    pub(crate) class: usize,
+    pub(crate) blocks: u64,
+    pub(crate) shares: [Share; LEVELS_MAX],
+    pub(crate) read_ahead: ReadAhead,
+    /// Fetches ahead in flight.
+    pub(crate) ahead_inflight: u32,
+    /// Persistent levels or a log may know of the volume: what bypasses them must say so there.
+    pub(crate) logged: bool,
+    /// The log may hold a tombstone of the volume that recovery would redo.
+    pub(crate) tombstoned: bool,
+    /// Why destaging fails now, if it does.
+    pub(crate) fault: Option<ErrorKind>,
+    pub(crate) counters: VolumeCounters,
+}
+
+/// See the file's header.
+pub(crate) struct Volumes {
+    pub(crate) classes: Vec<ClassSpec>,
+    states: Vec<Option<VolumeState>>,
+    ids: Vec<(VolumeId, u16)>,
+}
+
+impl Volumes {
+    pub(crate) fn new(classes: Vec<ClassSpec>) -> Self {
+        Volumes { classes, states: Vec::new(), ids: Vec::new() }
+    }
+
+    pub(crate) fn number(&self, id: VolumeId) -> Option<u16> {
+        let place = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.ids[place].1)
+    }
+
+    pub(crate) fn get(&self, volume: u16) -> &VolumeState {
+        self.states[usize::from(volume)].as_ref().expect("a number is used while its volume lives")
+    }
+
+    pub(crate) fn get_mut(&mut self, volume: u16) -> &mut VolumeState {
+        self.states[usize::from(volume)].as_mut().expect("a number is used while its volume lives")
+    }
+
+    pub(crate) fn class(&self, volume: u16) -> &ClassSpec {
+        &self.classes[self.get(volume).class]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &VolumeState)> {
+        self.states.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (i as u16, v)))
+    }
+
+    pub(crate) fn add(&mut self, spec: &VolumeSpec, blocks: u64) -> Result<u16, ErrorKind> {
+        let place = match self.ids.binary_search_by_key(&spec.id, |(id, _)| *id) {
+            Ok(_) => return Err(ErrorKind::Invalid),
+            Err(place) => place,
+        };
+        let vacant = self.states.iter().position(Option::is_none);
+        let number = vacant.unwrap_or(self.states.len());
+        if number >= VOLUMES_MAX || blocks > BlockIndex::MAX.0 {
+            return Err(ErrorKind::Full);
+        }
+        let state = VolumeState {
+            id: spec.id,
+            class: usize::from(spec.class.0),
+            blocks,
+            shares: spec.shares,
+            read_ahead: ReadAhead::default(),
+            ahead_inflight: 0,
+            logged: false,
+            tombstoned: false,
+            fault: None,
+            counters: VolumeCounters::default(),
+        };
+        match self.states.get_mut(number) {
+            Some(vacant) => *vacant = Some(state),
+            None => self.states.push(Some(state)),
+        }
+        self.ids.insert(place, (spec.id, number as u16));
+        Ok(number as u16)
+    }
+
+    pub(crate) fn remove(&mut self, volume: u16) {
+        let state = self.states[usize::from(volume)].take().expect("a volume is removed once");
+        self.ids.retain(|(id, _)| *id != state.id);
+    }
+}

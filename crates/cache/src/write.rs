@@ -1,0 +1,413 @@
+//! Writes: whole blocks in runs straight from the payload, parts merged into what the block held.
+//!
+//! How: a write lands in the first persistent level that its class may use, or passes through to
+//! the backing store where there is none. Copies elsewhere are dropped when the new one is safe.
+//! Invariant: while a block is being stored its old version stays whole, so a failed write changes
+//! nothing; a copy in another persistent level is dropped only after the new one is durable.
+//! Source: PADSA section IV.B (write).
+
+use crate::action::{Action, Cause, Few, OpId, Redo, Source};
+use crate::cache::{BACKING, Cache};
+use crate::op::{Origin, Piece, Store, StorePhase, Task, Want};
+use crate::read::Pieces;
+use layby_policy::{Moment, Warmth};
+use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, RequestId, Slot};
+
+/// Blocks of one store at most.
+const STORE_BLOCKS_MAX: u32 = 256;
+
+/// Whole neighbouring blocks of one payload.
+struct Whole {
+    first: BlockIndex,
+    count: u32,
+    offset: u32,
+}
+
+impl Cache {
+    pub(crate) fn write(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        request: RequestId,
+        call: &Call,
+    ) {
+        let durable = call.flags.fua || self.volumes.class(volume).durable_writes;
+        let persistent = self.spec.write_level(self.class_id(volume)).is_some();
+        self.volumes.get_mut(volume).logged |= persistent;
+        self.begin(request);
+        let block_bytes = self.spec.block_size.bytes();
+        let mut whole: Option<Whole> = None;
+        for (block, part) in Pieces::new(self.spec.block_size, call.offset, call.length) {
+            let free = self.blocker(volume, self.key(volume, block)).is_none();
+            if part.length == block_bytes && free {
+                let fits = |w: &&mut Whole| w.count < STORE_BLOCKS_MAX;
+                if let Some(whole) = whole.as_mut().filter(fits) {
+                    whole.count += 1;
+                    continue;
+                }
+                let next = Whole { first: block, count: 1, offset: part.request_offset };
+                let full = whole.replace(next);
+                self.store_whole(moment, volume, request, full, durable);
+                continue;
+            }
+            self.store_whole(moment, volume, request, whole.take(), durable);
+            self.add_part(request);
+            let piece = Piece { request, block, part, want: Want::Write { durable } };
+            self.write_piece(moment, volume, piece);
+        }
+        self.store_whole(moment, volume, request, whole, durable);
+        self.end_part(request, Ok(()));
+    }
+
+    fn store_whole(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        request: RequestId,
+        whole: Option<Whole>,
+        durable: bool,
+    ) {
+        let Some(Whole { first, count, offset }) = whole else { return };
+        self.add_part(request);
+        let origin = Origin::Payload { offset };
+        self.start_store(moment, volume, (first, count), request, origin, durable);
+    }
+
+    /// Dispatches one piece of a write or zeroing: it queues, or starts a store of its own. The
+    /// piece already counts as a part of its request.
+    pub(crate) fn write_piece(&mut self, moment: &mut Moment<'_>, volume: u16, piece: Piece) {
+        let key = self.key(volume, piece.block);
+        if let Some(op) = self.blocker(volume, key) {
+            if !self.cancel_promotion(moment, op) || self.blocker(volume, key).is_some() {
+                let op = self.blocker(volume, key).expect("it was just found");
+                self.ops.get_mut(op.0).queue.push_back(piece);
+                return;
+            }
+        }
+        let part = piece.part;
+        let is_whole = part.length == self.spec.block_size.bytes();
+        let (origin, durable) = match piece.want {
+            Want::Write { durable } if is_whole => {
+                (Origin::Payload { offset: part.request_offset }, durable)
+            }
+            Want::Write { durable } => (Origin::Merge { part, zero: false }, durable),
+            Want::Zero { durable } => (Origin::Merge { part, zero: true }, durable),
+            Want::Read => panic!("a read is no write"),
+        };
+        self.start_store(moment, volume, (piece.block, 1), piece.request, origin, durable);
+    }
+
+    fn start_store(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        (first, count): (BlockIndex, u32),
+        request: RequestId,
+        origin: Origin,
+        durable: bool,
+    ) {
+        let level = self.spec.write_level(self.class_id(volume)).map(|l| LevelIndex(l as u8));
+        let phase = StorePhase::Waiting;
+        let store = Store { request, durable, origin, phase, level, slots: Few::new() };
+        let id = self.start(volume, first, count, Task::Store(store), true);
+        for block in first.0..first.0 + u64::from(count) {
+            let key = self.key(volume, BlockIndex(block));
+            if let Some(mark) = self.destaging.get_mut(&key) {
+                mark.superseded = true;
+            }
+        }
+        match origin {
+            Origin::Payload { .. } => self.place(moment, id),
+            Origin::Merge { .. } => self.read_for_merge(id),
+        }
+    }
+
+    fn class_id(&self, volume: u16) -> layby_types::ClassId {
+        layby_types::ClassId(self.volumes.get(volume).class as u8)
+    }
+
+    pub(crate) fn store_mut(&mut self, id: OpId) -> &mut Store {
+        match &mut self.ops.get_mut(id.0).task {
+            Task::Store(store) => store,
+            other => panic!("{id:?} is no store but {other:?}"),
+        }
+    }
+
+    fn read_for_merge(&mut self, op: OpId) {
+        let (volume, first, count) = self.extent(op);
+        let key = self.key(volume, first);
+        self.store_mut(op).phase = StorePhase::Reading;
+        // Memory levels are skipped: the copy below them is the same and can be read by anyone.
+        let mut persistent = self.levels.iter().enumerate().filter(|(_, l)| l.kind.is_persistent());
+        let found = persistent.find_map(|(i, level)| Some((i, level.find(volume, key)?)));
+        let action = match found {
+            Some((level, slot)) => {
+                let slots = Few::from_slice(&[slot]);
+                Action::ReadLevel { op, level: LevelIndex(level as u8), slots }
+            }
+            None => {
+                self.blocks_read += 1;
+                let volume = self.volumes.get(volume).id;
+                Action::ReadBacking { op, volume, first, count }
+            }
+        };
+        self.submit(op, action);
+    }
+
+    /// Finds room for a store and hands it over; what finds none waits, without holding any.
+    pub(crate) fn place(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        let (volume, first, count) = self.extent(id);
+        let Some(level) = self.store_mut(id).level else { return self.pass_through(id) };
+        let index = usize::from(level.0);
+        let mut slots: Few<(Slot, bool)> = Few::new();
+        let mut entries = Few::new();
+        for block in first.0..first.0 + u64::from(count) {
+            let key = self.key(volume, BlockIndex(block));
+            let Some(slot) = self.slot_for(moment, index, volume, key) else { break };
+            entries.push((slot.0, key));
+            slots.push(slot);
+        }
+        if slots.is_empty() {
+            if let Some(kind) = self.volumes.get(volume).fault {
+                return self.end_store(moment, id, Err(kind));
+            }
+            // A later block of the run may have its slot already, and others may wait for that.
+            let rest = (count > 1).then(|| self.split(id, 1));
+            self.store_mut(id).phase = StorePhase::Waiting;
+            self.wait_for_room(moment, index, id);
+            return rest.into_iter().for_each(|rest| self.place(moment, rest));
+        }
+        let rest = (slots.len() < count as usize).then(|| self.split(id, slots.len() as u32));
+        let moves = self.has_copy_outside(volume, index, first, slots.len() as u64);
+        let store = self.store_mut(id);
+        store.durable |= moves;
+        store.phase = StorePhase::Storing;
+        store.slots = slots;
+        let source = source(store);
+        let (durable, cause) = (store.durable, Cause::Write);
+        let action =
+            Action::WriteLevel { op: id, level, entries, source, dirty: true, durable, cause };
+        self.submit(id, action);
+        if let Some(rest) = rest {
+            self.place(moment, rest);
+        }
+    }
+
+    /// The slot that will hold the block (and whether it is new to it).
+    fn slot_for(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        volume: u16,
+        key: layby_types::BlockKey,
+    ) -> Option<(Slot, bool)> {
+        if let Some(slot) = self.levels[level].find(volume, key) {
+            if !self.levels[level].is_borrowed(slot) {
+                return Some((slot, false));
+            }
+            self.drop_copy(volume, level, slot, false);
+        }
+        self.allocate(moment, level, volume).map(|slot| (slot, true))
+    }
+
+    /// Cuts a store after `kept` blocks; the rest becomes a store of its own.
+    fn split(&mut self, id: OpId, kept: u32) -> OpId {
+        let block_bytes = self.spec.block_size.bytes();
+        let op = self.ops.get_mut(id.0);
+        let (volume, count) = (op.volume, op.count - kept);
+        let first = BlockIndex(op.first.0 + u64::from(kept));
+        op.count = kept;
+        let moved = op.queue.iter().filter(|piece| piece.block >= first).copied().collect();
+        op.queue.retain(|piece| piece.block < first);
+        let store = self.store_mut(id);
+        let Origin::Payload { offset } = store.origin else { panic!("a merge has one block") };
+        let origin = Origin::Payload { offset: offset + kept * block_bytes };
+        let (request, durable, level) = (store.request, store.durable, store.level);
+        let phase = StorePhase::Waiting;
+        let store = Store { request, durable, origin, phase, level, slots: Few::new() };
+        let rest = self.start(volume, first, count, Task::Store(store), false);
+        self.ops.get_mut(rest.0).queue = moved;
+        for block in first.0..first.0 + u64::from(count) {
+            let key = self.key(volume, BlockIndex(block));
+            self.busy.insert(key, rest);
+        }
+        self.add_part(request);
+        rest
+    }
+
+    /// Whether another persistent level holds a copy of one of the blocks.
+    fn has_copy_outside(&self, volume: u16, level: usize, first: BlockIndex, count: u64) -> bool {
+        let others =
+            self.levels.iter().enumerate().filter(|(i, l)| {
+                *i != level && l.kind.is_persistent() && l.holding(volume).used > 0
+            });
+        let mut others = others;
+        others.any(|(_, held)| {
+            let mut blocks = first.0..first.0 + count;
+            blocks.any(|b| held.find(volume, self.key(volume, BlockIndex(b))).is_some())
+        })
+    }
+
+    fn pass_through(&mut self, id: OpId) {
+        let (volume, first, count) = self.extent(id);
+        let mut blocks = first.0..first.0 + u64::from(count);
+        if blocks.any(|b| self.destaging.contains_key(&self.key(volume, BlockIndex(b)))) {
+            // An older version is on its way home; ours must not be overtaken by it.
+            self.store_mut(id).phase = StorePhase::Waiting;
+            self.parked.push(id);
+            return;
+        }
+        let logged = self.volumes.get(volume).logged;
+        let store = self.store_mut(id);
+        store.durable |= logged;
+        store.phase = StorePhase::Storing;
+        let (source, durable) = (source(store), store.durable);
+        let volume = self.volumes.get(volume).id;
+        self.submit(id, Action::WriteBacking { op: id, volume, first, count, source, durable });
+    }
+
+    /// A destage ended: stores that waited for it go on.
+    pub(crate) fn retry_parked(&mut self) {
+        for id in core::mem::take(&mut self.parked) {
+            self.pass_through(id);
+        }
+    }
+
+    pub(crate) fn on_stored(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        result: Result<(), ErrorKind>,
+    ) {
+        let store = self.store_mut(id);
+        match store.phase {
+            StorePhase::Reading if result.is_ok() => {
+                let Origin::Merge { part, zero } = store.origin else { panic!("a merge reads") };
+                let request = store.request;
+                self.actions.push(Action::Merge { op: id, request, part, zero });
+                self.place(moment, id);
+            }
+            StorePhase::Reading => self.retry_merge(moment, id, result),
+            StorePhase::Storing if result.is_ok() => self.settle(moment, id),
+            StorePhase::Storing | StorePhase::Syncing => self.end_store(moment, id, result),
+            StorePhase::Waiting => panic!("nothing is in flight for a waiting store"),
+        }
+    }
+
+    /// What a merge goes into is unreadable: a clean copy is dropped and the backing store asked.
+    fn retry_merge(&mut self, moment: &mut Moment<'_>, id: OpId, result: Result<(), ErrorKind>) {
+        let (volume, first, _) = self.extent(id);
+        let key = self.key(volume, first);
+        let mut persistent =
+            (0..self.levels.len()).filter(|l| self.levels[*l].kind.is_persistent());
+        let found = persistent.find_map(|l| Some((l, self.levels[l].find(volume, key)?)));
+        match found {
+            Some((level, slot)) if !self.levels[level].is_dirty(slot) => {
+                self.drop_copy(volume, level, slot, false);
+                let level = LevelIndex(level as u8);
+                let event = crate::Event::CorruptCleanDropped { key, level };
+                self.actions.push(Action::Report(event));
+                self.read_for_merge(id);
+            }
+            Some((level, slot)) => {
+                self.note_sick(moment, volume, LevelIndex(level as u8), slot);
+                self.end_store(moment, id, result);
+            }
+            None => self.end_store(moment, id, result),
+        }
+    }
+
+    /// The new version is in place: it becomes the truth, other copies go.
+    fn settle(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        let (volume, first, count) = self.extent(id);
+        let store = self.store_mut(id);
+        let (level, durable) = (store.level, store.durable);
+        let slots = core::mem::take(&mut store.slots);
+        for offset in 0..u64::from(count) {
+            let key = self.key(volume, BlockIndex(first.0 + offset));
+            if let Some(level) = level {
+                let (slot, fresh) = slots[offset as usize];
+                self.settle_block(moment, volume, usize::from(level.0), (slot, fresh), key);
+            }
+            for other in 0..self.levels.len() {
+                let same = level.is_some_and(|l| usize::from(l.0) == other);
+                let found = if same { None } else { self.levels[other].find(volume, key) };
+                if let Some(slot) = found {
+                    self.supersede(volume, other, slot, durable);
+                }
+            }
+        }
+        if !durable {
+            self.note_stored(volume, level.map_or(BACKING, |l| usize::from(l.0)));
+        }
+        let persistent = self.levels.iter().any(|level| level.kind.is_persistent());
+        if level.is_none() && persistent && self.volumes.get(volume).logged {
+            return self.bury_passed(id);
+        }
+        self.end_store(moment, id, Ok(()));
+    }
+
+    /// Nothing newer than the levels' records of a written-through block lies in any of them: that
+    /// they are dead must be durable before the write is acknowledged.
+    fn bury_passed(&mut self, op: OpId) {
+        let (number, first, count) = self.extent(op);
+        let volume = self.volumes.get(number).id;
+        self.store_mut(op).phase = StorePhase::Syncing;
+        if let Some(log) = self.log_level() {
+            let (level, redo, durable) = (LevelIndex(log as u8), Redo::Nothing, true);
+            let action = Action::Tombstone { op, level, volume, first, count, redo, durable };
+            return self.submit(op, action);
+        }
+        for level in 0..self.levels.len() {
+            if self.levels[level].kind.is_persistent() {
+                self.submit(op, Action::SyncLevel { op, level: LevelIndex(level as u8) });
+            }
+        }
+    }
+
+    fn settle_block(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        level: usize,
+        (slot, fresh): (Slot, bool),
+        key: layby_types::BlockKey,
+    ) {
+        if fresh {
+            self.levels[level].insert(moment, volume, slot, key, Warmth::Warm);
+        } else {
+            self.levels[level].on_hit(moment, volume, slot);
+        }
+        self.levels[level].set_dirty(moment.now, volume, slot);
+        self.counters[level].writes += 1;
+        self.volumes.get_mut(volume).counters.writes[level] += 1;
+    }
+
+    pub(crate) fn end_store(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: OpId,
+        result: Result<(), ErrorKind>,
+    ) {
+        let volume = self.ops.get(id.0).volume;
+        let class = self.volumes.get(volume).class;
+        let store = self.store_mut(id);
+        let (request, level) = (store.request, store.level);
+        // Slots are left only after a failure: new ones go back, old ones kept their version.
+        let slots = core::mem::take(&mut store.slots);
+        for (slot, _) in slots.into_iter().filter(|(_, fresh)| *fresh) {
+            let level = level.expect("slots are of a level");
+            self.levels[usize::from(level.0)].release(volume, class, slot);
+            self.actions.push(Action::Free { level, slot, superseded: false });
+        }
+        self.finish(moment, id);
+        self.end_part(request, result);
+    }
+}
+
+fn source(store: &Store) -> Source {
+    match store.origin {
+        Origin::Payload { offset } => Source::Payload { request: store.request, offset },
+        Origin::Merge { .. } => Source::Buffer { index: 0 },
+    }
+}
