@@ -1,3 +1,4 @@
 //! Placeholder header, replaced by the room's first file.
 
 pub mod io;
+pub mod store;

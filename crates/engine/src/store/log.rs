@@ -1,0 +1,603 @@
+//! The SSD level's store: an append-only log of checksummed batches in reusable segments.
+//!
+//! How: each [`Stream`] has one open segment and at most one batch write in flight; what arrives
+//! meanwhile forms the next batch. A slot's location and checksum stay in memory; a batch's end
+//! moves them. Segments without live blocks are reused after a checkpoint; when few are left, the
+//! one with the least live blocks is emptied by copying.
+//! Invariant: `segments[i].live` is the number of slots whose location lies in segment i; a slot
+//! keeps its former location until the new batch has ended well.
+//! Rules: (R1) at recovery the newest seq of a block wins. (R2) a segment is reused only after a
+//! checkpoint that started after it became empty is complete, and a checkpoint completes only with
+//! everything durable that made its missing blocks dead (own disk, peer level, backing stores).
+//! Relocated copies keep the seq of the original, so a copy never outranks what superseded it.
+//! Cost: 8 bytes of memory per slot; one descriptor block per batch; 1/8 of the room spare.
+//! Not for: byte-addressable levels (see `nvm`).
+
+use super::log_checkpoint::Checkpoint;
+use super::log_clean::Cleaning;
+use super::log_layout::{BATCH_ENTRIES_MAX, BatchName, LogGeometry, Record};
+use super::log_read::Reads;
+use super::table::Map;
+use super::{
+    CorruptInfo, Region, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, StoreIdentity,
+    Stream, Ticket,
+};
+use crate::io::{Buffer, Io, IoDone, Token};
+use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot, VolumeId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Where no block is.
+pub(super) const NOWHERE: u32 = u32::MAX;
+/// Free segments that only relocation and forgets may take; the last one is for forgets.
+pub(super) const FREE_KEPT: usize = 3;
+/// Batches written since the last sync at which the log syncs by itself.
+pub(super) const UNSYNCED_MAX: usize = 4096;
+
+/// Settings of a log.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// Where.
+    pub region: Region,
+    /// Whose.
+    pub identity: StoreIdentity,
+    /// Bytes of a segment at format; 0 picks by the region's size.
+    pub segment_bytes: u64,
+    /// Appended bytes that call for a checkpoint; 0 picks 1/16 of the region, at least 64 segments.
+    pub checkpoint_bytes: u64,
+    /// How long a forget may wait for company.
+    pub forget_idle: Nanos,
+    /// Open in spite of damaged structures; what they held is reported and gone.
+    pub accept_loss: bool,
+    /// The top byte of every token, by which the shard routes.
+    pub token_tag: u8,
+}
+
+impl LogConfig {
+    /// The default of `forget_idle`.
+    pub const FORGET_IDLE_DEFAULT: Nanos = Nanos::from_millis(5);
+
+    /// Default settings for a region.
+    #[must_use]
+    pub fn new(region: Region, identity: StoreIdentity, token_tag: u8) -> Self {
+        LogConfig {
+            region,
+            identity,
+            segment_bytes: 0,
+            checkpoint_bytes: 0,
+            forget_idle: Self::FORGET_IDLE_DEFAULT,
+            accept_loss: false,
+            token_tag,
+        }
+    }
+}
+
+/// Slots that a log in a region of `length` bytes offers; 0 when it is too small.
+#[must_use]
+pub fn slots_for(length: u64, block_size: BlockSize, segment_bytes: u64) -> u32 {
+    LogGeometry::plan(length, block_size, segment_bytes).map_or(0, |plan| plan.slot_count)
+}
+
+/// One block to append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendEntry {
+    /// The slot it takes; if the slot holds another block, `free` it first.
+    pub slot: Slot,
+    /// The block.
+    pub key: BlockKey,
+    /// The backing store does not have these bytes durably.
+    pub dirty: bool,
+}
+
+/// Running totals, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounters {
+    /// Bytes of batches written, descriptors included.
+    pub bytes_written: u64,
+    /// Bytes of data that callers appended.
+    pub bytes_appended: u64,
+    /// Bytes of data that cleaning copied.
+    pub bytes_relocated: u64,
+    /// Batches written.
+    pub batches: u64,
+    /// Disk syncs.
+    pub syncs: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Segments emptied by cleaning.
+    pub segments_cleaned: u64,
+    /// Blocks found corrupt.
+    pub corrupt_blocks: u64,
+    /// Write errors.
+    pub write_errors: u64,
+}
+
+/// Where a slot's block lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) location: u32,
+    pub(super) crc: u32,
+}
+
+impl Place {
+    pub(super) const NONE: Place = Place { location: NOWHERE, crc: 0 };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentState {
+    /// May be opened.
+    Free,
+    /// A stream appends to it.
+    Open,
+    /// Full, with live blocks.
+    Closed,
+    /// Closed, and holds a block that cannot be moved since it cannot be read.
+    Damaged,
+    /// Without live blocks since the given seq; free after a checkpoint that starts later.
+    Waiting(Seq),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) generation: Seq,
+    pub(super) live: u32,
+    /// Reads in flight.
+    pub(super) pins: u32,
+    pub(super) state: SegmentState,
+}
+
+/// A record that waits for its batch.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) record: Record,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) durable: bool,
+    /// Relocation: where the block is copied from.
+    pub(super) origin: u32,
+}
+
+/// A batch write in flight.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) records: Vec<Queued>,
+    /// Of `records`, those at the front that came from the forget queue.
+    pub(super) forgets: usize,
+    pub(super) name: BatchName,
+    pub(super) durable: bool,
+    /// First data block.
+    pub(super) data_first: u32,
+    pub(super) blocks: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct StreamState {
+    pub(super) queue: VecDeque<Queued>,
+    /// Data of the queue's blocks, in order, from `data_taken` on.
+    pub(super) data: Vec<u8>,
+    pub(super) data_taken: usize,
+    /// Open segment and its first free block within it.
+    pub(super) open: Option<(u32, u32)>,
+    pub(super) flight: Option<Flight>,
+    pub(super) previous: BatchName,
+    pub(super) tail: BatchName,
+    /// Records ever queued, and ever ended.
+    pub(super) queued_total: u64,
+    pub(super) ended_total: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct TicketState {
+    pub(super) left: usize,
+    pub(super) failed: Option<ErrorKind>,
+}
+
+/// Appends in flight for one slot.
+#[derive(Debug, Default)]
+pub(super) struct PendingSlot {
+    pub(super) count: u32,
+    pub(super) applied: u64,
+    pub(super) freed_below: u64,
+}
+
+/// Who waits for durability.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SyncFor {
+    Caller(Ticket),
+    Checkpoint,
+    /// Nobody; it bounds the list of batches not known durable.
+    Bound,
+}
+
+#[derive(Debug)]
+pub(super) struct SyncWaiter {
+    pub(super) whom: SyncFor,
+    pub(super) until: [u64; 2],
+    pub(super) forgets: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SyncState {
+    pub(super) waiting: Vec<SyncWaiter>,
+    pub(super) flight: Option<Vec<SyncFor>>,
+    /// Batches that ended and are not known durable; with those a sync in flight will cover.
+    pub(super) written: Vec<(Stream, BatchName)>,
+    pub(super) syncing: Vec<(Stream, BatchName)>,
+    /// A sync failed over written batches: the device may have dropped them, so that no later sync
+    /// can vouch for them. All syncs fail until the log is opened again.
+    pub(super) lost: bool,
+    /// Checkpoint chunks ended and not yet covered by a sync.
+    pub(super) chunks_written: bool,
+    /// The oldest batch whose write failed since the last checkpoint; never claimed durable.
+    pub(super) failed: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Forgets {
+    pub(super) queue: VecDeque<Record>,
+    pub(super) issued: u64,
+    pub(super) in_flight: u64,
+    pub(super) flush: bool,
+    pub(super) deadline: Option<Nanos>,
+}
+
+/// The log of one shard. See the module's header.
+pub struct LogStore {
+    pub(super) config: LogConfig,
+    pub(super) geometry: LogGeometry,
+    pub(super) instance: u64,
+    pub(super) disk_name: String,
+    pub(super) seqs: SeqSource,
+    pub(super) epoch: Seq,
+    pub(super) slots: Vec<Place>,
+    pub(super) overflow: BTreeMap<u32, SlotInfo>,
+    /// By location: the slot of a block whose batch names another, since recovery moved it.
+    pub(super) moved: Map<u32, u32>,
+    pub(super) segments: Vec<Segment>,
+    pub(super) free_segments: VecDeque<u32>,
+    pub(super) waiting_segments: usize,
+    pub(super) streams: [StreamState; 3],
+    pub(super) tickets: Map<Ticket, TicketState>,
+    pub(super) pending_slots: Map<u32, PendingSlot>,
+    pub(super) sync: SyncState,
+    pub(super) forgets: Forgets,
+    pub(super) reads: Reads,
+    pub(super) cleaning: Cleaning,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) events: Vec<StoreEvent>,
+    pub(super) counters: LogCounters,
+}
+
+/// What a token of the log is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Batch,
+    Read,
+    Sync,
+    Clean,
+    Chunk,
+    Trailer,
+}
+
+const PURPOSES: [Purpose; 6] = [
+    Purpose::Batch,
+    Purpose::Read,
+    Purpose::Sync,
+    Purpose::Clean,
+    Purpose::Chunk,
+    Purpose::Trailer,
+];
+const TAG_SHIFT: u32 = 56;
+const PURPOSE_SHIFT: u32 = 52;
+
+impl LogStore {
+    /// Makes an empty log in the region: superblock and void checkpoints, durable when done.
+    /// `instance` must differ from that of any log that was here before (draw it).
+    ///
+    /// # Errors
+    /// [`StoreError::TooSmall`], or the device's failure.
+    pub fn format(io: &mut dyn Io, config: &LogConfig, instance: u64) -> Result<(), StoreError> {
+        super::log_recover::format(io, config, instance)
+    }
+
+    /// Opens a log and recovers its contents. No other operation may be in flight on `io`. Raises
+    /// `seqs` above every seq found; usable at once, but see [`super::resolve`] for what the
+    /// shard does first.
+    ///
+    /// # Errors
+    /// Another node's or damaged structures; nothing is written in that case.
+    pub fn open(
+        io: &mut dyn Io,
+        config: LogConfig,
+        seqs: SeqSource,
+    ) -> Result<(Self, super::Recovered), StoreError> {
+        super::log_recover::open(io, config, seqs)
+    }
+
+    /// Logical slots of this log.
+    #[must_use]
+    pub fn slot_count(&self) -> u32 {
+        self.geometry.slot_count
+    }
+    /// Running totals.
+    #[must_use]
+    pub fn counters(&self) -> LogCounters {
+        self.counters
+    }
+    /// Segments that may be opened now.
+    #[must_use]
+    pub fn segments_free(&self) -> usize {
+        self.free_segments.len()
+    }
+    /// Moves what has happened to the end of `events`.
+    pub fn take_events(&mut self, events: &mut Vec<StoreEvent>) {
+        events.append(&mut self.events);
+    }
+
+    /// Appends blocks; `data` holds them in the order of `entries` and is copied. Ends with
+    /// `Stored` when all are written, or with `durable` when all are durable.
+    pub fn append(
+        &mut self,
+        io: &mut dyn Io,
+        ticket: Ticket,
+        stream: Stream,
+        entries: &[AppendEntry],
+        data: &[u8],
+        durable: bool,
+    ) {
+        let block = self.geometry.block_bytes as usize;
+        assert!(!entries.is_empty() && data.len() == entries.len() * block, "a block per entry");
+        assert!(stream != Stream::Relocate, "relocation is the log's own");
+        let state = TicketState { left: entries.len(), failed: None };
+        assert!(self.tickets.insert(ticket, state).is_none(), "a ticket is in use once");
+        for (entry, bytes) in entries.iter().zip(data.chunks_exact(block)) {
+            assert!(entry.slot.0 < self.geometry.slot_count, "{:?} is no slot", entry.slot);
+            let seq = self.seqs.take();
+            let crc = super::layout::crc32c(bytes);
+            let AppendEntry { slot, key, dirty } = *entry;
+            let record = Record::Block { key, seq, slot, crc, dirty };
+            self.pending_slots.entry(slot.0).or_default().count += 1;
+            self.enqueue(stream, Queued { record, ticket: Some(ticket), durable, origin: NOWHERE });
+        }
+        self.streams[stream as usize].data.extend_from_slice(data);
+        self.counters.bytes_appended += data.len() as u64;
+        self.pump(io);
+    }
+
+    /// Declares every older record of a range dead, in all levels, durably with `durable`; ends
+    /// with `Stored`. Free the range's slots at the latest when that is handled. At recovery the
+    /// range is zeroed below again, unless [`LogStore::tombstone_done`] said it need not.
+    #[allow(clippy::too_many_arguments)]
+    pub fn tombstone(
+        &mut self,
+        io: &mut dyn Io,
+        ticket: Ticket,
+        volume: VolumeId,
+        first: BlockIndex,
+        count: u64,
+        no_hole: bool,
+        durable: bool,
+    ) -> Seq {
+        let state = TicketState { left: 1, failed: None };
+        assert!(self.tickets.insert(ticket, state).is_none(), "a ticket is in use once");
+        let seq = self.seqs.take();
+        let first = BlockKey::new(volume, first);
+        let record = Record::Tombstone { first, count, seq, no_hole };
+        let origin = NOWHERE;
+        self.enqueue(Stream::Write, Queued { record, ticket: Some(ticket), durable, origin });
+        self.pump(io);
+        seq
+    }
+
+    /// The backing store holds the zeros of tombstone `of` durably. Travels like a forget; newer
+    /// bytes of the range may be written below once it is durable.
+    pub fn tombstone_done(&mut self, of: Seq) {
+        let seq = self.seqs.take();
+        self.forgets.queue.push_back(Record::TombstoneDone { of, seq });
+        self.forgets.issued += 1;
+    }
+
+    /// Declares every older record of `key` in this log dead, lazily. Only for a block whose newest
+    /// bytes are durable elsewhere; see the duties in the parent module.
+    pub fn forget(&mut self, key: BlockKey) {
+        let seq = self.seqs.take();
+        self.forgets.queue.push_back(Record::Forget { key, seq });
+        self.forgets.issued += 1;
+    }
+
+    /// Forgets ever issued.
+    #[must_use]
+    pub fn forgets_issued(&self) -> u64 {
+        self.forgets.issued
+    }
+    /// Of the forgets issued, how many (the oldest) are durable.
+    #[must_use]
+    pub fn forgets_durable(&self) -> u64 {
+        self.forgets.issued - self.forgets.in_flight - self.forgets.queue.len() as u64
+    }
+    /// Writes waiting forgets now rather than after `forget_idle`.
+    pub fn flush_forgets(&mut self, io: &mut dyn Io) {
+        self.forgets.flush = !self.forgets.queue.is_empty();
+        self.pump(io);
+    }
+
+    /// The block leaves the level. Reads in flight on the slot still end well.
+    pub fn free(&mut self, slot: Slot) {
+        let next = self.seqs.next().0;
+        if let Some(pending) = self.pending_slots.get_mut(&slot.0) {
+            pending.freed_below = next;
+        }
+        self.overflow.remove(&slot.0);
+        let place = core::mem::replace(&mut self.slots[slot.0 as usize], Place::NONE);
+        self.release(place.location);
+    }
+
+    /// Reads blocks; ends with `Read` and one buffer in the order of `slots`. A slot whose append
+    /// has not ended yet gives what it held before.
+    pub fn read(&mut self, io: &mut dyn Io, ticket: Ticket, slots: &[Slot]) {
+        super::log_read::start(self, io, ticket, slots);
+    }
+
+    /// Makes durable every append, tombstone and forget issued before; ends with `Synced`.
+    pub fn sync(&mut self, io: &mut dyn Io, ticket: Ticket) {
+        self.sync_for(SyncFor::Caller(ticket));
+        self.forgets.flush = !self.forgets.queue.is_empty();
+        self.pump(io);
+    }
+
+    /// Starts a checkpoint unless one is running; ends with `CheckpointDone` or
+    /// `CheckpointFailed`. `clean` marks a clean shutdown: nothing may be appended afterwards.
+    pub fn checkpoint_now(&mut self, clean: bool) {
+        super::log_checkpoint::request(self, clean);
+    }
+
+    /// The answer to `NeedPeerSync`: what was asked for is safe.
+    pub fn peer_synced(&mut self, id: u64) {
+        super::log_checkpoint::on_peer_synced(self, id);
+    }
+
+    /// Takes the end of an operation whose token carries this log's tag.
+    pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
+        let (purpose, payload) = self.unpack(done.token);
+        match purpose {
+            Purpose::Batch => self.on_batch(io, payload as usize, done),
+            Purpose::Read => super::log_read::on_io(self, io, payload, done),
+            Purpose::Sync => self.on_sync(done.result),
+            Purpose::Clean => super::log_clean::on_io(self, io, done),
+            Purpose::Chunk => super::log_checkpoint::on_chunk(self, io, done),
+            Purpose::Trailer => super::log_checkpoint::on_trailer(self, io, done),
+        }
+        self.pump(io);
+    }
+
+    /// Background work: cleaning, checkpoints, idle forgets; a bounded step per call. Call it when
+    /// [`LogStore::next_deadline`] has passed; events of earlier calls must have been handled.
+    pub fn on_tick(&mut self, io: &mut dyn Io, now: Nanos, view: &dyn SlotView) {
+        if !self.forgets.queue.is_empty() {
+            let deadline = self.forgets.deadline.get_or_insert(now + self.config.forget_idle);
+            if now >= *deadline {
+                self.forgets.flush = true;
+            }
+        }
+        super::log_clean::step(self, io, now, view);
+        super::log_checkpoint::step(self, io, now, view);
+        self.pump(io);
+    }
+
+    /// When `on_tick` is wanted next: `ZERO` for at once, `NEVER` for not before another event.
+    #[must_use]
+    pub fn next_deadline(&self) -> Nanos {
+        if super::log_clean::wants_step(self) || super::log_checkpoint::wants_step(self) {
+            return Nanos::ZERO;
+        }
+        let forgets = match (self.forgets.queue.is_empty(), self.forgets.deadline) {
+            (true, _) => Nanos::NEVER,
+            (false, Some(deadline)) => deadline,
+            (false, None) => Nanos::ZERO,
+        };
+        forgets.min(super::log_clean::retry_at(self)).min(super::log_checkpoint::retry_at(self))
+    }
+
+    /// True when nothing is queued or in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.streams.iter().all(|stream| stream.queue.is_empty() && stream.flight.is_none())
+            && self.sync.flight.is_none()
+            && self.sync.waiting.is_empty()
+            && self.reads.is_empty()
+            && self.checkpoint.is_idle()
+            && self.cleaning.is_idle()
+    }
+}
+
+impl LogStore {
+    pub(super) fn token(&self, purpose: Purpose, payload: u64) -> Token {
+        assert!(payload < 1 << PURPOSE_SHIFT, "the payload fits below the purpose");
+        let tag = u64::from(self.config.token_tag) << TAG_SHIFT;
+        Token(tag | (purpose as u64) << PURPOSE_SHIFT | payload)
+    }
+
+    fn unpack(&self, token: Token) -> (Purpose, u64) {
+        assert_eq!(token.0 >> TAG_SHIFT, u64::from(self.config.token_tag), "a token of this log");
+        let purpose = PURPOSES[(token.0 >> PURPOSE_SHIFT & 15) as usize];
+        (purpose, token.0 & ((1 << PURPOSE_SHIFT) - 1))
+    }
+
+    /// The byte on the disk of a block of the region.
+    pub(super) fn offset_of(&self, block: u32) -> u64 {
+        self.config.region.base + u64::from(block) * u64::from(self.geometry.block_bytes)
+    }
+
+    pub(super) fn enqueue(&mut self, stream: Stream, queued: Queued) {
+        let state = &mut self.streams[stream as usize];
+        state.queue.push_back(queued);
+        state.queued_total += 1;
+    }
+
+    /// A buffer of `blocks` blocks filled with zeros.
+    pub(super) fn zeroed(&self, io: &mut dyn Io, blocks: usize) -> Buffer {
+        let mut buffer = io.buffer(blocks * self.geometry.block_bytes as usize);
+        buffer.fill(0);
+        buffer
+    }
+
+    /// One block less is live in the segment of `location`.
+    pub(super) fn release(&mut self, location: u32) {
+        if location == NOWHERE {
+            return;
+        }
+        self.moved.remove(&location);
+        let index = self.geometry.segment_of(location).expect("a location lies in a segment");
+        let segment = &mut self.segments[index as usize];
+        segment.live = segment.live.checked_sub(1).expect("live counts every location");
+        self.retire_if_empty(index);
+    }
+
+    /// Puts a closed segment without live blocks among those that wait for a checkpoint.
+    pub(super) fn retire_if_empty(&mut self, index: u32) {
+        let since = self.seqs.next();
+        let segment = &mut self.segments[index as usize];
+        let closed = matches!(segment.state, SegmentState::Closed | SegmentState::Damaged);
+        if closed && segment.live == 0 {
+            segment.state = SegmentState::Waiting(since);
+            self.waiting_segments += 1;
+        }
+    }
+
+    /// Moves a slot to where its newest bytes lie.
+    pub(super) fn place(&mut self, slot: Slot, place: Place) {
+        let old = core::mem::replace(&mut self.slots[slot.0 as usize], place);
+        let index = self.geometry.segment_of(place.location).expect("a batch lies in a segment");
+        self.segments[index as usize].live += 1;
+        self.release(old.location);
+    }
+
+    /// The slot that points to `location`, given the slot that its batch names.
+    pub(super) fn slot_at(&self, named: Slot, location: u32) -> Option<Slot> {
+        let points = |slot: u32| {
+            self.slots.get(slot as usize).is_some_and(|place| place.location == location)
+        };
+        let moved = || self.moved.get(&location).copied().filter(|slot| points(*slot));
+        if points(named.0) { Some(named) } else { moved().map(Slot) }
+    }
+
+    /// Ends one record of a call.
+    pub(super) fn end_record(&mut self, ticket: Ticket, result: Result<(), ErrorKind>) {
+        let state = self.tickets.get_mut(&ticket).expect("a record's ticket is open");
+        state.left -= 1;
+        state.failed = state.failed.or(result.err());
+        if state.left == 0 {
+            let failed = self.tickets.remove(&ticket).and_then(|state| state.failed);
+            let result = failed.map_or(Ok(()), Err);
+            self.events.push(StoreEvent::Stored { ticket, result });
+        }
+    }
+
+    pub(super) fn report_corrupt(&mut self, info: CorruptInfo) {
+        self.counters.corrupt_blocks += 1;
+        self.events.push(StoreEvent::Corrupt(info));
+    }
+
+    /// Entries of a batch at most, by the block size.
+    pub(super) fn batch_blocks_max(&self) -> usize {
+        self.geometry.batch_blocks_max().min(BATCH_ENTRIES_MAX)
+    }
+}

@@ -1,0 +1,382 @@
+//! Batches of the log: forming them, opening segments for them, and what their end and syncs do.
+//!
+//! How: `pump` starts at most one batch per stream, as large as queue, batch and segment allow; the
+//! first batch of a segment carries the segment's header and is durable, so that no durable batch
+//! ever lies behind a lost header.
+//! Invariant: records of a stream end in the order in which they were queued.
+//! Cost: data is copied once into the queue and once into the batch. Not for: reading.
+
+use super::log::{
+    FREE_KEPT, Flight, LogStore, NOWHERE, Place, Purpose, Queued, SegmentState, SyncFor,
+    SyncWaiter, UNSYNCED_MAX,
+};
+use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
+use super::{StoreEvent, Stream};
+use crate::io::{Io, IoDone, IoError, IoOperation};
+use layby_types::{ErrorKind, Seq, Slot};
+
+/// What the next batch of a stream will hold.
+#[derive(Clone, Copy)]
+struct Plan {
+    forgets: usize,
+    records: usize,
+    blocks: usize,
+}
+
+/// The remedy for a device error.
+pub(super) fn kind_of(error: IoError) -> ErrorKind {
+    if error.errno == rustix::io::Errno::NOSPC.raw_os_error() {
+        ErrorKind::Full
+    } else {
+        ErrorKind::Retry
+    }
+}
+
+impl LogStore {
+    /// Starts whatever can start: a batch per stream, a sync.
+    pub(super) fn pump(&mut self, io: &mut dyn Io) {
+        for stream in Stream::ALL {
+            self.start_batch(io, stream);
+        }
+        self.start_sync(io);
+    }
+
+    fn start_batch(&mut self, io: &mut dyn Io, stream: Stream) {
+        if self.streams[stream as usize].flight.is_some() {
+            return;
+        }
+        let Some(plan) = self.plan(stream) else { return };
+        let (segment, fill) = self.streams[stream as usize].open.expect("plan found a segment");
+        let records = self.take_records(stream, plan);
+        let fresh = fill == 0;
+        let header_blocks = u32::from(fresh);
+        let total = header_blocks + 1 + plan.blocks as u32;
+        let mut buffer = io.buffer((total * self.geometry.block_bytes) as usize);
+        let name = BatchName { segment, seq: self.seqs.take().0 };
+        let durable = fresh || plan.forgets > 0 || records.iter().any(|queued| queued.durable);
+        self.fill_batch(&mut buffer, stream, &records, name, fresh, plan.blocks);
+        let first = self.geometry.segment_first(segment) + fill;
+        let state = &mut self.streams[stream as usize];
+        state.open = Some((segment, fill + total));
+        state.flight = Some(Flight {
+            records,
+            forgets: plan.forgets,
+            name,
+            durable,
+            data_first: first + header_blocks + 1,
+            blocks: total,
+        });
+        self.counters.batches += 1;
+        self.counters.bytes_written += buffer.len() as u64;
+        self.checkpoint.appended += buffer.len() as u64;
+        let (disk, offset) = (self.config.region.disk, self.offset_of(first));
+        let token = self.token(Purpose::Batch, stream as u64);
+        io.submit(token, IoOperation::Write { disk, offset, buffer, durable });
+    }
+
+    /// Decides the next batch and makes sure that its segment is open; `None` when nothing is to
+    /// be written or no segment can be had.
+    fn plan(&mut self, stream: Stream) -> Option<Plan> {
+        let waiting = stream == Stream::Relocate && self.forgets.flush;
+        let forgets = if waiting { self.forgets.queue.len().min(BATCH_ENTRIES_MAX) } else { 0 };
+        let queue = &self.streams[stream as usize].queue;
+        if forgets == 0 && queue.is_empty() {
+            return None;
+        }
+        let with_block = queue.front().is_some_and(|first| is_block(&first.record));
+        let room = self.room(stream, with_block && forgets < BATCH_ENTRIES_MAX, forgets > 0)?;
+        let queue = &self.streams[stream as usize].queue;
+        let blocks_max = self.batch_blocks_max().min(room);
+        let (mut records, mut blocks) = (0, 0);
+        for queued in queue.iter().take(BATCH_ENTRIES_MAX - forgets) {
+            let block = usize::from(is_block(&queued.record));
+            if blocks + block > blocks_max {
+                break;
+            }
+            blocks += block;
+            records += 1;
+        }
+        (forgets + records > 0).then_some(Plan { forgets, records, blocks })
+    }
+
+    /// Data blocks that fit behind a descriptor in the stream's open segment, after opening one
+    /// where needed. A segment that has room for a descriptor only still takes forgets.
+    fn room(&mut self, stream: Stream, with_block: bool, forgets: bool) -> Option<usize> {
+        let size = self.geometry.segment_blocks;
+        if stream == Stream::Relocate && with_block && self.free_segments.is_empty() {
+            return self.room(stream, false, forgets).filter(|_| forgets).map(|_| 0);
+        }
+        if let Some((_, fill)) = self.streams[stream as usize].open {
+            if fill + 1 + u32::from(with_block) <= size {
+                return Some((size - fill - 1) as usize);
+            }
+            let kept = if stream == Stream::Relocate { 1 } else { FREE_KEPT };
+            if forgets && fill < size && self.free_segments.len() <= kept {
+                return Some(0);
+            }
+            self.close_segment(stream);
+        }
+        let kept = match stream {
+            Stream::Relocate if forgets => 0,
+            Stream::Relocate => 1,
+            _ => FREE_KEPT,
+        };
+        let scarce = self.free_segments.len() <= 1;
+        if self.free_segments.len() <= kept {
+            return None;
+        }
+        let index = self.free_segments.pop_front()?;
+        let segment = &mut self.segments[index as usize];
+        assert!(segment.live == 0 && segment.pins == 0, "a free segment holds nothing");
+        segment.state = SegmentState::Open;
+        segment.generation = self.seqs.take();
+        self.streams[stream as usize].open = Some((index, 0));
+        Some(if scarce && forgets { 0 } else { size as usize - 2 })
+    }
+
+    pub(super) fn close_segment(&mut self, stream: Stream) {
+        let state = &mut self.streams[stream as usize];
+        assert!(state.flight.is_none(), "a segment closes between batches");
+        if let Some((index, _)) = state.open.take() {
+            self.segments[index as usize].state = SegmentState::Closed;
+            self.retire_if_empty(index);
+        }
+    }
+
+    fn take_records(&mut self, stream: Stream, plan: Plan) -> Vec<Queued> {
+        let side = self.forgets.queue.drain(..plan.forgets).map(|record| Queued {
+            record,
+            ticket: None,
+            durable: true,
+            origin: NOWHERE,
+        });
+        let mut records: Vec<Queued> = side.collect();
+        self.forgets.in_flight += plan.forgets as u64;
+        if plan.forgets > 0 {
+            self.forgets.deadline = None;
+            self.forgets.flush &= !self.forgets.queue.is_empty();
+        }
+        records.extend(self.streams[stream as usize].queue.drain(..plan.records));
+        records
+    }
+
+    fn fill_batch(
+        &mut self,
+        buffer: &mut [u8],
+        stream: Stream,
+        records: &[Queued],
+        name: BatchName,
+        fresh: bool,
+        blocks: usize,
+    ) {
+        let block = self.geometry.block_bytes as usize;
+        let generation = self.segments[name.segment as usize].generation;
+        let mut rest = buffer;
+        if fresh {
+            let (page, behind) = rest.split_at_mut(block);
+            page.fill(0);
+            let (instance, stream) = (self.instance, stream as u32);
+            SegmentHeader { instance, index: name.segment, stream, generation }.encode(page);
+            rest = behind;
+        }
+        let (page, data) = rest.split_at_mut(block);
+        page.fill(0);
+        for (index, queued) in records.iter().enumerate() {
+            queued.record.encode(page, index);
+        }
+        let header = BatchHeader {
+            instance: self.instance,
+            generation: generation.0,
+            seq: name.seq,
+            epoch: self.epoch.0,
+            durable_upto: self.durable_upto(name.seq),
+            checkpoint: self.checkpoint.complete.0,
+            previous: self.streams[stream as usize].previous,
+            tails: [0, 1, 2].map(|index: usize| self.streams[index].tail),
+            entries: records.len() as u16,
+            blocks: blocks as u16,
+        };
+        header.encode(page);
+        let state = &mut self.streams[stream as usize];
+        let end = state.data_taken + data.len();
+        data.copy_from_slice(&state.data[state.data_taken..end]);
+        state.data_taken = end;
+        if state.queue.is_empty() || state.data_taken * 2 > state.data.len() {
+            state.data.drain(..state.data_taken);
+            state.data_taken = 0;
+        }
+    }
+
+    /// The seq up to which every batch of this epoch is durable, given that `own` is not.
+    fn durable_upto(&self, own: u64) -> u64 {
+        let flights = self.streams.iter().filter_map(|stream| stream.flight.as_ref());
+        let unsynced = self.sync.written.iter().chain(&self.sync.syncing);
+        let names = flights.map(|flight| flight.name.seq).chain(unsynced.map(|(_, name)| name.seq));
+        let names = names.chain(self.sync.failed);
+        names.min().unwrap_or(own).min(own) - 1
+    }
+
+    pub(super) fn on_batch(&mut self, io: &mut dyn Io, index: usize, done: IoDone) {
+        if let Some(buffer) = done.buffer {
+            io.recycle(buffer);
+        }
+        let stream = Stream::ALL[index];
+        let state = &mut self.streams[index];
+        let flight = state.flight.take().expect("an end belongs to a batch in flight");
+        let ended = flight.records.len() - flight.forgets;
+        state.ended_total += ended as u64;
+        self.forgets.in_flight -= flight.forgets as u64;
+        match done.result {
+            Ok(_) => self.batch_written(stream, &flight),
+            Err(error) => self.batch_failed(stream, flight, kind_of(error)),
+        }
+        if self.sync.written.len() >= UNSYNCED_MAX {
+            self.sync_for(SyncFor::Bound);
+        }
+    }
+
+    fn batch_written(&mut self, stream: Stream, flight: &Flight) {
+        let state = &mut self.streams[stream as usize];
+        state.previous = flight.name;
+        if flight.durable {
+            state.tail = flight.name;
+        } else {
+            self.sync.written.push((stream, flight.name));
+        }
+        let mut location = flight.data_first;
+        for queued in &flight.records {
+            if let Record::Block { slot, crc, seq, .. } = queued.record {
+                self.block_written(queued, slot, seq, Place { location, crc });
+                location += 1;
+            }
+            if let Some(ticket) = queued.ticket {
+                self.end_record(ticket, Ok(()));
+            }
+        }
+    }
+
+    fn block_written(&mut self, queued: &Queued, slot: Slot, seq: Seq, place: Place) {
+        if queued.origin != NOWHERE {
+            super::log_clean::relocated(self, slot, queued.origin, Some(place));
+        } else if self.end_pending(slot, Some(seq)) {
+            self.place(slot, place);
+        }
+    }
+
+    /// One append for a slot has ended, with `written` well; true when it is the slot's newest.
+    fn end_pending(&mut self, slot: Slot, written: Option<Seq>) -> bool {
+        let pending = self.pending_slots.get_mut(&slot.0).expect("an append is pending till now");
+        pending.count -= 1;
+        let newest =
+            written.is_some_and(|seq| seq.0 >= pending.freed_below && seq.0 > pending.applied);
+        if let (true, Some(seq)) = (newest, written) {
+            pending.applied = seq.0;
+        }
+        if pending.count == 0 {
+            self.pending_slots.remove(&slot.0);
+        }
+        newest
+    }
+
+    /// The stream leaves the segment, whose chain of batches is broken; every slot keeps what it
+    /// held. Forgets go back to the queue's front.
+    fn batch_failed(&mut self, stream: Stream, mut flight: Flight, kind: ErrorKind) {
+        self.counters.write_errors += 1;
+        self.sync.failed =
+            Some(self.sync.failed.map_or(flight.name.seq, |seq| seq.min(flight.name.seq)));
+        self.close_segment(stream);
+        let records = flight.records.split_off(flight.forgets);
+        for queued in flight.records.into_iter().rev() {
+            self.forgets.queue.push_front(queued.record);
+        }
+        self.forgets.flush = false;
+        for queued in records {
+            if let Record::Block { slot, .. } = queued.record {
+                if queued.origin == NOWHERE {
+                    self.end_pending(slot, None);
+                } else {
+                    super::log_clean::relocated(self, slot, queued.origin, None);
+                }
+            }
+            if let Some(ticket) = queued.ticket {
+                self.end_record(ticket, Err(kind));
+            }
+        }
+    }
+
+    /// Registers someone who waits for durability: a caller for all that was queued so far, the
+    /// log itself for the batches that have ended.
+    pub(super) fn sync_for(&mut self, whom: SyncFor) {
+        let (until, forgets) = match whom {
+            SyncFor::Caller(_) => {
+                ([0, 1].map(|index: usize| self.streams[index].queued_total), self.forgets.issued)
+            }
+            _ => ([0, 0], 0),
+        };
+        self.sync.waiting.push(SyncWaiter { whom, until, forgets });
+    }
+
+    fn start_sync(&mut self, io: &mut dyn Io) {
+        if self.sync.flight.is_some() || self.sync.waiting.is_empty() {
+            return;
+        }
+        let ended = [0, 1].map(|index: usize| self.streams[index].ended_total);
+        let durable = self.forgets_durable();
+        let waiting = core::mem::take(&mut self.sync.waiting);
+        let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiter| {
+            waiter.until[0] <= ended[0] && waiter.until[1] <= ended[1] && waiter.forgets <= durable
+        });
+        self.sync.waiting = rest;
+        if ready.is_empty() {
+            return;
+        }
+        let waiters: Vec<_> = ready.iter().map(|waiter| waiter.whom).collect();
+        let nothing = self.sync.written.is_empty() && !self.sync.chunks_written;
+        if nothing || self.sync.lost {
+            let result = if self.sync.lost { Err(ErrorKind::Closed) } else { Ok(()) };
+            self.end_syncs(&waiters, result);
+            return;
+        }
+        self.sync.syncing = core::mem::take(&mut self.sync.written);
+        self.sync.chunks_written = false;
+        self.sync.flight = Some(waiters);
+        self.counters.syncs += 1;
+        let token = self.token(Purpose::Sync, 0);
+        io.submit(token, IoOperation::Sync { disk: self.config.region.disk });
+    }
+
+    pub(super) fn on_sync(&mut self, result: Result<usize, IoError>) {
+        let waiters = self.sync.flight.take().expect("an end belongs to a sync in flight");
+        let covered = core::mem::take(&mut self.sync.syncing);
+        match result {
+            Ok(_) => {
+                for (stream, name) in covered {
+                    let tail = &mut self.streams[stream as usize].tail;
+                    if name.seq > tail.seq {
+                        *tail = name;
+                    }
+                }
+                self.end_syncs(&waiters, Ok(()));
+            }
+            Err(error) => {
+                self.sync.lost |= !covered.is_empty();
+                self.sync.written.splice(0..0, covered);
+                self.end_syncs(&waiters, Err(kind_of(error)));
+            }
+        }
+    }
+
+    fn end_syncs(&mut self, waiters: &[SyncFor], result: Result<(), ErrorKind>) {
+        for whom in waiters {
+            match *whom {
+                SyncFor::Caller(ticket) => self.events.push(StoreEvent::Synced { ticket, result }),
+                SyncFor::Checkpoint => super::log_checkpoint::on_synced(self, result),
+                SyncFor::Bound => {}
+            }
+        }
+    }
+}
+
+fn is_block(record: &Record) -> bool {
+    matches!(record, Record::Block { .. })
+}

@@ -1,0 +1,575 @@
+//! The log's structures on the device: geometry, segment headers, batch descriptors, checkpoints.
+//!
+//! How: encoders fill zeroed pages, decoders take any bytes and answer `None` or a checksum pair;
+//! `docs/formats.md` has the tables.
+//! Invariant: decode(encode(x)) == x; a structure of another instance or generation never decodes.
+//! Cost: one CRC over 4 KiB per structure. Not for: deciding what the structures mean together.
+
+use super::layout::{
+    GEOMETRY_FIELDS, META_BYTES, crc32c, get_u16, get_u32, get_u64, page_crcs, put_u16, put_u32,
+    put_u64, seal_page,
+};
+use layby_types::{BlockKey, BlockSize, Seq, Slot};
+
+/// First eight bytes of a log's superblock: `LAYBYLOG`.
+pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYLOG");
+/// First eight bytes of a segment: `LAYBYSEG`.
+pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYSEG");
+/// First eight bytes of a batch descriptor: `LAYBYBAT`.
+pub const BATCH_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYBAT");
+/// First eight bytes of a checkpoint's trailer: `LAYBYCKT`.
+pub const TRAILER_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYCKT");
+/// First eight bytes of a checkpoint's chunk: `LAYBYCKC`.
+pub const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYCKC");
+
+/// Bytes of a descriptor before its entries.
+pub const DESCRIPTOR_HEADER: usize = 128;
+/// Bytes of a descriptor's entry.
+pub const ENTRY_BYTES: usize = 32;
+/// Entries of a batch at most.
+pub const BATCH_ENTRIES_MAX: usize = (META_BYTES - DESCRIPTOR_HEADER) / ENTRY_BYTES;
+/// Data bytes of a batch at most.
+pub const BATCH_DATA_MAX: usize = 1 << 20;
+/// Bytes of a checkpoint chunk before its entries.
+pub const CHUNK_HEADER: usize = 64;
+/// Bytes of a checkpoint entry.
+pub const CHECKPOINT_ENTRY: usize = 24;
+/// Entries of a chunk of 4 KiB.
+pub const CHUNK_ENTRIES: usize = (META_BYTES - CHUNK_HEADER) / CHECKPOINT_ENTRY;
+/// Open segments that a trailer can name.
+pub const TRAILER_OPEN_MAX: usize = 3;
+/// Segments never counted as room: three open ones, and what cleaning and forgets keep back.
+pub const SEGMENTS_RESERVED: u32 = 7;
+/// Segments of the smallest log.
+pub const SEGMENTS_MIN: u32 = SEGMENTS_RESERVED + 3;
+/// Blocks of the smallest segment.
+pub const SEGMENT_BLOCKS_MIN: u32 = 8;
+/// Bytes of a segment where the region has room for at least 64 of them.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 1 << 20;
+
+/// How a region is divided; all numbers in blocks from the region's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogGeometry {
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks of a segment, its header included.
+    pub segment_blocks: u32,
+    /// Segments.
+    pub segment_count: u32,
+    /// First block of segment 0.
+    pub segments_first: u32,
+    /// Blocks of each of the two checkpoint areas; the first begins at block 1.
+    pub checkpoint_blocks: u32,
+    /// Logical slots.
+    pub slot_count: u32,
+}
+
+impl LogGeometry {
+    /// Divides `length` bytes, or `None` when they are too few or too many. `segment_bytes` of
+    /// zero picks a size by the region's.
+    #[must_use]
+    pub fn plan(length: u64, block_size: BlockSize, segment_bytes: u64) -> Option<Self> {
+        let block = u64::from(block_size.bytes());
+        let blocks = u32::try_from(length / block).ok().filter(|count| *count < u32::MAX)?;
+        let wanted = match segment_bytes {
+            0 => (length / 64).min(SEGMENT_BYTES_DEFAULT.max(16 * block)) / block,
+            bytes => bytes / block,
+        };
+        let floor = u64::from(SEGMENT_BLOCKS_MIN);
+        let segment_blocks = 1u32 << wanted.max(floor).min(1 << 20).ilog2();
+        let checkpoint_blocks = 1 + blocks.div_ceil(CHUNK_ENTRIES as u32);
+        let first = 1 + 2 * checkpoint_blocks;
+        let segments_first = if blocks / segment_blocks >= 64 {
+            first.next_multiple_of(segment_blocks)
+        } else {
+            first
+        };
+        let segment_count = blocks.checked_sub(segments_first)? / segment_blocks;
+        if segment_count < SEGMENTS_MIN {
+            return None;
+        }
+        let mut geometry = LogGeometry {
+            block_bytes: block_size.bytes(),
+            segment_blocks,
+            segment_count,
+            segments_first,
+            checkpoint_blocks,
+            slot_count: 0,
+        };
+        let room = u64::from(segment_count - SEGMENTS_RESERVED) * geometry.dense_blocks();
+        geometry.slot_count = u32::try_from(room * 7 / 8).ok()?;
+        Some(geometry)
+    }
+
+    /// Data blocks of a segment that is filled with the largest batches.
+    #[must_use]
+    pub fn dense_blocks(&self) -> u64 {
+        let room = u64::from(self.segment_blocks - 1);
+        let batch = self.batch_blocks_max() as u64;
+        room / (batch + 1) * batch + (room % (batch + 1)).saturating_sub(1)
+    }
+
+    /// Data blocks of the largest batch.
+    #[must_use]
+    pub fn batch_blocks_max(&self) -> usize {
+        BATCH_ENTRIES_MAX.min(BATCH_DATA_MAX / self.block_bytes as usize)
+    }
+
+    /// Bytes of the smallest region with this block size.
+    #[must_use]
+    pub fn length_min(block_size: BlockSize) -> u64 {
+        let block = u64::from(block_size.bytes());
+        let mut blocks = u64::from(SEGMENTS_MIN * SEGMENT_BLOCKS_MIN);
+        while Self::plan(blocks * block, block_size, block).is_none() {
+            blocks += 1;
+        }
+        blocks * block
+    }
+
+    /// First block of segment `index`.
+    #[must_use]
+    pub fn segment_first(&self, index: u32) -> u32 {
+        self.segments_first + index * self.segment_blocks
+    }
+
+    /// The segment that holds block `location`, or `None` outside of all.
+    #[must_use]
+    pub fn segment_of(&self, location: u32) -> Option<u32> {
+        let index = location.checked_sub(self.segments_first)? / self.segment_blocks;
+        (index < self.segment_count).then_some(index)
+    }
+
+    /// First block of checkpoint area 0 or 1.
+    #[must_use]
+    pub fn checkpoint_first(&self, area: usize) -> u32 {
+        assert!(area < 2, "there are two areas");
+        1 + area as u32 * self.checkpoint_blocks
+    }
+
+    /// As the superblock keeps it.
+    #[must_use]
+    pub fn to_fields(self) -> [u32; GEOMETRY_FIELDS] {
+        let Self { segment_blocks, segment_count, segments_first, checkpoint_blocks, .. } = self;
+        [segment_blocks, segment_count, segments_first, checkpoint_blocks, 0, 0]
+    }
+
+    /// From a superblock, or `None` when the numbers contradict each other.
+    #[must_use]
+    pub fn from_fields(
+        fields: [u32; GEOMETRY_FIELDS],
+        block_bytes: u32,
+        slot_count: u32,
+        length: u64,
+    ) -> Option<Self> {
+        BlockSize::new(block_bytes)?;
+        let [segment_blocks, segment_count, segments_first, checkpoint_blocks, ..] = fields;
+        let geometry = LogGeometry {
+            block_bytes,
+            segment_blocks,
+            segment_count,
+            segments_first,
+            checkpoint_blocks,
+            slot_count,
+        };
+        let end = u64::from(segments_first) + u64::from(segment_count) * u64::from(segment_blocks);
+        let sound = segment_blocks >= SEGMENT_BLOCKS_MIN
+            && segment_count >= SEGMENTS_MIN
+            && end <= length / u64::from(block_bytes)
+            && end < u64::from(u32::MAX)
+            && u64::from(segments_first) > 2 * u64::from(checkpoint_blocks)
+            && u64::from(checkpoint_blocks) > end / CHUNK_ENTRIES as u64
+            && u64::from(slot_count) < end;
+        sound.then_some(geometry)
+    }
+}
+
+/// The first block of a segment in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Of the superblock.
+    pub instance: u64,
+    /// The segment's own index, against misdirected writes.
+    pub index: u32,
+    /// The stream that filled it.
+    pub stream: u32,
+    /// The seq at which it was opened; its batches repeat it.
+    pub generation: Seq,
+}
+
+impl SegmentHeader {
+    /// Serialises into a zeroed page.
+    pub fn encode(&self, page: &mut [u8]) {
+        put_u64(page, 0, SEGMENT_MAGIC);
+        put_u64(page, 8, self.instance);
+        put_u32(page, 16, self.index);
+        put_u32(page, 20, self.stream);
+        put_u64(page, 24, self.generation.0);
+        seal_page(page);
+    }
+
+    /// Reads a header; `None` for anything but a sound one of this instance and index.
+    #[must_use]
+    pub fn decode(page: &[u8], instance: u64, index: u32) -> Option<Self> {
+        let (stored, computed) = page_crcs(page);
+        let header = SegmentHeader {
+            instance: get_u64(page, 8),
+            index: get_u32(page, 16),
+            stream: get_u32(page, 20),
+            generation: Seq(get_u64(page, 24)),
+        };
+        let sound = get_u64(page, 0) == SEGMENT_MAGIC
+            && stored == computed
+            && header.instance == instance
+            && header.index == index
+            && header.stream < 3;
+        sound.then_some(header)
+    }
+}
+
+/// A batch of a stream, by the segment it is in and its seq; seq 0 means none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchName {
+    /// The segment.
+    pub segment: u32,
+    /// The batch.
+    pub seq: u64,
+}
+
+/// What a descriptor says before its entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// Of the superblock.
+    pub instance: u64,
+    /// Of the segment.
+    pub generation: u64,
+    /// The batch's own.
+    pub seq: u64,
+    /// The seq at which the log was opened; claims of durability hold within one opening only.
+    pub epoch: u64,
+    /// Every batch of this epoch up to this seq was durable when this one was written.
+    pub durable_upto: u64,
+    /// The newest checkpoint that was complete.
+    pub checkpoint: u64,
+    /// The batch before this one in its stream.
+    pub previous: BatchName,
+    /// The last batch of each stream that was known durable.
+    pub tails: [BatchName; 3],
+    /// Entries.
+    pub entries: u16,
+    /// Data blocks that follow.
+    pub blocks: u16,
+}
+
+impl BatchHeader {
+    /// Serialises into a page whose entries are already there.
+    pub fn encode(&self, page: &mut [u8]) {
+        put_u64(page, 0, BATCH_MAGIC);
+        put_u64(page, 8, self.instance);
+        put_u64(page, 16, self.generation);
+        put_u64(page, 24, self.seq);
+        put_u64(page, 32, self.epoch);
+        put_u64(page, 40, self.durable_upto);
+        put_u64(page, 48, self.checkpoint);
+        put_u16(page, 56, self.entries);
+        put_u16(page, 58, self.blocks);
+        for (index, name) in [self.previous].iter().chain(&self.tails).enumerate() {
+            put_u32(page, 64 + 12 * index, name.segment);
+            put_u64(page, 68 + 12 * index, name.seq);
+        }
+        let crc = descriptor_crc(page);
+        put_u32(page, 124, crc);
+    }
+
+    /// Reads a descriptor of this instance and generation; `None` when it is anything else.
+    #[must_use]
+    pub fn decode(page: &[u8], instance: u64, generation: Seq) -> Option<Self> {
+        let name = |index: usize| BatchName {
+            segment: get_u32(page, 64 + 12 * index),
+            seq: get_u64(page, 68 + 12 * index),
+        };
+        if get_u64(page, 0) != BATCH_MAGIC {
+            return None;
+        }
+        let header = BatchHeader {
+            instance: get_u64(page, 8),
+            generation: get_u64(page, 16),
+            seq: get_u64(page, 24),
+            epoch: get_u64(page, 32),
+            durable_upto: get_u64(page, 40),
+            checkpoint: get_u64(page, 48),
+            entries: get_u16(page, 56),
+            blocks: get_u16(page, 58),
+            previous: name(0),
+            tails: [name(1), name(2), name(3)],
+        };
+        let sound = header.instance == instance
+            && header.generation == generation.0
+            && usize::from(header.entries) <= BATCH_ENTRIES_MAX
+            && header.blocks <= header.entries
+            && get_u32(page, 124) == descriptor_crc(page);
+        sound.then_some(header)
+    }
+}
+
+/// CRC of a descriptor's page with the checksum's own field skipped.
+fn descriptor_crc(page: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&page[..124]);
+    digest.update(&page[128..META_BYTES]);
+    digest.finalize() as u32
+}
+
+/// One record of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A block; its data is the batch's next data block.
+    Block {
+        /// The block.
+        key: BlockKey,
+        /// Its age; a relocated copy keeps the age of the original.
+        seq: Seq,
+        /// The slot it was appended for.
+        slot: Slot,
+        /// Of its data.
+        crc: u32,
+        /// Not yet durable in the backing store.
+        dirty: bool,
+    },
+    /// All older records of a range are dead, in every level.
+    Tombstone {
+        /// First block, with the volume.
+        first: BlockKey,
+        /// Blocks.
+        count: u64,
+        /// Its age.
+        seq: Seq,
+        /// Keep the range allocated below.
+        no_hole: bool,
+    },
+    /// All older records of a block in this log are dead.
+    Forget {
+        /// The block.
+        key: BlockKey,
+        /// Its age.
+        seq: Seq,
+    },
+    /// The backing store holds a tombstone's zeros durably.
+    TombstoneDone {
+        /// The tombstone.
+        of: Seq,
+        /// Its own age.
+        seq: Seq,
+    },
+}
+
+const KIND_CLEAN: u32 = 1;
+const KIND_DIRTY: u32 = 2;
+const KIND_TOMBSTONE: u32 = 3;
+const KIND_TOMBSTONE_NO_HOLE: u32 = 4;
+const KIND_FORGET: u32 = 5;
+const KIND_DONE: u32 = 6;
+
+impl Record {
+    /// The record's age.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        match *self {
+            Record::Block { seq, .. }
+            | Record::Tombstone { seq, .. }
+            | Record::Forget { seq, .. }
+            | Record::TombstoneDone { seq, .. } => seq,
+        }
+    }
+
+    /// Serialises as entry `index` of a descriptor's page.
+    pub fn encode(&self, page: &mut [u8], index: usize) {
+        let at = DESCRIPTOR_HEADER + index * ENTRY_BYTES;
+        let (first, kind) = match *self {
+            Record::Block { key, slot, crc, dirty, .. } => {
+                put_u32(page, at + 16, slot.0);
+                put_u32(page, at + 20, crc);
+                (key.0, if dirty { KIND_DIRTY } else { KIND_CLEAN })
+            }
+            Record::Tombstone { first, count, no_hole, .. } => {
+                put_u64(page, at + 16, count);
+                (first.0, if no_hole { KIND_TOMBSTONE_NO_HOLE } else { KIND_TOMBSTONE })
+            }
+            Record::Forget { key, .. } => (key.0, KIND_FORGET),
+            Record::TombstoneDone { of, .. } => (of.0, KIND_DONE),
+        };
+        put_u64(page, at, first);
+        put_u64(page, at + 8, self.seq().0);
+        put_u32(page, at + 24, kind);
+    }
+
+    /// Reads entry `index`; `None` for an unknown kind.
+    #[must_use]
+    pub fn decode(page: &[u8], index: usize) -> Option<Self> {
+        let at = DESCRIPTOR_HEADER + index * ENTRY_BYTES;
+        let (first, seq) = (get_u64(page, at), Seq(get_u64(page, at + 8)));
+        let kind = get_u32(page, at + 24);
+        Some(match kind {
+            KIND_CLEAN | KIND_DIRTY => Record::Block {
+                key: BlockKey(first),
+                seq,
+                slot: Slot(get_u32(page, at + 16)),
+                crc: get_u32(page, at + 20),
+                dirty: kind == KIND_DIRTY,
+            },
+            KIND_TOMBSTONE | KIND_TOMBSTONE_NO_HOLE => Record::Tombstone {
+                first: BlockKey(first),
+                count: get_u64(page, at + 16),
+                seq,
+                no_hole: kind == KIND_TOMBSTONE_NO_HOLE,
+            },
+            KIND_FORGET => Record::Forget { key: BlockKey(first), seq },
+            KIND_DONE => Record::TombstoneDone { of: Seq(first), seq },
+            _ => return None,
+        })
+    }
+}
+
+/// One block in a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointEntry {
+    /// The block.
+    pub key: BlockKey,
+    /// Its slot.
+    pub slot: Slot,
+    /// Where its data lies, in blocks from the region's first byte.
+    pub location: u32,
+    /// Of its data.
+    pub crc: u32,
+    /// Not yet durable in the backing store.
+    pub dirty: bool,
+    /// The batch that holds it names another slot, since recovery moved the block.
+    pub moved: bool,
+}
+
+/// Serialises up to [`CHUNK_ENTRIES`] entries as chunk `index` of checkpoint `seq`.
+pub fn encode_chunk(
+    page: &mut [u8],
+    instance: u64,
+    seq: Seq,
+    index: u32,
+    entries: &[CheckpointEntry],
+) {
+    assert!(entries.len() <= CHUNK_ENTRIES, "a chunk is one page");
+    put_u64(page, 0, CHUNK_MAGIC);
+    put_u64(page, 8, instance);
+    put_u64(page, 16, seq.0);
+    put_u32(page, 24, index);
+    put_u32(page, 28, entries.len() as u32);
+    for (position, entry) in entries.iter().enumerate() {
+        let at = CHUNK_HEADER + position * CHECKPOINT_ENTRY;
+        put_u64(page, at, entry.key.0);
+        put_u32(page, at + 8, entry.slot.0);
+        put_u32(page, at + 12, entry.location);
+        put_u32(page, at + 16, entry.crc);
+        put_u32(page, at + 20, u32::from(entry.dirty) | u32::from(entry.moved) << 1);
+    }
+    put_u32(page, 32, crc32c(&page[CHUNK_HEADER..META_BYTES]));
+    let crc = crc32c(&page[..36]);
+    put_u32(page, 36, crc);
+}
+
+/// Reads chunk `index` of checkpoint `seq`; `None` when it is anything else.
+#[must_use]
+pub fn decode_chunk(
+    page: &[u8],
+    instance: u64,
+    seq: Seq,
+    index: u32,
+) -> Option<Vec<CheckpointEntry>> {
+    let count = get_u32(page, 28) as usize;
+    let sound = get_u64(page, 0) == CHUNK_MAGIC
+        && get_u64(page, 8) == instance
+        && get_u64(page, 16) == seq.0
+        && get_u32(page, 24) == index
+        && get_u32(page, 36) == crc32c(&page[..36])
+        && get_u32(page, 32) == crc32c(&page[CHUNK_HEADER..META_BYTES])
+        && count <= CHUNK_ENTRIES;
+    sound.then(|| (0..count).map(|position| checkpoint_entry(page, position)).collect())
+}
+
+/// Stored and computed checksum of a chunk's entries.
+#[must_use]
+pub fn chunk_crcs(page: &[u8]) -> (u32, u32) {
+    (get_u32(page, 32), crc32c(&page[CHUNK_HEADER..META_BYTES]))
+}
+
+fn checkpoint_entry(page: &[u8], position: usize) -> CheckpointEntry {
+    let at = CHUNK_HEADER + position * CHECKPOINT_ENTRY;
+    CheckpointEntry {
+        key: BlockKey(get_u64(page, at)),
+        slot: Slot(get_u32(page, at + 8)),
+        location: get_u32(page, at + 12),
+        crc: get_u32(page, at + 16),
+        dirty: get_u32(page, at + 20) & 1 != 0,
+        moved: get_u32(page, at + 20) & 2 != 0,
+    }
+}
+
+/// The first block of a checkpoint area, written last: it makes the checkpoint valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// The counter when the checkpoint started (C0): every older record is in it.
+    pub seq: Seq,
+    /// The counter when it ended; segments opened later are not named by its entries.
+    pub end: Seq,
+    /// Chunks that follow.
+    pub chunks: u32,
+    /// Entries in them.
+    pub entries: u64,
+    /// Written at a clean shutdown, with nothing after it.
+    pub clean: bool,
+    /// Segments open at the start, and the block in each from which newer batches may lie.
+    pub open: Vec<(u32, u32)>,
+}
+
+impl Trailer {
+    /// A checkpoint started at `seq`, empty so far; the one with seq 0 stands for none at all.
+    #[must_use]
+    pub fn new(seq: Seq, clean: bool, open: Vec<(u32, u32)>) -> Self {
+        Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open }
+    }
+
+    /// Serialises into a zeroed page.
+    pub fn encode(&self, page: &mut [u8], instance: u64) {
+        assert!(self.open.len() <= TRAILER_OPEN_MAX, "a stream has one open segment");
+        put_u64(page, 0, TRAILER_MAGIC);
+        put_u64(page, 8, instance);
+        put_u64(page, 16, self.seq.0);
+        put_u64(page, 24, self.end.0);
+        put_u32(page, 32, self.chunks);
+        put_u32(page, 36, u32::from(self.clean));
+        put_u64(page, 40, self.entries);
+        put_u32(page, 48, self.open.len() as u32);
+        for (index, (segment, fill)) in self.open.iter().enumerate() {
+            put_u32(page, 52 + 8 * index, *segment);
+            put_u32(page, 56 + 8 * index, *fill);
+        }
+        seal_page(page);
+    }
+
+    /// Reads a trailer; `None` for anything but a sound one of this instance.
+    #[must_use]
+    pub fn decode(page: &[u8], instance: u64) -> Option<Self> {
+        let (stored, computed) = page_crcs(page);
+        let open = get_u32(page, 48) as usize;
+        let sound = get_u64(page, 0) == TRAILER_MAGIC
+            && get_u64(page, 8) == instance
+            && stored == computed
+            && open <= TRAILER_OPEN_MAX;
+        sound.then(|| Trailer {
+            seq: Seq(get_u64(page, 16)),
+            end: Seq(get_u64(page, 24)),
+            chunks: get_u32(page, 32),
+            entries: get_u64(page, 40),
+            clean: get_u32(page, 36) != 0,
+            open: (0..open)
+                .map(|index| (get_u32(page, 52 + 8 * index), get_u32(page, 56 + 8 * index)))
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,514 @@
+//! Making an empty log, and opening one: superblock, newest checkpoint, then the batches behind it.
+//!
+//! How: the disk is synced first, so that what is read is also durable. Segments opened after the
+//! checkpoint's start, and the tails of those open then, are read whole; a broken chain of batches
+//! is resumed at the next sound descriptor. `log_replay` decides what the records mean.
+//! Invariant: a batch that another one of the same opening calls durable is found, or the log does
+//! not open (unless `accept_loss`). One that nobody vouches for may be missing: power loss tore it.
+//! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
+
+use super::layout::{META_BYTES, Superblock, crc32c, get_u64};
+use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
+use super::log_checkpoint::Checkpoint;
+use super::log_layout::{
+    BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, LogGeometry, Record,
+    SegmentHeader, Trailer, decode_chunk,
+};
+use super::log_replay::{Replayed, replay};
+use super::table::{Map, Set};
+use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
+use crate::io::{Buffer, Io, IoOperation, run_alone};
+use layby_types::{Seq, Slot};
+
+/// A record found, and where its data lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) record: Record,
+    pub(super) location: u32,
+    /// The checksum of the data found, where it differs from the record's.
+    pub(super) bad: Option<u32>,
+}
+
+/// A batch found.
+#[derive(Debug)]
+pub(super) struct FoundBatch {
+    pub(super) stream: Stream,
+    pub(super) header: BatchHeader,
+    pub(super) found: Vec<Found>,
+    /// Another batch vouches that this one was durable.
+    pub(super) durable: bool,
+}
+
+/// Everything read, before it is judged.
+pub(super) struct Scan<'a> {
+    pub(super) config: &'a LogConfig,
+    pub(super) geometry: LogGeometry,
+    pub(super) instance: u64,
+    pub(super) disk_name: String,
+    pub(super) trailer: Trailer,
+    pub(super) area: usize,
+    pub(super) checkpoint: Vec<CheckpointEntry>,
+    pub(super) headers: Vec<Option<SegmentHeader>>,
+    pub(super) scanned: Set<u32>,
+    /// By segment: the first block where the chain of batches broke on something that looked like
+    /// a batch, or where it ended.
+    breaks: Map<u32, u32>,
+    pub(super) batches: Vec<FoundBatch>,
+    pub(super) recovered: Recovered,
+}
+
+/// See [`LogStore::format`].
+pub(super) fn format(io: &mut dyn Io, config: &LogConfig, instance: u64) -> Result<(), StoreError> {
+    let region = &config.region;
+    let block = region.block_size;
+    let plan = LogGeometry::plan(region.length, block, config.segment_bytes);
+    let fits = region.base.saturating_add(region.length) <= io.disk_length(region.disk);
+    assert!(region.base.is_multiple_of(u64::from(block.bytes())), "regions are block aligned");
+    let Some(geometry) = plan.filter(|_| fits) else {
+        return Err(StoreError::TooSmall {
+            disk: io.disk_name(region.disk).to_owned(),
+            length: region.length.min(io.disk_length(region.disk).saturating_sub(region.base)),
+            minimum: LogGeometry::length_min(block),
+        });
+    };
+    let superblock = Superblock {
+        magic: LOG_MAGIC,
+        identity: config.identity,
+        instance,
+        block_bytes: block.bytes(),
+        base: region.base,
+        length: region.length,
+        slot_count: geometry.slot_count,
+        geometry: geometry.to_fields(),
+    };
+    for area in 0..2 {
+        write_page(io, config, geometry.checkpoint_first(area), |_| {})?;
+    }
+    write_page(io, config, 0, |page| superblock.encode(page))?;
+    let sync = IoOperation::Sync { disk: region.disk };
+    run_alone(io, sync).map(drop).map_err(|error| failed(io, config, 0, error.errno))
+}
+
+fn write_page(
+    io: &mut dyn Io,
+    config: &LogConfig,
+    block: u32,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<(), StoreError> {
+    let region = &config.region;
+    let mut buffer = io.buffer(region.block_size.len());
+    buffer.fill(0);
+    fill(&mut buffer);
+    let offset = region.base + u64::from(block) * u64::from(region.block_size.bytes());
+    let write = IoOperation::Write { disk: region.disk, offset, buffer, durable: true };
+    match run_alone(io, write) {
+        Ok(done) => done.buffer.into_iter().for_each(|buffer| io.recycle(buffer)),
+        Err(error) => return Err(failed(io, config, offset, error.errno)),
+    }
+    Ok(())
+}
+
+fn failed(io: &dyn Io, config: &LogConfig, offset: u64, errno: i32) -> StoreError {
+    StoreError::Io { disk: io.disk_name(config.region.disk).to_owned(), offset, errno }
+}
+
+/// See [`LogStore::open`].
+pub(super) fn open(
+    io: &mut dyn Io,
+    config: LogConfig,
+    seqs: SeqSource,
+) -> Result<(LogStore, Recovered), StoreError> {
+    let sync = IoOperation::Sync { disk: config.region.disk };
+    if let Err(error) = run_alone(io, sync) {
+        return Err(failed(io, &config, config.region.base, error.errno));
+    }
+    let mut scan = Scan::begin(io, &config)?;
+    scan.read_checkpoint(io)?;
+    scan.read_headers(io)?;
+    scan.read_segments(io)?;
+    scan.judge_batches()?;
+    let replayed = replay(&mut scan);
+    let mut recovered = core::mem::take(&mut scan.recovered);
+    recovered.seq_next = scan.seq_next();
+    seqs.raise(recovered.seq_next);
+    let entries = replayed.winners.iter().map(|winner| RecoveredEntry {
+        slot: winner.slot,
+        key: winner.key,
+        seq: winner.seq,
+        dirty: winner.dirty,
+    });
+    recovered.entries = entries.collect();
+    recovered.tombstones.clone_from(&replayed.tombstones);
+    recovered.clean_shutdown = scan.trailer.clean && scan.batches.is_empty();
+    let parts = scan.into_parts();
+    Ok((LogStore::assemble(config, parts, &replayed, &recovered, seqs), recovered))
+}
+
+/// What a scan leaves to the store.
+pub(super) struct Parts {
+    geometry: LogGeometry,
+    instance: u64,
+    disk_name: String,
+    trailer: Trailer,
+    area: usize,
+    headers: Vec<Option<SegmentHeader>>,
+    scanned: Set<u32>,
+    named: Set<u32>,
+}
+
+impl<'a> Scan<'a> {
+    fn begin(io: &mut dyn Io, config: &'a LogConfig) -> Result<Self, StoreError> {
+        let region = &config.region;
+        let disk_name = io.disk_name(region.disk).to_owned();
+        let page = read(io, config, 0, 1)?;
+        let superblock = Superblock::decode(&page, LOG_MAGIC, &disk_name, region.base)?;
+        io.recycle(page);
+        superblock.matches(region, &config.identity, &disk_name)?;
+        let Superblock { block_bytes, slot_count, length, geometry, instance, .. } = superblock;
+        let geometry = LogGeometry::from_fields(geometry, block_bytes, slot_count, length);
+        let Some(geometry) = geometry else {
+            return Err(StoreError::Mismatch {
+                disk: disk_name,
+                offset: region.base,
+                what: "geometry",
+                stored: superblock.geometry[0].into(),
+                expected: 0,
+            });
+        };
+        Ok(Scan {
+            config,
+            geometry,
+            instance,
+            disk_name,
+            trailer: Trailer::new(Seq(0), false, Vec::new()),
+            area: 1,
+            checkpoint: Vec::new(),
+            headers: Vec::new(),
+            scanned: Set::default(),
+            breaks: Map::default(),
+            batches: Vec::new(),
+            recovered: Recovered::default(),
+        })
+    }
+
+    fn offset_of(&self, block: u32) -> u64 {
+        self.config.region.base + u64::from(block) * u64::from(self.geometry.block_bytes)
+    }
+
+    fn read(&mut self, io: &mut dyn Io, block: u32, count: u32) -> Result<Buffer, StoreError> {
+        self.recovered.bytes_scanned += u64::from(count) * u64::from(self.geometry.block_bytes);
+        read(io, self.config, block, count)
+    }
+
+    pub(super) fn corrupt(&self, block: u32, what: &'static str, crcs: (u32, u32)) -> CorruptInfo {
+        CorruptInfo {
+            disk: self.disk_name.clone(),
+            offset: self.offset_of(block),
+            length: u64::from(self.geometry.block_bytes),
+            what,
+            slot: None,
+            key: None,
+            stored: crcs.0,
+            computed: crcs.1,
+        }
+    }
+
+    /// Fails, or with `accept_loss` notes the damage and goes on.
+    fn damage(&mut self, info: CorruptInfo) -> Result<(), StoreError> {
+        if !self.config.accept_loss {
+            return Err(StoreError::Corrupt(info));
+        }
+        self.recovered.damaged.push(info);
+        Ok(())
+    }
+
+    /// Reads the newest checkpoint that has a sound trailer.
+    fn read_checkpoint(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
+        let mut trailers = Vec::new();
+        for area in 0..2 {
+            let page = self.read(io, self.geometry.checkpoint_first(area), 1)?;
+            trailers.extend(Trailer::decode(&page, self.instance).map(|trailer| (trailer, area)));
+            io.recycle(page);
+        }
+        trailers.sort_by_key(|(trailer, _)| core::cmp::Reverse(trailer.seq));
+        for (trailer, area) in trailers {
+            match self.read_chunks(io, &trailer, area)? {
+                Ok(entries) => {
+                    (self.trailer, self.area, self.checkpoint) = (trailer, area, entries);
+                    return Ok(());
+                }
+                Err(info) => self.damage(info)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_chunks(
+        &mut self,
+        io: &mut dyn Io,
+        trailer: &Trailer,
+        area: usize,
+    ) -> Result<Result<Vec<CheckpointEntry>, CorruptInfo>, StoreError> {
+        let first = self.geometry.checkpoint_first(area) + 1;
+        let block = self.geometry.block_bytes as usize;
+        let mut entries = Vec::new();
+        let chunks = trailer.chunks.min(self.geometry.checkpoint_blocks - 1);
+        let step = (super::log_layout::BATCH_DATA_MAX / block) as u32;
+        for start in (0..chunks).step_by(step as usize) {
+            let pages = self.read(io, first + start, step.min(chunks - start))?;
+            for (index, page) in (start..).zip(pages.chunks_exact(block)) {
+                match decode_chunk(page, self.instance, trailer.seq, index) {
+                    Some(part) => entries.extend(part),
+                    None => {
+                        let crcs = super::log_layout::chunk_crcs(page);
+                        return Ok(Err(self.corrupt(first + index, "checkpoint chunk", crcs)));
+                    }
+                }
+            }
+            io.recycle(pages);
+        }
+        if entries.len() as u64 != trailer.entries {
+            return Ok(Err(self.corrupt(first - 1, "checkpoint", (0, 0))));
+        }
+        Ok(Ok(entries))
+    }
+
+    fn read_headers(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
+        for index in 0..self.geometry.segment_count {
+            let page = self.read(io, self.geometry.segment_first(index), 1)?;
+            self.headers.push(SegmentHeader::decode(&page, self.instance, index));
+            io.recycle(page);
+        }
+        Ok(())
+    }
+
+    /// Reads the segments that may hold batches behind the checkpoint.
+    fn read_segments(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
+        let mut wanted: Vec<(Seq, u32, u32)> = Vec::new();
+        for header in self.headers.iter().flatten() {
+            let open = self.trailer.open.iter().find(|(segment, _)| *segment == header.index);
+            if header.generation > self.trailer.seq {
+                wanted.push((header.generation, header.index, 1));
+            } else if let Some((_, fill)) = open {
+                wanted.push((header.generation, header.index, (*fill).max(1)));
+            }
+        }
+        wanted.sort_unstable();
+        for (generation, index, from) in wanted {
+            self.scanned.insert(index);
+            let size = self.geometry.segment_blocks;
+            if from >= size {
+                continue;
+            }
+            let first = self.geometry.segment_first(index);
+            let bytes = self.read(io, first + from, size - from)?;
+            self.read_batches(index, generation, from, &bytes);
+            io.recycle(bytes);
+        }
+        Ok(())
+    }
+
+    fn read_batches(&mut self, segment: u32, generation: Seq, from: u32, bytes: &[u8]) {
+        let block = self.geometry.block_bytes as usize;
+        let size = self.geometry.segment_blocks;
+        let header = self.headers[segment as usize].expect("a wanted segment has a header");
+        let stream = Stream::ALL[header.stream as usize];
+        let mut at = from;
+        while at < size {
+            let page = &bytes[(at - from) as usize * block..];
+            let batch = BatchHeader::decode(page, self.instance, generation)
+                .filter(|batch| at + 1 + u32::from(batch.blocks) <= size);
+            let Some(batch) = batch else {
+                let looks = get_u64(page, 0) == BATCH_MAGIC
+                    && get_u64(page, 8) == self.instance
+                    && get_u64(page, 16) == generation.0;
+                self.recovered.torn += u64::from(looks);
+                self.breaks.entry(segment).or_insert(at);
+                at += 1;
+                continue;
+            };
+            let data = &page[block..];
+            let first = self.geometry.segment_first(segment) + at + 1;
+            let found = self.records(page, &batch, first, data);
+            self.batches.push(FoundBatch { stream, header: batch, found, durable: false });
+            at += 1 + u32::from(batch.blocks);
+        }
+    }
+
+    fn records(&self, page: &[u8], batch: &BatchHeader, first: u32, data: &[u8]) -> Vec<Found> {
+        let mut pieces = data.chunks_exact(self.geometry.block_bytes as usize);
+        let mut location = first;
+        let mut found = Vec::with_capacity(batch.entries.into());
+        for index in 0..usize::from(batch.entries) {
+            let Some(record) = Record::decode(page, index) else { continue };
+            let mut bad = None;
+            let at = location;
+            if let Record::Block { crc, .. } = record {
+                if location - first >= u32::from(batch.blocks) {
+                    continue;
+                }
+                let computed = pieces.next().map_or(0, crc32c);
+                bad = (computed != crc).then_some(computed);
+                location += 1;
+            }
+            found.push(Found { record, location: at, bad });
+        }
+        found
+    }
+
+    /// Marks the batches that others vouch for, and finds those vouched for that are missing.
+    fn judge_batches(&mut self) -> Result<(), StoreError> {
+        let mut upto: Map<u64, u64> = Map::default();
+        let mut vouched: Set<u64> = Set::default();
+        for FoundBatch { header, .. } in &self.batches {
+            let best = upto.entry(header.epoch).or_default();
+            *best = (*best).max(header.durable_upto);
+            vouched.extend(header.tails.iter().map(|name| name.seq));
+        }
+        for batch in &mut self.batches {
+            let covered = upto[&batch.header.epoch] >= batch.header.seq;
+            batch.durable = covered || vouched.contains(&batch.header.seq);
+        }
+        let present: Set<u64> = self.batches.iter().map(|batch| batch.header.seq).collect();
+        let mut missing: Vec<BatchName> = Vec::new();
+        for FoundBatch { header, .. } in &self.batches {
+            let previous = Some(header.previous).filter(|name| name.seq <= upto[&header.epoch]);
+            let names = header.tails.iter().chain(previous.as_ref());
+            missing.extend(
+                names.filter(|name| name.seq > self.trailer.seq.0 && !present.contains(&name.seq)),
+            );
+        }
+        missing.sort_unstable_by_key(|name| name.seq);
+        missing.dedup();
+        for name in missing {
+            let info = self.missing_batch(name);
+            self.damage(info)?;
+        }
+        let newest = self.batches.iter().map(|batch| batch.header.checkpoint).max().unwrap_or(0);
+        if newest > self.trailer.seq.0 {
+            let other = self.geometry.checkpoint_first(1 - self.area);
+            let info = self.corrupt(other, "checkpoint", (0, 0));
+            self.damage(info)?;
+        }
+        Ok(())
+    }
+
+    fn missing_batch(&self, name: BatchName) -> CorruptInfo {
+        let segment = name.segment.min(self.geometry.segment_count - 1);
+        let first = self.geometry.segment_first(segment);
+        match self.breaks.get(&segment) {
+            Some(at) => self.corrupt(first + at, "batch descriptor", (0, 0)),
+            None => self.corrupt(first, "segment header", (0, 0)),
+        }
+    }
+
+    /// Above every seq seen.
+    fn seq_next(&self) -> Seq {
+        let headers = self.headers.iter().flatten().map(|header| header.generation.0);
+        let batches = self.batches.iter().flat_map(|batch| {
+            let header = &batch.header;
+            let records = batch.found.iter().map(|found| found.record.seq().0);
+            records.chain([header.seq, header.durable_upto, header.checkpoint, header.epoch])
+        });
+        let all = headers.chain(batches).chain([self.trailer.end.0, self.trailer.seq.0, 0]);
+        Seq(all.max().expect("the chain ends with a number") + 1)
+    }
+
+    fn into_parts(self) -> Parts {
+        let location = self.checkpoint.iter().map(|entry| entry.location);
+        Parts {
+            named: location.filter_map(|location| self.geometry.segment_of(location)).collect(),
+            geometry: self.geometry,
+            instance: self.instance,
+            disk_name: self.disk_name,
+            trailer: self.trailer,
+            area: self.area,
+            headers: self.headers,
+            scanned: self.scanned,
+        }
+    }
+}
+
+fn read(io: &mut dyn Io, config: &LogConfig, block: u32, count: u32) -> Result<Buffer, StoreError> {
+    let region = &config.region;
+    let length = count as usize * region.block_size.len();
+    let buffer = io.buffer(length.max(META_BYTES));
+    let offset = region.base + u64::from(block) * u64::from(region.block_size.bytes());
+    match run_alone(io, IoOperation::Read { disk: region.disk, offset, buffer }) {
+        Ok(done) => Ok(done.buffer.expect("a read returns its buffer")),
+        Err(error) => Err(failed(io, config, offset, error.errno)),
+    }
+}
+
+impl LogStore {
+    fn assemble(
+        config: LogConfig,
+        parts: Parts,
+        replayed: &Replayed,
+        recovered: &Recovered,
+        seqs: SeqSource,
+    ) -> LogStore {
+        let geometry = parts.geometry;
+        let epoch = seqs.next();
+        let segments = parts.headers.iter().map(|header| Segment {
+            generation: header.map_or(Seq(0), |header| header.generation),
+            live: 0,
+            pins: 0,
+            state: SegmentState::Closed,
+        });
+        let mut log = LogStore {
+            segments: segments.collect(),
+            slots: vec![Place::NONE; replayed.slots as usize],
+            config,
+            geometry,
+            instance: parts.instance,
+            disk_name: parts.disk_name.clone(),
+            seqs,
+            epoch,
+            overflow: Default::default(),
+            moved: Map::default(),
+            free_segments: Default::default(),
+            waiting_segments: 0,
+            streams: Default::default(),
+            tickets: Map::default(),
+            pending_slots: Map::default(),
+            sync: Default::default(),
+            forgets: Default::default(),
+            reads: Default::default(),
+            cleaning: Default::default(),
+            checkpoint: Checkpoint::new(parts.trailer.seq, parts.area, recovered.bytes_scanned),
+            events: Vec::new(),
+            counters: Default::default(),
+        };
+        for winner in &replayed.winners {
+            log.place(winner.slot, Place { location: winner.location, crc: winner.crc });
+            if winner.moved {
+                log.moved.insert(winner.location, winner.slot.0);
+            }
+            if winner.slot.0 >= geometry.slot_count {
+                let info = SlotInfo { key: winner.key, dirty: winner.dirty };
+                log.overflow.insert(winner.slot.0, info);
+            }
+        }
+        log.sort_segments(&parts);
+        log
+    }
+
+    /// Finds out which segments may be opened: those that the checkpoint, had it just completed,
+    /// would free. Others without live blocks wait for the next one.
+    fn sort_segments(&mut self, parts: &Parts) {
+        for index in 0..self.geometry.segment_count {
+            let segment = &mut self.segments[index as usize];
+            let used = parts.scanned.contains(&index) || parts.named.contains(&index);
+            if segment.live == 0 && !used {
+                segment.state = SegmentState::Free;
+                self.free_segments.push_back(index);
+            } else {
+                self.retire_if_empty(index);
+            }
+        }
+    }
+}
+
+/// A slot number that no level has.
+pub(super) const NO_SLOT: Slot = Slot(u32::MAX);

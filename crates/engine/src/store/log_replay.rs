@@ -1,0 +1,206 @@
+//! What the records found at start mean together: the newest of each block, and its slot.
+//!
+//! How: checkpoint entries come first and count as seq C0; records behind the checkpoint then
+//! prevail by seq. Copies made by cleaning of records older than C0 are skipped, since the
+//! checkpoint names the original or the copy. Other records older than C0 were queued when the
+//! checkpoint started; they prevail over its entries, and so do tombstones.
+//! Invariant: at most one winner per block and per slot. No dirty winner is dropped: beyond the
+//! level's slots it gets an overflow slot.
+//! Cost: one table entry per block found.
+
+use super::log_layout::Record;
+use super::log_recover::Scan;
+use super::table::{Map, Set};
+use super::{CorruptInfo, RecoveredTombstone, Stream};
+use layby_types::{BlockKey, Seq, Slot};
+
+/// The newest record of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Winner {
+    pub(super) key: BlockKey,
+    pub(super) seq: Seq,
+    pub(super) slot: Slot,
+    pub(super) location: u32,
+    pub(super) crc: u32,
+    pub(super) dirty: bool,
+    /// The slot is not the one that the block's batch names.
+    pub(super) moved: bool,
+    from_checkpoint: bool,
+    bad: Option<u32>,
+}
+
+/// The result of a replay.
+pub(super) struct Replayed {
+    pub(super) winners: Vec<Winner>,
+    pub(super) tombstones: Vec<RecoveredTombstone>,
+    /// Length of the slot table: the level's slots and the overflow.
+    pub(super) slots: u32,
+}
+
+type Table = Map<BlockKey, Winner>;
+
+/// Decides what survives.
+pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
+    let mut table = from_checkpoint(scan);
+    let mut forgets: Map<BlockKey, Seq> = Map::default();
+    let mut tombstones = Vec::new();
+    let mut done = Set::default();
+    let mut torn = 0;
+    for batch in &scan.batches {
+        torn += u64::from(!batch.durable && batch.found.iter().any(|found| found.bad.is_some()));
+        for found in &batch.found {
+            match found.record {
+                Record::Block { .. } if found.bad.is_some() && !batch.durable => {}
+                Record::Block { .. } => {
+                    let copy = batch.stream == Stream::Relocate;
+                    offer(
+                        &mut table,
+                        found.record,
+                        found.location,
+                        found.bad,
+                        copy,
+                        scan.trailer.seq,
+                    );
+                }
+                Record::Tombstone { first, count, seq, no_hole } => {
+                    tombstones.push(RecoveredTombstone {
+                        volume: first.volume(),
+                        first: first.block(),
+                        count,
+                        seq,
+                        no_hole,
+                        done: false,
+                    });
+                }
+                Record::Forget { key, seq } => {
+                    scan.recovered.forgets += 1;
+                    let newest = forgets.entry(key).or_insert(seq);
+                    *newest = seq.max(*newest);
+                }
+                Record::TombstoneDone { of, .. } => {
+                    done.insert(of);
+                }
+            }
+        }
+    }
+    scan.recovered.torn += torn;
+    tombstones.sort_unstable_by_key(|tombstone| tombstone.seq);
+    for tombstone in &mut tombstones {
+        tombstone.done = done.contains(&tombstone.seq);
+    }
+    table.retain(|key, winner| forgets.get(key).is_none_or(|seq| winner.seq > *seq));
+    let mut winners: Vec<Winner> = table.into_values().collect();
+    winners.sort_unstable_by_key(|winner| winner.key);
+    bury(&mut winners, &tombstones);
+    let slots = assign_slots(&mut winners, scan.geometry.slot_count);
+    report_lost(scan, &winners);
+    Replayed { winners, tombstones, slots }
+}
+
+fn from_checkpoint(scan: &Scan<'_>) -> Table {
+    let mut table = Table::default();
+    for entry in &scan.checkpoint {
+        let Some(segment) = scan.geometry.segment_of(entry.location) else { continue };
+        let header = scan.headers[segment as usize];
+        if header.is_some_and(|header| header.generation > scan.trailer.end) {
+            continue;
+        }
+        let winner = Winner {
+            key: entry.key,
+            seq: scan.trailer.seq,
+            slot: entry.slot,
+            location: entry.location,
+            crc: entry.crc,
+            dirty: entry.dirty,
+            moved: entry.moved,
+            from_checkpoint: true,
+            bad: None,
+        };
+        table.insert(entry.key, winner);
+    }
+    table
+}
+
+/// Enters a block's record if it is the newest so far.
+fn offer(
+    table: &mut Table,
+    record: Record,
+    location: u32,
+    bad: Option<u32>,
+    copy: bool,
+    checkpoint: Seq,
+) {
+    let Record::Block { key, seq, slot, crc, dirty } = record else { return };
+    if copy && seq <= checkpoint {
+        return;
+    }
+    let winner =
+        Winner { key, seq, slot, location, crc, dirty, moved: false, from_checkpoint: false, bad };
+    let current = table.entry(key).or_insert(winner);
+    let better_twin = seq == current.seq && bad.is_none() && (copy || current.bad.is_some());
+    if current.from_checkpoint || seq > current.seq || better_twin {
+        *current = winner;
+    }
+}
+
+/// Removes what tombstones killed, and marks dirty what a zeroing that must be repeated would harm.
+/// `winners` are in key order.
+fn bury(winners: &mut Vec<Winner>, tombstones: &[RecoveredTombstone]) {
+    let mut dead = vec![false; winners.len()];
+    for tombstone in tombstones {
+        let first = BlockKey::new(tombstone.volume, tombstone.first);
+        let end = tombstone.end_key();
+        let from = winners.partition_point(|winner| winner.key < first);
+        for (winner, dead) in winners[from..].iter_mut().zip(&mut dead[from..]) {
+            if winner.key > end {
+                break;
+            }
+            *dead |= winner.from_checkpoint || winner.seq < tombstone.seq;
+            winner.dirty |= !tombstone.done;
+        }
+    }
+    let mut dead = dead.into_iter();
+    winners.retain(|_| !dead.next().expect("a mark per winner"));
+}
+
+/// Gives every winner a slot of its own; clean ones beyond the level's slots are dropped.
+fn assign_slots(winners: &mut Vec<Winner>, slot_count: u32) -> u32 {
+    let mut taken = vec![false; slot_count as usize];
+    let mut order: Vec<usize> = (0..winners.len()).collect();
+    order.sort_unstable_by_key(|index| core::cmp::Reverse(winners[*index].seq));
+    let mut homeless = Vec::new();
+    for index in order {
+        match taken.get_mut(winners[index].slot.0 as usize) {
+            Some(taken) if !*taken => *taken = true,
+            _ => homeless.push(index),
+        }
+    }
+    homeless.sort_by_key(|index| !winners[*index].dirty);
+    let mut free = (0..slot_count).filter(|slot| !taken[*slot as usize]);
+    let mut slots = slot_count;
+    for index in homeless {
+        let winner = &mut winners[index];
+        winner.moved = true;
+        winner.slot = match free.next() {
+            Some(slot) => Slot(slot),
+            None if winner.dirty => {
+                slots += 1;
+                Slot(slots - 1)
+            }
+            None => super::log_recover::NO_SLOT,
+        };
+    }
+    winners.retain(|winner| winner.slot != super::log_recover::NO_SLOT);
+    slots
+}
+
+/// Names the surviving blocks whose bytes are bad; their slots keep failing until overwritten.
+fn report_lost(scan: &mut Scan<'_>, winners: &[Winner]) {
+    for winner in winners {
+        let Some(computed) = winner.bad else { continue };
+        let crcs = (winner.crc, computed);
+        let info = scan.corrupt(winner.location, "data block", crcs);
+        let (slot, key) = (Some(winner.slot), Some(winner.key));
+        scan.recovered.lost.push(CorruptInfo { slot, key, ..info });
+    }
+}

@@ -1,0 +1,437 @@
+//! Where the blocks of the NVM and SSD levels lie: durable, checksummed, recoverable.
+//!
+//! How: the cache decides which block is in which logical [`Slot`] of a level; a store maps slots
+//! to bytes. [`LogStore`] appends to segments of a disk, [`NvmStore`] writes out of place into a
+//! mapping. Every record carries a [`Seq`] from one counter per shard ([`SeqSource`]), shared by
+//! both, so that the newest record of a block is known across levels.
+//! Invariant (R1): of all records of a block in all levels, the one with the highest seq is the
+//! truth. (R2): a record is destroyed only when every older record of its block is durably dead, so
+//! that an older one can never come back.
+//! What the shard owes the stores, so that R2 holds across levels:
+//! - NVM store of a block that the log also holds: `log.free(old)` when `Stored` is handled.
+//! - Block leaves NVM for the log: append it `durable` (or sync the log), then
+//!   `nvm.free(slot, Freed::Superseded)`.
+//! - Block leaves NVM for the backing store only (clean, durable below): `log.forget(key)`, then
+//!   `nvm.free(slot, Freed::Evicted { forgets_issued: log.forgets_issued() })`.
+//! - Block leaves the log for the backing store (clean, durable below): `log.free(slot)`.
+//! - Bytes written straight to the backing store past both levels: once durable there,
+//!   `log.forget(key)`; a flush answers after `log.sync`, which waits for forgets too.
+//! - Trim or zero: `log.tombstone(..)`, zero the backing store, make that durable, then
+//!   `log.tombstone_done(seq)`. Newer bytes of the range go below only when that is durable
+//!   (`forgets_durable` has reached `forgets_issued` as of the call): a crash repeats the zeroing.
+//! - `NeedPeerSync`: bring NVM and backing stores to the asked state, then `log.peer_synced(id)`.
+//!
+//! Events are collected inside a store; drain them with `take_events` after every call, and handle
+//! them in order. Not for: choosing what is cached, which is the cache's work.
+
+pub mod layout;
+mod log;
+mod log_batch;
+mod log_checkpoint;
+mod log_clean;
+pub mod log_layout;
+mod log_read;
+mod log_recover;
+mod log_replay;
+mod table;
+
+#[cfg(test)]
+mod tests_log;
+
+pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, slots_for};
+
+use crate::io::{Buffer, DiskId};
+use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+/// The caller's mark on a call to a store; it comes back in exactly one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// The shard's one counter of record ages, shared by its stores.
+#[derive(Clone, Debug)]
+pub struct SeqSource(Rc<Cell<u64>>);
+
+impl SeqSource {
+    /// A counter whose next seq is `next`.
+    #[must_use]
+    pub fn new(next: Seq) -> Self {
+        SeqSource(Rc::new(Cell::new(next.0)))
+    }
+    /// Takes the next seq.
+    #[must_use]
+    pub fn take(&self) -> Seq {
+        let seq = self.0.get();
+        self.0.set(seq.checked_add(1).expect("2^64 records outlive any device"));
+        Seq(seq)
+    }
+    /// The seq that the next [`SeqSource::take`] will give.
+    #[must_use]
+    pub fn next(&self) -> Seq {
+        Seq(self.0.get())
+    }
+    /// Moves the counter to at least `next`; recovery of each store does so.
+    pub fn raise(&self, next: Seq) {
+        self.0.set(self.0.get().max(next.0));
+    }
+}
+
+/// Whose region it is; a store refuses to open another node's, shard's or instance's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreIdentity {
+    /// The node.
+    pub node: [u8; 16],
+    /// The shard within the node.
+    pub shard: ShardIndex,
+    /// Shards of the node: block placement depends on it.
+    pub shard_count: u16,
+}
+
+/// A store's bytes on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The disk.
+    pub disk: DiskId,
+    /// First byte, a multiple of the block size.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Cache unit of the node.
+    pub block_size: BlockSize,
+}
+
+/// What the cache knows of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotInfo {
+    /// The block in the slot.
+    pub key: BlockKey,
+    /// The backing store does not have these bytes durably.
+    pub dirty: bool,
+}
+
+/// The cache's table of one level, as checkpoint and cleaning need it.
+pub trait SlotView {
+    /// What is in `slot`, or `None` when it is empty.
+    fn slot(&self, slot: Slot) -> Option<SlotInfo>;
+}
+
+/// Who writes; each stream of a log fills segments of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// New bytes from clients.
+    Write = 0,
+    /// Clean copies of what the backing store holds.
+    Promote = 1,
+    /// Live blocks moved out of a segment that is being cleaned; forgets travel here too.
+    Relocate = 2,
+}
+
+impl Stream {
+    /// All streams, by index.
+    pub const ALL: [Stream; 3] = [Stream::Write, Stream::Promote, Stream::Relocate];
+}
+
+/// What the shard must have brought to safety before it answers `peer_synced`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerScope {
+    /// Every NVM store placed so far is durable (`nvm.sync(.., SyncScope::Stores)`), and the
+    /// events of stores that came before have been handled.
+    Stores,
+    /// Besides, every NVM `free` so far is durable (`SyncScope::Frees`), and the backing stores
+    /// hold durably every block marked clean and every range with a completed tombstone.
+    Frees,
+}
+
+/// Bytes that do not match their checksum, and where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorruptInfo {
+    /// The disk's name.
+    pub disk: String,
+    /// First bad byte's block or structure on the disk.
+    pub offset: u64,
+    /// Bytes covered by the checksum.
+    pub length: u64,
+    /// What lies there.
+    pub what: &'static str,
+    /// The slot, where it is a block.
+    pub slot: Option<Slot>,
+    /// The block, where it is known.
+    pub key: Option<BlockKey>,
+    /// The checksum on the device.
+    pub stored: u32,
+    /// The checksum of the bytes found.
+    pub computed: u32,
+}
+
+impl fmt::Display for CorruptInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} checksum mismatch on `{}` at byte {}: stored {:08x}, computed {:08x}",
+            self.what, self.disk, self.offset, self.stored, self.computed
+        )
+    }
+}
+
+/// Why a read of slots failed, and which slots are to blame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadFailure {
+    /// By remedy: `Corrupt` for bad bytes, `Retry` for a device error.
+    pub kind: ErrorKind,
+    /// The slots that could not be read; the others of the call were sound.
+    pub slots: Vec<Slot>,
+}
+
+/// What a store has to say; drained by `take_events`.
+#[derive(Debug)]
+pub enum StoreEvent {
+    /// An append, store or tombstone has ended (durably, when that was asked for).
+    Stored {
+        /// The caller's mark.
+        ticket: Ticket,
+        /// On an error the slots keep what they held before.
+        result: Result<(), ErrorKind>,
+    },
+    /// A read has ended.
+    Read {
+        /// The caller's mark.
+        ticket: Ticket,
+        /// The blocks in the order of the call, one buffer.
+        result: Result<Buffer, ReadFailure>,
+    },
+    /// A sync has ended.
+    Synced {
+        /// The caller's mark.
+        ticket: Ticket,
+        /// An error leaves durability unknown; the node must not claim it.
+        result: Result<(), ErrorKind>,
+    },
+    /// Bytes were found bad.
+    Corrupt(CorruptInfo),
+    /// The log wants the other level and the backing stores safe; answer with `peer_synced(id)`.
+    NeedPeerSync {
+        /// To be handed back.
+        id: u64,
+        /// How much.
+        scope: PeerScope,
+    },
+    /// The NVM store waits for forgets to become durable: call `log.flush_forgets`.
+    NeedForgets,
+    /// A checkpoint is complete.
+    CheckpointDone {
+        /// Its seq.
+        seq: Seq,
+        /// It marks a clean shutdown.
+        clean: bool,
+    },
+    /// A checkpoint could not be written; another attempt follows after more appends.
+    CheckpointFailed,
+}
+
+/// A block found at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveredEntry {
+    /// Where. Slots at and above the level's slot count are overflow: more dirty blocks survived
+    /// than the level holds; write them back, then `free` them.
+    pub slot: Slot,
+    /// The block.
+    pub key: BlockKey,
+    /// Its age, comparable across the shard's stores.
+    pub seq: Seq,
+    /// Possibly newer than the backing store.
+    pub dirty: bool,
+}
+
+/// A trim or zero found at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveredTombstone {
+    /// The volume.
+    pub volume: VolumeId,
+    /// First block.
+    pub first: BlockIndex,
+    /// Blocks.
+    pub count: u64,
+    /// Every older record of the range is dead, in all levels.
+    pub seq: Seq,
+    /// Keep the range allocated below.
+    pub no_hole: bool,
+    /// The backing store already reads as zeros there; otherwise zero it before serving.
+    pub done: bool,
+}
+
+impl RecoveredTombstone {
+    /// The last key of the range.
+    #[must_use]
+    pub fn end_key(&self) -> BlockKey {
+        let last = self.first.0.saturating_add(self.count.saturating_sub(1));
+        BlockKey::new(self.volume, BlockIndex(last.min(BlockIndex::MAX.0)))
+    }
+}
+
+/// What a store found at start. Feed all levels' to [`resolve`].
+#[derive(Debug)]
+pub struct Recovered {
+    /// The newest record of each block of this level.
+    pub entries: Vec<RecoveredEntry>,
+    /// Trims and zeroes; those not `done` must be zeroed below again, in seq order.
+    pub tombstones: Vec<RecoveredTombstone>,
+    /// Blocks among `entries` whose bytes are bad: reads fail until they are overwritten.
+    pub lost: Vec<CorruptInfo>,
+    /// Damaged structures that cost no known block, or that `accept_loss` skipped.
+    pub damaged: Vec<CorruptInfo>,
+    /// Forget records seen.
+    pub forgets: u64,
+    /// Batches or stores that power loss cut short; never promised durable.
+    pub torn: u64,
+    /// Above every seq seen.
+    pub seq_next: Seq,
+    /// Bytes read to get here.
+    pub bytes_scanned: u64,
+    /// The last shutdown was clean.
+    pub clean_shutdown: bool,
+}
+
+impl Default for Recovered {
+    fn default() -> Self {
+        Recovered {
+            entries: Vec::new(),
+            tombstones: Vec::new(),
+            lost: Vec::new(),
+            damaged: Vec::new(),
+            forgets: 0,
+            torn: 0,
+            seq_next: Seq(1),
+            bytes_scanned: 0,
+            clean_shutdown: false,
+        }
+    }
+}
+
+/// Why a region cannot be opened or formatted. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The device failed.
+    Io {
+        /// The disk's name.
+        disk: String,
+        /// Where.
+        offset: u64,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// There is no store of this kind here.
+    NotFormatted {
+        /// The disk's name.
+        disk: String,
+        /// Where the superblock should be.
+        offset: u64,
+        /// The first eight bytes found.
+        stored: u64,
+        /// The magic of this kind of store.
+        expected: u64,
+    },
+    /// A format that this program does not read.
+    Version {
+        /// The disk's name.
+        disk: String,
+        /// Of the superblock.
+        offset: u64,
+        /// Found.
+        stored: u32,
+        /// Read by this program.
+        expected: u32,
+    },
+    /// Bytes that do not match their checksum.
+    Corrupt(CorruptInfo),
+    /// The region belongs to another node.
+    OtherNode {
+        /// The disk's name.
+        disk: String,
+        /// Of the superblock.
+        offset: u64,
+        /// Found.
+        stored: [u8; 16],
+        /// This node.
+        expected: [u8; 16],
+    },
+    /// The region was made with other settings.
+    Mismatch {
+        /// The disk's name.
+        disk: String,
+        /// Of the superblock.
+        offset: u64,
+        /// Which setting.
+        what: &'static str,
+        /// Found.
+        stored: u64,
+        /// Configured.
+        expected: u64,
+    },
+    /// The region cannot hold even the smallest store.
+    TooSmall {
+        /// The disk's name.
+        disk: String,
+        /// Given.
+        length: u64,
+        /// Needed at least.
+        minimum: u64,
+    },
+}
+
+impl StoreError {
+    /// By remedy.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            StoreError::Io { .. } => ErrorKind::Retry,
+            StoreError::Corrupt(_) => ErrorKind::Corrupt,
+            StoreError::TooSmall { .. } => ErrorKind::Full,
+            _ => ErrorKind::Invalid,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Io { disk, offset, errno } => {
+                write!(f, "`{disk}` failed at byte {offset}: error number {errno}")
+            }
+            StoreError::NotFormatted { disk, offset, stored, expected } => write!(
+                f,
+                "no store on `{disk}` at byte {offset}: magic {stored:016x}, expected {expected:016x}"
+            ),
+            StoreError::Version { disk, offset, stored, expected } => write!(
+                f,
+                "store on `{disk}` at byte {offset} has format version {stored}, this program reads {expected}"
+            ),
+            StoreError::Corrupt(info) => info.fmt(f),
+            StoreError::OtherNode { disk, offset, stored, expected } => write!(
+                f,
+                "store on `{disk}` at byte {offset} belongs to node {}, this is node {}",
+                Hex(stored),
+                Hex(expected)
+            ),
+            StoreError::Mismatch { disk, offset, what, stored, expected } => write!(
+                f,
+                "store on `{disk}` at byte {offset} has {what} {stored}, configured {expected}"
+            ),
+            StoreError::TooSmall { disk, length, minimum } => {
+                write!(f, "region of {length} bytes on `{disk}` is below the least of {minimum}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Bytes as hexadecimal digits.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
