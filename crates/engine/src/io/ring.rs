@@ -48,8 +48,6 @@ struct Socket {
     mark: FileMark,
     /// Sends in order; only the first is in the ring.
     sends: VecDeque<u32>,
-    /// Whether the last receive took all there was.
-    empty: bool,
     /// Operations not ended; the id is free again once it is closing and has none.
     in_flight: u32,
     closing: bool,
@@ -139,14 +137,8 @@ impl RingIo {
         // The ring waits by itself; with O_NONBLOCK some kernels would refuse to.
         rustix::io::ioctl_fionbio(&file, false)?;
         let mark = self.kernel.register_file(file.as_fd());
-        let socket = Some(Socket {
-            file,
-            mark,
-            sends: VecDeque::new(),
-            empty: false,
-            in_flight: 0,
-            closing: false,
-        });
+        let socket =
+            Some(Socket { file, mark, sends: VecDeque::new(), in_flight: 0, closing: false });
         let id = self.sockets_free.pop().unwrap_or(self.sockets.len() as u32);
         if id as usize == self.sockets.len() {
             self.sockets.push(socket);
@@ -220,8 +212,7 @@ impl RingIo {
                 entries::zero(disk(id).buffered, *offset, *length, flags)
             }
             IoOperation::Receive { socket: id, buffer, filled } => {
-                let socket = socket(id);
-                entries::receive(socket.mark, &mut buffer[*filled..], socket.empty)
+                entries::receive(socket(id).mark, &mut buffer[*filled..])
             }
             IoOperation::Send { socket: id, buffer, start, end } => {
                 entries::send(socket(id).mark, &buffer[*start + moved..*end])
@@ -233,21 +224,21 @@ impl RingIo {
     }
 
     /// Handles one end that the kernel reported. Returns whether it was the waker's.
-    fn on_end(&mut self, slot: u64, result: i32, flags: u32, done: &mut Vec<IoDone>) -> bool {
+    fn on_end(&mut self, slot: u64, result: i32, done: &mut Vec<IoDone>) -> bool {
         if slot == SLOT_WAKER {
             self.waker_posted = false;
             self.waker.take();
             return true;
         }
         if slot != SLOT_NONE {
-            self.on_flight(slot as u32, result, flags, done);
+            self.on_flight(slot as u32, result, done);
         }
         false
     }
 
-    fn on_flight(&mut self, slot: u32, result: i32, flags: u32, done: &mut Vec<IoDone>) {
+    fn on_flight(&mut self, slot: u32, result: i32, done: &mut Vec<IoDone>) {
         let step = match u32::try_from(result) {
-            Ok(count) => self.on_moved(slot, count as usize, flags),
+            Ok(count) => self.on_moved(slot, count as usize),
             Err(_) => self.on_failed(slot, Errno::from_raw_os_error(-result)),
         };
         match step {
@@ -275,7 +266,7 @@ impl RingIo {
     }
 
     /// The kernel moved `count` bytes: is that all?
-    fn on_moved(&mut self, slot: u32, count: usize, flags: u32) -> Step {
+    fn on_moved(&mut self, slot: u32, count: usize) -> Step {
         let flight = self.flights.get_mut(slot);
         flight.moved += count;
         let moved = flight.moved;
@@ -291,11 +282,7 @@ impl RingIo {
             }
             IoOperation::Write { buffer, .. } => step_towards(moved, buffer.len()),
             IoOperation::Send { start, end, .. } => step_towards(moved, *end - *start),
-            IoOperation::Receive { socket, .. } => {
-                let socket = *socket;
-                self.socket(socket).empty = !io_uring::cqueue::sock_nonempty(flags);
-                Step::End(Ok(count))
-            }
+            IoOperation::Receive { .. } => Step::End(Ok(count)),
             _ => Step::End(Ok(0)),
         }
     }
@@ -363,8 +350,8 @@ impl RingIo {
     fn reap(&mut self, done: &mut Vec<IoDone>) -> bool {
         done.append(&mut self.ready);
         let mut woken = false;
-        while let Some((slot, result, flags)) = self.kernel.next_end() {
-            woken |= self.on_end(slot, result, flags, done);
+        while let Some((slot, result)) = self.kernel.next_end() {
+            woken |= self.on_end(slot, result, done);
         }
         self.blocking.reap(done);
         woken

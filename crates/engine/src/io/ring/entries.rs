@@ -14,8 +14,6 @@ use rustix::net::SendFlags;
 
 /// Most bytes one read or write entry moves: what the kernel itself allows, in whole pages.
 const MOVE_MAX: usize = 0x7fff_f000;
-/// Wait for readiness before the first attempt (`IORING_RECVSEND_POLL_FIRST`).
-const POLL_FIRST: u16 = 1;
 
 /// A file as the ring knows it.
 #[derive(Clone, Copy, Debug)]
@@ -79,11 +77,11 @@ pub(super) fn zero(file: FileMark, offset: u64, length: u64, flags: FallocateFla
     file.finish(entry.mode(flags.bits() as i32).build())
 }
 
-/// `empty` says that the socket most likely has nothing yet, which saves a vain attempt.
-pub(super) fn receive(file: FileMark, bytes: &mut [u8], empty: bool) -> Entry {
+/// A receive is tried before the ring waits for it: waiting first (`POLL_FIRST`) measured slower
+/// even where nothing had arrived yet.
+pub(super) fn receive(file: FileMark, bytes: &mut [u8]) -> Entry {
     let (address, length) = (bytes.as_mut_ptr(), bytes.len().min(MOVE_MAX) as u32);
-    let entry = opcode::Recv::new(file.fd(), address, length);
-    file.finish(entry.ioprio(if empty { POLL_FIRST } else { 0 }).build())
+    file.finish(opcode::Recv::new(file.fd(), address, length).build())
 }
 
 pub(super) fn send(file: FileMark, bytes: &[u8]) -> Entry {

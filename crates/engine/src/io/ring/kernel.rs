@@ -117,10 +117,10 @@ impl Kernel {
         queue.taskrun() || queue.cq_overflow()
     }
 
-    /// The next end: slot, result and flags.
-    pub(super) fn next_end(&mut self) -> Option<(u64, i32, u32)> {
+    /// The next end: slot and result.
+    pub(super) fn next_end(&mut self) -> Option<(u64, i32)> {
         let end = self.ring.completion().next()?;
-        Some((end.user_data(), end.result(), end.flags()))
+        Some((end.user_data(), end.result()))
     }
 
     /// Submits, then waits for an end for at most `span`: zero never waits.
