@@ -7,3 +7,7 @@ pub mod control;
 pub mod error;
 pub mod metrics;
 pub mod plan;
+pub mod server;
+pub mod session;
+pub mod sockets;
+pub mod tls;

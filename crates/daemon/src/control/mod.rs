@@ -22,16 +22,17 @@ use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
 use crate::plan::{ClassSlot, Layout};
+use crate::session::Served;
 use layby_cache::CacheSpec;
 use layby_engine::control::{Answer, CommandError, ShardSender, Snapshot, StartReport, VolumePlan};
-use layby_frontend::nbd::{ExportError, ExportInfo, Exports, NbdSession, REQUEST_LENGTH_MAX};
+use layby_frontend::nbd::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
 use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{Mutex, oneshot};
 
 /// What a shard of this node is asked.
-pub type Command = layby_engine::control::Command<NbdSession>;
+pub type Command = layby_engine::control::Command<Served>;
 
 /// The way to one shard; tests put a mock behind it.
 pub trait ShardPort: Send + Sync + 'static {
@@ -42,7 +43,7 @@ pub trait ShardPort: Send + Sync + 'static {
     fn send(&self, command: Command) -> Result<(), Box<Command>>;
 }
 
-impl ShardPort for ShardSender<NbdSession> {
+impl ShardPort for ShardSender<Served> {
     fn send(&self, command: Command) -> Result<(), Box<Command>> {
         ShardSender::send(self, command)
     }

@@ -6,6 +6,7 @@ use crate::config::{Overrides, Percent};
 use hdrhistogram::Histogram;
 use layby_engine::control::{LevelStats, OperationStats, VolumeStats};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Mutex as StdMutex;
 use tempfile::TempDir;
 
@@ -47,7 +48,16 @@ impl ShardPort for MockShard {
             return Err(Box::new(command));
         }
         match command {
-            Command::Attach(connection) => self.state().attached.push(connection.volume),
+            Command::Attach(mut connection) => {
+                let mut wire = connection.pending.clone();
+                if let Some(cipher) = &mut connection.cipher {
+                    wire.clear();
+                    cipher.seal(&connection.pending, &mut wire).expect("a fresh connection");
+                }
+                let mut socket = std::fs::File::from(connection.socket);
+                socket.write_all(&wire).expect("the client is there");
+                self.state().attached.push(connection.volume);
+            }
             Command::AddVolume(plan, answer) => {
                 self.answer(format!("add {}", plan.spec.id.0), answer, |state| {
                     state.volumes.insert(plan.spec.id.0, plan);

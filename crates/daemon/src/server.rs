@@ -1,0 +1,517 @@
+//! NBD clients: accepted, bounded, negotiated with, and handed to the shard of their volume.
+//!
+//! How: a task per client drives the frontend's handshake (and TLS, where asked for) until the
+//! client has entered an export; then socket, session and cipher move to the shard and the task
+//! ends. The data path never comes back here.
+//! Invariant: a client that stalls, haggles or floods costs one place of `connections_max` for at
+//! most `handshake_timeout` and a buffer of [`BUFFER_BYTES_MAX`].
+//! Cost: negotiation only.
+
+use crate::config::{NbdConfig, Peer, TlsMode};
+use crate::control::{Command, Control, PeerExports};
+use crate::error::Report;
+use crate::session::Served;
+use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream, server_config};
+use layby_engine::control::Connection;
+use layby_frontend::nbd::{
+    Handshake, HandshakeNext, HandshakeOptions, OPTION_LENGTH_MAX, TlsPolicy, Transmission,
+};
+use layby_types::SessionError;
+use rustls::ServerConfig;
+use std::io::{Error as IoError, ErrorKind as Io};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes of a client's that are held at once while it negotiates.
+pub const BUFFER_BYTES_MAX: usize =
+    2 * (OPTION_LENGTH_MAX as usize + RECORD_HEAD_BYTES + RECORD_BODY_BYTES_MAX);
+/// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Serves NBD clients of one node.
+#[derive(Clone)]
+pub struct NbdServer {
+    control: Arc<Control>,
+    tls: Option<Arc<ServerConfig>>,
+    mode: TlsMode,
+    handshake_timeout: Duration,
+    places: Arc<Semaphore>,
+}
+
+/// A client's socket, before it moves to a shard.
+pub trait ClientSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Takes the socket out of the runtime; it stays non-blocking.
+    ///
+    /// # Errors
+    /// The system's error when it cannot be taken out.
+    fn into_descriptor(self) -> std::io::Result<OwnedFd>;
+}
+
+impl ClientSocket for UnixStream {
+    fn into_descriptor(self) -> std::io::Result<OwnedFd> {
+        self.into_std().map(OwnedFd::from)
+    }
+}
+
+impl ClientSocket for TcpStream {
+    fn into_descriptor(self) -> std::io::Result<OwnedFd> {
+        self.into_std().map(OwnedFd::from)
+    }
+}
+
+impl NbdServer {
+    /// A server for the node's volumes; reads the TLS files where TLS is configured.
+    ///
+    /// # Errors
+    /// A report when a TLS file cannot be used.
+    pub fn new(nbd: &NbdConfig, control: Arc<Control>) -> Result<NbdServer, Report> {
+        let tls = if nbd.tls == TlsMode::Off { None } else { Some(server_config(nbd)?) };
+        let timeout = nbd.handshake_timeout.max(layby_types::Nanos(1));
+        Ok(NbdServer {
+            control,
+            tls,
+            mode: nbd.tls,
+            handshake_timeout: Duration::from_nanos(timeout.0),
+            places: Arc::new(Semaphore::new(nbd.connections_max as usize)),
+        })
+    }
+
+    /// Accepts clients of the unix socket until the task is dropped.
+    pub async fn accept_unix(self, listener: &UnixListener) {
+        loop {
+            match listener.accept().await {
+                Ok((socket, _)) => self.admit(socket, Peer::Unix, "unix".to_owned()),
+                Err(cause) => accept_failed(&cause).await,
+            }
+        }
+    }
+
+    /// Accepts clients of a TCP address until the task is dropped.
+    pub async fn accept_tcp(self, listener: &TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((socket, address)) => {
+                    if let Err(cause) = prepare_tcp(&socket) {
+                        tracing::debug!(%address, %cause, "a client left at once");
+                    } else {
+                        self.admit(socket, Peer::Network(address.ip()), address.to_string());
+                    }
+                }
+                Err(cause) => accept_failed(&cause).await,
+            }
+        }
+    }
+
+    /// Negotiates with a client in a task of its own, or closes it when all places are taken.
+    fn admit(&self, socket: impl ClientSocket, peer: Peer, name: String) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            tracing::warn!(peer = name, "refused a client: connections_max are connected");
+            return;
+        };
+        let server = self.clone();
+        tokio::spawn(async move { server.serve(socket, peer, name, place).await });
+    }
+
+    /// Negotiates with one client and hands it over.
+    pub async fn serve(
+        &self,
+        socket: impl ClientSocket,
+        peer: Peer,
+        name: String,
+        place: OwnedSemaphorePermit,
+    ) {
+        let negotiation = Negotiation::new(self, socket, peer);
+        let ended = tokio::time::timeout(self.handshake_timeout, negotiation.run()).await;
+        match ended {
+            Err(_) => tracing::info!(peer = name, "closed a client: its handshake took too long"),
+            Ok(Err(Ending::Left)) => tracing::debug!(peer = name, "a client left"),
+            Ok(Err(Ending::Broke(SessionError { reason }))) => {
+                tracing::info!(peer = name, reason, "closed a client");
+            }
+            Ok(Err(Ending::Failed(cause))) => tracing::debug!(peer = name, %cause, "client lost"),
+            Ok(Ok(entered)) => self.hand_over(entered, name, place),
+        }
+    }
+
+    fn hand_over(&self, entered: Entered, peer: String, place: OwnedSemaphorePermit) {
+        let Entered { transmission, socket, cipher, received, pending } = entered;
+        let Transmission { export, session } = transmission;
+        let (volume, is_encrypted) = (export.volume, cipher.is_some());
+        tracing::info!(peer, volume = export.name, tls = is_encrypted, "client connected");
+        let session = Served::new(session, place);
+        let connection = Connection { socket, cipher, session, volume, received, pending, peer };
+        if self.control.port_of(volume).send(Command::Attach(Box::new(connection))).is_err() {
+            tracing::error!(volume = export.name, "the volume's shard has ended");
+        }
+    }
+
+    /// On the unix socket nobody listens in, so TLS is offered there but not demanded.
+    fn policy(&self, peer: Peer) -> TlsPolicy {
+        match (self.mode, peer) {
+            (TlsMode::Off, _) => TlsPolicy::Off,
+            (TlsMode::Required, Peer::Network(_)) => TlsPolicy::Required,
+            (TlsMode::Allowed, _) | (TlsMode::Required, Peer::Unix) => TlsPolicy::Allowed,
+        }
+    }
+}
+
+fn prepare_tcp(socket: &TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    // A client whose machine died would otherwise hold its place for ever.
+    rustix::net::sockopt::set_socket_keepalive(socket, true)?;
+    Ok(())
+}
+
+async fn accept_failed(cause: &IoError) {
+    tracing::warn!(%cause, "cannot accept a client");
+    tokio::time::sleep(ACCEPT_RETRY).await;
+}
+
+/// Why a client never entered an export.
+enum Ending {
+    Left,
+    Broke(SessionError),
+    Failed(IoError),
+}
+
+impl From<IoError> for Ending {
+    fn from(cause: IoError) -> Self {
+        if cause.kind() == Io::UnexpectedEof { Ending::Left } else { Ending::Failed(cause) }
+    }
+}
+
+impl From<SessionError> for Ending {
+    fn from(broke: SessionError) -> Self {
+        Ending::Broke(broke)
+    }
+}
+
+/// A client that has entered an export.
+struct Entered {
+    transmission: Transmission,
+    socket: OwnedFd,
+    cipher: Option<Box<dyn layby_types::Cipher>>,
+    received: Vec<u8>,
+    pending: Vec<u8>,
+}
+
+/// One client's way to its export.
+struct Negotiation<T> {
+    socket: T,
+    exports: PeerExports,
+    handshake: Handshake,
+    tls_config: Option<Arc<ServerConfig>>,
+    tls: Option<TlsStream>,
+    /// As received; under TLS not yet opened.
+    wire: Vec<u8>,
+    /// For the handshake to read.
+    clear: Vec<u8>,
+}
+
+impl<T: ClientSocket> Negotiation<T> {
+    fn new(server: &NbdServer, socket: T, peer: Peer) -> Self {
+        Negotiation {
+            socket,
+            exports: server.control.exports_for(peer),
+            handshake: Handshake::new(HandshakeOptions { tls: server.policy(peer) }),
+            tls_config: server.tls.clone(),
+            tls: None,
+            wire: Vec::new(),
+            clear: Vec::new(),
+        }
+    }
+
+    async fn run(mut self) -> Result<Entered, Ending> {
+        let mut out = Vec::new();
+        self.handshake.greeting(&mut out);
+        loop {
+            let step = self.handshake.on_bytes(&self.clear, &self.exports, &mut out);
+            let step = match step {
+                Ok(step) => step,
+                Err(broke) => {
+                    self.send(&mut out).await?;
+                    return Err(broke.into());
+                }
+            };
+            self.clear.drain(..step.consumed);
+            match step.next {
+                HandshakeNext::Ready(transmission) => return self.enter(*transmission, out),
+                HandshakeNext::Answered => self.send(&mut out).await?,
+                HandshakeNext::NeedMore { wanted } => {
+                    self.send(&mut out).await?;
+                    self.fill(wanted).await?;
+                }
+                HandshakeNext::StartTls => {
+                    self.send(&mut out).await?;
+                    self.start_tls().await?;
+                }
+                HandshakeNext::Aborted => {
+                    self.send(&mut out).await?;
+                    return Err(Ending::Left);
+                }
+            }
+        }
+    }
+
+    fn enter(self, transmission: Transmission, pending: Vec<u8>) -> Result<Entered, Ending> {
+        let (cipher, received) = match self.tls {
+            None => (None, self.clear),
+            Some(tls) => {
+                let cipher: Box<dyn layby_types::Cipher> = Box::new(tls.into_cipher(self.clear));
+                (Some(cipher), self.wire)
+            }
+        };
+        let socket = self.socket.into_descriptor()?;
+        Ok(Entered { transmission, socket, cipher, received, pending })
+    }
+
+    /// Sends clear bytes, encrypted once TLS stands.
+    async fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Ending> {
+        match &mut self.tls {
+            None => self.socket.write_all(out).await?,
+            Some(tls) => {
+                let mut wire = Vec::new();
+                tls.seal(out, &mut wire)?;
+                self.socket.write_all(&wire).await?;
+            }
+        }
+        out.clear();
+        Ok(())
+    }
+
+    /// Receives until at least `wanted` clear bytes are there.
+    async fn fill(&mut self, wanted: usize) -> Result<(), Ending> {
+        while self.clear.len() < wanted {
+            if self.tls.is_some() {
+                self.open_one_record().await?;
+            } else {
+                let Negotiation { socket, clear, .. } = self;
+                receive(socket, clear).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_one_record(&mut self) -> Result<(), Ending> {
+        let tls = self.tls.as_mut().expect("called under TLS only");
+        loop {
+            if let Some(length) = tls.open_record(&self.wire, &mut self.clear)? {
+                self.wire.drain(..length);
+                return Ok(());
+            }
+            receive(&mut self.socket, &mut self.wire).await?;
+        }
+    }
+
+    async fn start_tls(&mut self) -> Result<(), Ending> {
+        let config = self.tls_config.clone().expect("TLS is offered only where it is configured");
+        self.tls = Some(TlsStream::new(config)?);
+        while self.tls.as_ref().is_some_and(TlsStream::is_handshaking) {
+            let opened = self.open_one_record().await;
+            let tls = self.tls.as_mut().expect("set above");
+            let mut wire = Vec::new();
+            // An alert tells the client why, so it goes out before the error does.
+            tls.take_output(&mut wire)?;
+            self.socket.write_all(&wire).await?;
+            opened?;
+        }
+        self.handshake.tls_established();
+        Ok(())
+    }
+}
+
+/// Receives what is there, at least one byte.
+async fn receive(
+    socket: &mut (impl AsyncRead + Unpin),
+    buffer: &mut Vec<u8>,
+) -> Result<(), Ending> {
+    let room = BUFFER_BYTES_MAX.saturating_sub(buffer.len()).min(RECORD_BODY_BYTES_MAX);
+    if room == 0 {
+        return Err(SessionError { reason: "the client sent more than it was asked for" }.into());
+    }
+    let start = buffer.len();
+    buffer.resize(start + room, 0);
+    let received = socket.read(&mut buffer[start..]).await;
+    buffer.truncate(start + *received.as_ref().unwrap_or(&0));
+    if received? == 0 { Err(Ending::Left) } else { Ok(()) }
+}
+
+/// Ready-to-paste addresses of a node's volumes.
+#[must_use]
+pub fn uris(nbd: &NbdConfig, tcp: &[SocketAddr]) -> Vec<String> {
+    let socket = std::path::absolute(&nbd.socket).unwrap_or_else(|_| nbd.socket.clone());
+    let unix = format!("nbd+unix:///VOLUME?socket={}", socket.display());
+    let scheme = if nbd.tls == TlsMode::Off { "nbd" } else { "nbds" };
+    let tcp = tcp.iter().map(|address| format!("{scheme}://{address}/VOLUME"));
+    std::iter::once(unix).chain(tcp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+    use crate::tls::tests::Certificate;
+    use layby_frontend::nbd::{ClientHandshake, ClientNext, ClientOptions};
+    use std::io::{Read, Write};
+
+    fn server(node: &MockNode, nbd: &NbdConfig) -> NbdServer {
+        NbdServer::new(nbd, Arc::clone(&node.control)).expect("a good configuration")
+    }
+
+    fn place(server: &NbdServer) -> OwnedSemaphorePermit {
+        Arc::clone(&server.places).try_acquire_owned().expect("a free place")
+    }
+
+    /// Reads one message of `length` bytes.
+    async fn read(client: &mut UnixStream, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        client.read_exact(&mut bytes).await.expect("the server answers");
+        bytes
+    }
+
+    /// Drives the frontend's own client up to the export.
+    async fn enter(client: &mut UnixStream, export: &str) -> Result<u64, String> {
+        let options =
+            ClientOptions { export: export.to_owned(), structured: true, block_status: true };
+        let mut handshake = ClientHandshake::new(options);
+        let (mut received, mut out) = (Vec::new(), Vec::new());
+        loop {
+            let step = handshake.on_bytes(&received, &mut out).map_err(|e| e.to_string())?;
+            received.drain(..step.consumed);
+            client.write_all(&out).await.map_err(|e| e.to_string())?;
+            out.clear();
+            match step.next {
+                ClientNext::Ready(session) => return Ok(session.export().size),
+                ClientNext::Continue => {}
+                ClientNext::NeedMore { .. } => {
+                    receive(client, &mut received).await.map_err(|_| "closed".to_owned())?;
+                }
+            }
+        }
+    }
+
+    /// Goal: a client reaches the shard of its volume. Method: the frontend's client over a socket
+    /// pair; the mock shard remembers who was attached; the place is free when the shard drops it.
+    #[tokio::test]
+    async fn client_is_handed_to_its_shard() {
+        let node = MockNode::new("[volume.a]\nsize = \"1MiB\"\n[volume.b]\nsize = \"2MiB\"\n");
+        let server = server(&node, &node.control.facts().config.nbd.clone());
+        let (mut client, socket) = UnixStream::pair().expect("a pair");
+        let places = server.places.available_permits();
+        let place = place(&server);
+        let serving = server.serve(socket, Peer::Unix, "test".into(), place);
+        let (size, ()) = tokio::join!(enter(&mut client, "b"), serving);
+        assert_eq!(size, Ok(2 << 20));
+        assert_eq!(node.shards[1].state().attached, [layby_types::VolumeId(1)]);
+        assert_eq!(server.places.available_permits(), places, "the mock dropped the session");
+    }
+
+    /// Goal: what a client may not have it does not get. Method: an unknown name and a volume with
+    /// an allow-list for others.
+    #[tokio::test]
+    async fn forbidden_volumes_are_refused() {
+        let node = MockNode::new("[volume.a]\nsize = \"1MiB\"\nallow = [\"10.0.0.0/8\"]\n");
+        let server = server(&node, &node.control.facts().config.nbd.clone());
+        for export in ["a", "b"] {
+            let (mut client, socket) = UnixStream::pair().expect("a pair");
+            let serving = server.serve(socket, Peer::Unix, "test".into(), place(&server));
+            let task = async move {
+                let refused = enter(&mut client, export).await;
+                drop(client);
+                refused
+            };
+            let (refused, ()) = tokio::join!(task, serving);
+            assert!(refused.is_err(), "{export}");
+        }
+        assert!(node.shards[0].state().attached.is_empty());
+    }
+
+    /// Goal: a silent client is closed in time. Method: paused time runs to the deadline by itself.
+    #[tokio::test(start_paused = true)]
+    async fn silent_clients_are_closed() {
+        let node = MockNode::new("");
+        let server = server(&node, &node.control.facts().config.nbd.clone());
+        let (mut client, socket) = UnixStream::pair().expect("a pair");
+        server.serve(socket, Peer::Unix, "test".into(), place(&server)).await;
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.expect("closed cleanly");
+        assert_eq!(rest.len(), 18, "the greeting and nothing more");
+    }
+
+    const STARTTLS: [u8; 16] = *b"IHAVEOPT\0\0\0\x05\0\0\0\0";
+
+    /// Goal: a client enters its export inside TLS. Method: a rustls client over a socket pair, the
+    /// option of STARTTLS written by hand; EXPORT_NAME inside; and a client that does not ask.
+    #[tokio::test]
+    async fn clients_enter_inside_tls() {
+        let certificate = Certificate::new();
+        let node = MockNode::new("[volume.a]\nsize = \"1MiB\"\n");
+        let server = server(&node, &certificate.nbd);
+        let peer = Peer::Network([127, 0, 0, 1].into());
+        let (mut client, socket) = UnixStream::pair().expect("a pair");
+        let serving = server.serve(socket, peer, "test".into(), place(&server));
+        let task = async move {
+            read(&mut client, 18).await;
+            client.write_all(&[0, 0, 0, 1]).await.expect("open");
+            client.write_all(&STARTTLS).await.expect("open");
+            assert_eq!(read(&mut client, 20).await[12..16], [0, 0, 0, 1], "acknowledged");
+            let mut tls = certificate.client();
+            let mut wire = Vec::new();
+            while tls.is_handshaking() {
+                exchange(&mut client, &mut tls, &mut wire).await;
+            }
+            tls.writer().write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\x01a").expect("buffered");
+            exchange(&mut client, &mut tls, &mut wire).await;
+            client
+        };
+        let _client = tokio::join!(task, serving).0;
+        assert_eq!(node.shards[0].state().attached.len(), 1);
+        let (mut client, socket) = UnixStream::pair().expect("a pair");
+        let serving = server.serve(socket, peer, "test".into(), place(&server));
+        let task = async move {
+            let refused = enter(&mut client, "a").await;
+            drop(client);
+            refused
+        };
+        assert!(tokio::join!(task, serving).0.is_err(), "TLS is required on TCP");
+    }
+
+    /// Sends what the client has to say, then takes what the server answers, if it owes an answer.
+    async fn exchange(
+        client: &mut UnixStream,
+        tls: &mut rustls::ClientConnection,
+        wire: &mut Vec<u8>,
+    ) {
+        while tls.wants_write() {
+            tls.write_tls(wire).expect("a Vec takes all");
+        }
+        client.write_all(wire).await.expect("open");
+        wire.clear();
+        if tls.is_handshaking() {
+            let mut received = Vec::new();
+            assert!(receive(client, &mut received).await.is_ok(), "the server answers");
+            let mut rest = received.as_slice();
+            while !rest.is_empty() {
+                tls.read_tls(&mut rest).expect("a slice");
+                tls.process_new_packets().expect("a good server");
+            }
+            let mut nothing = Vec::new();
+            drop(tls.reader().read_to_end(&mut nothing));
+        }
+    }
+
+    /// Goal: the node names addresses that clients take as they are. Method: both kinds.
+    #[test]
+    fn uris_can_be_pasted() {
+        let certificate = Certificate::new();
+        let address = SocketAddr::from(([127, 0, 0, 1], 10809));
+        let uris = uris(&certificate.nbd, &[address]);
+        assert!(uris[0].starts_with("nbd+unix:///VOLUME?socket=/"));
+        assert_eq!(uris[1], "nbds://127.0.0.1:10809/VOLUME");
+    }
+}

@@ -1,0 +1,136 @@
+//! The node's listening sockets: bound before anything is started, so that a port in use is known
+//! before a level is opened.
+//!
+//! How: a unix socket's file that nobody answers on is left from a crash and is replaced; one that
+//! somebody answers on is refused, as is any other kind of file.
+//! Invariant: no file that is not a dead socket is ever removed.
+
+use crate::error::{Report, ReportKind};
+use std::io::ErrorKind as Io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use tokio::net::{TcpListener, UnixListener};
+
+/// Who may connect to the control socket: the node's user, for it has no other login.
+pub const CONTROL_SOCKET_MODE: u32 = 0o600;
+/// Who may connect to the NBD socket: the node's user and group.
+pub const NBD_SOCKET_MODE: u32 = 0o660;
+
+/// A unix socket whose file goes with it.
+#[derive(Debug)]
+pub struct UnixSocket {
+    /// Accepts connections.
+    pub listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        // Somebody may have removed it already; then there is nothing left to do.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+impl UnixSocket {
+    /// Listens on `path`.
+    ///
+    /// # Errors
+    /// A report when somebody answers there, or the file cannot be made.
+    pub fn bind(path: &Path, mode: u32) -> Result<UnixSocket, Report> {
+        let refused = |cause: &std::io::Error| {
+            listen_refused(&path.display().to_string(), cause)
+                .hint("choose another path for the socket, or correct the directory's permissions")
+        };
+        clear_the_way(path)?;
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| refused(&e))?;
+        }
+        let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
+        let socket = UnixSocket { listener, path: path.to_owned() };
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).map_err(|e| refused(&e))?;
+        Ok(socket)
+    }
+}
+
+fn listen_refused(address: &str, cause: &std::io::Error) -> Report {
+    Report::from_io(format!("cannot listen on `{address}`"), cause)
+        .state("nothing was started; stored data is untouched")
+}
+
+/// Removes a socket file that nobody answers on.
+fn clear_the_way(path: &Path) -> Result<(), Report> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let in_use = |cause: &str, hint: &str| {
+        Report::new(ReportKind::InUse, format!("cannot listen on `{}`", path.display()))
+            .cause(cause)
+            .state("nothing was started; stored data is untouched")
+            .hint(hint)
+    };
+    if !metadata.file_type().is_socket() {
+        let hint = "choose another path for the socket, or move the file away";
+        return Err(in_use("there is a file that is no socket", hint));
+    }
+    match StdUnixStream::connect(path) {
+        Err(cause) if cause.kind() == Io::ConnectionRefused => std::fs::remove_file(path)
+            .map_err(|cause| listen_refused(&path.display().to_string(), &cause)),
+        Err(cause) if cause.kind() == Io::NotFound => Ok(()),
+        Ok(_) | Err(_) => {
+            let hint = "stop that program, or choose another path for the socket";
+            Err(in_use("another program answers there", hint))
+        }
+    }
+}
+
+/// Listens on a TCP address.
+///
+/// # Errors
+/// A report that names the address and who may hold it.
+pub async fn bind_tcp(address: SocketAddr) -> Result<TcpListener, Report> {
+    TcpListener::bind(address).await.map_err(|cause| {
+        let hint = match cause.kind() {
+            Io::AddrInUse => {
+                "stop the program that listens there (`ss -ltnp` shows it), or choose \
+                              another port"
+            }
+            Io::PermissionDenied => "choose a port above 1023",
+            _ => "choose an address of this machine",
+        };
+        listen_refused(&address.to_string(), &cause).hint(hint)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    /// Goal: a dead socket is replaced, a living one and a file are not. Method: each of the three.
+    #[tokio::test]
+    async fn only_dead_sockets_are_replaced() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let path = dir.path().join("s");
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("a fresh path"));
+        assert!(path.exists(), "the standard library leaves the file");
+        let living = UnixSocket::bind(&path, NBD_SOCKET_MODE).expect("nobody answers");
+        let report = UnixSocket::bind(&path, NBD_SOCKET_MODE).expect_err("it is alive");
+        assert_eq!(report.kind, ReportKind::InUse);
+        drop(living);
+        assert!(!path.exists());
+        std::fs::write(&path, b"precious").expect("a writable directory");
+        let report = UnixSocket::bind(&path, NBD_SOCKET_MODE).expect_err("a file");
+        assert!(report.cause.contains("no socket") && path.exists(), "{report}");
+    }
+
+    /// Goal: a port in use is named. Method: bind it twice.
+    #[tokio::test]
+    async fn port_in_use_is_named() {
+        let first = bind_tcp(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a free port");
+        let address = first.local_addr().expect("it is bound");
+        let report = bind_tcp(address).await.expect_err("it is taken");
+        assert_eq!(report.kind, ReportKind::InUse);
+        assert!(report.error.contains(&address.to_string()), "{report}");
+    }
+}

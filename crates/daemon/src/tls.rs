@@ -1,0 +1,338 @@
+//! TLS for NBD: the node's certificate, the handshake, and the cipher that goes with a connection.
+//!
+//! How: `rustls` is driven by hand, without a stream of its own: during negotiation by the server's
+//! task, afterwards by the shard through [`layby_types::Cipher`]. While the NBD handshake runs,
+//! records are opened one at a time, so that what follows it is handed to the shard unopened.
+//! Invariant: no byte is lost or read twice when the connection changes hands.
+//! Cost: a copy in and a copy out per record.
+
+use crate::config::NbdConfig;
+use crate::error::{Report, ReportKind};
+use layby_types::{Cipher, SessionError};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a TLS record's head: type, version, length.
+pub const RECORD_HEAD_BYTES: usize = 5;
+/// Bytes of a TLS record's body at most, by RFC 8446 and RFC 5246.
+pub const RECORD_BODY_BYTES_MAX: usize = (1 << 14) + 2048;
+
+/// Reads certificates and key of the configuration.
+///
+/// # Errors
+/// A report that names the file that cannot be used.
+pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
+    let path = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_default();
+    let (certificate_path, key_path) = (path(&nbd.tls_certificate), path(&nbd.tls_key));
+    let certificates = certificates(&certificate_path)?;
+    let key = PrivateKeyDer::from_pem_file(&key_path)
+        .map_err(|cause| unusable("private key", &key_path, &cause.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("the ring provider supports the default versions");
+    let builder = match &nbd.tls_client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for root in self::certificates(path)? {
+                roots.add(root).map_err(|e| unusable("authority", path, &e.to_string()))?;
+            }
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            let verifier = verifier.map_err(|e| unusable("authority", path, &e.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(certificates, key);
+    let config = config.map_err(|e| unusable("certificate", &certificate_path, &e.to_string()))?;
+    Ok(Arc::new(config))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Report> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let chain: Vec<_> = read.map_err(|e| unusable("certificate", path, &e.to_string()))?;
+    if chain.is_empty() {
+        return Err(unusable("certificate", path, "the file holds no certificate"));
+    }
+    Ok(chain)
+}
+
+fn unusable(what: &str, path: &Path, cause: &str) -> Report {
+    Report::new(ReportKind::Invalid, format!("cannot use the {what} in `{}`", path.display()))
+        .cause(cause)
+        .state("nothing was started")
+        .hint("set tls_certificate and tls_key to PEM files that belong together")
+}
+
+const BROKEN: SessionError = SessionError { reason: "the client broke TLS" };
+
+/// A TLS connection that opens received bytes record by record.
+pub struct TlsStream {
+    connection: ServerConnection,
+}
+
+impl TlsStream {
+    /// A connection that has not seen a byte yet.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the configuration offers no common ground at all.
+    pub fn new(config: Arc<ServerConfig>) -> Result<TlsStream, SessionError> {
+        let mut connection = ServerConnection::new(config).map_err(|_| BROKEN)?;
+        // Replies are bounded by the shard, which must not see half of one refused.
+        connection.set_buffer_limit(None);
+        Ok(TlsStream { connection })
+    }
+
+    /// Whether clear bytes may not flow yet.
+    #[must_use]
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Opens the record at the front of `wire` and returns its length, or `None` when it is not
+    /// whole yet.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the bytes are no record, or do not authenticate.
+    pub fn open_record(
+        &mut self,
+        wire: &[u8],
+        clear: &mut Vec<u8>,
+    ) -> Result<Option<usize>, SessionError> {
+        let Some(head) = wire.get(..RECORD_HEAD_BYTES) else { return Ok(None) };
+        let body = usize::from(u16::from_be_bytes([head[3], head[4]]));
+        if body > RECORD_BODY_BYTES_MAX {
+            return Err(BROKEN);
+        }
+        let Some(record) = wire.get(..RECORD_HEAD_BYTES + body) else { return Ok(None) };
+        self.feed(record, clear)?;
+        Ok(Some(record.len()))
+    }
+
+    /// Opens all of `wire`; returns false when the peer has closed.
+    fn feed(&mut self, mut wire: &[u8], clear: &mut Vec<u8>) -> Result<bool, SessionError> {
+        loop {
+            if !wire.is_empty() {
+                let read = self.connection.read_tls(&mut wire).map_err(|_| BROKEN)?;
+                if read == 0 {
+                    return Ok(false);
+                }
+            }
+            let state = self.connection.process_new_packets().map_err(|_| BROKEN)?;
+            let start = clear.len();
+            clear.resize(start + state.plaintext_bytes_to_read(), 0);
+            self.connection.reader().read_exact(&mut clear[start..]).map_err(|_| BROKEN)?;
+            if state.peer_has_closed() {
+                return Ok(false);
+            }
+            if wire.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Appends what TLS itself has to say.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the connection can no longer encrypt.
+    pub fn take_output(&mut self, wire: &mut Vec<u8>) -> Result<(), SessionError> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(wire).map_err(|_| BROKEN)?;
+        }
+        Ok(())
+    }
+
+    /// Encrypts `clear`, appending records to `wire`.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the connection can no longer encrypt.
+    pub fn seal(&mut self, clear: &[u8], wire: &mut Vec<u8>) -> Result<(), SessionError> {
+        self.connection.writer().write_all(clear).map_err(|_| BROKEN)?;
+        self.take_output(wire)
+    }
+
+    /// The cipher of the transmission phase. `clear` was opened already and comes first.
+    #[must_use]
+    pub fn into_cipher(self, clear: Vec<u8>) -> TlsCipher {
+        TlsCipher { stream: self, opened: clear }
+    }
+}
+
+/// TLS behind the border that the engine knows.
+pub struct TlsCipher {
+    stream: TlsStream,
+    /// Opened before the connection changed hands.
+    opened: Vec<u8>,
+}
+
+impl Cipher for TlsCipher {
+    fn open(&mut self, wire: &[u8], clear: &mut Vec<u8>) -> Result<bool, SessionError> {
+        clear.append(&mut self.opened);
+        self.stream.feed(wire, clear)
+    }
+    fn seal(&mut self, clear: &[u8], wire: &mut Vec<u8>) -> Result<(), SessionError> {
+        self.stream.seal(clear, wire)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use layby_types::Rng;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection};
+    use tempfile::TempDir;
+
+    /// A certificate for `localhost`, its key, and a client that trusts it.
+    pub(crate) struct Certificate {
+        pub(crate) dir: TempDir,
+        pub(crate) nbd: NbdConfig,
+        pub(crate) client: Arc<ClientConfig>,
+    }
+
+    impl Certificate {
+        pub(crate) fn new() -> Certificate {
+            let CertifiedKey { cert, signing_key } =
+                generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            let dir = TempDir::new().expect("a temporary directory");
+            let (cert_path, key_path) = (dir.path().join("c.pem"), dir.path().join("k.pem"));
+            std::fs::write(&cert_path, cert.pem()).expect("a writable directory");
+            std::fs::write(&key_path, signing_key.serialize_pem()).expect("a writable directory");
+            let mut roots = RootCertStore::empty();
+            roots.add(cert.der().clone()).expect("a good certificate");
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let client = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .expect("ring supports the default versions")
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            let text =
+                "[nbd]\ntls = \"required\"\ntls_certificate = \"c.pem\"\ntls_key = \"k.pem\"\n";
+            let overrides = crate::config::Overrides {
+                dir: Some(dir.path().into()),
+                ..crate::config::Overrides::default()
+            };
+            let config = crate::config::Config::parse(None, text, &overrides).expect("good");
+            Certificate { dir, nbd: config.nbd, client: Arc::new(client) }
+        }
+
+        pub(crate) fn client(&self) -> ClientConnection {
+            let name = ServerName::try_from("localhost").expect("a name");
+            ClientConnection::new(Arc::clone(&self.client), name).expect("a client")
+        }
+    }
+
+    /// Both ends in memory, past the handshake.
+    fn established() -> (TlsStream, ClientConnection) {
+        let certificate = Certificate::new();
+        let config = server_config(&certificate.nbd).expect("good files");
+        let mut server = TlsStream::new(config).expect("a server");
+        let mut client = certificate.client();
+        for _ in 0..10 {
+            let (mut up, mut down, mut clear) = (Vec::new(), Vec::new(), Vec::new());
+            while client.wants_write() {
+                client.write_tls(&mut up).expect("a Vec takes all");
+            }
+            while let Some(length) = server.open_record(&up, &mut clear).expect("good records") {
+                up.drain(..length);
+            }
+            assert!(up.is_empty() && clear.is_empty());
+            server.take_output(&mut down).expect("a Vec takes all");
+            let mut rest = down.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).expect("a slice");
+                client.process_new_packets().expect("a good server");
+            }
+            if !server.is_handshaking() && !client.is_handshaking() && !client.wants_write() {
+                return (server, client);
+            }
+        }
+        panic!("the handshake does not end");
+    }
+
+    fn sealed(client: &mut ClientConnection, clear: &[u8]) -> Vec<u8> {
+        client.set_buffer_limit(None);
+        client.writer().write_all(clear).expect("buffered");
+        let mut wire = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut wire).expect("a Vec takes all");
+        }
+        wire
+    }
+
+    /// Goal: the connection changes hands without loss. Method: three messages; the first is opened
+    /// during negotiation, half of it is kept, the rest goes through the cipher in random pieces,
+    /// and the answer comes back.
+    #[test]
+    fn cipher_takes_over_without_loss() {
+        let (mut server, mut client) = established();
+        let mut rng = Rng::new(5);
+        let mut wire = sealed(&mut client, b"handshake+early");
+        let mut long = vec![0; 100_000];
+        rng.fill(&mut long);
+        wire.extend(sealed(&mut client, &long));
+        let mut clear = Vec::new();
+        let length = server.open_record(&wire, &mut clear).expect("good").expect("whole");
+        assert_eq!(clear, b"handshake+early");
+        let mut cipher = server.into_cipher(clear.split_off(10));
+        let (mut opened, mut rest) = (Vec::new(), &wire[length..]);
+        while !rest.is_empty() {
+            let piece = usize::try_from(rng.below(5000) + 1).expect("small").min(rest.len());
+            assert_eq!(cipher.open(&rest[..piece], &mut opened), Ok(true));
+            rest = &rest[piece..];
+        }
+        assert_eq!(&opened[..5], b"early");
+        assert!(opened[5..] == long[..]);
+        let mut down = Vec::new();
+        cipher.seal(&long, &mut down).expect("open");
+        let (mut rest, mut answer) = (down.as_slice(), Vec::new());
+        while !rest.is_empty() {
+            client.read_tls(&mut rest).expect("a slice");
+            let state = client.process_new_packets().expect("good records");
+            let start = answer.len();
+            answer.resize(start + state.plaintext_bytes_to_read(), 0);
+            client.reader().read_exact(&mut answer[start..]).expect("announced");
+        }
+        assert!(answer == long);
+        client.send_close_notify();
+        assert_eq!(cipher.open(&sealed(&mut client, b""), &mut opened), Ok(false));
+    }
+
+    /// Goal: damaged and foreign bytes end the connection and nothing else. Method: one flipped bit
+    /// of a record, a plain request, a record that is too long.
+    #[test]
+    fn damaged_records_are_refused() {
+        let (server, mut client) = established();
+        let mut wire = sealed(&mut client, b"request");
+        *wire.last_mut().expect("a record") ^= 1;
+        let mut cipher = server.into_cipher(Vec::new());
+        assert!(cipher.open(&wire, &mut Vec::new()).is_err());
+        for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[22, 3, 3, 0xff, 0xff]] {
+            let (mut server, _) = established();
+            let refused = server.open_record(bytes, &mut Vec::new());
+            assert!(refused.is_err() || refused == Ok(None), "{bytes:?}");
+        }
+    }
+
+    /// Goal: a wrong file is named. Method: a missing file, one without a certificate, a key that
+    /// belongs to another certificate.
+    #[test]
+    fn unusable_files_are_named() {
+        let good = Certificate::new();
+        let mut wrong = good.nbd.clone();
+        wrong.tls_certificate = Some(good.dir.path().join("none.pem"));
+        assert!(server_config(&wrong).expect_err("missing").error.contains("none.pem"));
+        wrong.tls_certificate.clone_from(&good.nbd.tls_key);
+        assert!(server_config(&wrong).expect_err("a key").error.contains("k.pem"));
+        let other = Certificate::new();
+        wrong.tls_certificate.clone_from(&other.nbd.tls_certificate);
+        assert!(server_config(&wrong).expect_err("another's").error.contains("c.pem"));
+    }
+}
