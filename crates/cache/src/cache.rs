@@ -318,36 +318,35 @@ impl Cache {
         Ok(())
     }
 
-    /// Puts a recovered block where it lay; false when slot or block is taken (by a newer record).
+    /// Takes in a recovered block, newest version first; the slot it gets, or `None` when a newer
+    /// version is in already, the volume is unknown, or the level is full.
     pub fn restore(
         &mut self,
         moment: &mut Moment<'_>,
         level: LevelIndex,
-        slot: Slot,
         key: BlockKey,
         dirty: bool,
-    ) -> bool {
-        let Some(volume) = self.volumes.number(key.volume()) else { return false };
+    ) -> Option<Slot> {
+        let volume = self.volumes.number(key.volume())?;
         let class = self.volumes.get(volume).class;
+        let known = self.levels.iter().any(|level| level.find(volume, key).is_some());
         let held = &mut self.levels[usize::from(level.0)];
-        if held.find(volume, key).is_some() || !held.take_exact(slot, volume, class) {
-            return false;
-        }
-        held.insert(moment, volume, slot, key, layby_policy::Warmth::Warm);
-        let state = self.volumes.get_mut(volume);
-        (state.logged, state.tombstoned) = (true, true);
+        let slot = if known { None } else { held.take_free(volume, class, false) }?;
+        held.insert(moment, volume, slot, key, layby_policy::Warmth::Cold);
         if dirty {
             held.set_dirty(moment.now, volume, slot);
         }
-        true
+        let state = self.volumes.get_mut(volume);
+        (state.logged, state.tombstoned) = (true, true);
+        self.caps_changed = true;
+        Some(slot)
     }
 
-    /// Ends recovery: call once after the last [`Cache::restore`].
-    pub fn end_restore(&mut self) {
-        for level in &mut self.levels {
-            level.rebuild_free();
-        }
-        self.caps_changed = true;
+    /// The slot of a level that holds a block, for a store that cleans.
+    #[must_use]
+    pub fn find(&self, level: LevelIndex, key: BlockKey) -> Option<Slot> {
+        let number = self.volumes.number(key.volume())?;
+        self.levels[usize::from(level.0)].find(number, key)
     }
 
     /// What a slot holds, for a store that cleans or checkpoints: the block and whether it is dirty.
@@ -363,13 +362,6 @@ impl Cache {
         let Some(number) = self.volumes.number(volume) else { return false };
         let key = BlockKey::new(volume, block);
         self.levels.iter().any(|l| l.find(number, key).is_some_and(|slot| l.is_dirty(slot)))
-    }
-
-    /// Whether a level holds a block.
-    #[must_use]
-    pub fn is_resident(&self, level: LevelIndex, key: BlockKey) -> bool {
-        let number = self.volumes.number(key.volume());
-        number.is_some_and(|n| self.levels[usize::from(level.0)].find(n, key).is_some())
     }
 
     /// Slots that a volume holds in a level: its own, lent to it, dirty.

@@ -142,6 +142,12 @@ impl Cache {
         let (durable, keep_allocated) = (discard.durable, discard.keep_allocated);
         let (id, first) = (self.volumes.get(volume).id, BlockIndex(first));
         if let Some(level) = log {
+            // Copies outside the log go when the tombstone is recorded: it must outlive them.
+            let outside = self.levels.iter().enumerate().any(|(other, held)| {
+                other != level && held.kind.is_persistent() && held.holding(volume).used > 0
+            });
+            let durable = durable || outside;
+            self.discard_mut(op).durable = durable;
             self.discard_mut(op).phase = DiscardPhase::Logging;
             self.volumes.get_mut(volume).tombstoned = true;
             let level = LevelIndex(level as u8);
@@ -160,7 +166,6 @@ impl Cache {
     /// The chunk reads as zeros below: its copies go.
     fn on_recorded(&mut self, moment: &mut Moment<'_>, op: OpId) {
         let (volume, first, count) = self.chunk(op);
-        let mut dropped: crate::Few<usize> = crate::Few::new();
         for level in 0..self.levels.len() {
             let holding = self.levels[level].holding(volume);
             if holding.used + holding.borrowed == 0 {
@@ -169,31 +174,30 @@ impl Cache {
             for block in first..first + u64::from(count) {
                 let key = self.key(volume, BlockIndex(block));
                 if let Some(slot) = self.levels[level].find(volume, key) {
-                    self.drop_copy(volume, level, slot, false);
-                    dropped.push(level);
+                    self.drop_copy(volume, level, slot, true);
                 }
             }
         }
-        dropped.dedup();
-        let log = self.log_level().filter(|_| self.volumes.get(volume).logged);
+        let logged = self.volumes.get(volume).logged;
         let durable = self.discard_mut(op).durable;
-        match log {
-            Some(log) if !durable => self.note_stored(volume, log),
-            Some(_) => {}
-            None => {
-                dropped.retain(|level| self.levels[*level].kind.is_persistent());
-                for level in &dropped {
-                    self.note_stored(volume, *level);
-                }
-                if durable && !dropped.is_empty() {
-                    self.discard_mut(op).phase = DiscardPhase::SyncingLevel;
-                    for level in dropped {
-                        self.submit(op, Action::SyncLevel { op, level: LevelIndex(level as u8) });
-                    }
-                    return;
-                }
+        if let Some(log) = self.log_level().filter(|_| logged) {
+            if !durable {
+                self.note_stored(volume, log);
             }
+            return self.next_chunk(moment, op);
         }
+        // Without a log, a record that was freed just now or long ago is dead only once its level
+        // is synced.
+        let persistent: crate::Few<usize> =
+            (0..self.levels.len()).filter(|l| self.levels[*l].kind.is_persistent()).collect();
+        if logged && durable && !persistent.is_empty() {
+            self.discard_mut(op).phase = DiscardPhase::SyncingLevel;
+            for level in persistent {
+                self.submit(op, Action::SyncLevel { op, level: LevelIndex(level as u8) });
+            }
+            return;
+        }
+        persistent.iter().filter(|_| logged).for_each(|level| self.note_stored(volume, *level));
         self.next_chunk(moment, op);
     }
 

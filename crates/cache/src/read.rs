@@ -94,6 +94,9 @@ impl Cache {
         for index in 0..self.levels.len() {
             let Some(slot) = self.levels[index].find(volume, key) else { continue };
             self.levels[index].on_hit(moment, volume, slot);
+            if self.levels[index].is_borrowed(slot) {
+                self.touch_home(moment, volume, index, key);
+            }
             if !hint {
                 self.counters[index].hits += 1;
                 self.volumes.get_mut(volume).counters.hits[index] += 1;
@@ -362,7 +365,8 @@ impl Cache {
             }
             _ => false,
         };
-        if self.volumes.class(volume).borrow {
+        // Only what its own level holds is worth lending room to: see `touch_home`.
+        if self.volumes.class(volume).borrow && from.is_some() {
             self.lend(moment, id, top.unwrap_or(self.levels.len()));
         }
         goes_on
@@ -539,6 +543,19 @@ impl Cache {
                     self.write_copy(id, level, index, slot, key, Cause::Borrow);
                     break;
                 }
+            }
+        }
+    }
+
+    /// A hit on a lent copy is a hit on the copy in its own level, so that with borrowing on or off
+    /// all levels rank, keep and evict the same blocks.
+    fn touch_home(&mut self, moment: &mut Moment<'_>, volume: u16, index: usize, key: BlockKey) {
+        for level in &mut self.levels[index + 1..] {
+            match level.find(volume, key) {
+                Some(slot) if !level.is_borrowed(slot) => {
+                    return level.on_hit(moment, volume, slot);
+                }
+                _ => {}
             }
         }
     }

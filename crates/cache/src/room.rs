@@ -13,7 +13,7 @@ use crate::level::{Resident, Scope};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
 use layby_policy::{Group, Moment, Warmth};
-use layby_types::{ErrorKind, LevelIndex, Slot};
+use layby_types::{BlockKey, ErrorKind, LevelIndex, Slot};
 
 /// Evictions of dirty blocks in flight at most.
 const EVICTIONS_MAX: u32 = 64;
@@ -83,7 +83,9 @@ impl Cache {
         let owner = owner(group);
         let class = self.volumes.get(owner).class;
         self.forget_tombstone(owner, level, slot);
+        let key = self.levels[level].key(slot);
         self.levels[level].release(owner, class, slot);
+        self.drop_lent(owner, level, key);
         self.counters[level].evictions += 1;
         self.push_free(level, slot, false);
         Some(())
@@ -105,6 +107,20 @@ impl Cache {
             if let Some(log) = self.log_level() {
                 let key = held.key(slot);
                 self.actions.push(Action::Forget { level: LevelIndex(log as u8), key });
+            }
+        }
+    }
+
+    /// A copy in lent room goes with the copy in its own level.
+    fn drop_lent(&mut self, volume: u16, below: usize, key: BlockKey) {
+        for level in 0..below {
+            if self.levels[level].holding(volume).borrowed == 0 {
+                continue;
+            }
+            if let Some(slot) = self.levels[level].find(volume, key) {
+                if self.levels[level].is_borrowed(slot) {
+                    self.drop_copy(volume, level, slot, true);
+                }
             }
         }
     }

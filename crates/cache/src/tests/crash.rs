@@ -72,9 +72,6 @@ impl Run {
             let visible = |cell: &Cell| cell.versions[cell.latest..].iter().copied().collect();
             seen = self.cells[volume][range(&call)].iter().map(visible).collect();
         }
-        if std::env::var("TRACE").is_ok() {
-            std::println!("SUBMIT {call:?} volume {volume} value {value}");
-        }
         let request = self.host.submit(self.host.specs[volume].id, call, value);
         self.inflight.insert(request, Inflight { volume, call, seen, vouched });
         self.collect();
@@ -114,7 +111,8 @@ impl Run {
             }
             if changes(call.operation) {
                 let critical = self.host.specs[volume].class == ClassId(0);
-                for (at, version) in range(&call).zip(vouched) {
+                let touched = range(&call).zip(vouched).filter(|(at, _)| affects(&call, *at));
+                for (at, version) in touched {
                     let cell = &mut self.cells[volume][at];
                     cell.latest = version;
                     if call.flags.fua || critical {

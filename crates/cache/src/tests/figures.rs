@@ -35,7 +35,6 @@ fn figure_4(shared: bool) -> (u64, u64, u64) {
 #[test]
 fn thrashing_of_figure_4() {
     let (shared, priority) = (figure_4(true), figure_4(false));
-    std::println!("{shared:?} {priority:?}");
     assert_eq!(shared.0 - priority.0, 1, "extra N misses");
     assert_eq!(shared.1 - priority.1, 3, "extra N writes");
     assert_eq!(shared.2 - priority.2, 2, "extra S writes");

@@ -46,7 +46,7 @@ pub(super) struct Host {
     pub(super) rng: Rng,
     pub(super) now: Nanos,
     /// What each slot of each level holds now.
-    slots: Vec<HashMap<u32, (BlockKey, Content)>>,
+    slots: Vec<BTreeMap<u32, (BlockKey, Content)>>,
     log: Vec<Logged>,
     seq: u64,
     /// Backing contents now, and as they survive a power cut.
@@ -64,6 +64,8 @@ pub(super) struct Host {
     pub(super) backing_fault: Option<ErrorKind>,
     pub(super) specs: Vec<VolumeSpec>,
     request_next: u64,
+    /// Actions end in the order in which they began.
+    pub(super) in_order: bool,
 }
 
 impl Host {
@@ -77,7 +79,7 @@ impl Host {
             cache,
             rng: Rng::new(seed),
             now: Nanos::from_secs(1),
-            slots: (0..levels).map(|_| HashMap::new()).collect(),
+            slots: (0..levels).map(|_| BTreeMap::new()).collect(),
             log: Vec::new(),
             seq: 0,
             backing: BTreeMap::new(),
@@ -94,6 +96,7 @@ impl Host {
             backing_fault: None,
             specs: volumes.to_vec(),
             request_next: 0,
+            in_order: false,
         }
     }
 
@@ -133,11 +136,8 @@ impl Host {
         if self.pending.is_empty() {
             return false;
         }
-        let pick = self.rng.below(self.pending.len() as u64) as usize;
-        let action = self.pending.swap_remove(pick);
-        if std::env::var("TRACE").is_ok() {
-            std::println!("  end {action:?}");
-        }
+        let chance = self.rng.below(self.pending.len() as u64) as usize;
+        let action = self.pending.remove(if self.in_order { 0 } else { chance });
         let (op, result) = self.end(action);
         let mut actions = Vec::new();
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
@@ -167,9 +167,6 @@ impl Host {
     fn perform(&mut self, actions: Vec<Action>) {
         let mut queue: std::collections::VecDeque<Action> = actions.into();
         while let Some(action) = queue.pop_front() {
-            if std::env::var("TRACE").is_ok() {
-                std::println!("{action:?}");
-            }
             match action {
                 Action::CopyVerified(copy) => {
                     let (level, slot) = (copy.level.0, copy.slot.0);
@@ -357,9 +354,6 @@ impl Host {
     /// Power is cut and comes back: what was not durable is lost, or kept by chance.
     pub(super) fn crash(&mut self) {
         let keep_some = self.rng.chance(1, 2);
-        if std::env::var("TRACE").is_ok() {
-            std::println!("CRASH {keep_some} {:?}", self.log);
-        }
         self.destroy_freed(None);
         let rng = &mut self.rng;
         self.log.retain(|logged| logged.durable || (keep_some && rng.chance(1, 2)));
@@ -372,7 +366,7 @@ impl Host {
         for volume in &self.specs {
             self.cache.add_volume(volume).expect("it was sound before");
         }
-        self.slots.iter_mut().for_each(HashMap::clear);
+        self.slots.iter_mut().for_each(BTreeMap::clear);
         (self.buffers, self.payloads, self.answers) = Default::default();
         self.pending.clear();
         self.completed.clear();
@@ -383,7 +377,8 @@ impl Host {
     fn destroy_freed(&mut self, synced: Option<LevelIndex>) {
         let log = self.log.clone();
         let nvm = |level: u8| self.cache.spec().levels[usize::from(level)].kind == LevelKind::Nvm;
-        let mut destroyed: HashMap<(u8, BlockKey), u64> = HashMap::new();
+        let mut destroyed: BTreeMap<(u8, BlockKey), u64> = BTreeMap::new();
+        let mut kept: std::collections::BTreeSet<u64> = Default::default();
         for logged in &self.log {
             let (Record::Block { level, key, .. }, Some(freed)) = (&logged.record, logged.freed)
             else {
@@ -395,14 +390,17 @@ impl Host {
             });
             let sure = synced == Some(LevelIndex(*level));
             let may = sure || synced.is_none() && self.rng.chance(1, 2);
-            if nvm(*level) && !forgets_wait && may {
+            if forgets_wait {
+                kept.insert(logged.seq);
+            } else if nvm(*level) && may {
                 destroyed.insert((*level, *key), logged.seq);
             }
         }
         // Slots that older versions of the block lay in were invalidated before.
         self.log.retain(|logged| match &logged.record {
             Record::Block { level, key, .. } => {
-                destroyed.get(&(*level, *key)).is_none_or(|seq| logged.seq > *seq)
+                let newer = destroyed.get(&(*level, *key)).is_none_or(|seq| logged.seq > *seq);
+                newer || kept.contains(&logged.seq)
             }
             _ => true,
         });
@@ -455,15 +453,30 @@ impl Host {
         found.sort_by_key(|logged| std::cmp::Reverse(logged.seq));
         let mut rng = Rng::new(0);
         for logged in found {
-            let Record::Block { level, slot, key, content } = logged.record else { continue };
+            let Record::Block { level, key, content, .. } = logged.record else { continue };
             let moment = &mut Moment { now: self.now, rng: &mut rng };
-            if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, true) {
-                self.slots[usize::from(level)].insert(slot, (key, content));
+            if let Some(slot) = self.cache.restore(moment, LevelIndex(level), key, true) {
+                self.slots[usize::from(level)].insert(slot.0, (key, content));
+            } else {
+                // More records than slots: the host sends the rest home before it serves.
+                self.backing.insert(key, content);
             }
         }
-        self.cache.end_restore();
+        self.seq += 1;
+        let mut seq = self.seq;
         self.log = log;
-        self.log.iter_mut().for_each(|logged| logged.freed = None);
+        self.log.clear();
+        for (level, slots) in self.slots.iter().enumerate() {
+            for (slot, (key, content)) in slots {
+                let level = level as u8;
+                let record = Record::Block { level, slot: *slot, key: *key, content: *content };
+                self.log.push(Logged { seq, level, record, durable: true, freed: None });
+                seq += 1;
+            }
+        }
+        self.seq = seq;
+        // Recovery ends with a checkpoint: what lost to a newer record stays dead for good.
+        self.backing_durable.clone_from(&self.backing);
         // Recovery ends with a checkpoint: a record that lost to a newer one stays dead even if
         // the newer one goes.
         self.checkpoint();
