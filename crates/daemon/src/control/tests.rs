@@ -24,7 +24,10 @@ pub(crate) struct MockState {
 
 /// A shard that answers at once, on the caller's thread.
 #[derive(Clone, Default)]
-pub(crate) struct MockShard(pub(crate) Arc<StdMutex<MockState>>);
+pub(crate) struct MockShard(
+    pub(crate) Arc<StdMutex<MockState>>,
+    Arc<StdMutex<Option<std::sync::mpsc::Sender<Command>>>>,
+);
 
 impl MockShard {
     pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, MockState> {
@@ -39,6 +42,45 @@ impl MockShard {
         };
         drop(state);
         answer(result);
+    }
+}
+
+/// A mock behind a thread that ends when the shard does, as a real one's.
+pub(crate) struct ThreadedMock {
+    shard: MockShard,
+    commands: std::sync::mpsc::Sender<Command>,
+}
+
+impl ShardPort for ThreadedMock {
+    fn send(&self, command: Command) -> Result<(), Box<Command>> {
+        if self.shard.state().stopped {
+            return Err(Box::new(command));
+        }
+        self.commands.send(command).map_err(|back| Box::new(back.0))
+    }
+}
+
+impl MockShard {
+    /// Moves the mock behind a thread of its own.
+    pub(crate) fn threaded(&self) -> (ThreadedMock, std::thread::JoinHandle<()>) {
+        let (commands, receiver) = std::sync::mpsc::channel();
+        *self.1.lock().expect("not poisoned") = Some(commands.clone());
+        let shard = self.clone();
+        let thread = std::thread::spawn(move || {
+            while let Ok(command) = receiver.recv() {
+                drop(ShardPort::send(&shard, command));
+                if shard.state().stopped {
+                    break;
+                }
+            }
+        });
+        (ThreadedMock { shard: self.clone(), commands }, thread)
+    }
+
+    /// Ends the thread without having been asked by the node.
+    pub(crate) fn die(&self) {
+        let commands = self.1.lock().expect("not poisoned").clone().expect("it has a thread");
+        commands.send(Command::Stop(Box::new(|_| ()))).expect("it runs");
     }
 }
 

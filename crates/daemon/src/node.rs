@@ -1,0 +1,516 @@
+//! A whole node: from its configuration to its last checkpoint.
+//!
+//! How: [`Node::start`] takes the directory's lock, binds the sockets, starts a shard per part of
+//! the levels, and opens the doors; [`Node::run`] keeps it until it is told to stop, then stops the
+//! shards, which make everything durable.
+//! Invariant: nothing on disk is touched before the lock is held; clients are accepted only after
+//! every shard has recovered; a shard that ends unasked ends the node.
+//! Cost: nothing on the data path. Shards are started behind [`ShardStarter`], so that tests need no
+//! engine.
+
+use crate::assembly::{Prepared, prepare};
+use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
+use crate::config::{Config, IoChoice, LevelConfig, NbdConfig, PersistenceChoice};
+use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::control::{Control, NodeFacts, ShardPort, View};
+use crate::error::{Report, ReportKind};
+use crate::metrics::durability;
+use crate::server::{NbdServer, uris};
+use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, bind_tcp};
+use crate::{api, levels, listen};
+use layby_cache::CacheSpec;
+use layby_engine::control::{StartReport, VolumePlan};
+use layby_types::VolumeId;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// The file in the node's directory that says where the control API's HTTP address is.
+pub const CONTROL_URL_FILE_NAME: &str = "control.url";
+
+/// A shard's part of a level.
+#[derive(Clone, Debug)]
+pub struct LevelPart {
+    /// The level as configured.
+    pub level: LevelConfig,
+    /// First byte of the part in the level's file.
+    pub base: u64,
+    /// Bytes of the part.
+    pub length: u64,
+}
+
+/// All a shard needs to start.
+#[derive(Clone, Debug)]
+pub struct ShardRequest {
+    /// Which shard.
+    pub index: u8,
+    /// Of how many.
+    pub count: u8,
+    /// The CPU it is pinned to, if there is more than one shard.
+    pub cpu: Option<usize>,
+    /// How it talks to the kernel.
+    pub io: IoChoice,
+    /// The node's identity.
+    pub node: [u8; 16],
+    /// Levels, classes, limits.
+    pub spec: CacheSpec,
+    /// Its part of each level.
+    pub parts: Vec<LevelPart>,
+    /// Volumes that it serves.
+    pub volumes: Vec<VolumePlan>,
+    /// The node has never come up: empty parts are to be formatted.
+    pub is_new: bool,
+    /// Power loss is simulated (tests only).
+    pub simulate_power_loss: bool,
+}
+
+/// A shard that runs.
+pub struct StartedShard {
+    /// The way to it.
+    pub port: Box<dyn ShardPort>,
+    /// What it found and chose.
+    pub report: StartReport,
+    /// Its thread, which ends after a stop.
+    pub thread: JoinHandle<()>,
+}
+
+/// Starts shards: the engine, or a mock.
+pub trait ShardStarter: Sync {
+    /// Starts a shard and returns when it has recovered.
+    ///
+    /// # Errors
+    /// A report when a level or a volume cannot be opened; nothing runs then.
+    fn start(&self, request: ShardRequest) -> Result<StartedShard, Report>;
+}
+
+/// The sockets of a node, bound before anything is started.
+struct Sockets {
+    nbd: UnixSocket,
+    tcp: Vec<TcpListener>,
+    control: Arc<UnixSocket>,
+    http: Option<TcpListener>,
+}
+
+impl Sockets {
+    async fn bind(config: &Config) -> Result<Sockets, Report> {
+        let nbd = UnixSocket::bind(&config.nbd.socket, NBD_SOCKET_MODE)?;
+        let mut tcp = Vec::new();
+        for address in &config.nbd.listen {
+            tcp.push(bind_tcp(*address).await?);
+        }
+        let control = Arc::new(UnixSocket::bind(&config.control.socket, CONTROL_SOCKET_MODE)?);
+        let http = match config.control.http {
+            Some(address) => Some(bind_tcp(address).await?),
+            None => None,
+        };
+        Ok(Sockets { nbd, tcp, control, http })
+    }
+
+    fn uris(&self, nbd: &NbdConfig) -> Vec<String> {
+        let tcp: Vec<SocketAddr> = self.tcp.iter().filter_map(|l| l.local_addr().ok()).collect();
+        uris(nbd, &tcp)
+    }
+}
+
+/// A node whose shards run and whose sockets listen.
+pub struct Node {
+    control: Arc<Control>,
+    sockets: Sockets,
+    nbd_server: NbdServer,
+    url: Option<UrlFile>,
+    notes: Vec<String>,
+    /// A message for each shard that has ended.
+    ended: mpsc::UnboundedReceiver<usize>,
+    _lock: DirectoryLock,
+}
+
+impl Node {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// A report when anything that it needs cannot be had; nothing runs then.
+    pub async fn start(config: Config, starter: &dyn ShardStarter) -> Result<Node, Report> {
+        let lock = open_directory(&config.dir)?;
+        let found = Catalog::load(&config.dir)?;
+        let Prepared { view, notes, is_new } = prepare(&config, found)?;
+        let sockets = Sockets::bind(&config).await?;
+        levels::prepare(&config.dir, &view.layout.levels, is_new)?;
+        // The node's identity must be known before a level carries it.
+        view.catalog.save(&config.dir)?;
+        let started = start_shards(starter, requests(&config, &view, is_new)?)?;
+        let (ports, reports, ended) = watch(started);
+        let view = came_up(&config.dir, view)?;
+        let uris = sockets.uris(&config.nbd);
+        let nbd = config.nbd.clone();
+        let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris };
+        let control = Arc::new(Control::new(facts, ports, view));
+        let finished = async {
+            let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
+            let url = sockets.http.as_ref().map(|http| UrlFile::write(&control.facts().dir, http));
+            Ok((nbd_server, url.transpose()?))
+        };
+        match finished.await {
+            Ok((nbd_server, url)) => {
+                Ok(Node { control, sockets, nbd_server, url, notes, ended, _lock: lock })
+            }
+            Err(report) => {
+                // Stopping a fresh node can only repeat what the report says already.
+                drop(control.stop().await);
+                Err(report)
+            }
+        }
+    }
+
+    /// The node's control, for a caller in the same process.
+    #[must_use]
+    pub fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.control)
+    }
+
+    /// What a person should know of a node that has just come up, a line each; the last line begins
+    /// with `ready`.
+    #[must_use]
+    pub fn announcement(&self) -> Vec<String> {
+        let facts = self.control.facts();
+        let view = self.control.view();
+        let mut lines = vec![format!(
+            "node {} in `{}`: {} shard(s), blocks of {}",
+            view.catalog.node,
+            facts.dir.display(),
+            view.layout.shards,
+            layby_types::format_bytes(view.layout.block_size.bytes().into())
+        )];
+        if let Some(first) = facts.reports.first() {
+            lines.push(format!("I/O by {}", first.io));
+            lines.extend(first.levels.iter().map(|level| format!("level {level}")));
+        }
+        for (name, class) in view.classes() {
+            let (level, mode) = durability(&view, name.as_str(), class.durable_writes);
+            let mode = match mode {
+                "durable" => "acknowledged when durable",
+                _ => "acknowledged when accepted, durable after FLUSH or FUA",
+            };
+            lines.push(format!("class {name}: writes land in {level}, {mode}"));
+        }
+        lines.push(recovery_line(&facts.reports));
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.extend(facts.uris.iter().map(|uri| format!("serving {uri}")));
+        lines.push(format!("control `{}`", facts.config.control.socket.display()));
+        lines.extend(self.url.iter().map(|url| format!("control {}", url.url)));
+        lines.push(format!("ready: {} volume(s)", view.volumes().count()));
+        lines
+    }
+
+    /// Serves until `shutdown` ends, then stops cleanly.
+    ///
+    /// # Errors
+    /// A report when a shard ends unasked, or cannot make everything durable.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Report> {
+        let Node { control, sockets, nbd_server, url, notes: _, mut ended, _lock } = self;
+        let Sockets { nbd, tcp, control: control_socket, http } = sockets;
+        let mut doors = JoinSet::new();
+        let server = nbd_server.clone();
+        doors.spawn(async move { server.accept_unix(&nbd.listener).await });
+        for listener in tcp {
+            let server = nbd_server.clone();
+            doors.spawn(async move { server.accept_tcp(&listener).await });
+        }
+        let router = api::router(Arc::clone(&control));
+        doors.spawn(listen::serve_unix(control_socket, router.clone()));
+        if let Some(http) = http {
+            doors.spawn(listen::serve_tcp(http, router));
+        }
+        let early = tokio::select! {
+            () = shutdown => None,
+            shard = ended.recv() => shard,
+        };
+        doors.shutdown().await;
+        drop(url);
+        let stopped = control.stop().await;
+        match early {
+            None => stopped,
+            Some(shard) => Err(Report::new(ReportKind::Failure, "the node has ended")
+                .cause(format!("shard {shard} ended without being asked to"))
+                .state("what was acknowledged as durable is safe; the next start recovers it")
+                .hint("the log above says why; start the node again")),
+        }
+    }
+}
+
+fn recovery_line(reports: &[StartReport]) -> String {
+    let sum = |of: fn(&StartReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let slowest = reports.iter().map(|report| report.recovery_ms).max().unwrap_or(0);
+    let mut line = format!(
+        "recovered {} dirty and {} clean blocks in {slowest} ms",
+        sum(|r| r.blocks_dirty),
+        sum(|r| r.blocks_clean)
+    );
+    if sum(|r| r.torn_batches) > 0 {
+        line += &format!("; {} unfinished write(s) dropped", sum(|r| r.torn_batches));
+    }
+    if sum(|r| r.blocks_lost) > 0 {
+        line += &format!(
+            "; {} corrupt block(s) fail to read until written again, see `layby check`",
+            sum(|r| r.blocks_lost)
+        );
+    }
+    line
+}
+
+/// Creates the node's directories and takes the lock.
+fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
+    let make = || std::fs::create_dir_all(dir);
+    make().map_err(|cause| {
+        Report::from_io(format!("cannot make the node directory `{}`", dir.display()), &cause)
+            .state("nothing was started or changed")
+            .hint("choose another directory with --dir, or correct the permissions")
+    })?;
+    let lock = DirectoryLock::take(dir)?;
+    let volumes = dir.join(VOLUMES_DIR_NAME);
+    std::fs::create_dir_all(&volumes).map_err(|cause| {
+        Report::from_io(format!("cannot make the directory `{}`", volumes.display()), &cause)
+            .state("nothing was started or changed")
+            .hint("choose another directory with --dir, or correct the permissions")
+    })?;
+    Ok(lock)
+}
+
+fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardRequest>, Report> {
+    let spec = view.checked_spec("cannot start the node")?;
+    let cpus = allowed_cpus();
+    let count = view.layout.shards;
+    let request = |index: u8| {
+        let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
+            let length = view.layout.part_bytes(number);
+            LevelPart { level: level.clone(), base: length * u64::from(index), length }
+        });
+        let own = view.catalog.volumes.values();
+        let own = own.filter(|r| view.layout.shard_of(VolumeId(r.id)) == usize::from(index));
+        // With one shard the scheduler does better than a pin that other nodes may share.
+        let cpu = (count > 1 && !cpus.is_empty())
+            .then(|| cpus[usize::from(index) * cpus.len() / usize::from(count)]);
+        ShardRequest {
+            index,
+            count,
+            cpu,
+            io: config.io,
+            node: view.catalog.node.0,
+            spec: spec.clone(),
+            parts: parts.collect(),
+            volumes: own.map(|record| view.volume_plan(&config.dir, record)).collect(),
+            is_new,
+            simulate_power_loss: config.simulate_power_loss,
+        }
+    };
+    Ok((0..count).map(request).collect())
+}
+
+fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Starts all shards at once, since each reads its own logs; when one fails, the others are stopped.
+fn start_shards(
+    starter: &dyn ShardStarter,
+    requests: Vec<ShardRequest>,
+) -> Result<Vec<StartedShard>, Report> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads = requests.into_iter().map(|r| scope.spawn(move || starter.start(r)));
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().expect("a starter reports, it does not panic"))
+            .collect()
+    });
+    let mut started = Vec::new();
+    let mut refused = None;
+    for result in results {
+        match result {
+            Ok(shard) => started.push(shard),
+            Err(report) => refused = refused.or(Some(report)),
+        }
+    }
+    let Some(report) = refused else { return Ok(started) };
+    for shard in started {
+        let stop = crate::control::Command::Stop(Box::new(|_| ()));
+        if shard.port.send(stop).is_ok() {
+            // A panic there is in the log; the report of the shard that failed matters more.
+            drop(shard.thread.join());
+        }
+    }
+    Err(report)
+}
+
+type Watched = (Vec<Box<dyn ShardPort>>, Vec<StartReport>, mpsc::UnboundedReceiver<usize>);
+
+/// Takes shards apart and watches their threads.
+fn watch(started: Vec<StartedShard>) -> Watched {
+    let (sender, ended) = mpsc::unbounded_channel();
+    let (mut ports, mut reports) = (Vec::new(), Vec::new());
+    for (index, shard) in started.into_iter().enumerate() {
+        ports.push(shard.port);
+        reports.push(shard.report);
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            // A panic has been printed by its thread; what matters here is that it ended.
+            drop(shard.thread.join());
+            let _ = sender.send(index);
+        });
+    }
+    (ports, reports, ended)
+}
+
+/// Remembers that levels and backing files are there from now on.
+fn came_up(dir: &Path, mut view: View) -> Result<View, Report> {
+    view.catalog.is_started = true;
+    for record in view.catalog.volumes.values_mut() {
+        record.phase = VolumePhase::Ready;
+    }
+    view.catalog.save(dir)?;
+    Ok(view)
+}
+
+/// The file that names the control API's address, gone with the node.
+struct UrlFile {
+    path: PathBuf,
+    url: String,
+}
+
+impl UrlFile {
+    fn write(dir: &Path, http: &TcpListener) -> Result<UrlFile, Report> {
+        let path = dir.join(CONTROL_URL_FILE_NAME);
+        let refused = |cause: &std::io::Error| {
+            Report::from_io(format!("cannot write `{}`", path.display()), cause)
+                .state("stored data is untouched")
+                .hint("make room or correct the permissions")
+        };
+        let url = http.local_addr().map(|address| format!("http://{address}"));
+        let url = url.map_err(|cause| refused(&cause))?;
+        std::fs::write(&path, format!("{url}\n")).map_err(|cause| refused(&cause))?;
+        Ok(UrlFile { path, url })
+    }
+}
+
+impl Drop for UrlFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it already; then there is nothing left to do.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+impl From<PersistenceChoice> for Option<layby_engine::io::Persistence> {
+    fn from(choice: PersistenceChoice) -> Self {
+        match choice {
+            PersistenceChoice::Auto => None,
+            PersistenceChoice::CacheFlush => Some(layby_engine::io::Persistence::CacheFlush),
+            PersistenceChoice::Sync => Some(layby_engine::io::Persistence::Sync),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::control::tests::MockShard;
+    use std::sync::Mutex;
+    use tempfile::TempDir;
+
+    /// Starts mock shards; the one called `fails` refuses.
+    #[derive(Default)]
+    struct MockStarter {
+        fails: Option<u8>,
+        requests: Mutex<Vec<ShardRequest>>,
+        shards: Mutex<Vec<MockShard>>,
+    }
+
+    impl ShardStarter for MockStarter {
+        fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
+            if self.fails == Some(request.index) {
+                return Err(Report::new(ReportKind::Corrupt, "cannot open the level"));
+            }
+            let shard = MockShard::default();
+            for plan in &request.volumes {
+                shard.state().volumes.insert(plan.spec.id.0, plan.clone());
+            }
+            self.requests.lock().expect("not poisoned").push(request);
+            self.shards.lock().expect("not poisoned").push(shard.clone());
+            let (port, thread) = shard.threaded();
+            Ok(StartedShard { port: Box::new(port), report: StartReport::default(), thread })
+        }
+    }
+
+    fn config(dir: &TempDir, more: &str) -> Config {
+        let overrides = Overrides {
+            dir: Some(dir.path().join("node")),
+            shards: Some(2),
+            ..Overrides::default()
+        };
+        let text = format!("{more}\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"32MiB\"\n");
+        Config::parse(None, &text, &overrides).expect("a good configuration")
+    }
+
+    async fn start(dir: &TempDir, starter: &MockStarter) -> Result<Node, Report> {
+        Node::start(config(dir, ""), starter).await
+    }
+
+    /// Goal: a node comes up, says so, and goes down cleanly; its files go or stay as they should.
+    /// Method: a whole life over mock shards.
+    #[tokio::test]
+    async fn node_lives_and_stops() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let starter = MockStarter::default();
+        let node = start(&dir, &starter).await.expect("nothing is missing");
+        let lines = node.announcement();
+        assert!(lines.last().is_some_and(|line| line.starts_with("ready")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("serving nbd+unix:///")), "{lines:?}");
+        let requests = starter.requests.lock().expect("not poisoned").clone();
+        let mut bases: Vec<u64> = requests.iter().map(|r| r.parts[0].base).collect();
+        bases.sort_unstable();
+        assert_eq!(bases, [0, 16 << 20]);
+        assert!(requests.iter().all(|r| r.is_new));
+        let home = dir.path().join("node");
+        assert!(home.join("control.url").exists() && home.join("layby.sock").exists());
+        let second = start(&dir, &MockStarter::default()).await;
+        assert_eq!(second.err().map(|report| report.kind), Some(ReportKind::InUse));
+        node.run(async {}).await.expect("the shards stop");
+        assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
+        assert!(!home.join("control.url").exists() && !home.join("layby.sock").exists());
+        let again = MockStarter::default();
+        start(&dir, &again).await.expect("the second life").run(async {}).await.expect("stops");
+        assert!(again.requests.lock().expect("not poisoned").iter().all(|r| !r.is_new));
+    }
+
+    /// Goal: a shard that cannot start ends all others and frees the directory. Method: one of two
+    /// refuses; then a start that succeeds.
+    #[tokio::test]
+    async fn failed_start_leaves_nothing_running() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let starter = MockStarter { fails: Some(1), ..MockStarter::default() };
+        let report = start(&dir, &starter).await.err().expect("a shard refuses");
+        assert_eq!(report.kind, ReportKind::Corrupt);
+        assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
+        let starter = MockStarter::default();
+        let node = start(&dir, &starter).await.expect("nothing is held");
+        assert!(starter.requests.lock().expect("not poisoned").iter().all(|r| r.is_new));
+        node.run(async {}).await.expect("stops");
+    }
+
+    /// Goal: a shard that dies takes the node with it, and says so. Method: stop one behind the
+    /// node's back; the node is never asked to end.
+    #[tokio::test]
+    async fn dead_shard_ends_the_node() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let starter = MockStarter::default();
+        let node = start(&dir, &starter).await.expect("nothing is missing");
+        starter.shards.lock().expect("not poisoned")[0].die();
+        let report = node.run(std::future::pending()).await.expect_err("it cannot go on");
+        assert!(report.cause.contains("ended without being asked"), "{report}");
+    }
+}
