@@ -53,7 +53,7 @@ impl Checkpoint {
         }
     }
     pub(super) fn is_idle(&self) -> bool {
-        self.run.is_none() && !self.wanted
+        self.run.is_none() && !self.wanted && !self.wanted_clean
     }
 }
 
@@ -84,12 +84,26 @@ enum Stage {
 
 /// See [`LogStore::checkpoint_now`].
 pub(super) fn request(log: &mut LogStore, clean: bool) {
-    log.checkpoint.wanted = true;
+    log.checkpoint.wanted |= !clean;
     log.checkpoint.wanted_clean |= clean;
+    log.forgets.flush |= clean && !log.forgets.queue.is_empty();
+}
+
+/// A clean checkpoint starts when nothing is left that could be written behind it.
+fn is_quiet(log: &LogStore) -> bool {
+    log.streams.iter().all(|stream| stream.queue.is_empty() && stream.flight.is_none())
+        && log.forgets.queue.is_empty()
+        && log.cleaning.is_idle()
+}
+
+/// A clean checkpoint is wanted or under way, so that cleaning would spoil it.
+pub(super) fn closing(log: &LogStore) -> bool {
+    log.checkpoint.wanted_clean || log.checkpoint.run.as_ref().is_some_and(|run| run.trailer.clean)
 }
 
 fn is_due(log: &LogStore) -> bool {
     log.checkpoint.wanted
+        || (log.checkpoint.wanted_clean && is_quiet(log))
         || log.checkpoint.appended >= log.checkpoint_limit()
         || super::log_clean::wants_checkpoint(log)
 }
@@ -150,7 +164,8 @@ fn start(log: &mut LogStore) {
     });
     let open = open.collect();
     let id = ask_peer(log, PeerScope::Stores);
-    let clean = core::mem::take(&mut log.checkpoint.wanted_clean);
+    let clean = log.checkpoint.wanted_clean && is_quiet(log);
+    log.checkpoint.wanted_clean &= !clean;
     log.checkpoint.wanted = false;
     log.checkpoint.appended = 0;
     log.checkpoint.run = Some(Run {

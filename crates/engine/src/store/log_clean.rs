@@ -56,7 +56,9 @@ fn choose_victim(log: &LogStore) -> Option<u32> {
 }
 
 fn is_wanted(log: &LogStore) -> bool {
-    log.free_segments.len() + log.waiting_segments < low_mark(log)
+    let waiting = log.streams.iter().any(|stream| !stream.queue.is_empty());
+    let short = log.free_segments.len() + log.waiting_segments < low_mark(log);
+    short && (waiting || !super::log_checkpoint::closing(log))
 }
 
 /// True when free segments are few enough to complete a checkpoint for the waiting ones.

@@ -8,6 +8,7 @@
 //! truth. (R2): a record is destroyed only when every older record of its block is durably dead, so
 //! that an older one can never come back.
 //! What the shard owes the stores, so that R2 holds across levels:
+//! - One store or append of a block at a time, across all levels; the next after its `Stored`.
 //! - NVM store of a block that the log also holds: `log.free(old)` when `Stored` is handled.
 //! - Block leaves NVM for the log: append it `durable` (or sync the log), then
 //!   `nvm.free(slot, Freed::Superseded)`.
@@ -17,7 +18,7 @@
 //! - Bytes written straight to the backing store past both levels: once durable there,
 //!   `log.forget(key)`; a flush answers after `log.sync`, which waits for forgets too.
 //! - Trim or zero: `log.tombstone(..)`, zero the backing store, make that durable, then
-//!   `log.tombstone_done(seq)`. Newer bytes of the range go below only when that is durable
+//!   `log.tombstone_done(seq)`. Make it `durable` if NVM slots are freed for it. Newer bytes of the range go below only when that is durable
 //!   (`forgets_durable` has reached `forgets_issued` as of the call): a crash repeats the zeroing.
 //! - `NeedPeerSync`: bring NVM and backing stores to the asked state, then `log.peer_synced(id)`.
 //!
@@ -33,12 +34,18 @@ pub mod log_layout;
 mod log_read;
 mod log_recover;
 mod log_replay;
+mod nvm;
+pub mod nvm_layout;
+mod nvm_recover;
+mod resolve;
 mod table;
 
 #[cfg(test)]
 mod tests_log;
 
 pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, slots_for};
+pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};
+pub use resolve::{Loser, Resolved, resolve};
 
 use crate::io::{Buffer, DiskId};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};

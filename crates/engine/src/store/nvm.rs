@@ -1,0 +1,595 @@
+//! The NVM level's store: slots in a mapping, written out of place, each with a header of its own.
+//!
+//! How: a store takes a free physical slot, writes data, then the header, whose first word commits
+//! it. The physical slot that it supersedes is retired once the new one is durable. A mapping that
+//! needs cache flushes is durable at once; one of a page-cached file joins a group sync, one in
+//! flight, the next covering all that came meanwhile.
+//! Invariant (R2): a header is cleared only when every older copy of its block is durably gone:
+//! older copies here leave the retiring list first, older log records are dead once the forgets
+//! issued before the eviction are durable. A slot is reused only after its clearing is durable.
+//! Cost: 4 bytes of memory per slot, a header of 32 bytes per block, 1/32 of the slots spare.
+//! Not for: devices without a mapping.
+
+use super::layout::crc32c;
+use super::nvm_layout::{HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark};
+use super::table::Set;
+use super::{
+    CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
+};
+use crate::io::{Io, IoDone, IoOperation, Mapping, Persistence, Token};
+use layby_types::{BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot};
+use std::collections::VecDeque;
+
+/// A logical slot without a block.
+pub(super) const EMPTY: u32 = u32::MAX;
+
+/// Settings of an NVM store.
+#[derive(Clone, Debug)]
+pub struct NvmConfig {
+    /// Where.
+    pub region: Region,
+    /// Whose.
+    pub identity: StoreIdentity,
+    /// The top byte of every token, by which the shard routes.
+    pub token_tag: u8,
+}
+
+/// Slots that an NVM store in a region of `length` bytes offers; 0 when it is too small.
+#[must_use]
+pub fn nvm_slots_for(length: u64, block_size: BlockSize) -> u32 {
+    NvmGeometry::plan(length, block_size).map_or(0, |plan| plan.slot_count)
+}
+
+/// Why a block leaves the level; see the duties in the parent module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// A durable record in the log, or a durable tombstone, is newer.
+    Superseded,
+    /// It is clean and durable below, and nowhere else; `log.forget` was called for it.
+    Evicted {
+        /// `log.forgets_issued()` after that call; 0 without a log.
+        forgets_issued: u64,
+    },
+}
+
+/// How much a sync makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncScope {
+    /// Every store placed so far. Stores that wait for room are not covered.
+    Stores,
+    /// Besides, every `free` so far: its header is gone for good. Waits for forgets.
+    Frees,
+}
+
+/// Running totals, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NvmCounters {
+    /// Bytes of data stored.
+    pub bytes_written: u64,
+    /// Syncs of the mapping's disk.
+    pub syncs: u64,
+    /// Stores that had to wait for a reusable slot.
+    pub stores_delayed: u64,
+    /// Reads that failed their checksum.
+    pub corrupt_blocks: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its header must stay until this sync and these forgets are durable.
+    Held { sync: u64, forgets: u64 },
+    /// Its header is cleared; reusable when this sync is done.
+    Cleared { sync: u64 },
+}
+
+/// A physical slot on its way to being free.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retiring {
+    pub(super) id: u64,
+    pub(super) physical: u32,
+    /// `None` where the header was not sound.
+    pub(super) key: Option<BlockKey>,
+    pub(super) stage: Stage,
+}
+
+/// A store call that waits for room.
+#[derive(Debug)]
+struct Delayed {
+    ticket: Ticket,
+    entries: Vec<(Slot, BlockKey, bool)>,
+    data: Vec<u8>,
+    placed: usize,
+    durable: bool,
+    borrowed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Waiter {
+    Store(Ticket),
+    Sync(Ticket),
+}
+
+/// The NVM slots of one shard. See the module's header.
+pub struct NvmStore {
+    pub(super) config: NvmConfig,
+    pub(super) geometry: NvmGeometry,
+    pub(super) instance: u64,
+    pub(super) disk_name: String,
+    pub(super) seqs: SeqSource,
+    pub(super) mapping: Box<dyn Mapping>,
+    pub(super) slots: Vec<u32>,
+    pub(super) free_slots: Vec<u32>,
+    pub(super) retiring: Vec<Retiring>,
+    pub(super) retired_total: u64,
+    /// Something may have become possible for the retiring list.
+    pub(super) stirred: bool,
+    delayed: VecDeque<Delayed>,
+    /// Waits for this sync.
+    waiters: Vec<(u64, Waiter)>,
+    /// Waits until no retiring slot has an id up to this.
+    frees_waiters: Vec<(u64, Ticket)>,
+    sync_started: u64,
+    sync_done: u64,
+    sync_in_flight: bool,
+    /// The seq that the sync in flight covers.
+    sync_seq: Seq,
+    /// The sync that covers the last change.
+    changed: u64,
+    /// A sync failed over changes; none can vouch for them any more.
+    lost: bool,
+    mark_copy: usize,
+    forgets_durable: u64,
+    forgets_asked: u64,
+    events: Vec<StoreEvent>,
+    counters: NvmCounters,
+}
+
+/// What recovery hands to the store.
+pub(super) struct NvmParts {
+    pub(super) config: NvmConfig,
+    pub(super) geometry: NvmGeometry,
+    pub(super) instance: u64,
+    pub(super) disk_name: String,
+    pub(super) seqs: SeqSource,
+    pub(super) mapping: Box<dyn Mapping>,
+}
+
+impl NvmStore {
+    /// Makes an empty store in the region, durable when done. `instance` must differ from that of
+    /// any store that was here before (draw it).
+    ///
+    /// # Errors
+    /// [`StoreError::TooSmall`], or the device's failure.
+    pub fn format(io: &mut dyn Io, config: &NvmConfig, instance: u64) -> Result<(), StoreError> {
+        super::nvm_recover::format(io, config, instance)
+    }
+
+    /// Opens a store and recovers its contents. No other operation may be in flight on `io`.
+    /// Raises `seqs` above every seq found.
+    ///
+    /// # Errors
+    /// Another node's or a damaged superblock; nothing is written in that case.
+    pub fn open(
+        io: &mut dyn Io,
+        config: NvmConfig,
+        seqs: SeqSource,
+    ) -> Result<(Self, Recovered), StoreError> {
+        super::nvm_recover::open(io, config, seqs)
+    }
+
+    /// Logical slots of this store.
+    #[must_use]
+    pub fn slot_count(&self) -> u32 {
+        self.geometry.slot_count
+    }
+    /// Running totals.
+    #[must_use]
+    pub fn counters(&self) -> NvmCounters {
+        self.counters
+    }
+    /// Moves what has happened to the end of `events`.
+    pub fn take_events(&mut self, events: &mut Vec<StoreEvent>) {
+        events.append(&mut self.events);
+    }
+    /// True when nothing waits; slots may still be retiring.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.delayed.is_empty()
+            && self.waiters.is_empty()
+            && self.frees_waiters.is_empty()
+            && !self.sync_in_flight
+    }
+
+    /// Stores blocks; each entry is slot, block and whether it is dirty. Ends with `Stored` at
+    /// once, or with `durable` when durable. Waits for room when too many slots are retiring.
+    pub fn store(
+        &mut self,
+        io: &mut dyn Io,
+        ticket: Ticket,
+        entries: &[(Slot, BlockKey, bool)],
+        data: &[u8],
+        durable: bool,
+    ) {
+        self.store_as(io, ticket, entries, data, durable, false);
+    }
+
+    /// Stores clean copies that recovery will not return; no duty is owed when they are freed.
+    pub fn store_borrowed(
+        &mut self,
+        io: &mut dyn Io,
+        ticket: Ticket,
+        entries: &[(Slot, BlockKey)],
+        data: &[u8],
+    ) {
+        let entries: Vec<_> = entries.iter().map(|(slot, key)| (*slot, *key, false)).collect();
+        self.store_as(io, ticket, &entries, data, false, true);
+    }
+
+    fn store_as(
+        &mut self,
+        io: &mut dyn Io,
+        ticket: Ticket,
+        entries: &[(Slot, BlockKey, bool)],
+        data: &[u8],
+        durable: bool,
+        borrowed: bool,
+    ) {
+        let block = self.geometry.block_bytes as usize;
+        assert!(!entries.is_empty() && data.len() == entries.len() * block, "a block per entry");
+        let within = |(slot, ..): &(Slot, _, _)| slot.0 < self.geometry.slot_count;
+        assert!(entries.iter().all(within), "a slot of the level");
+        self.reclaim();
+        if self.delayed.is_empty() && self.free_slots.len() >= entries.len() {
+            for (entry, bytes) in entries.iter().zip(data.chunks_exact(block)) {
+                self.place(*entry, bytes, borrowed);
+            }
+            self.end_store(ticket, durable);
+        } else {
+            self.counters.stores_delayed += 1;
+            let (entries, data) = (entries.to_vec(), data.to_vec());
+            self.delayed.push_back(Delayed { ticket, entries, data, placed: 0, durable, borrowed });
+        }
+        self.pump(io);
+    }
+
+    /// The bytes of a slot, checked. An empty slot is a bug of the caller.
+    ///
+    /// # Errors
+    /// Where the bytes lie and how they differ.
+    pub fn read(&self, slot: Slot) -> Result<&[u8], CorruptInfo> {
+        let physical = self.slots[slot.0 as usize];
+        assert!(physical != EMPTY, "{slot:?} holds nothing");
+        let bytes = self.bytes(self.geometry.data_at(physical), self.geometry.block_bytes as usize);
+        let (key, stored, computed) = match self.header(physical) {
+            HeaderState::Sound(header) if header.crc == crc32c(bytes) => return Ok(bytes),
+            HeaderState::Sound(header) => (Some(header.key), header.crc, crc32c(bytes)),
+            HeaderState::Damaged(stored, computed) => (None, stored, computed),
+            HeaderState::Free | HeaderState::Torn => (None, 0, crc32c(bytes)),
+        };
+        let offset = self.config.region.base
+            + match key {
+                Some(_) => self.geometry.data_at(physical),
+                None => self.geometry.header_at(physical),
+            };
+        let what = if key.is_some() { "NVM data block" } else { "NVM slot header" };
+        let (disk, length) = (self.disk_name.clone(), bytes.len() as u64);
+        Err(CorruptInfo { disk, offset, length, what, slot: Some(slot), key, stored, computed })
+    }
+
+    /// The block leaves the level.
+    pub fn free(&mut self, slot: Slot, how: Freed) {
+        let physical = core::mem::replace(&mut self.slots[slot.0 as usize], EMPTY);
+        assert!(physical != EMPTY, "{slot:?} holds nothing");
+        let forgets = match how {
+            Freed::Superseded => 0,
+            Freed::Evicted { forgets_issued } => forgets_issued,
+        };
+        self.retire(physical, Stage::Held { sync: 0, forgets });
+    }
+
+    /// The backing store now holds the slot's bytes durably; noted lazily.
+    pub fn set_clean(&mut self, slot: Slot) {
+        let physical = self.slots[slot.0 as usize];
+        assert!(physical != EMPTY, "{slot:?} holds nothing");
+        if let HeaderState::Sound(header) = self.header(physical) {
+            let bytes = NvmHeader { dirty: false, ..header }.encode(self.instance, physical);
+            let at = self.config.region.base + self.geometry.header_at(physical);
+            self.mapping.write(at, &bytes[..8]);
+            self.mapping.persist(at, 8);
+            self.changed = self.sync_started + 1;
+        }
+    }
+
+    /// Makes durable what `scope` says; ends with `Synced`.
+    pub fn sync(&mut self, io: &mut dyn Io, ticket: Ticket, scope: SyncScope) {
+        if self.flushes() {
+            self.write_mark(Seq(self.seqs.next().0 - 1));
+        }
+        match scope {
+            SyncScope::Stores => self.wait(self.changed, Waiter::Sync(ticket)),
+            SyncScope::Frees => self.frees_waiters.push((self.retired_total, ticket)),
+        }
+        self.stirred = true;
+        self.pump(io);
+    }
+
+    /// Takes the end of a sync, the only operation of this store.
+    pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
+        assert!(core::mem::take(&mut self.sync_in_flight), "an end belongs to a sync in flight");
+        if done.result.is_ok() {
+            self.sync_done = self.sync_started;
+            self.write_mark(self.sync_seq);
+        } else {
+            self.lost = true;
+        }
+        self.stirred = true;
+        self.pump(io);
+    }
+
+    /// Background work; `forgets_durable` is the log's count (`u64::MAX` without a log).
+    pub fn on_tick(&mut self, io: &mut dyn Io, _now: Nanos, forgets_durable: u64) {
+        self.stirred |= forgets_durable > self.forgets_durable;
+        self.forgets_durable = self.forgets_durable.max(forgets_durable);
+        self.pump(io);
+    }
+
+    /// When `on_tick` is wanted next; it is also wanted whenever forgets have become durable.
+    #[must_use]
+    pub fn next_deadline(&self) -> Nanos {
+        if self.stirred { Nanos::ZERO } else { Nanos::NEVER }
+    }
+}
+
+impl NvmStore {
+    pub(super) fn assemble(parts: NvmParts) -> Self {
+        let NvmParts { config, geometry, instance, disk_name, seqs, mapping } = parts;
+        NvmStore {
+            config,
+            geometry,
+            instance,
+            disk_name,
+            seqs,
+            mapping,
+            slots: vec![EMPTY; geometry.slot_count as usize],
+            free_slots: Vec::new(),
+            retiring: Vec::new(),
+            retired_total: 0,
+            stirred: true,
+            delayed: VecDeque::new(),
+            waiters: Vec::new(),
+            frees_waiters: Vec::new(),
+            sync_started: 0,
+            sync_done: 0,
+            sync_in_flight: false,
+            sync_seq: Seq(0),
+            changed: 0,
+            lost: false,
+            mark_copy: 0,
+            forgets_durable: 0,
+            forgets_asked: 0,
+            events: Vec::new(),
+            counters: NvmCounters::default(),
+        }
+    }
+
+    fn flushes(&self) -> bool {
+        self.mapping.persistence() == Persistence::CacheFlush
+    }
+
+    /// Notes that every store up to `seq` is durable; lies on the device by the next sync.
+    fn write_mark(&mut self, seq: Seq) {
+        let copy = MARK_AT[self.mark_copy];
+        self.mark_copy = 1 - self.mark_copy;
+        let at = self.config.region.base + u64::from(self.geometry.block_bytes) + copy;
+        let bytes = encode_mark(seq, self.instance);
+        self.mapping.write(at, &bytes);
+        self.mapping.persist(at, bytes.len());
+    }
+
+    pub(super) fn bytes(&self, at: u64, length: usize) -> &[u8] {
+        self.mapping.bytes(self.config.region.base + at, length)
+    }
+
+    pub(super) fn header(&self, physical: u32) -> HeaderState {
+        let bytes = self.bytes(self.geometry.header_at(physical), HEADER_BYTES as usize);
+        NvmHeader::decode(bytes, self.instance, physical)
+    }
+
+    /// Writes one block into a free slot and retires the one that it supersedes.
+    fn place(&mut self, (slot, key, dirty): (Slot, BlockKey, bool), data: &[u8], borrowed: bool) {
+        let physical = self.free_slots.pop().expect("the caller made sure of a free slot");
+        let seq = self.seqs.take();
+        let base = self.config.region.base;
+        let data_at = base + self.geometry.data_at(physical);
+        self.mapping.write(data_at, data);
+        self.mapping.persist(data_at, data.len());
+        let header = NvmHeader { key, seq, crc: crc32c(data), dirty, borrowed };
+        let bytes = header.encode(self.instance, physical);
+        let at = base + self.geometry.header_at(physical);
+        self.mapping.write(at + 8, &bytes[8..]);
+        self.mapping.persist(at + 8, bytes.len() - 8);
+        self.mapping.write(at, &bytes[..8]);
+        self.mapping.persist(at, 8);
+        self.counters.bytes_written += data.len() as u64;
+        self.changed = self.sync_started + 1;
+        let old = core::mem::replace(&mut self.slots[slot.0 as usize], physical);
+        if old != EMPTY {
+            self.retire(old, Stage::Held { sync: self.changed, forgets: 0 });
+        }
+    }
+
+    pub(super) fn retire(&mut self, physical: u32, stage: Stage) {
+        let key = match self.header(physical) {
+            HeaderState::Sound(header) => Some(header.key),
+            _ => None,
+        };
+        self.retired_total += 1;
+        self.retiring.push(Retiring { id: self.retired_total, physical, key, stage });
+        self.stirred = true;
+    }
+
+    /// Zeroes a header; the word that commits it goes first.
+    pub(super) fn clear(&mut self, physical: u32) {
+        let at = self.config.region.base + self.geometry.header_at(physical);
+        self.mapping.write(at, &[0; 8]);
+        self.mapping.persist(at, 8);
+        self.mapping.write(at + 8, &[0; HEADER_BYTES as usize - 8]);
+        self.mapping.persist(at + 8, HEADER_BYTES as usize - 8);
+        self.changed = self.sync_started + 1;
+    }
+
+    fn end_store(&mut self, ticket: Ticket, durable: bool) {
+        if durable {
+            self.wait(self.changed, Waiter::Store(ticket));
+        } else {
+            self.events.push(StoreEvent::Stored { ticket, result: Ok(()) });
+        }
+    }
+
+    /// Answers when sync number `sync` is done, at once if it is or none is needed.
+    fn wait(&mut self, sync: u64, waiter: Waiter) {
+        if self.flushes() || (sync <= self.sync_done && !self.lost) {
+            self.answer(waiter, Ok(()));
+        } else {
+            self.waiters.push((sync, waiter));
+        }
+    }
+
+    fn answer(&mut self, waiter: Waiter, result: Result<(), ErrorKind>) {
+        self.events.push(match waiter {
+            Waiter::Store(ticket) => StoreEvent::Stored { ticket, result },
+            Waiter::Sync(ticket) => StoreEvent::Synced { ticket, result },
+        });
+    }
+
+    /// Does all that can be done now.
+    fn pump(&mut self, io: &mut dyn Io) {
+        self.answer_waiters();
+        loop {
+            self.reclaim();
+            self.answer_frees();
+            if !self.place_delayed() {
+                break;
+            }
+        }
+        self.ask_forgets();
+        self.start_sync(io);
+    }
+
+    fn answer_waiters(&mut self) {
+        let (lost, done) = (self.lost, self.sync_done);
+        let waiters = core::mem::take(&mut self.waiters);
+        for (sync, waiter) in waiters {
+            if lost {
+                self.answer(waiter, Err(ErrorKind::Closed));
+            } else if sync <= done {
+                self.answer(waiter, Ok(()));
+            } else {
+                self.waiters.push((sync, waiter));
+            }
+        }
+    }
+
+    /// Moves retiring slots on: clears headers that may go, frees slots whose clearing is durable.
+    fn reclaim(&mut self) {
+        if !self.stirred || self.lost {
+            return;
+        }
+        self.stirred = false;
+        let flushes = self.flushes();
+        let done = |sync: u64, store: &Self| flushes || sync <= store.sync_done;
+        let mut older: Set<BlockKey> = Set::default();
+        let mut list = core::mem::take(&mut self.retiring);
+        list.retain_mut(|item| {
+            let first = item.key.is_none_or(|key| !older.contains(&key));
+            if let Stage::Held { sync, forgets } = item.stage
+                && first
+                && done(sync, self)
+                && forgets <= self.forgets_durable
+            {
+                self.clear(item.physical);
+                item.stage = Stage::Cleared { sync: self.changed };
+            }
+            let gone = matches!(item.stage, Stage::Cleared { sync } if done(sync, self));
+            if gone {
+                self.free_slots.push(item.physical);
+            } else {
+                older.extend(item.key);
+            }
+            !gone
+        });
+        self.retiring = list;
+    }
+
+    fn answer_frees(&mut self) {
+        if self.frees_waiters.is_empty() {
+            return;
+        }
+        let oldest = self.retiring.iter().map(|item| item.id).min().unwrap_or(u64::MAX);
+        let waiters = core::mem::take(&mut self.frees_waiters);
+        for (upto, ticket) in waiters {
+            if self.lost {
+                self.answer(Waiter::Sync(ticket), Err(ErrorKind::Closed));
+            } else if oldest > upto {
+                self.wait(self.changed, Waiter::Sync(ticket));
+            } else {
+                self.frees_waiters.push((upto, ticket));
+            }
+        }
+    }
+
+    /// Places blocks of delayed stores; true when any found room.
+    fn place_delayed(&mut self) -> bool {
+        let block = self.geometry.block_bytes as usize;
+        let mut any = false;
+        while let Some(mut store) = self.delayed.pop_front() {
+            while store.placed < store.entries.len() && !self.free_slots.is_empty() {
+                let at = store.placed * block;
+                let entry = store.entries[store.placed];
+                self.place(entry, &store.data[at..at + block], store.borrowed);
+                store.placed += 1;
+                any = true;
+            }
+            if store.placed < store.entries.len() {
+                self.delayed.push_front(store);
+                break;
+            }
+            self.end_store(store.ticket, store.durable);
+        }
+        any
+    }
+
+    fn ask_forgets(&mut self) {
+        if self.delayed.is_empty() && self.frees_waiters.is_empty() {
+            return;
+        }
+        let wanted = self.retiring.iter().filter_map(|item| match item.stage {
+            Stage::Held { forgets, .. } => Some(forgets),
+            Stage::Cleared { .. } => None,
+        });
+        let wanted = wanted.max().unwrap_or(0);
+        if wanted > self.forgets_durable.max(self.forgets_asked) {
+            self.forgets_asked = wanted;
+            self.events.push(StoreEvent::NeedForgets);
+        }
+    }
+
+    fn start_sync(&mut self, io: &mut dyn Io) {
+        let low = self.free_slots.len() < (self.geometry.physical as usize / 128).max(2);
+        let pressed = low || !self.delayed.is_empty() || !self.frees_waiters.is_empty();
+        let retiring = |item: &Retiring| match item.stage {
+            Stage::Held { sync, .. } | Stage::Cleared { sync } => sync > self.sync_done,
+        };
+        let wanted = self.waiters.iter().any(|(sync, _)| *sync > self.sync_done)
+            || (pressed && self.retiring.iter().any(retiring));
+        if !wanted || self.sync_in_flight || self.lost || self.flushes() {
+            return;
+        }
+        self.sync_started += 1;
+        self.sync_in_flight = true;
+        self.sync_seq = Seq(self.seqs.next().0 - 1);
+        self.counters.syncs += 1;
+        let token = Token(u64::from(self.config.token_tag) << 56);
+        io.submit(token, IoOperation::Sync { disk: self.config.region.disk });
+    }
+}

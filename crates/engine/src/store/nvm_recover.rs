@@ -1,0 +1,199 @@
+//! Making an empty NVM store, and opening one: superblock, mark, then every header.
+//!
+//! How: the disk is synced first, so that what is read is also durable. Data newer than the mark is
+//! verified, since a header can reach the device before its data; data up to the mark is verified
+//! when it is read. Of several copies of a block the newest wins; the others retire.
+//! Invariant: nothing is lost by opening: winners beyond the slot count get overflow slots.
+//! Cost: the headers, and the data stored since the last sync.
+
+use super::layout::{META_BYTES, Superblock, crc32c};
+use super::nvm::{NvmConfig, NvmParts, NvmStore, Stage};
+use super::nvm_layout::{
+    HeaderState, MARK_AT, MARK_BYTES, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark,
+};
+use super::table::Map;
+use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, StoreError};
+use crate::io::{Io, IoOperation, Mapping, run_alone};
+use layby_types::{BlockKey, Seq, Slot};
+
+fn map(io: &mut dyn Io, config: &NvmConfig) -> Result<Box<dyn Mapping>, StoreError> {
+    io.map(config.region.disk).map_err(|error| StoreError::Io {
+        disk: io.disk_name(config.region.disk).to_owned(),
+        offset: config.region.base,
+        errno: error.errno,
+    })
+}
+
+fn sync(io: &mut dyn Io, config: &NvmConfig) -> Result<(), StoreError> {
+    let operation = IoOperation::Sync { disk: config.region.disk };
+    run_alone(io, operation).map(drop).map_err(|error| StoreError::Io {
+        disk: io.disk_name(config.region.disk).to_owned(),
+        offset: config.region.base,
+        errno: error.errno,
+    })
+}
+
+fn too_small(io: &dyn Io, config: &NvmConfig) -> StoreError {
+    let region = &config.region;
+    let there = io.disk_length(region.disk).saturating_sub(region.base);
+    StoreError::TooSmall {
+        disk: io.disk_name(region.disk).to_owned(),
+        length: region.length.min(there),
+        minimum: NvmGeometry::length_min(region.block_size),
+    }
+}
+
+/// See [`NvmStore::format`].
+pub(super) fn format(io: &mut dyn Io, config: &NvmConfig, instance: u64) -> Result<(), StoreError> {
+    let region = &config.region;
+    let fits = region.base.saturating_add(region.length) <= io.disk_length(region.disk);
+    let plan = NvmGeometry::plan(region.length, region.block_size).filter(|_| fits);
+    let Some(geometry) = plan else { return Err(too_small(io, config)) };
+    let mut mapping = map(io, config)?;
+    let block = region.block_size.len();
+    let zeros = vec![0; block];
+    for index in 0..geometry.data_first {
+        let at = region.base + u64::from(index) * block as u64;
+        mapping.write(at, &zeros);
+        mapping.persist(at, block);
+    }
+    sync(io, config)?;
+    let mut page = vec![0; META_BYTES];
+    Superblock {
+        magic: NVM_MAGIC,
+        identity: config.identity,
+        instance,
+        block_bytes: geometry.block_bytes,
+        base: region.base,
+        length: region.length,
+        slot_count: geometry.slot_count,
+        geometry: geometry.to_fields(),
+    }
+    .encode(&mut page);
+    mapping.write(region.base, &page);
+    mapping.persist(region.base, page.len());
+    sync(io, config)
+}
+
+/// See [`NvmStore::open`].
+pub(super) fn open(
+    io: &mut dyn Io,
+    config: NvmConfig,
+    seqs: SeqSource,
+) -> Result<(NvmStore, Recovered), StoreError> {
+    let region = config.region;
+    if region.base.saturating_add(region.length) > io.disk_length(region.disk) {
+        return Err(too_small(io, &config));
+    }
+    sync(io, &config)?;
+    let disk_name = io.disk_name(region.disk).to_owned();
+    let mapping = map(io, &config)?;
+    let page = mapping.bytes(region.base, META_BYTES);
+    let superblock = Superblock::decode(page, NVM_MAGIC, &disk_name, region.base)?;
+    superblock.matches(&region, &config.identity, &disk_name)?;
+    let Superblock { block_bytes, slot_count, length, geometry, instance, .. } = superblock;
+    let Some(geometry) = NvmGeometry::from_fields(geometry, block_bytes, slot_count, length) else {
+        return Err(StoreError::Mismatch {
+            disk: disk_name,
+            offset: region.base,
+            what: "geometry",
+            stored: superblock.geometry[0].into(),
+            expected: 0,
+        });
+    };
+    let mut store =
+        NvmStore::assemble(NvmParts { config, geometry, instance, disk_name, seqs, mapping });
+    let mut recovered = Recovered { clean_shutdown: false, ..Recovered::default() };
+    store.recover(&mut recovered);
+    store.seqs.raise(recovered.seq_next);
+    Ok((store, recovered))
+}
+
+impl NvmStore {
+    fn recover(&mut self, recovered: &mut Recovered) {
+        let copies = MARK_AT.map(|at| {
+            let at = u64::from(self.geometry.block_bytes) + at;
+            decode_mark(self.bytes(at, MARK_BYTES), self.instance)
+        });
+        let mark = copies[0].max(copies[1]);
+        let mut found: Vec<(NvmHeader, u32)> = Vec::new();
+        recovered.seq_next = Seq(mark.0 + 1);
+        for physical in 0..self.geometry.physical {
+            match self.judge(physical, mark, recovered) {
+                Judged::Free => self.free_slots.push(physical),
+                Judged::Discard => {
+                    self.clear(physical);
+                    self.retire(physical, Stage::Cleared { sync: 1 });
+                }
+                Judged::Keep(header) => found.push((header, physical)),
+            }
+        }
+        self.free_slots.reverse();
+        self.settle(found, recovered);
+    }
+
+    fn judge(&self, physical: u32, mark: Seq, recovered: &mut Recovered) -> Judged {
+        recovered.bytes_scanned += super::nvm_layout::HEADER_BYTES;
+        let header = match self.header(physical) {
+            HeaderState::Free => return Judged::Free,
+            HeaderState::Sound(header) => header,
+            HeaderState::Torn => {
+                recovered.torn += 1;
+                return Judged::Discard;
+            }
+            HeaderState::Damaged(stored, computed) => {
+                recovered.damaged.push(CorruptInfo {
+                    disk: self.disk_name.clone(),
+                    offset: self.config.region.base + self.geometry.header_at(physical),
+                    length: super::nvm_layout::HEADER_BYTES,
+                    what: "NVM slot header",
+                    slot: None,
+                    key: None,
+                    stored,
+                    computed,
+                });
+                return Judged::Discard;
+            }
+        };
+        recovered.seq_next = recovered.seq_next.max(Seq(header.seq.0.saturating_add(1)));
+        if header.borrowed {
+            return Judged::Discard;
+        }
+        let length = self.geometry.block_bytes as usize;
+        if header.seq > mark {
+            recovered.bytes_scanned += length as u64;
+            if crc32c(self.bytes(self.geometry.data_at(physical), length)) != header.crc {
+                recovered.torn += 1;
+                return Judged::Discard;
+            }
+        }
+        Judged::Keep(header)
+    }
+
+    /// Gives slots to the newest copies, dirty ones first, and retires the others, oldest first.
+    fn settle(&mut self, mut found: Vec<(NvmHeader, u32)>, recovered: &mut Recovered) {
+        found.sort_unstable_by_key(|(header, physical)| (header.seq, *physical));
+        let mut newest: Map<BlockKey, u32> = Map::default();
+        for (header, physical) in &found {
+            newest.insert(header.key, *physical);
+        }
+        let (mut winners, losers): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(header, physical)| newest[&header.key] == *physical);
+        for (_, physical) in losers {
+            self.retire(physical, Stage::Held { sync: 0, forgets: 0 });
+        }
+        winners.sort_by_key(|(header, _)| (!header.dirty, header.key));
+        self.slots.resize(self.slots.len().max(winners.len()), super::nvm::EMPTY);
+        for (index, (header, physical)) in winners.into_iter().enumerate() {
+            self.slots[index] = physical;
+            let NvmHeader { key, seq, dirty, .. } = header;
+            recovered.entries.push(RecoveredEntry { slot: Slot(index as u32), key, seq, dirty });
+        }
+    }
+}
+
+enum Judged {
+    Free,
+    Discard,
+    Keep(NvmHeader),
+}
