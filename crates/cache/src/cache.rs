@@ -232,7 +232,10 @@ impl Cache {
             return Err(ErrorKind::Invalid);
         }
         let blocks = self.spec.block_size.blocks_in(spec.length);
-        self.volumes.add(spec, blocks).map(|_| ())
+        let number = self.volumes.add(spec, blocks)?;
+        // Records of an earlier life may lie in the logs.
+        self.volumes.get_mut(number).logged = self.spec.write_level(spec.class).is_some();
+        Ok(())
     }
 
     /// Changes a volume's class, shares and length. Before a volume shrinks, the host zeroes what
@@ -318,35 +321,35 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes in a recovered block, newest version first; the slot it gets, or `None` when a newer
-    /// version is in already, the volume is unknown, or the level is full.
+    /// Takes in a recovered block where its store put it; later calls are taken for warmer. False
+    /// when the slot or the block is taken, or the volume is unknown.
     pub fn restore(
         &mut self,
         moment: &mut Moment<'_>,
         level: LevelIndex,
+        slot: Slot,
         key: BlockKey,
         dirty: bool,
-    ) -> Option<Slot> {
-        let volume = self.volumes.number(key.volume())?;
+    ) -> bool {
+        let Some(volume) = self.volumes.number(key.volume()) else { return false };
         let class = self.volumes.get(volume).class;
         let known = self.levels.iter().any(|level| level.find(volume, key).is_some());
         let held = &mut self.levels[usize::from(level.0)];
-        let slot = if known { None } else { held.take_free(volume, class, false) }?;
-        held.insert(moment, volume, slot, key, layby_policy::Warmth::Cold);
+        if known || slot.0 >= held.slots || !held.take_exact(slot, volume, class) {
+            return false;
+        }
+        held.insert(moment, volume, slot, key, layby_policy::Warmth::Warm);
         if dirty {
             held.set_dirty(moment.now, volume, slot);
         }
-        let state = self.volumes.get_mut(volume);
-        (state.logged, state.tombstoned) = (true, true);
-        self.caps_changed = true;
-        Some(slot)
+        self.volumes.get_mut(volume).logged = true;
+        true
     }
 
-    /// The slot of a level that holds a block, for a store that cleans.
-    #[must_use]
-    pub fn find(&self, level: LevelIndex, key: BlockKey) -> Option<Slot> {
-        let number = self.volumes.number(key.volume())?;
-        self.levels[usize::from(level.0)].find(number, key)
+    /// Ends recovery: call once after the last [`Cache::restore`].
+    pub fn end_restore(&mut self) {
+        self.levels.iter_mut().for_each(Level::rebuild_free);
+        self.caps_changed = true;
     }
 
     /// What a slot holds, for a store that cleans or checkpoints: the block and whether it is dirty.

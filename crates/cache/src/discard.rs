@@ -149,7 +149,6 @@ impl Cache {
             let durable = durable || outside;
             self.discard_mut(op).durable = durable;
             self.discard_mut(op).phase = DiscardPhase::Logging;
-            self.volumes.get_mut(volume).tombstoned = true;
             let level = LevelIndex(level as u8);
             let volume = id;
             let redo = if keep_allocated { Redo::ZeroKeepAllocated } else { Redo::Zero };

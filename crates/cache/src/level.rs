@@ -211,6 +211,27 @@ impl Level {
         assert!(self.used + self.borrowed <= self.slots, "more slots held than the level has");
     }
 
+    /// Takes a particular free slot during recovery; false when it is taken already.
+    pub(crate) fn take_exact(&mut self, slot: Slot, volume: u16, class: usize) -> bool {
+        if self.is_held(slot) {
+            return false;
+        }
+        while self.fresh_next <= slot.0 {
+            self.free.push(self.fresh_next);
+            self.fresh_next += 1;
+        }
+        // Recovery ends with `rebuild_free`, which drops the slots taken meanwhile.
+        self.hold(slot, volume, class, false);
+        true
+    }
+
+    /// Ends recovery: the free list holds exactly what nobody holds.
+    pub(crate) fn rebuild_free(&mut self) {
+        let flags = &self.flags;
+        self.free.retain(|slot| flags[*slot as usize] & HELD == 0);
+        self.free.shrink_to_fit();
+    }
+
     /// The held slot now answers for `key`.
     pub(crate) fn insert(
         &mut self,
@@ -312,11 +333,11 @@ impl Level {
     fn current_epoch(&mut self, now: Nanos) -> usize {
         if self.epoch_counts[self.epoch] == 0 {
             self.epoch_starts[self.epoch] = now;
-        } else if now.since(self.epoch_starts[self.epoch]) >= Nanos::from_secs(1) {
-            if let Some(empty) = (0..EPOCHS).find(|e| self.epoch_counts[*e] == 0) {
-                self.epoch = empty;
-                self.epoch_starts[empty] = now;
-            }
+        } else if now.since(self.epoch_starts[self.epoch]) >= Nanos::from_secs(1)
+            && let Some(empty) = (0..EPOCHS).find(|e| self.epoch_counts[*e] == 0)
+        {
+            self.epoch = empty;
+            self.epoch_starts[empty] = now;
         }
         self.epoch
     }

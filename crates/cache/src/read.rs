@@ -520,7 +520,7 @@ impl Cache {
             }
             if let Some(from) = from {
                 let below = usize::from(from.0);
-                self.supersede(volume, below, sources[index as usize], promotion.dirty);
+                self.drop_copy(volume, below, sources[index as usize], promotion.dirty);
             }
         }
         self.end_fetch(moment, id);

@@ -52,10 +52,10 @@ impl Cache {
     ) -> Option<Slot> {
         let class = self.volumes.get(volume).class;
         let scope = self.scope(level, volume);
-        if scope == Scope::Level {
-            if let Some(slot) = self.levels[level].take_free(volume, class, false) {
-                return Some(slot);
-            }
+        if scope == Scope::Level
+            && let Some(slot) = self.levels[level].take_free(volume, class, false)
+        {
+            return Some(slot);
         }
         self.drop_coldest(moment, level, Some(volume), scope)?;
         // A cap may be met by two at once (volume and class): check again before taking.
@@ -82,7 +82,7 @@ impl Cache {
         })?;
         let owner = owner(group);
         let class = self.volumes.get(owner).class;
-        self.forget_tombstone(owner, level, slot);
+        self.forget_older(level, slot);
         let key = self.levels[level].key(slot);
         self.levels[level].release(owner, class, slot);
         self.drop_lent(owner, level, key);
@@ -98,16 +98,16 @@ impl Cache {
         }
     }
 
-    /// A record outside the log goes without a successor: the log must not redo a tombstone that is
-    /// older than the version which the record brought home.
-    fn forget_tombstone(&mut self, volume: u16, level: usize, slot: Slot) {
+    /// A record outside the log goes without a successor: what the log still holds of the block, an
+    /// older version or a tombstone, must not come back over what the record brought home.
+    fn forget_older(&mut self, level: usize, slot: Slot) {
         let held = &self.levels[level];
-        let brought_home = held.kind == LevelKind::Nvm && held.is_homed(slot);
-        if brought_home && self.volumes.get(volume).tombstoned {
-            if let Some(log) = self.log_level() {
-                let key = held.key(slot);
-                self.actions.push(Action::Forget { level: LevelIndex(log as u8), key });
-            }
+        if let Some(log) = self.log_level()
+            && held.kind == LevelKind::Nvm
+            && held.is_homed(slot)
+        {
+            let key = held.key(slot);
+            self.actions.push(Action::Forget { level: LevelIndex(log as u8), key });
         }
     }
 
@@ -117,10 +117,10 @@ impl Cache {
             if self.levels[level].holding(volume).borrowed == 0 {
                 continue;
             }
-            if let Some(slot) = self.levels[level].find(volume, key) {
-                if self.levels[level].is_borrowed(slot) {
-                    self.drop_copy(volume, level, slot, true);
-                }
+            if let Some(slot) = self.levels[level].find(volume, key)
+                && self.levels[level].is_borrowed(slot)
+            {
+                self.drop_copy(volume, level, slot, true);
             }
         }
     }
@@ -129,19 +129,10 @@ impl Cache {
     pub(crate) fn drop_copy(&mut self, volume: u16, level: usize, slot: Slot, superseded: bool) {
         let class = self.volumes.get(volume).class;
         if !superseded {
-            self.forget_tombstone(volume, level, slot);
+            self.forget_older(level, slot);
         }
         self.levels[level].remove(volume, class, slot);
         self.push_free(level, slot, superseded);
-    }
-
-    /// Like `drop_copy`, where a newer record lies outside the level's log.
-    pub(crate) fn supersede(&mut self, volume: u16, level: usize, slot: Slot, durable: bool) {
-        if self.levels[level].kind == LevelKind::Ssd {
-            let key = self.levels[level].key(slot);
-            self.actions.push(Action::Forget { level: LevelIndex(level as u8), key });
-        }
-        self.drop_copy(volume, level, slot, durable);
     }
 
     // ---- waiting for room ----

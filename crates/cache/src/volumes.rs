@@ -33,8 +33,6 @@ pub(crate) struct VolumeState {
     pub(crate) ahead_inflight: u32,
     /// Persistent levels or a log may know of the volume: what bypasses them must say so there.
     pub(crate) logged: bool,
-    /// The log may hold a tombstone of the volume that recovery would redo.
-    pub(crate) tombstoned: bool,
     /// Why destaging fails now, if it does.
     pub(crate) fault: Option<ErrorKind>,
     pub(crate) counters: VolumeCounters,
@@ -91,7 +89,6 @@ impl Volumes {
             read_ahead: ReadAhead::default(),
             ahead_inflight: 0,
             logged: false,
-            tombstoned: false,
             fault: None,
             counters: VolumeCounters::default(),
         };

@@ -77,12 +77,12 @@ impl Cache {
     /// piece already counts as a part of its request.
     pub(crate) fn write_piece(&mut self, moment: &mut Moment<'_>, volume: u16, piece: Piece) {
         let key = self.key(volume, piece.block);
-        if let Some(op) = self.blocker(volume, key) {
-            if !self.cancel_promotion(moment, op) || self.blocker(volume, key).is_some() {
-                let op = self.blocker(volume, key).expect("it was just found");
-                self.ops.get_mut(op.0).queue.push_back(piece);
-                return;
-            }
+        if let Some(op) = self.blocker(volume, key)
+            && (!self.cancel_promotion(moment, op) || self.blocker(volume, key).is_some())
+        {
+            let op = self.blocker(volume, key).expect("it was just found");
+            self.ops.get_mut(op.0).queue.push_back(piece);
+            return;
         }
         let part = piece.part;
         let is_whole = part.length == self.spec.block_size.bytes();
@@ -333,7 +333,7 @@ impl Cache {
                 let same = level.is_some_and(|l| usize::from(l.0) == other);
                 let found = if same { None } else { self.levels[other].find(volume, key) };
                 if let Some(slot) = found {
-                    self.supersede(volume, other, slot, durable);
+                    self.drop_copy(volume, other, slot, durable);
                 }
             }
         }

@@ -455,13 +455,16 @@ impl Host {
         for logged in found {
             let Record::Block { level, key, content, .. } = logged.record else { continue };
             let moment = &mut Moment { now: self.now, rng: &mut rng };
-            if let Some(slot) = self.cache.restore(moment, LevelIndex(level), key, true) {
-                self.slots[usize::from(level)].insert(slot.0, (key, content));
+            let slots = &mut self.slots[usize::from(level)];
+            let slot = slots.len() as u32;
+            if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, true) {
+                slots.insert(slot, (key, content));
             } else {
                 // More records than slots: the host sends the rest home before it serves.
                 self.backing.insert(key, content);
             }
         }
+        self.cache.end_restore();
         self.seq += 1;
         let mut seq = self.seq;
         self.log = log;

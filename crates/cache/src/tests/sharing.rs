@@ -8,7 +8,7 @@ fn mixed_load(host: &mut Host, seed: u64) {
     let mut rng = Rng::new(seed);
     for _ in 0..3000 {
         let (id, blocks) = if rng.chance(1, 2) { (1, 24) } else { (2, 200) };
-        let block = (rng.unit() * rng.unit() * blocks as f64) as u64;
+        let block = (rng.unit() * rng.unit() * f64::from(blocks)) as u64;
         let operation = if rng.chance(7, 10) { Operation::Read } else { Operation::Write };
         host.run(VolumeId(id), call(operation, block * 4096, 4096), 1);
         host.settle();
