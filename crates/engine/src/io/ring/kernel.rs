@@ -12,8 +12,13 @@ use io_uring::squeue::Entry;
 use io_uring::{IoUring, types};
 use layby_types::Nanos;
 use rustix::io::Errno;
+use rustix::io_uring::{
+    IoringEnterFlags, IoringRegisterOp, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg,
+    io_uring_ptr, io_uring_register, io_uring_rsrc_update,
+};
 use std::io::{Error, IoSlice};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::thread::ThreadId;
 
 /// Entries in the submission queue; more are submitted early.
 const ENTRIES: u32 = 256;
@@ -34,6 +39,10 @@ pub(super) enum Entered {
 pub(super) struct Kernel {
     ring: IoUring,
     enabled: bool,
+    /// The ring's own number in the issuing thread, which is quicker to look up than a descriptor.
+    number: Option<RawFd>,
+    /// That thread; in another one the number may be some other ring's.
+    issuer: Option<ThreadId>,
     /// What the kernel granted, for the log.
     pub(super) granted: &'static str,
     /// Free slots of the registered files.
@@ -61,7 +70,7 @@ impl Kernel {
         };
         let enabled = granted != "single issuer, deferred task work";
         ring.submission().sync();
-        Ok(Kernel { ring, enabled, granted, files, arena: false })
+        Ok(Kernel { ring, enabled, number: None, issuer: None, granted, files, arena: false })
     }
 
     /// Pins the buffer arena; refusal (a small locked-memory limit) only costs speed.
@@ -126,21 +135,41 @@ impl Kernel {
     /// Submits, then waits for an end for at most `span`: zero never waits.
     pub(super) fn enter(&mut self, span: Nanos) -> Entered {
         self.enable();
-        let submitter = self.ring.submitter();
-        let result = match span {
-            Nanos::ZERO => submitter.submit_and_wait(0),
-            Nanos::NEVER => submitter.submit_and_wait(1),
-            span => {
-                let nanos = (span.0 % 1_000_000_000) as u32;
-                let time = types::Timespec::new().sec(span.as_secs()).nsec(nanos);
-                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
-            }
-        };
-        match result.map_err(|error| Errno::from_io_error(&error)) {
-            Ok(_) | Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)) => Entered::Back,
-            Err(Some(Errno::TIME)) => Entered::Expired,
-            Err(errno) => panic!("the kernel refuses the ring: {errno:?}"),
+        let mut flags = IoringEnterFlags::empty();
+        if span > Nanos::ZERO || self.deferred() {
+            flags |= IoringEnterFlags::GETEVENTS;
         }
+        if self.number.is_some() {
+            flags |= IoringEnterFlags::REGISTERED_RING;
+        }
+        match self.enter_kernel(span, flags) {
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Entered::Back,
+            Err(Errno::TIME) => Entered::Expired,
+            Err(errno) => panic!("the kernel refuses the ring: {errno}"),
+        }
+    }
+
+    fn enter_kernel(&mut self, span: Nanos, flags: IoringEnterFlags) -> Result<u32, Errno> {
+        let queued = self.queued() as u32;
+        let ring = self.number.unwrap_or(self.ring.as_raw_fd());
+        // SAFETY: the descriptor or number lives as long as `self`, and `flags` says which it is.
+        let ring = unsafe { BorrowedFd::borrow_raw(ring) };
+        let want = u32::from(span > Nanos::ZERO);
+        if span == Nanos::ZERO || span == Nanos::NEVER {
+            // SAFETY: every queued entry names memory that stays until its end, see `push`.
+            return unsafe { io_uring_enter(ring, queued, want, flags) };
+        }
+        let nanos = (span.0 % 1_000_000_000) as u32;
+        let time = types::Timespec::new().sec(span.as_secs()).nsec(nanos);
+        let arg = io_uring_getevents_arg {
+            sigmask: io_uring_ptr::null(),
+            sigmask_sz: 0,
+            min_wait_usec: 0,
+            ts: io_uring_ptr::new((&raw const time).cast_mut().cast()),
+        };
+        let flags = flags | IoringEnterFlags::EXT_ARG;
+        // SAFETY: as above, and `time` outlives the call.
+        unsafe { io_uring_enter_arg(ring, queued, want, flags, Some(&arg)) }
     }
 
     /// As [`Kernel::enter`] without waiting, for a ring that is being dropped.
@@ -154,6 +183,42 @@ impl Kernel {
             let submitter = self.ring.submitter();
             submitter.register_enable_rings().expect("a disabled ring can be enabled once");
             self.enabled = true;
+            self.register_self();
+        }
+    }
+
+    /// Gives the ring a number in this thread; refusal only costs speed.
+    fn register_self(&mut self) {
+        let mut update = io_uring_rsrc_update::default();
+        update.offset = u32::MAX;
+        update.data = io_uring_ptr::new(self.ring.as_raw_fd() as usize as *mut _);
+        let (operation, update_address) =
+            (IoringRegisterOp::RegisterRingFds, (&raw mut update).cast_const().cast());
+        // SAFETY: the call reads and writes one `io_uring_rsrc_update`, which is what it is given.
+        let count = unsafe { io_uring_register(self.file(), operation, update_address, 1) };
+        self.number = (count == Ok(1)).then_some(update.offset as RawFd);
+        self.issuer = Some(std::thread::current().id());
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open for as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl Drop for Kernel {
+    /// Takes the number back, which would keep the ring and its files alive with the thread; on
+    /// another thread it stays until the issuer ends.
+    fn drop(&mut self) {
+        if let Some(number) = self.number
+            && self.issuer == Some(std::thread::current().id())
+        {
+            let mut update = io_uring_rsrc_update::default();
+            update.offset = number as u32;
+            let (operation, address) =
+                (IoringRegisterOp::UnregisterRingFds, (&raw const update).cast());
+            // SAFETY: the call reads one `io_uring_rsrc_update`.
+            let _ = unsafe { io_uring_register(self.file(), operation, address, 1) };
         }
     }
 }
