@@ -2,6 +2,7 @@
 pub mod api;
 pub mod assembly;
 pub mod catalog;
+pub mod client;
 pub mod config;
 pub mod control;
 pub mod error;

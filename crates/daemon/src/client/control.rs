@@ -1,0 +1,277 @@
+//! Talks to a running node through the control socket in its directory.
+//!
+//! How: one HTTP/1.1 request per connection. A refusal comes back as the [`Report`] that the node
+//! wrote, so that an operator reads the same words wherever the fault was found.
+//! Invariant: an answer is at most [`ANSWER_BYTES_MAX`] long.
+//! Cost: a connection per request.
+
+use crate::api::{ClassAnswer, LevelAnswer, StatusAnswer, VolumeAnswer, WritebackAnswer};
+use crate::config::Name;
+use crate::control::{
+    ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
+};
+use crate::error::{Report, ReportKind};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixStream;
+
+/// Bytes of an answer at most.
+pub(super) const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// A client of one node's control API.
+#[derive(Clone, Debug)]
+pub struct ControlClient {
+    socket: PathBuf,
+}
+
+const NOTHING: Option<&()> = None;
+
+impl ControlClient {
+    /// A client of the node that listens on `socket`; nothing is connected yet.
+    #[must_use]
+    pub fn new(socket: &Path) -> ControlClient {
+        ControlClient { socket: socket.to_owned() }
+    }
+
+    /// The whole node.
+    ///
+    /// # Errors
+    /// A report, as all methods here.
+    pub async fn status(&self) -> Result<StatusAnswer, Report> {
+        self.get("/v1/status").await
+    }
+    /// All volumes.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volumes(&self) -> Result<Vec<VolumeAnswer>, Report> {
+        self.get("/v1/volumes").await
+    }
+    /// One volume.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volume(&self, name: &Name) -> Result<VolumeAnswer, Report> {
+        self.get(&format!("/v1/volumes/{name}")).await
+    }
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volume_create(&self, request: &VolumeCreate) -> Result<VolumeAnswer, Report> {
+        self.answer(Method::POST, "/v1/volumes", Some(request)).await
+    }
+    /// Changes a volume.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volume_set(&self, name: &Name, p: &VolumePatch) -> Result<VolumeAnswer, Report> {
+        self.answer(Method::PATCH, &format!("/v1/volumes/{name}"), Some(p)).await
+    }
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
+        let data = if data == DeleteData::Keep { "keep" } else { "delete" };
+        let path = format!("/v1/volumes/{name}?data={data}");
+        self.call(Method::DELETE, &path, NOTHING).await.map(drop)
+    }
+    /// Writes back the dirty blocks of a volume, or of all.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn drain(&self, name: Option<&Name>) -> Result<(), Report> {
+        let path = name.map_or("/v1/drain".to_owned(), |name| format!("/v1/volumes/{name}/drain"));
+        self.call(Method::POST, &path, NOTHING).await.map(drop)
+    }
+    /// All classes.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn classes(&self) -> Result<Vec<ClassAnswer>, Report> {
+        self.get("/v1/classes").await
+    }
+    /// One class.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn class(&self, name: &Name) -> Result<ClassAnswer, Report> {
+        self.get(&format!("/v1/classes/{name}")).await
+    }
+    /// Creates a class.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn class_create(&self, request: &ClassCreate) -> Result<ClassAnswer, Report> {
+        self.answer(Method::POST, "/v1/classes", Some(request)).await
+    }
+    /// Changes a class.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn class_set(&self, name: &Name, patch: &ClassPatch) -> Result<ClassAnswer, Report> {
+        self.answer(Method::PATCH, &format!("/v1/classes/{name}"), Some(patch)).await
+    }
+    /// Deletes a class.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn class_delete(&self, name: &Name) -> Result<(), Report> {
+        self.call(Method::DELETE, &format!("/v1/classes/{name}"), NOTHING).await.map(drop)
+    }
+    /// All levels.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn levels(&self) -> Result<Vec<LevelAnswer>, Report> {
+        self.get("/v1/levels").await
+    }
+    /// Changes when a level is destaged and freed.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn level_set(&self, name: &Name, p: &WatermarksPatch) -> Result<LevelAnswer, Report> {
+        self.answer(Method::PATCH, &format!("/v1/levels/{name}"), Some(p)).await
+    }
+    /// How dirty blocks go home.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn writeback(&self) -> Result<WritebackAnswer, Report> {
+        self.get("/v1/writeback").await
+    }
+    /// Changes how dirty blocks go home.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn writeback_set(&self, patch: &WritebackPatch) -> Result<WritebackAnswer, Report> {
+        self.answer(Method::PATCH, "/v1/writeback", Some(patch)).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Report> {
+        self.answer(Method::GET, path, NOTHING).await
+    }
+
+    async fn answer<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<T, Report> {
+        let bytes = self.call(method, path, body).await?;
+        serde_json::from_slice(&bytes).map_err(|cause| {
+            Report::new(ReportKind::Failure, "cannot understand the node's answer")
+                .cause(cause.to_string())
+                .state("the request was carried out")
+                .hint("use the program of the same version as the node")
+        })
+    }
+
+    /// Sends a request and returns the body of a good answer.
+    async fn call<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<Bytes, Report> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.unreachable(&e))?;
+        let body = body.map(|body| serde_json::to_vec(body).expect("requests have string keys"));
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .expect("names need no escaping in a path");
+        let lost = |cause: &dyn std::fmt::Display| self.lost(cause);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| lost(&e))?;
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(|e| lost(&e))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        let bytes = body.collect().await.map_err(|e| lost(&e))?.to_bytes();
+        connection.abort();
+        if status.is_success() { Ok(bytes) } else { Err(refusal(status, &bytes)) }
+    }
+
+    fn unreachable(&self, cause: &std::io::Error) -> Report {
+        let error = format!("cannot reach a node at `{}`", self.socket.display());
+        if cause.kind() == std::io::ErrorKind::PermissionDenied {
+            return Report::from_io(error, cause)
+                .state("nothing was changed")
+                .hint("run this command as the node's user");
+        }
+        Report::new(ReportKind::Unreachable, error)
+            .cause(cause.to_string())
+            .state("nothing was changed")
+            .hint("start it with `layby serve`, or name its directory with --dir")
+    }
+
+    fn lost(&self, cause: &dyn std::fmt::Display) -> Report {
+        let error = format!("the node at `{}` did not answer", self.socket.display());
+        Report::new(ReportKind::Unreachable, error)
+            .cause(cause.to_string())
+            .state("the request may or may not have been carried out")
+            .hint("look with `layby status`, then repeat the command if need be")
+    }
+}
+
+fn refusal(status: StatusCode, bytes: &[u8]) -> Report {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| {
+        Report::new(ReportKind::Failure, "the node refused the request")
+            .cause(format!("HTTP {status}"))
+            .state("nothing was changed")
+            .hint("use the program of the same version as the node")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+    use crate::sockets::{CONTROL_SOCKET_MODE, UnixSocket};
+    use std::sync::Arc;
+
+    /// Goal: what the client sends is what the node understands, and refusals come back whole.
+    /// Method: the client against the API on a real socket, one call of each kind.
+    #[tokio::test]
+    async fn client_and_api_understand_each_other() {
+        let node = MockNode::new("");
+        let path = node.dir.path().join("control.sock");
+        let client = ControlClient::new(&path);
+        let report = client.status().await.expect_err("nobody listens yet");
+        assert_eq!(report.kind, ReportKind::Unreachable);
+        let socket = UnixSocket::bind(&path, CONTROL_SOCKET_MODE).expect("a fresh path");
+        let router = crate::api::router(Arc::clone(&node.control));
+        let serving = tokio::spawn(crate::listen::serve_unix(Arc::new(socket), router));
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        assert_eq!(client.status().await.expect("it answers").volumes.len(), 1);
+        let request = serde_json::from_str("{\"name\":\"a\",\"size\":\"1MiB\"}").expect("JSON");
+        assert_eq!(client.volume_create(&request).await.expect("free").size_bytes, 1 << 20);
+        let taken = client.volume_create(&request).await.expect_err("taken");
+        assert_eq!(taken.kind, ReportKind::InUse);
+        let patch = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
+        assert!(client.volume_set(&name("a"), &patch).await.expect("there").read_only);
+        client.drain(Some(&name("a"))).await.expect("there");
+        client.drain(None).await.expect("always");
+        client.volume_delete(&name("a"), DeleteData::Delete).await.expect("there");
+        assert_eq!(client.volumes().await.expect("it answers").len(), 1);
+        let patch = ClassPatch { rank: Some(7), ..ClassPatch::default() };
+        assert_eq!(client.class_set(&name("bulk"), &patch).await.expect("there").settings.rank, 7);
+        assert_eq!(client.classes().await.expect("it answers").len(), 3);
+        let marks = WatermarksPatch::default();
+        assert!(client.level_set(&name("ssd"), &marks).await.is_ok());
+        assert!(client.writeback_set(&WritebackPatch::default()).await.is_ok());
+        let missing = client.volume(&name("none")).await.expect_err("not there");
+        assert_eq!(missing.kind, ReportKind::NotFound);
+        serving.abort();
+    }
+}
