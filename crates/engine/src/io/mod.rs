@@ -1,4 +1,4 @@
-//! The border to the kernel: every read, write, sync and socket call of a shard goes through [`Io`].
+//! The border to the kernel: every read, write, sync and socket call of a shard passes [`Io`].
 //!
 //! How: a shard submits an [`IoOperation`] under a [`Token`] and later finds the token in what
 //! [`Io::wait`] returns. Buffers move into the operation and come back with its end, so no memory
