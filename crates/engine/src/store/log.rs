@@ -363,8 +363,9 @@ impl LogStore {
     }
 
     /// Declares every older record of a range dead, in all levels, durably with `durable`; ends
-    /// with `Stored`. Free the range's slots at the latest when that is handled. At recovery the
-    /// range is zeroed below again, unless [`LogStore::tombstone_done`] said it need not.
+    /// with `Stored`. Free the range's slots at the latest when that is handled, and zero the range
+    /// below when the tombstone is durable. At recovery the range is zeroed below again, unless
+    /// [`LogStore::tombstone_done`] said it need not.
     #[allow(clippy::too_many_arguments)]
     pub fn tombstone(
         &mut self,

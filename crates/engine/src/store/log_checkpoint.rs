@@ -11,7 +11,7 @@
 //! are its own table.
 
 use super::log::{LogStore, NOWHERE, Purpose, SegmentState, SyncFor};
-use super::log_layout::{CHUNK_ENTRIES, CheckpointEntry, Trailer, encode_chunk};
+use super::log_layout::{CHUNK_ENTRIES, CheckpointEntry, OpenSegment, Trailer, encode_chunk};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
 use crate::io::{Io, IoDone, IoOperation};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
@@ -158,9 +158,10 @@ fn ask_peer(log: &mut LogStore, scope: PeerScope) -> u64 {
 fn start(log: &mut LogStore) {
     let seq = log.seqs.take();
     let open = log.streams.iter().filter_map(|stream| {
-        let (segment, fill) = stream.open?;
+        let (index, fill) = stream.open?;
         let in_flight = stream.flight.as_ref().map_or(0, |flight| flight.blocks);
-        Some((segment, fill - in_flight))
+        let generation = log.segments[index as usize].generation;
+        Some(OpenSegment { index, fill: fill - in_flight, generation })
     });
     let open = open.collect();
     let id = ask_peer(log, PeerScope::Stores);

@@ -523,14 +523,25 @@ pub struct Trailer {
     pub entries: u64,
     /// Written at a clean shutdown, with nothing after it.
     pub clean: bool,
-    /// Segments open at the start, and the block in each from which newer batches may lie.
-    pub open: Vec<(u32, u32)>,
+    /// Segments open at the start.
+    pub open: Vec<OpenSegment>,
+}
+
+/// A segment that was open when a checkpoint started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenSegment {
+    /// The segment.
+    pub index: u32,
+    /// The block in it from which newer batches may lie.
+    pub fill: u32,
+    /// Its generation then; the device shows an older one if the first batch never arrived.
+    pub generation: Seq,
 }
 
 impl Trailer {
     /// A checkpoint started at `seq`, empty so far; the one with seq 0 stands for none at all.
     #[must_use]
-    pub fn new(seq: Seq, clean: bool, open: Vec<(u32, u32)>) -> Self {
+    pub fn new(seq: Seq, clean: bool, open: Vec<OpenSegment>) -> Self {
         Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open }
     }
 
@@ -545,9 +556,10 @@ impl Trailer {
         put_u32(page, 36, u32::from(self.clean));
         put_u64(page, 40, self.entries);
         put_u32(page, 48, self.open.len() as u32);
-        for (index, (segment, fill)) in self.open.iter().enumerate() {
-            put_u32(page, 52 + 8 * index, *segment);
-            put_u32(page, 56 + 8 * index, *fill);
+        for (position, open) in self.open.iter().enumerate() {
+            put_u32(page, 56 + 16 * position, open.index);
+            put_u32(page, 60 + 16 * position, open.fill);
+            put_u64(page, 64 + 16 * position, open.generation.0);
         }
         seal_page(page);
     }
@@ -568,7 +580,11 @@ impl Trailer {
             entries: get_u64(page, 40),
             clean: get_u32(page, 36) != 0,
             open: (0..open)
-                .map(|index| (get_u32(page, 52 + 8 * index), get_u32(page, 56 + 8 * index)))
+                .map(|position| OpenSegment {
+                    index: get_u32(page, 56 + 16 * position),
+                    fill: get_u32(page, 60 + 16 * position),
+                    generation: Seq(get_u64(page, 64 + 16 * position)),
+                })
                 .collect(),
         })
     }

@@ -286,11 +286,14 @@ impl<'a> Scan<'a> {
     fn read_segments(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
         let mut wanted: Vec<(Seq, u32, u32)> = Vec::new();
         for header in self.headers.iter().flatten() {
-            let open = self.trailer.open.iter().find(|(segment, _)| *segment == header.index);
+            let open =
+                self.trailer.open.iter().find(|open| {
+                    open.index == header.index && open.generation == header.generation
+                });
             if header.generation > self.trailer.seq {
                 wanted.push((header.generation, header.index, 1));
-            } else if let Some((_, fill)) = open {
-                wanted.push((header.generation, header.index, (*fill).max(1)));
+            } else if let Some(open) = open {
+                wanted.push((header.generation, header.index, open.fill.max(1)));
             }
         }
         wanted.sort_unstable();

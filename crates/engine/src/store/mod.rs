@@ -10,16 +10,18 @@
 //! What the shard owes the stores, so that R2 holds across levels:
 //! - One store or append of a block at a time, across all levels; the next after its `Stored`.
 //! - NVM store of a block that the log also holds: `log.free(old)` when `Stored` is handled.
+//! - Block is written below: only when its record is durable in its level (`sync` first), or an
+//!   older record could come back over the newer bytes below.
 //! - Block leaves NVM for the log: append it `durable` (or sync the log), then
 //!   `nvm.free(slot, Freed::Superseded)`.
 //! - Block leaves NVM for the backing store only (clean, durable below): `log.forget(key)`, then
 //!   `nvm.free(slot, Freed::Evicted { forgets_issued: log.forgets_issued() })`.
 //! - Block leaves the log for the backing store (clean, durable below): `log.free(slot)`.
-//! - Bytes written straight to the backing store past both levels: once durable there,
-//!   `log.forget(key)`; a flush answers after `log.sync`, which waits for forgets too.
-//! - Trim or zero: `log.tombstone(..)`, zero the backing store, make that durable, then
-//!   `log.tombstone_done(seq)`. Make it `durable` if NVM slots are freed for it. Newer bytes of the range go below only when that is durable
-//!   (`forgets_durable` has reached `forgets_issued` as of the call): a crash repeats the zeroing.
+//! - Bytes go straight to the backing store, past both levels: `log.forget(key)` first, and the
+//!   write once that is durable (`forgets_durable` has reached `forgets_issued` as of the call).
+//! - Trim or zero: `log.tombstone(..)`; once it is durable, free the slots (NVM: `Superseded`) and
+//!   zero the backing store; once that is durable, `log.tombstone_done(seq)`; once that is durable,
+//!   newer bytes of the range may go below. A crash before repeats the zeroing.
 //! - `NeedPeerSync`: bring NVM and backing stores to the asked state, then `log.peer_synced(id)`.
 //!
 //! Events are collected inside a store; drain them with `take_events` after every call, and handle
@@ -41,7 +43,11 @@ mod resolve;
 mod table;
 
 #[cfg(test)]
+mod tests_both;
+#[cfg(test)]
 mod tests_log;
+#[cfg(test)]
+mod tests_world;
 
 pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, slots_for};
 pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};

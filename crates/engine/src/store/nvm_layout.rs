@@ -131,7 +131,7 @@ pub struct NvmHeader {
 pub enum HeaderState {
     /// Nothing.
     Free,
-    /// Power loss cut its store short; it was never promised.
+    /// Power loss cut its store or its clearing short; nothing was promised of it any more.
     Torn,
     /// A sound header.
     Sound(NvmHeader),
@@ -160,10 +160,10 @@ impl NvmHeader {
     #[must_use]
     pub fn decode(bytes: &[u8], instance: u64, index: u32) -> HeaderState {
         let words: [u64; 4] = core::array::from_fn(|word| get_u64(bytes, 8 * word));
-        if words[0] == 0 {
+        if words == [0; 4] {
             return HeaderState::Free;
         }
-        if words[1..].contains(&0) {
+        if words.contains(&0) {
             return HeaderState::Torn;
         }
         let (stored, computed) = (get_u32(bytes, 4), header_crc(bytes, instance, index));

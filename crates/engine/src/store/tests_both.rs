@@ -1,0 +1,69 @@
+//! Both stores and a backing store under random histories with crashes; see `tests_world`.
+
+use super::tests_world::{Size, Upper, World};
+use crate::io::CrashMode;
+use layby_types::Rng;
+
+/// Runs `body` for a range of seeds, or for the one in `SEED`; prints how to replay a failure.
+fn for_each_seed(count: u64, body: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let count = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(count);
+    let only = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(0..count, |seed| seed..seed + 1);
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| body(seed)) {
+            #[expect(clippy::print_stderr, reason = "a failing test names its replay line")]
+            {
+                eprintln!("replay with SEED={seed}");
+            }
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Seeds per test on a change; `SEEDS` in the environment asks for more.
+const SEEDS: u64 = 60;
+
+fn history(seed: u64, size: Size) -> World {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(seed, size);
+    for _ in 0..4 {
+        for _ in 0..rng.below(1200) {
+            world.step();
+        }
+        let mode = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
+        if rng.chance(1, 5) {
+            world.shut_down();
+        }
+        world.crash(mode[rng.below(3) as usize]);
+    }
+    world
+}
+
+/// Goal: the log alone keeps every promise. Method: random histories on a region of few segments,
+/// so that cleaning, checkpoints and reuse go on all the time, with crashes of each kind.
+#[test]
+fn log_alone_keeps_its_promises() {
+    for_each_seed(SEEDS, |seed| {
+        let size = Size { keys: 90, log_blocks: 300, nvm_blocks: 0, upper: Upper::None };
+        history(seed, size);
+    });
+}
+
+/// Goal: R1 and R2 hold across levels with a page-cached NVM. Method: as above, blocks moving
+/// between the levels in all ways the shard may move them.
+#[test]
+fn levels_keep_their_promises_with_a_page_cached_mapping() {
+    for_each_seed(SEEDS, |seed| {
+        let size = Size { keys: 110, log_blocks: 300, nvm_blocks: 48, upper: Upper::PageCache };
+        history(seed, size);
+    });
+}
+
+/// Goal: as above with persistent memory. Method: as above.
+#[test]
+fn levels_keep_their_promises_with_persistent_memory() {
+    for_each_seed(SEEDS, |seed| {
+        let size = Size { keys: 110, log_blocks: 300, nvm_blocks: 48, upper: Upper::Persistent };
+        history(seed, size);
+    });
+}
