@@ -1,4 +1,13 @@
 //! Assembles a node: configuration, catalog, sockets, shards and the control API.
+//!
+//! How: [`config`] says what is wanted, [`catalog`] what is there, [`assembly`] joins the two,
+//! [`plan`] turns them into slots; [`node`] starts the shards and opens the sockets; [`control`]
+//! changes a running node on behalf of [`api`]; [`server`] negotiates with NBD clients and hands
+//! them over. Everything here runs on tokio and off the data path.
+//! Invariant: every failure that reaches a person is an [`error::Report`].
+//! Not for: moving blocks; the engine's shards do that, and ask nobody here.
+#![forbid(unsafe_code)]
+
 pub mod api;
 pub mod assembly;
 pub mod catalog;
@@ -8,10 +17,15 @@ pub mod control;
 pub mod error;
 pub mod levels;
 pub mod listen;
+pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod plan;
 pub mod server;
 pub mod session;
+pub mod shards;
 pub mod sockets;
 pub mod tls;
+
+/// The words that the rooms share, for callers that use no other room.
+pub use layby_types as types;

@@ -10,7 +10,7 @@
 
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
-use crate::config::{Config, IoChoice, LevelConfig, NbdConfig, PersistenceChoice};
+use crate::config::{Config, IoChoice, LevelConfig, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
@@ -401,16 +401,6 @@ impl Drop for UrlFile {
     fn drop(&mut self) {
         // Somebody may have removed it already; then there is nothing left to do.
         drop(std::fs::remove_file(&self.path));
-    }
-}
-
-impl From<PersistenceChoice> for Option<layby_engine::io::Persistence> {
-    fn from(choice: PersistenceChoice) -> Self {
-        match choice {
-            PersistenceChoice::Auto => None,
-            PersistenceChoice::CacheFlush => Some(layby_engine::io::Persistence::CacheFlush),
-            PersistenceChoice::Sync => Some(layby_engine::io::Persistence::Sync),
-        }
     }
 }
 

@@ -1,0 +1,507 @@
+//! The words and flags of the program, and the help that describes them.
+//!
+//! How: `clap` reads these types; the manual pages are made from them too.
+//! Invariant: one word per idea: a flag is called as its key in the configuration and its field in
+//! the API.
+
+use crate::demo::DemoArguments;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use layby_daemon::config::{AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time};
+use layby_daemon::logging::LogFormat;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed for a reason that no other code describes
+  2  the words, the configuration or a value are wrong
+  3  stored data is unsound
+  4  somebody else holds what is needed: a directory, a port, a name
+  5  no node answers
+  6  the thing named does not exist
+  7  not permitted
+  8  no room
+
+Start here:
+  layby demo               see what priorities do, in under a minute
+  layby serve              run a node in ./layby-node
+  layby volume list        what it serves";
+
+/// Storage at the side of the road: block volumes through priority levels of DRAM, NVM and SSD.
+#[derive(Debug, Parser)]
+#[command(name = "layby", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Layby {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(ServeArguments),
+    Demo(DemoArguments),
+    Volume(VolumeArguments),
+    Class(ClassArguments),
+    Level(LevelArguments),
+    Writeback(WritebackArguments),
+    Status(StatusArguments),
+    Check(CheckArguments),
+    Manual(ManualArguments),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  layby serve
+  layby serve --dir /srv/layby --config /etc/layby.toml --listen 0.0.0.0:10809
+  nbdinfo 'nbd+unix:///vol0?socket=layby-node/layby.sock'
+
+A line that begins with `ready` says that clients may come. SIGTERM and SIGINT stop the node
+cleanly. LAYBY_LOG sets what is logged to standard error: error, warn, info, debug or trace.";
+
+/// Run a node: serve volumes over NBD, and the control API
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub(crate) struct ServeArguments {
+    /// The node's directory, made when it is missing
+    #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    pub(crate) dir: PathBuf,
+    /// Configuration in TOML [default: DIR/layby.toml where there is one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// TCP address for NBD clients (can be repeated) [default: none]
+    #[arg(short, long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Unix socket for NBD clients [default: DIR/layby.sock]
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Threads of the data path, fixed for the node's life [default: one per two cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) shards: Option<u8>,
+    /// How the data path talks to the kernel
+    #[arg(long, value_name = "NAME")]
+    pub(crate) io: Option<IoArgument>,
+    /// How the log is written to standard error
+    #[arg(long, value_name = "FORMAT", default_value = "human")]
+    pub(crate) log_format: LogFormatArgument,
+    /// After a kill, lose everything that was not durable, as a power cut would (tests only)
+    #[arg(long, hide = true)]
+    pub(crate) simulate_power_loss: bool,
+}
+
+/// [`IoChoice`] as a flag's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum IoArgument {
+    Auto,
+    IoUring,
+    Epoll,
+}
+
+impl From<IoArgument> for IoChoice {
+    fn from(io: IoArgument) -> Self {
+        match io {
+            IoArgument::Auto => IoChoice::Auto,
+            IoArgument::IoUring => IoChoice::IoUring,
+            IoArgument::Epoll => IoChoice::Epoll,
+        }
+    }
+}
+
+/// [`LogFormat`] as a flag's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormatArgument {
+    Human,
+    Json,
+}
+
+impl From<LogFormatArgument> for LogFormat {
+    fn from(format: LogFormatArgument) -> Self {
+        match format {
+            LogFormatArgument::Human => LogFormat::Human,
+            LogFormatArgument::Json => LogFormat::Json,
+        }
+    }
+}
+
+/// Which node to talk to, and how to answer.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArguments {
+    /// The node's directory
+    #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    pub(crate) dir: PathBuf,
+    /// The node's control socket [default: DIR/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One level's part, written `LEVEL=AMOUNT`.
+pub(crate) type LevelAmount = (Name, Amount);
+
+fn level_amount(text: &str) -> Result<LevelAmount, String> {
+    let refused = || format!("`{text}` is no part of a level; write `ssd=25%` or `ssd=64MiB`");
+    let (level, amount) = text.split_once('=').ok_or_else(refused)?;
+    Ok((level.parse()?, amount.parse()?))
+}
+
+/// Create, change and delete volumes of a running node
+#[derive(Debug, Args)]
+pub(crate) struct VolumeArguments {
+    #[command(subcommand)]
+    pub(crate) command: VolumeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Create a volume and serve it
+    #[command(after_help = "\
+Examples:
+  layby volume create maps --size 64GiB
+  layby volume create brake --size 1GiB --class critical --share nvm=25%
+  layby volume create disk --path /dev/sdb --allow 10.0.0.0/8")]
+    Create(VolumeCreateArguments),
+    /// List the volumes of a node
+    List(NodeArguments),
+    /// Show one volume and its counters
+    Show {
+        /// The volume
+        name: Name,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// Change the length of a volume; new connections see it
+    #[command(after_help = "Example:\n  layby volume resize maps --size 128GiB")]
+    Resize {
+        /// The volume
+        name: Name,
+        /// Its new length
+        #[arg(short, long)]
+        size: Size,
+        /// Allow a shorter length; what lies behind it is lost
+        #[arg(long)]
+        shrink: bool,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// Change the class, the access or the shares of a volume at once
+    #[command(after_help = "\
+Examples:
+  layby volume set maps --class bulk
+  layby volume set brake --share nvm=25% --share ssd=64MiB
+  layby volume set maps --read-only true --allow unix --allow 10.0.0.0/8")]
+    Set(VolumeSetArguments),
+    /// Write the dirty blocks of a volume back, and wait for it
+    Drain {
+        /// The volume; all of them when left out
+        name: Option<Name>,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// Delete a volume; its clients are disconnected
+    #[command(after_help = "\
+Examples:
+  layby volume delete maps
+  layby volume delete maps --data delete")]
+    Delete {
+        /// The volume
+        name: Name,
+        /// `keep` writes dirty blocks back and keeps the backing file; `delete` throws all away
+        #[arg(long, value_name = "WHAT", default_value = "keep")]
+        data: DataArgument,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+}
+
+/// What becomes of a deleted volume's data.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DataArgument {
+    Keep,
+    Delete,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCreateArguments {
+    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+    pub(crate) name: Name,
+    /// Its length, such as 64GiB; may be left out when --path names an existing file or device
+    #[arg(short, long)]
+    pub(crate) size: Option<Size>,
+    /// Its class
+    #[arg(short, long, value_name = "NAME", default_value = "normal")]
+    pub(crate) class: Name,
+    /// Its backing file or device [default: a file in the node's directory]
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+    /// Clients cannot write
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Who may use it: `unix`, an address or a network (can be repeated) [default: everybody]
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow: Vec<AllowRule>,
+    /// What no other volume can take of a level: 25% or a size (can be repeated)
+    #[arg(long, value_name = "LEVEL=AMOUNT", value_parser = level_amount)]
+    pub(crate) share: Vec<LevelAmount>,
+    /// What it never exceeds of a level: 25% or a size (can be repeated)
+    #[arg(long, value_name = "LEVEL=AMOUNT", value_parser = level_amount)]
+    pub(crate) cap: Vec<LevelAmount>,
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeSetArguments {
+    /// The volume
+    pub(crate) name: Name,
+    /// Its new class
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) class: Option<Name>,
+    /// Whether new clients cannot write
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) read_only: Option<bool>,
+    /// Who may use it from now on, instead of who might before (can be repeated)
+    #[arg(long, value_name = "RULE", conflicts_with = "allow_all")]
+    pub(crate) allow: Vec<AllowRule>,
+    /// Let everybody use it
+    #[arg(long)]
+    pub(crate) allow_all: bool,
+    #[command(flatten)]
+    pub(crate) shares: ShareArguments,
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+}
+
+/// Shares and caps as a whole: what is given replaces what there was.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ShareArguments {
+    /// What nobody else can take of a level; replaces all shares (can be repeated)
+    #[arg(long, value_name = "LEVEL=AMOUNT", value_parser = level_amount)]
+    #[arg(conflicts_with = "no_share")]
+    pub(crate) share: Vec<LevelAmount>,
+    /// Take all shares away
+    #[arg(long)]
+    pub(crate) no_share: bool,
+    /// What is never exceeded of a level; replaces all caps (can be repeated)
+    #[arg(long, value_name = "LEVEL=AMOUNT", value_parser = level_amount)]
+    #[arg(conflicts_with = "no_cap")]
+    pub(crate) cap: Vec<LevelAmount>,
+    /// Take all caps away
+    #[arg(long)]
+    pub(crate) no_cap: bool,
+}
+
+/// Create, change and delete classes of service of a running node
+#[derive(Debug, Args)]
+pub(crate) struct ClassArguments {
+    #[command(subcommand)]
+    pub(crate) command: ClassCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClassCommand {
+    /// List the classes of a node
+    List(NodeArguments),
+    /// Show one class and the counters of its volumes
+    Show {
+        /// The class
+        name: Name,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// Change a class; takes effect at once
+    #[command(after_help = "\
+Examples:
+  layby class set normal --borrow false
+  layby class set bulk --cap ssd=30%
+  layby class set critical --share nvm=100% --share ssd=25%")]
+    Set(ClassSetArguments),
+    /// Create a class
+    #[command(
+        after_help = "Example:\n  layby class create video --rank 3 --levels ssd --cap ssd=20%"
+    )]
+    Create(ClassSetArguments),
+    /// Delete a class that no volume uses
+    Delete {
+        /// The class
+        name: Name,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClassSetArguments {
+    /// The class
+    pub(crate) name: Name,
+    /// Levels that its volumes may use, separated by commas
+    #[arg(long, value_name = "LEVELS", value_delimiter = ',')]
+    pub(crate) levels: Option<Vec<Name>>,
+    /// Order of yielding: the highest rank yields first; critical has 0
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u8>,
+    /// Whether a write is acknowledged only when durable
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) durable_writes: Option<bool>,
+    /// Whether clean copies may use idle room of other levels
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) borrow: Option<bool>,
+    #[command(flatten)]
+    pub(crate) shares: ShareArguments,
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+}
+
+/// List the cache levels of a running node, and change when they are destaged and freed
+#[derive(Debug, Args)]
+pub(crate) struct LevelArguments {
+    #[command(subcommand)]
+    pub(crate) command: LevelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LevelCommand {
+    /// List the levels of a node, fastest first
+    List(NodeArguments),
+    /// Change the watermarks of a level; takes effect at once
+    #[command(after_help = "Example:\n  layby level set ssd --dirty-red 60% --dirty-green 30%")]
+    Set {
+        /// The level
+        name: Name,
+        /// Destaging starts at this share of dirty slots
+        #[arg(long, value_name = "PERCENT")]
+        dirty_red: Option<Percent>,
+        /// Destaging ends at this share of dirty slots
+        #[arg(long, value_name = "PERCENT")]
+        dirty_green: Option<Percent>,
+        /// Freeing of clean slots starts at this share of used slots
+        #[arg(long, value_name = "PERCENT")]
+        used_red: Option<Percent>,
+        /// Freeing of clean slots ends at this share of used slots
+        #[arg(long, value_name = "PERCENT")]
+        used_green: Option<Percent>,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+}
+
+/// Show or change how a running node writes back and reads ahead
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby writeback
+  layby writeback --merge-size 2MiB --idle-timeout 1s")]
+pub(crate) struct WritebackArguments {
+    /// Bytes of one destage write at most
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) merge_size: Option<Size>,
+    /// Destaging starts after this long without a write
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_timeout: Option<Time>,
+    /// Destage writes in flight at most, per shard
+    #[arg(long, value_name = "N")]
+    pub(crate) inflight_max: Option<u16>,
+    /// Bytes read ahead at most; 0 is off
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) read_ahead_window_max: Option<Size>,
+    /// Sequential reads before read-ahead starts
+    #[arg(long, value_name = "N")]
+    pub(crate) read_ahead_streak_min: Option<u8>,
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+}
+
+/// Show what a running node holds and does
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby status
+  layby status --json | jq '.levels[].dirty_bytes'")]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+}
+
+/// Verify the structures on disk of a node that does not run
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby check --dir /srv/layby
+  layby check --dir /srv/layby --full
+
+Reads only. Exits with 0 when all is sound and with 3 when something is not.")]
+pub(crate) struct CheckArguments {
+    /// The node's directory
+    #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    pub(crate) dir: PathBuf,
+    /// Configuration that the node is started with [default: DIR/layby.toml where there is one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Read and verify the contents of every block too
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write the manual pages
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  layby manual --out /usr/local/share/man/man1")]
+pub(crate) struct ManualArguments {
+    /// Where the pages go, one per command
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Goal: the words are sound and every one is described. Method: clap's own check, and a walk.
+    #[test]
+    fn every_word_is_described() {
+        Layby::command().debug_assert();
+        let mut open = vec![Layby::command()];
+        while let Some(command) = open.pop() {
+            assert!(command.get_about().is_some(), "`{}` is not described", command.get_name());
+            for argument in command.get_arguments() {
+                let described = argument.get_help().is_some();
+                assert!(described, "`{}` of `{}`", argument.get_id(), command.get_name());
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    /// Goal: words that tests and scripts rely on are understood. Method: a line of each.
+    #[test]
+    fn known_lines_parse() {
+        for line in [
+            "serve --dir d --config c --listen 127.0.0.1:1 --shards 2 --io io_uring",
+            "serve --dir d --simulate-power-loss --log-format json",
+            "volume create v --size 4MiB --class critical --share nvm=25% --cap ssd=1GiB --dir d",
+            "volume create v --path /dev/x --allow unix --allow 10.0.0.0/8",
+            "volume resize v --size 32MiB --dir d",
+            "volume set v --class bulk --read-only true --no-share",
+            "volume delete v --data delete",
+            "volume drain",
+            "class set bulk --levels nvm,ssd --borrow false --cap ssd=10%",
+            "level set ssd --dirty-red 60%",
+            "writeback --idle-timeout 250ms",
+            "status --json --dir d",
+            "check --dir d --full",
+            "manual --out m",
+            "demo",
+        ] {
+            let words = std::iter::once("layby").chain(line.split(' '));
+            assert!(Layby::try_parse_from(words).is_ok(), "{line}");
+        }
+        for line in ["volume create v --size plenty", "volume create a/b", "serve --io fast"] {
+            let words = std::iter::once("layby").chain(line.split(' '));
+            let refused = Layby::try_parse_from(words).expect_err(line);
+            assert_eq!(refused.exit_code(), 2, "{line}");
+        }
+    }
+}

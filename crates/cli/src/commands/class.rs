@@ -1,0 +1,99 @@
+//! `layby class`: classes of service of a running node.
+
+use super::volume::{hit_ratio, new_shares, traffic_table};
+use super::{amounts_text, ask, list_text};
+use crate::arguments::{ClassArguments, ClassCommand, ClassSetArguments, NodeArguments};
+use crate::output::{Failure, Output, micros, table};
+use layby_daemon::api::ClassAnswer;
+use layby_daemon::control::{ClassCreate, ClassPatch};
+
+pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<(), Failure> {
+    match arguments.command {
+        ClassCommand::List(node) => {
+            let classes = ask(&node, |client| async move { client.classes().await })?;
+            if node.json { output.json(&classes) } else { output.line(&class_table(&classes)) }
+        }
+        ClassCommand::Show { name, node } => {
+            let answer = ask(&node, |client| async move { client.class(&name).await })?;
+            show(&answer, &node, output)
+        }
+        ClassCommand::Set(arguments) => {
+            let (name, settings, node) = settings(arguments);
+            let answer =
+                ask(&node, |client| async move { client.class_set(&name, &settings).await })?;
+            show(&answer, &node, output)
+        }
+        ClassCommand::Create(arguments) => {
+            let (name, settings, node) = settings(arguments);
+            let request = ClassCreate { name, settings };
+            let answer = ask(&node, |client| async move { client.class_create(&request).await })?;
+            show(&answer, &node, output)
+        }
+        ClassCommand::Delete { name, node } => {
+            let class = &name;
+            ask(&node, |client| async move { client.class_delete(class).await })?;
+            if node.json { Ok(()) } else { output.line(&format!("deleted class {name}")) }
+        }
+    }
+}
+
+fn settings(
+    arguments: ClassSetArguments,
+) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
+    let ClassSetArguments { name, levels, rank, durable_writes, borrow, shares, node } = arguments;
+    let (share, cap) = new_shares(&shares);
+    (name, ClassPatch { levels, rank, durable_writes, borrow, share, cap }, node)
+}
+
+pub(super) fn class_table(classes: &[ClassAnswer]) -> String {
+    let mut table = table(
+        [
+            "class",
+            "levels",
+            "writes land in",
+            "answered when",
+            "rank",
+            "volumes",
+            "read p99",
+            "write p99",
+            "hits",
+        ],
+        4,
+    );
+    for class in classes {
+        let traffic = &class.traffic;
+        table.add_row([
+            class.name.to_string(),
+            list_text(class.settings.levels.iter()),
+            class.write_level.clone(),
+            class.acknowledged.clone(),
+            class.settings.rank.to_string(),
+            class.volumes.len().to_string(),
+            micros(traffic.read.latency_us_p99),
+            micros(traffic.write.latency_us_p99),
+            hit_ratio(traffic),
+        ]);
+    }
+    table.to_string()
+}
+
+fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
+    if node.json {
+        return output.json(class);
+    }
+    let settings = &class.settings;
+    let borrow = if settings.borrow { "idle room of other levels" } else { "nothing" };
+    for (word, text) in [
+        ("class", class.name.to_string()),
+        ("rank", format!("{} (the highest yields first)", settings.rank)),
+        ("levels", list_text(settings.levels.iter())),
+        ("writes", format!("land in {}, answered when {}", class.write_level, class.acknowledged)),
+        ("borrows", borrow.to_owned()),
+        ("shares", amounts_text(&settings.share)),
+        ("caps", amounts_text(&settings.cap)),
+        ("volumes", list_text(class.volumes.iter())),
+    ] {
+        output.line(&format!("{word:<8} {text}"))?;
+    }
+    output.line(&traffic_table(&class.traffic))
+}

@@ -1,0 +1,92 @@
+//! `layby level` and `layby writeback`: when blocks are destaged and freed.
+
+use super::ask;
+use crate::arguments::{LevelArguments, LevelCommand, WritebackArguments};
+use crate::output::{Failure, Output, bytes, percent, table};
+use layby_daemon::api::LevelAnswer;
+use layby_daemon::control::{WatermarksPatch, WritebackPatch};
+
+pub(crate) fn level(arguments: LevelArguments, output: &mut Output) -> Result<(), Failure> {
+    match arguments.command {
+        LevelCommand::List(node) => {
+            let levels = ask(&node, |client| async move { client.levels().await })?;
+            if node.json { output.json(&levels) } else { output.line(&level_table(&levels)) }
+        }
+        LevelCommand::Set { name, dirty_red, dirty_green, used_red, used_green, node } => {
+            let patch = WatermarksPatch { dirty_red, dirty_green, used_red, used_green };
+            let level = ask(&node, |client| async move { client.level_set(&name, &patch).await })?;
+            if node.json {
+                return output.json(&level);
+            }
+            output.line(&level_table(std::slice::from_ref(&level)))
+        }
+    }
+}
+
+pub(super) fn level_table(levels: &[LevelAnswer]) -> String {
+    let mut table = table(
+        [
+            "level",
+            "kind",
+            "room",
+            "used",
+            "dirty",
+            "oldest",
+            "hits",
+            "evicted",
+            "written back",
+            "device writes",
+            "destage",
+            "free",
+        ],
+        2,
+    );
+    for level in levels {
+        let marks = level.watermarks;
+        let kind = format!("{:?}", level.kind).to_lowercase();
+        table.add_row([
+            level.name.to_string(),
+            kind,
+            bytes(level.room_bytes),
+            percent(level.used_bytes, level.room_bytes),
+            percent(level.dirty_bytes, level.room_bytes),
+            format!("{:.1} s", level.dirty_age_seconds),
+            format!("{} blocks", level.hits),
+            format!("{} blocks", level.evictions),
+            format!("{} blocks", level.destaged),
+            bytes(level.device_bytes_written),
+            format!("{}-{}", marks.dirty_red, marks.dirty_green),
+            format!("{}-{}", marks.used_red, marks.used_green),
+        ]);
+    }
+    table.to_string()
+}
+
+pub(crate) fn writeback(
+    arguments: &WritebackArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let patch = WritebackPatch {
+        merge_size: arguments.merge_size,
+        idle_timeout: arguments.idle_timeout,
+        inflight_max: arguments.inflight_max,
+        read_ahead_window_max: arguments.read_ahead_window_max,
+        read_ahead_streak_min: arguments.read_ahead_streak_min,
+    };
+    let is_change = serde_json::to_value(patch).is_ok_and(|json| json != serde_json::json!({}));
+    let answer = ask(&arguments.node, |client| async move {
+        if is_change { client.writeback_set(&patch).await } else { client.writeback().await }
+    })?;
+    if arguments.node.json {
+        return output.json(&answer);
+    }
+    output.line(&format!(
+        "written back in pieces of up to {}, after {} of calm or at the red mark, {} at a time per \
+         shard",
+        answer.merge_size, answer.idle_timeout, answer.inflight_max
+    ))?;
+    output.line(&format!(
+        "read ahead up to {} after {} sequential reads",
+        answer.read_ahead_window_max, answer.read_ahead_streak_min
+    ))
+}

@@ -1,0 +1,70 @@
+//! What each command does.
+//!
+//! How: a command that talks to a node goes through one helper that knows where the node listens
+//! and runs the client to its end; the rest is turning answers into tables.
+//! Invariant: `--json` prints the API's own answer, unchanged.
+
+mod check;
+mod class;
+mod level;
+mod manual;
+mod serve;
+mod status;
+mod volume;
+
+pub(crate) use check::check;
+pub(crate) use class::class;
+pub(crate) use level::{level, writeback};
+pub(crate) use manual::manual;
+pub(crate) use serve::{interrupted, serve};
+pub(crate) use status::status;
+pub(crate) use volume::volume;
+
+use crate::arguments::{LevelAmount, NodeArguments};
+use crate::output::Failure;
+use layby_daemon::client::ControlClient;
+use layby_daemon::config::{Amount, Name};
+use layby_daemon::error::Report;
+use std::collections::BTreeMap;
+use std::future::Future;
+
+/// Runs `request` against the node to its end.
+fn ask<T, F>(node: &NodeArguments, request: impl FnOnce(ControlClient) -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Report>>,
+{
+    let socket = node.control.clone().unwrap_or_else(|| node.dir.join("control.sock"));
+    let answer = runtime(1)?.block_on(request(ControlClient::new(&socket)));
+    Ok(answer?)
+}
+
+/// A tokio runtime with `threads` threads; one thread is the caller's own.
+pub(crate) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Report> {
+    let mut builder = if threads == 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    let built = builder.worker_threads(threads).enable_all().build();
+    built.map_err(|cause| {
+        Report::from_io("cannot start the program's own threads", &cause)
+            .state("nothing was started or changed")
+            .hint("raise the limit on processes or open files")
+    })
+}
+
+/// Parts of levels as the API takes them; the last of a level counts.
+fn amounts(parts: &[LevelAmount]) -> BTreeMap<Name, Amount> {
+    parts.iter().cloned().collect()
+}
+
+/// `nvm 25 %, ssd 64MiB`, or a dash.
+fn amounts_text(amounts: &BTreeMap<Name, Amount>) -> String {
+    list_text(amounts.iter().map(|(level, amount)| format!("{level} {amount}")))
+}
+
+/// Items with commas, or a dash.
+fn list_text(items: impl Iterator<Item = impl ToString>) -> String {
+    let items: Vec<String> = items.map(|item| item.to_string()).collect();
+    if items.is_empty() { "-".to_owned() } else { items.join(", ") }
+}

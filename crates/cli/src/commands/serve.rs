@@ -1,0 +1,58 @@
+//! `layby serve`: a node in this process.
+
+use super::runtime;
+use crate::arguments::ServeArguments;
+use crate::output::{Failure, Output};
+use layby_daemon::config::{Config, Overrides};
+use layby_daemon::error::Report;
+use layby_daemon::logging;
+use layby_daemon::node::Node;
+use layby_daemon::shards::EngineStarter;
+use std::future::Future;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Threads of the control plane; shards have their own.
+const CONTROL_THREADS: usize = 2;
+
+pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(), Failure> {
+    let overrides = Overrides {
+        dir: Some(arguments.dir.clone()),
+        config: arguments.config.clone(),
+        listen: arguments.listen.clone(),
+        socket: arguments.socket.clone(),
+        shards: arguments.shards,
+        io: arguments.io.map(Into::into),
+        simulate_power_loss: arguments.simulate_power_loss,
+    };
+    let config = Config::load(&overrides)?;
+    logging::start(arguments.log_format.into());
+    runtime(CONTROL_THREADS)?.block_on(async {
+        let stop = interrupted()?;
+        let node = Node::start(config, &EngineStarter).await?;
+        for line in node.announcement() {
+            // Whoever started the node may not care to read; that is no reason to end it.
+            match output.line(&line) {
+                Ok(()) | Err(Failure::PipeClosed) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(node.run(stop).await?)
+    })
+}
+
+/// Ends with the first SIGTERM or SIGINT from now on.
+pub(crate) fn interrupted() -> Result<impl Future<Output = ()>, Report> {
+    let handler = |kind| {
+        signal(kind).map_err(|cause| {
+            Report::from_io("cannot watch for signals", &cause).state("nothing was started")
+        })
+    };
+    let (mut terminate, mut interrupt) =
+        (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

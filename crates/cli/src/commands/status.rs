@@ -1,0 +1,53 @@
+//! `layby status`: the whole node at a glance.
+
+use super::ask;
+use super::class::class_table;
+use super::level::level_table;
+use super::volume::volume_table;
+use crate::arguments::StatusArguments;
+use crate::output::{Failure, Output, bytes};
+use layby_daemon::api::StatusAnswer;
+
+pub(crate) fn status(arguments: &StatusArguments, output: &mut Output) -> Result<(), Failure> {
+    let node = &arguments.node;
+    let status = ask(node, |client| async move { client.status().await })?;
+    if node.json {
+        return output.json(&status);
+    }
+    for line in summary(&status) {
+        output.line(&line)?;
+    }
+    output.line(&level_table(&status.levels))?;
+    output.line(&class_table(&status.classes))?;
+    output.line(&volume_table(&status.volumes))
+}
+
+fn summary(status: &StatusAnswer) -> Vec<String> {
+    let cpu: f64 = status.shards.iter().map(|shard| shard.cpu_seconds).sum();
+    let queued: u64 = status.shards.iter().map(|shard| shard.queue_depth).sum();
+    let io = status.shards.first().map_or("no shards", |shard| shard.io.as_str());
+    let mut lines = vec![
+        format!(
+            "node {} {} in `{}`, process {}",
+            status.node, status.version, status.dir, status.pid
+        ),
+        format!(
+            "up {:.0} s, {} shard(s) by {io}, {cpu:.1} s of CPU, {queued} request(s) in flight",
+            status.uptime_seconds,
+            status.shards.len()
+        ),
+        format!(
+            "backing: {} read ({} ahead), {} written in {} writes",
+            bytes(status.backing.bytes_read),
+            bytes(status.backing.bytes_read_ahead),
+            bytes(status.backing.bytes_written),
+            status.backing.writes
+        ),
+    ];
+    let lost: u64 = status.shards.iter().map(|shard| shard.recovered_lost).sum();
+    if lost > 0 {
+        lines.push(format!("{lost} corrupt block(s) found at start; run `layby check`"));
+    }
+    lines.extend(status.uris.iter().map(|uri| format!("serving {uri}")));
+    lines
+}

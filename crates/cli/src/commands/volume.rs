@@ -1,0 +1,216 @@
+//! `layby volume`: volumes of a running node.
+
+use super::{amounts, amounts_text, ask, list_text};
+use crate::arguments::{
+    DataArgument, NodeArguments, ShareArguments, VolumeArguments, VolumeCommand,
+    VolumeCreateArguments, VolumeSetArguments,
+};
+use crate::output::{Failure, Output, bytes, micros, percent, table};
+use layby_daemon::api::{OperationAnswer, TrafficAnswer, VolumeAnswer};
+use layby_daemon::config::{Amount, Name};
+use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
+use layby_daemon::error::Report;
+use std::collections::BTreeMap;
+
+pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<(), Failure> {
+    match arguments.command {
+        VolumeCommand::Create(arguments) => create(arguments, output),
+        VolumeCommand::List(node) => list(&node, output),
+        VolumeCommand::Show { name, node } => {
+            let answer = ask(&node, |client| async move { client.volume(&name).await })?;
+            show(&answer, &node, output)
+        }
+        VolumeCommand::Resize { name, size, shrink, node } => {
+            let patch = VolumePatch { size: Some(size), shrink, ..VolumePatch::default() };
+            change(&name, patch, &node, output)
+        }
+        VolumeCommand::Set(arguments) => set(arguments, output),
+        VolumeCommand::Drain { name, node } => {
+            ask(&node, |client| async move { client.drain(name.as_ref()).await })?;
+            said("drained: every block is written back", &node, output)
+        }
+        VolumeCommand::Delete { name, data, node } => delete(&name, data, &node, output),
+    }
+}
+
+/// A sentence for people; scripts have the exit code.
+fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
+    if node.json { Ok(()) } else { output.line(sentence) }
+}
+
+fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
+    let VolumeCreateArguments { name, size, class, path, read_only, allow, share, cap, node } =
+        arguments;
+    // The node has another working directory than the person who typed the path.
+    let path = match path.map(std::path::absolute).transpose() {
+        Ok(path) => path,
+        Err(cause) => {
+            let error = format!("cannot create volume `{name}`");
+            return Err(Report::from_io(error, &cause).state("nothing was changed").into());
+        }
+    };
+    let (share, cap) = (amounts(&share), amounts(&cap));
+    let request =
+        VolumeCreate { name, size, class: Some(class), path, read_only, allow, share, cap };
+    let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
+    if node.json {
+        return output.json(&answer);
+    }
+    output.line(&format!(
+        "created volume {} of {}, class {}, in `{}`",
+        answer.name,
+        bytes(answer.size_bytes),
+        answer.class,
+        answer.path
+    ))
+}
+
+fn change(
+    name: &Name,
+    patch: VolumePatch,
+    node: &NodeArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let answer = ask(node, |client| async move { client.volume_set(name, &patch).await })?;
+    show(&answer, node, output)
+}
+
+/// A map to send, or `None` to leave the old one.
+pub(super) type NewAmounts = Option<BTreeMap<Name, Amount>>;
+
+/// What the flags say of shares and caps.
+pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts) {
+    let ShareArguments { share, no_share, cap, no_cap } = arguments;
+    let new = |given, none: bool| (none || !Vec::is_empty(given)).then(|| amounts(given));
+    (new(share, *no_share), new(cap, *no_cap))
+}
+
+fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
+    let VolumeSetArguments { name, class, read_only, allow, allow_all, shares, node } = arguments;
+    let (share, cap) = new_shares(&shares);
+    let allow = (allow_all || !allow.is_empty()).then_some(allow);
+    let patch = VolumePatch { size: None, shrink: false, class, read_only, allow, share, cap };
+    change(&name, patch, &node, output)
+}
+
+fn delete(
+    name: &Name,
+    data: DataArgument,
+    node: &NodeArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let data = match data {
+        DataArgument::Keep => DeleteData::Keep,
+        DataArgument::Delete => DeleteData::Delete,
+    };
+    let before = ask(node, |client| async move {
+        let before = client.volume(name).await?;
+        client.volume_delete(name, data).await?;
+        Ok(before)
+    })?;
+    let sentence = match data {
+        DeleteData::Keep => format!("deleted volume {name}; its data is in `{}`", before.path),
+        DeleteData::Delete => format!("deleted volume {name} and its data"),
+    };
+    said(&sentence, node, output)
+}
+
+fn list(node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
+    let volumes = ask(node, |client| async move { client.volumes().await })?;
+    if node.json { output.json(&volumes) } else { output.line(&volume_table(&volumes)) }
+}
+
+pub(super) fn volume_table(volumes: &[VolumeAnswer]) -> String {
+    let mut table = table(
+        [
+            "volume",
+            "class",
+            "size",
+            "clients",
+            "reads",
+            "read p99",
+            "writes",
+            "write p99",
+            "hits",
+            "dirty",
+        ],
+        2,
+    );
+    for volume in volumes {
+        let traffic = &volume.traffic;
+        table.add_row([
+            volume.name.to_string(),
+            volume.class.to_string(),
+            bytes(volume.size_bytes),
+            traffic.connections.to_string(),
+            traffic.read.requests.to_string(),
+            micros(traffic.read.latency_us_p99),
+            traffic.write.requests.to_string(),
+            micros(traffic.write.latency_us_p99),
+            hit_ratio(traffic),
+            bytes(traffic.dirty_bytes.values().sum()),
+        ]);
+    }
+    table.to_string()
+}
+
+pub(super) fn hit_ratio(traffic: &TrafficAnswer) -> String {
+    let hits: u64 = traffic.hits.values().sum();
+    percent(hits, hits + traffic.misses)
+}
+
+fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
+    if node.json {
+        return output.json(volume);
+    }
+    let access = if volume.read_only { "read only" } else { "read and write" };
+    let allowed = if volume.allow.is_empty() {
+        "everybody".to_owned()
+    } else {
+        list_text(volume.allow.iter())
+    };
+    for (word, text) in [
+        ("volume", format!("{} (number {}, shard {})", volume.name, volume.id, volume.shard)),
+        ("size", bytes(volume.size_bytes)),
+        ("class", volume.class.to_string()),
+        ("backing", format!("`{}`", volume.path)),
+        ("access", format!("{access}, for {allowed}")),
+        ("shares", amounts_text(&volume.share)),
+        ("caps", amounts_text(&volume.cap)),
+    ] {
+        output.line(&format!("{word:<8} {text}"))?;
+    }
+    output.line(&traffic_table(&volume.traffic))
+}
+
+/// Requests and where reads were found.
+pub(super) fn traffic_table(traffic: &TrafficAnswer) -> String {
+    let headings = ["requests", "count", "data", "errors", "mean", "p50", "p99", "p99.9"];
+    let mut operations = table(headings, 1);
+    let rows = [("read", &traffic.read), ("write", &traffic.write), ("other", &traffic.other)];
+    for (word, operation) in rows {
+        operations.add_row(operation_row(word, operation));
+    }
+    let mut levels = table(["level", "read hits", "held", "dirty"], 1);
+    for (level, hits) in &traffic.hits {
+        let of = |map: &BTreeMap<String, u64>| bytes(map.get(level).copied().unwrap_or(0));
+        let (held, dirty) = (of(&traffic.cached_bytes), of(&traffic.dirty_bytes));
+        levels.add_row([level.clone(), format!("{hits} blocks"), held, dirty]);
+    }
+    let missed = format!("{} blocks", traffic.misses);
+    levels.add_row(["(backing)".to_owned(), missed, "-".to_owned(), "-".to_owned()]);
+    format!("{operations}\n{levels}")
+}
+
+fn operation_row(word: &str, operation: &OperationAnswer) -> [String; 8] {
+    [
+        word.to_owned(),
+        operation.requests.to_string(),
+        bytes(operation.bytes),
+        operation.errors.to_string(),
+        micros(operation.latency_us_mean),
+        micros(operation.latency_us_p50),
+        micros(operation.latency_us_p99),
+        micros(operation.latency_us_p999),
+    ]
+}

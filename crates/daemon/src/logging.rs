@@ -1,0 +1,31 @@
+//! The node's log: to standard error, for people by default and as JSON for machines.
+//!
+//! How: `tracing`, filtered by `LAYBY_LOG` (such as `debug` or `layby_daemon=trace`), `info` when it
+//! is not set.
+//! Invariant: standard output stays free for what a command answers.
+
+use tracing_subscriber::EnvFilter;
+
+/// How a log line is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A line to read.
+    #[default]
+    Human,
+    /// A JSON object.
+    Json,
+}
+
+/// Starts the log of this process; a second call changes nothing.
+pub fn start(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("LAYBY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A test may have started one; then the first stays.
+    let _ = match format {
+        LogFormat::Human => {
+            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            builder.with_ansi(is_terminal).with_target(false).try_init()
+        }
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
