@@ -263,6 +263,12 @@ impl Cache {
         Ok(())
     }
 
+    /// Blocks of a volume, zero for an unknown one.
+    #[must_use]
+    pub fn blocks_of(&self, volume: VolumeId) -> u64 {
+        self.volumes.number(volume).map_or(0, |number| self.volumes.get(number).blocks)
+    }
+
     /// Whether no request, operation or dirty block of the volume is left.
     #[must_use]
     pub fn is_idle(&self, volume: VolumeId) -> bool {

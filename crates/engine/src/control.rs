@@ -5,7 +5,7 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
-use crate::io::Waker;
+use crate::io::{HostIo, IoError, SocketId, Waker};
 use hdrhistogram::Histogram;
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, VolumeId};
@@ -33,8 +33,8 @@ pub struct VolumePlan {
 
 /// A client whose handshake is done.
 pub struct Connection<S> {
-    /// The socket, set non-blocking.
-    pub socket: OwnedFd,
+    /// The socket, set non-blocking; none once a shard has taken it.
+    pub socket: Option<OwnedFd>,
     /// Decrypts and encrypts, under TLS.
     pub cipher: Option<Box<dyn Cipher>>,
     /// The protocol's transmission phase.
@@ -47,6 +47,14 @@ pub struct Connection<S> {
     pub pending: Vec<u8>,
     /// Who it is, for the log.
     pub peer: String,
+}
+
+impl<S> Connection<S> {
+    /// Hands the socket to a shard's I/O; a connection is attached once.
+    pub(crate) fn take_socket(&mut self, io: &mut HostIo) -> Result<SocketId, IoError> {
+        let socket = self.socket.take().expect("a connection is attached once");
+        io.attach_socket(socket)
+    }
 }
 
 /// Called with a command's result on the shard's thread; it must not block.

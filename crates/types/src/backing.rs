@@ -4,21 +4,23 @@ use crate::ErrorKind;
 use alloc::vec::Vec;
 
 /// What is asked of a backing store. Offsets and lengths are multiples of the node's block size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackingOperation {
-    /// Return `length` bytes from `offset`; unwritten ranges are zeros.
+#[derive(Debug, PartialEq, Eq)]
+pub enum BackingOperation<B> {
+    /// Fill the buffer from `offset`; unwritten ranges are zeros.
     Read {
         /// First byte.
         offset: u64,
-        /// Bytes wanted.
-        length: u64,
+        /// To be filled whole.
+        buffer: B,
     },
     /// Replace the bytes at `offset`.
     Write {
         /// First byte.
         offset: u64,
         /// New contents.
-        data: Vec<u8>,
+        buffer: B,
+        /// The bytes survive power loss once the call is done.
+        durable: bool,
     },
     /// Make the range read as zeros; with `keep_allocated` its room stays reserved.
     Zero {
@@ -29,32 +31,38 @@ pub enum BackingOperation {
         /// Keep the room reserved.
         keep_allocated: bool,
     },
+    /// Say which runs of the range hold data.
+    Extents {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// Make every completed write and zeroing durable.
     Sync,
 }
 
-/// One call with the caller's mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackingCall {
-    /// Returned with the answer.
-    pub token: u64,
-    /// What is asked.
-    pub operation: BackingOperation,
-}
-
 /// A finished call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackingDone {
+#[derive(Debug, PartialEq, Eq)]
+pub struct BackingDone<B> {
     /// The caller's mark.
     pub token: u64,
-    /// The data of a read (empty otherwise), or why it failed.
-    pub result: Result<Vec<u8>, ErrorKind>,
+    /// Whether it was done.
+    pub result: Result<(), ErrorKind>,
+    /// The call's buffer, if it had one.
+    pub buffer: Option<B>,
+    /// The answer to `Extents`: offset, length, and whether the run holds data.
+    pub extents: Vec<(u64, u64, bool)>,
 }
 
 /// Submit and poll; calls may finish in any order, so a caller orders what it needs ordered.
-pub trait Backing {
-    /// Starts a call.
-    fn submit(&mut self, call: BackingCall);
+///
+/// `B` is the caller's kind of buffer, moved in and handed back.
+pub trait Backing<B> {
+    /// Starts a call under the caller's mark.
+    fn submit(&mut self, token: u64, operation: BackingOperation<B>);
     /// Takes one finished call, if there is one now.
-    fn poll(&mut self) -> Option<BackingDone>;
+    fn poll(&mut self) -> Option<BackingDone<B>>;
+    /// A name for reports.
+    fn name(&self) -> &str;
 }

@@ -1,4 +1,4 @@
-//! The words every room shares: addresses, sizes, instants, chance, requests, and the traits between rooms.
+//! The words every room shares: addresses, sizes, instants, chance, requests, and their traits.
 //!
 //! How: plain values with a newtype per meaning, so that a slot can never be passed for a block.
 //! Invariant: nothing here reads a clock, does I/O or draws chance of its own.
@@ -22,7 +22,7 @@ mod volume;
 pub use address::{
     BlockIndex, BlockKey, BlockSize, ClassId, LevelIndex, Seq, ShardIndex, Slot, VolumeId,
 };
-pub use backing::{Backing, BackingCall, BackingDone, BackingOperation};
+pub use backing::{Backing, BackingDone, BackingOperation};
 pub use error::ErrorKind;
 pub use instant::{Nanos, parse_duration};
 pub use request::{Call, CallFlags, Extent, Operation, RequestId};

@@ -127,6 +127,10 @@ impl Io for HostIo {
         either!(self, io => io.wait(deadline, done));
     }
 
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        either!(self, io => io.resize_disk(disk, length))
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
         either!(self, io => io.disk_length(disk))
     }

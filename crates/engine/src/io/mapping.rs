@@ -28,7 +28,7 @@ unsafe impl Send for HostMapping {}
 
 impl HostMapping {
     pub(super) fn new(disk: &Arc<OpenDisk>) -> Result<Self, IoError> {
-        let length = usize::try_from(disk.length).map_err(|_| IoError::from(Errno::OVERFLOW))?;
+        let length = usize::try_from(disk.length()).map_err(|_| IoError::from(Errno::OVERFLOW))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let try_map = |flags| {
             // SAFETY: the kernel chooses an unused address; the file stays open and locked.

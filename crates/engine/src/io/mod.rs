@@ -137,6 +137,14 @@ pub trait Io {
     /// Starts what is queued, then appends what has ended to `done`. Waits for at least one end,
     /// a [`Waker`] call or `deadline` if there is none yet; `Nanos::ZERO` never waits.
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>);
+    /// Gives a regular file another length.
+    ///
+    /// # Errors
+    /// The system's error; `EOPNOTSUPP` where a disk's length is fixed.
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        let _ = (disk, length);
+        Err(rustix::io::Errno::OPNOTSUPP.into())
+    }
     /// Bytes of a disk.
     fn disk_length(&self, disk: DiskId) -> u64;
     /// A name for reports: the path.

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How to open a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct OpenMode {
     pub create_length: Option<u64>,
     /// Reserve a created file's room now, so that no later write can find the file system full.
     pub preallocate: bool,
+    /// Others of the same node have it open too: it is not locked.
+    pub is_shared: bool,
 }
 
 /// An open file or device, ready to be attached.
@@ -33,8 +36,7 @@ pub struct OpenDisk {
     pub(super) direct: Option<OwnedFd>,
     /// The path, for reports.
     pub(super) name: String,
-    /// Bytes.
-    pub length: u64,
+    length: AtomicU64,
     /// Whether this call created the file.
     pub created: bool,
     /// Whether it is a block device.
@@ -78,7 +80,7 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     if !matches!(found, None | Some(FileType::RegularFile | FileType::BlockDevice)) {
         return Err(failed("use as a disk", Errno::INVAL));
     }
-    let buffered = open_locked(path, found.is_none(), block_device)?;
+    let buffered = open_locked(path, found.is_none(), block_device, mode.is_shared)?;
     if let (None, Some(length)) = (found, mode.create_length)
         && let Err(error) = reserve(path, &buffered, length, mode.preallocate)
     {
@@ -88,14 +90,32 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     let length = rustix::fs::seek(&buffered, SeekFrom::End(0)).map_err(|e| failed("measure", e))?;
     let direct = if mode.direct { open_direct(path, &buffered) } else { None };
     let name = path.display().to_string();
+    let length = AtomicU64::new(length);
     Ok(OpenDisk { buffered, direct, name, length, created: found.is_none(), block_device })
 }
 
 impl OpenDisk {
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
     /// Whether aligned operations go past the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    /// Gives a regular file another length.
+    pub(super) fn resize(&self, length: u64) -> Result<(), Errno> {
+        if !self.block_device {
+            rustix::fs::ftruncate(&self.buffered, length)?;
+            self.length.store(length, Ordering::Release);
+        } else if length > self.length() {
+            return Err(Errno::NOSPC);
+        }
+        Ok(())
     }
 
     /// Whether an operation on these bytes may use the direct descriptor.
@@ -104,7 +124,7 @@ impl OpenDisk {
         self.direct.is_some()
             && offset.is_multiple_of(align)
             && (length as u64).is_multiple_of(align)
-            && offset + length as u64 <= self.length
+            && offset + length as u64 <= self.length()
     }
 
     /// The descriptor for an operation on these bytes.
@@ -128,18 +148,25 @@ fn error_at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
 }
 
 /// Opens through the page cache and locks. A mounted block device is refused by `O_EXCL`.
-fn open_locked(path: &Path, create: bool, block_device: bool) -> Result<OwnedFd, OpenError> {
+fn open_locked(
+    path: &Path,
+    create: bool,
+    block_device: bool,
+    is_shared: bool,
+) -> Result<OwnedFd, OpenError> {
     let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
     if create {
         flags |= OFlags::CREATE | OFlags::EXCL;
-    } else if block_device {
+    } else if block_device && !is_shared {
         flags |= OFlags::EXCL;
     }
     let step = if create { "create" } else { "open" };
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|errno| error_at(path, step, errno))?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|errno| error_at(path, "lock", errno))?;
+    if !is_shared {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|errno| error_at(path, "lock", errno))?;
+    }
     Ok(file)
 }
 
@@ -185,14 +212,19 @@ mod tests {
     fn opening_creates_once_and_locks() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
-        let mode = OpenMode { direct: true, create_length: Some(1 << 20), preallocate: true };
+        let mode = OpenMode {
+            direct: true,
+            create_length: Some(1 << 20),
+            preallocate: true,
+            is_shared: false,
+        };
         let disk = open_disk(&path, mode).unwrap();
-        assert!(disk.created && disk.length == 1 << 20 && !disk.block_device);
+        assert!(disk.created && disk.length() == 1 << 20 && !disk.block_device);
         assert!(rustix::fs::stat(&path).unwrap().st_blocks >= (1 << 20) / 512);
         assert_eq!(open_disk(&path, mode).unwrap_err().kind, ErrorKind::Retry);
         drop(disk);
         let again = open_disk(&path, OpenMode { create_length: Some(5), ..mode }).unwrap();
-        assert!(!again.created && again.length == 1 << 20);
+        assert!(!again.created && again.length() == 1 << 20);
         let refused = open_disk(directory.path(), OpenMode::default()).unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Invalid);
         let missing = open_disk(&directory.path().join("none"), OpenMode::default());

@@ -264,8 +264,12 @@ impl Io for PoolIo {
         }
     }
 
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        Ok(self.disk(disk).resize(length)?)
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
-        self.disk(disk).length
+        self.disk(disk).length()
     }
 
     fn disk_name(&self, disk: DiskId) -> &str {

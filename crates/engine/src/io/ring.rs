@@ -459,8 +459,12 @@ impl Io for RingIo {
         }
     }
 
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        Ok(self.disk(disk).files.resize(length)?)
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
-        self.disk(disk).files.length
+        self.disk(disk).files.length()
     }
 
     fn disk_name(&self, disk: DiskId) -> &str {

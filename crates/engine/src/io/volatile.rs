@@ -366,6 +366,14 @@ impl<I: Io> Io for VolatileIo<I> {
         done.append(&mut self.ready);
     }
 
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        // What is volatile beyond a nearer end would have nowhere to go.
+        if length < self.inner.disk_length(disk) {
+            return Err(rustix::io::Errno::OPNOTSUPP.into());
+        }
+        self.inner.resize_disk(disk, length)
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
         self.inner.disk_length(disk)
     }

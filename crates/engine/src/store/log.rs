@@ -317,6 +317,13 @@ impl LogStore {
     pub fn slot_count(&self) -> u32 {
         self.geometry.slot_count
     }
+    /// Bytes of memory held for slots and segments.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Place>()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.moved.capacity() * 2 * size_of::<u32>()
+    }
     /// Running totals.
     #[must_use]
     pub fn counters(&self) -> LogCounters {

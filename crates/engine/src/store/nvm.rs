@@ -276,6 +276,25 @@ impl NvmStore {
         Err(CorruptInfo { disk, offset, length, what, slot: Some(slot), key, stored, computed })
     }
 
+    /// Whether the slot has bytes: a store into it was placed and it was not freed since.
+    #[must_use]
+    pub fn holds(&self, slot: Slot) -> bool {
+        self.slots[slot.0 as usize] != EMPTY
+    }
+
+    /// Whether `count` blocks could be placed at once, without waiting for retiring slots.
+    #[must_use]
+    pub fn has_room(&self, count: usize) -> bool {
+        self.delayed.is_empty() && self.free_slots.len() >= count
+    }
+
+    /// Bytes of memory held for slots.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        (self.slots.capacity() + self.free_slots.capacity()) * size_of::<u32>()
+            + self.retiring.capacity() * size_of::<Retiring>()
+    }
+
     /// The block leaves the level.
     pub fn free(&mut self, slot: Slot, how: Freed) {
         let physical = core::mem::replace(&mut self.slots[slot.0 as usize], EMPTY);

@@ -1,0 +1,276 @@
+//! What stores and homes have to say, turned into ends of the cache's operations.
+//!
+//! How: tickets and tokens are the operations' numbers; the core's own calls carry a bit above.
+//! A tombstone is done for once its home has synced the zeros; a checkpoint of the log asks the
+//! other level and the homes to be safe first.
+//! Invariant: a checkpoint is answered only when everything it asked for is durable.
+
+use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
+use crate::io::{Buffer, Io};
+use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
+use layby_cache::{Action, OpId, Redo};
+use layby_types::{
+    BackingDone, BackingOperation, BlockIndex, ErrorKind, Extent, LevelIndex, RequestId, Seq,
+    VolumeId,
+};
+use std::collections::{HashMap, HashSet};
+
+/// Own ticket: a store into lent room, whose end nobody waits for.
+pub(super) const OWN_BORROWED: u64 = 1;
+/// Own ticket: the NVM level's sync for a checkpoint.
+const OWN_PEER: u64 = 2;
+
+/// Tombstones whose zeros are not known durable below.
+#[derive(Default)]
+pub(super) struct Tombstones {
+    /// In the log's hands: by operation.
+    logging: HashMap<OpId, (VolumeId, Seq, Redo)>,
+    /// Logged; their home is to be synced.
+    undone: HashMap<VolumeId, Vec<Seq>>,
+    /// Covered by the sync in flight.
+    syncing: HashMap<VolumeId, Vec<Seq>>,
+}
+
+impl Tombstones {
+    pub(super) fn forget_volume(&mut self, id: VolumeId) {
+        self.undone.remove(&id);
+        self.syncing.remove(&id);
+    }
+}
+
+/// A checkpoint that waits for the others.
+pub(super) struct PeerSync {
+    id: u64,
+    nvm_waiting: bool,
+    homes: HashSet<VolumeId>,
+}
+
+impl Core {
+    pub(super) fn take_store_events(&mut self, io: &mut dyn Io) {
+        let mut events = Vec::new();
+        for level in &mut self.levels {
+            level.take_events(&mut events);
+        }
+        for event in events {
+            self.on_store_event(io, event);
+        }
+    }
+
+    fn on_store_event(&mut self, io: &mut dyn Io, event: StoreEvent) {
+        match event {
+            StoreEvent::Stored { ticket, result } => self.on_stored(io, ticket, result),
+            StoreEvent::Synced { ticket, result } => self.on_synced(ticket, result),
+            StoreEvent::Read { ticket, result } => {
+                let op = OpId(ticket.0 as u32);
+                match result {
+                    Ok(buffer) => {
+                        self.set_buffer(op, buffer);
+                        self.done(op, Ok(()));
+                    }
+                    Err(failure) => self.done(op, Err(failure.kind)),
+                }
+            }
+            StoreEvent::Corrupt(info) => self.notices.push(Notice::Corrupt(info)),
+            StoreEvent::NeedPeerSync { id, scope } => self.start_peer_sync(io, id, scope),
+            StoreEvent::NeedForgets => {
+                if let Some(Level::Ssd(log)) =
+                    self.levels.iter_mut().find(|level| matches!(level, Level::Ssd(_)))
+                {
+                    log.flush_forgets(io);
+                }
+            }
+            StoreEvent::CheckpointDone { clean, .. } => self.checkpoints.push(clean),
+            StoreEvent::CheckpointFailed => self.notices.push(Notice::CheckpointFailed),
+        }
+    }
+
+    fn on_stored(&mut self, io: &mut dyn Io, ticket: Ticket, result: Result<(), ErrorKind>) {
+        if ticket.0 & TICKET_OWN != 0 {
+            return;
+        }
+        let op = OpId(ticket.0 as u32);
+        let Some((volume, seq, redo)) = self.tombstones.logging.remove(&op) else {
+            return self.done(op, result);
+        };
+        if result.is_ok() && redo == Redo::Nothing {
+            // Nothing to redo: that has to be durable before newer data counts as safe.
+            let log = self.log_mut().expect("the tombstone was logged");
+            log.tombstone_done(seq);
+            return log.sync(io, ticket);
+        }
+        if result.is_ok() {
+            self.tombstones.undone.entry(volume).or_default().push(seq);
+            self.sync_home(io, volume);
+        }
+        self.done(op, result);
+    }
+
+    fn on_synced(&mut self, ticket: Ticket, result: Result<(), ErrorKind>) {
+        if ticket.0 & TICKET_OWN == 0 {
+            return self.done(OpId(ticket.0 as u32), result);
+        }
+        assert_eq!(ticket.0 & !TICKET_OWN, OWN_PEER, "the core's only own sync");
+        if result.is_ok()
+            && let Some(peer) = &mut self.peer_sync
+        {
+            peer.nvm_waiting = false;
+            self.end_peer_sync();
+        }
+    }
+
+    pub(super) fn log_tombstone(&mut self, io: &mut dyn Io, action: &Action) {
+        let Action::Tombstone { op, level, volume, first, count, redo, durable } = action else {
+            panic!("a tombstone is performed as one")
+        };
+        let keep = *redo == Redo::ZeroKeepAllocated;
+        let ticket = Ticket(u64::from(op.0));
+        let (count, log) = (u64::from(*count), self.ssd(*level));
+        let seq = log.tombstone(io, ticket, *volume, *first, count, keep, *durable);
+        self.tombstones.logging.insert(*op, (*volume, seq, *redo));
+    }
+
+    // ---- homes ----
+
+    /// Syncs a home on the core's own account, unless that is going on.
+    pub(super) fn sync_home(&mut self, io: &mut dyn Io, id: VolumeId) {
+        let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
+        if std::mem::replace(&mut home.syncing, true) {
+            return;
+        }
+        home.unsynced = false;
+        let covered = self.tombstones.undone.remove(&id).unwrap_or_default();
+        self.tombstones.syncing.insert(id, covered);
+        self.ask_home(io, id, HOME_SYNC, BackingOperation::Sync);
+    }
+
+    pub(super) fn on_home_synced(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        result: Result<(), ErrorKind>,
+    ) {
+        let covered = self.tombstones.syncing.remove(&id).unwrap_or_default();
+        let home = self.homes.get_mut(&id).expect("a home outlives its calls");
+        home.syncing = false;
+        if result.is_err() {
+            // The next sync, at the latest the next checkpoint's, tries again.
+            home.unsynced = true;
+            self.tombstones.undone.entry(id).or_default().extend(covered);
+            return;
+        }
+        if let Some(log) = self.log_mut() {
+            covered.into_iter().for_each(|seq| log.tombstone_done(seq));
+        }
+        if self.tombstones.undone.contains_key(&id) {
+            return self.sync_home(io, id);
+        }
+        if let Some(peer) = &mut self.peer_sync {
+            peer.homes.remove(&id);
+            self.end_peer_sync();
+        }
+    }
+
+    pub(super) fn on_home_done(&mut self, id: VolumeId, done: BackingDone<Buffer>) {
+        let op = OpId(done.token as u32);
+        if let Some(home) = self.homes.get_mut(&id) {
+            home.unsynced |= done.buffer.is_none();
+        }
+        if let Some(buffer) = done.buffer {
+            self.set_buffer(op, buffer);
+        }
+        self.done(op, done.result);
+    }
+
+    // ---- checkpoints ----
+
+    fn start_peer_sync(&mut self, io: &mut dyn Io, id: u64, scope: PeerScope) {
+        let scope = match scope {
+            PeerScope::Stores => SyncScope::Stores,
+            PeerScope::Frees => SyncScope::Frees,
+        };
+        let mut nvm_waiting = false;
+        for level in &mut self.levels {
+            if let Level::Nvm(store) = level {
+                store.sync(io, Ticket(TICKET_OWN | OWN_PEER), scope);
+                nvm_waiting = true;
+            }
+        }
+        let mut homes = HashSet::new();
+        if scope == SyncScope::Frees {
+            homes.extend(
+                self.homes.iter().filter(|(_, h)| h.unsynced || h.syncing).map(|(id, _)| *id),
+            );
+        }
+        self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone() });
+        homes.into_iter().for_each(|home| self.sync_home(io, home));
+        self.end_peer_sync();
+    }
+
+    fn end_peer_sync(&mut self) {
+        let ready = |peer: &mut PeerSync| !peer.nvm_waiting && peer.homes.is_empty();
+        if let Some(peer) = self.peer_sync.take_if(ready)
+            && let Some(log) = self.log_mut()
+        {
+            log.peer_synced(peer.id);
+        }
+    }
+
+    // ---- block status ----
+
+    pub(super) fn ask_extents(&mut self, io: &mut dyn Io, request: RequestId) {
+        let entry = self.requests.get(&request).expect("it was just inserted");
+        let (volume, offset) = (entry.volume, entry.call.offset);
+        let length = entry.call.length.min(STATUS_BYTES_MAX);
+        if !self.homes.contains_key(&volume) {
+            return self.on_extents(request, Err(ErrorKind::Closed), &[]);
+        }
+        let token = HOME_EXTENTS | request.0 & (HOME_SYNC - 1);
+        self.ask_home(io, volume, token, BackingOperation::Extents { offset, length });
+    }
+
+    pub(super) fn on_extents(
+        &mut self,
+        low: RequestId,
+        result: Result<(), ErrorKind>,
+        extents: &[(u64, u64, bool)],
+    ) {
+        // A token holds the low bits of a request's number, which differ among those in flight.
+        let matches = |id: &&RequestId| id.0 & (HOME_SYNC - 1) == low.0 & (HOME_SYNC - 1);
+        let found = self.requests.keys().find(matches).copied();
+        let Some(entry) = found.and_then(|id| self.requests.remove(&id)) else { return };
+        let result = result.map(|()| Answer::Extents(self.overlay(&entry, extents)));
+        self.finish(entry, result);
+    }
+
+    /// A hole of the home is data where the cache holds a newer version.
+    fn overlay(&self, entry: &super::Request, extents: &[(u64, u64, bool)]) -> Vec<Extent> {
+        let size = self.cache.spec().block_size;
+        let levels = self.levels.len() as u8;
+        let dirty = (0..levels).any(|l| self.cache.held_by(entry.volume, LevelIndex(l)).2 > 0);
+        let end = entry.call.offset + entry.call.length;
+        let mut runs = Vec::new();
+        for (offset, length, data) in extents {
+            let stop = (offset + length).min(end);
+            let mut at = (*offset).max(entry.call.offset);
+            if *data || !dirty {
+                push_run(&mut runs, stop.saturating_sub(at), *data);
+                continue;
+            }
+            while at < stop {
+                let block = size.block_of(at);
+                let next = stop.min(size.offset_of(BlockIndex(block.0 + 1)));
+                push_run(&mut runs, next - at, self.cache.is_dirty(entry.volume, block));
+                at = next;
+            }
+        }
+        runs
+    }
+}
+
+fn push_run(runs: &mut Vec<Extent>, length: u64, data: bool) {
+    match runs.last_mut() {
+        _ if length == 0 => {}
+        Some(last) if last.hole != data => last.length += length,
+        _ => runs.push(Extent { length, hole: !data, zero: !data }),
+    }
+}

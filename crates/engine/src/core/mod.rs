@@ -1,0 +1,393 @@
+//! A shard without its sockets: cache, stores and homes joined by one queue of actions.
+//!
+//! How: a request goes into the pure cache; its actions are performed strictly in order over the
+//! stores and the [`Io`]; whatever ends is told to the cache, whose new actions join the queue. A
+//! read that is answered whole from memory never leaves [`Core::submit`].
+//! Invariant: the queue is empty between calls; every submitted request comes out of
+//! [`Core::take_finished`] exactly once.
+//! Cost: no allocation for a read hit; one table entry for other requests.
+//! Not for: several threads; each shard has a core of its own, and they share nothing.
+
+mod events;
+mod perform;
+mod recover;
+mod status;
+mod stores;
+
+pub use recover::{CoreError, HomePlan};
+pub use stores::{Level, LevelPlan};
+
+use crate::backing::{FileBacking, TOKEN_BITS};
+use crate::io::{Buffer, Io, IoDone};
+use crate::store::CorruptInfo;
+use events::{PeerSync, Tombstones};
+use layby_cache::{Action, Cache, Event, Moment};
+use layby_types::{
+    Backing, BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId,
+    Rng, VolumeId,
+};
+use std::collections::{HashMap, VecDeque};
+
+/// Token tag of homes: the home's number follows.
+pub(crate) const TAG_HOME: u64 = 0x20;
+/// Ticket bit of calls to stores that are the core's own.
+const TICKET_OWN: u64 = 1 << 62;
+/// The token of a home's call that is the core's own sync, above every operation's.
+const HOME_SYNC: u64 = 1 << 33;
+/// The mark of a block-status request among a home's calls.
+const HOME_EXTENTS: u64 = 1 << 34;
+/// Bytes that one block-status answer covers at most; clients ask again for the rest.
+const STATUS_BYTES_MAX: u64 = 64 << 20;
+/// Homes per shard: their number has to fit into a token.
+const HOMES_MAX: u32 = 1 << 20;
+
+/// Who asked, so that the answer finds its way: a connection's number, or an internal caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Asker(pub u64);
+
+/// What a finished request brings back.
+#[derive(Debug)]
+pub enum Answer {
+    /// Nothing but success.
+    Nothing,
+    /// The bytes of a read.
+    Data(Vec<u8>),
+    /// The runs of a block-status request.
+    Extents(Vec<Extent>),
+}
+
+/// A request that ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Who asked.
+    pub asker: Asker,
+    /// What was asked.
+    pub call: Call,
+    /// How it ended.
+    pub result: Result<Answer, ErrorKind>,
+}
+
+/// Something the log should hear of.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// The cache's own events.
+    Cache(Event),
+    /// Bytes that failed their checksum.
+    Corrupt(CorruptInfo),
+    /// A checkpoint could not be written; it will be tried again.
+    CheckpointFailed,
+    /// A client broke the protocol or its volume went away; it was disconnected.
+    ClientBroken {
+        /// Who it was.
+        peer: String,
+        /// The volume it talked to.
+        volume: VolumeId,
+        /// What happened.
+        reason: &'static str,
+    },
+    /// A client's socket could not be taken over.
+    SocketRefused {
+        /// The system's error number.
+        errno: i32,
+    },
+}
+
+struct Request {
+    volume: VolumeId,
+    call: Call,
+    asker: Asker,
+    answer: Vec<u8>,
+    payload: Option<Box<[u8]>>,
+    started: Nanos,
+}
+
+/// A volume's home and counters.
+struct Home {
+    backing: FileBacking,
+    stats: status::VolumeMeter,
+    /// The backing store has zeroings or writes that no sync has covered.
+    unsynced: bool,
+    /// A sync of the core's own is in flight.
+    syncing: bool,
+    inflight: u64,
+}
+
+/// See the module's header.
+pub struct Core {
+    cache: Cache,
+    rng: Rng,
+    levels: Vec<Level>,
+    homes: HashMap<VolumeId, Home>,
+    buffers: Vec<Option<Buffer>>,
+    requests: HashMap<RequestId, Request>,
+    request_next: u64,
+    queue: VecDeque<Action>,
+    scratch: Vec<Action>,
+    finished: VecDeque<Finished>,
+    notices: Vec<Notice>,
+    drained: Vec<(u64, Result<(), ErrorKind>)>,
+    checkpoints: Vec<bool>,
+    peer_sync: Option<PeerSync>,
+    tombstones: Tombstones,
+    now: Nanos,
+}
+
+impl Core {
+    /// Asks for something; the answer comes out of [`Core::take_finished`]. A read that memory
+    /// answers whole puts `head` and its bytes straight into `out` and comes out of nowhere else:
+    /// then the return value is true.
+    #[allow(clippy::too_many_arguments)]
+    pub fn submit(
+        &mut self,
+        io: &mut dyn Io,
+        asker: Asker,
+        volume: VolumeId,
+        call: Call,
+        payload: &[u8],
+        out: Option<&mut dyn ReadSink>,
+    ) -> bool {
+        let request = RequestId(self.request_next);
+        self.request_next += 1;
+        if call.operation == Operation::BlockStatus {
+            self.insert(request, volume, call, asker);
+            self.ask_extents(io, request);
+            return false;
+        }
+        let mut actions = std::mem::take(&mut self.scratch);
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.on_request(&mut moment, request, volume, &call, &mut actions);
+        if let Some(out) = out
+            && self.answer_from_memory(request, volume, &call, &actions, out)
+        {
+            actions.clear();
+            self.scratch = actions;
+            return true;
+        }
+        self.insert(request, volume, call, asker);
+        self.queue.extend(actions.drain(..));
+        self.scratch = actions;
+        let unused = self.run(io, Some((request, payload)));
+        if unused && let Some(entry) = self.requests.get_mut(&request) {
+            entry.payload = Some(payload.into());
+        }
+        false
+    }
+
+    fn insert(&mut self, request: RequestId, volume: VolumeId, call: Call, asker: Asker) {
+        let length = if call.operation == Operation::Read { call.length as usize } else { 0 };
+        let (answer, started) = (vec![0; length], self.now);
+        let entry = Request { volume, call, asker, answer, payload: None, started };
+        self.requests.insert(request, entry);
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.inflight += 1;
+        }
+    }
+
+    /// The path of a hit: copies only, then the end; no table is touched.
+    fn answer_from_memory(
+        &mut self,
+        request: RequestId,
+        volume: VolumeId,
+        call: &Call,
+        actions: &[Action],
+        out: &mut dyn ReadSink,
+    ) -> bool {
+        let [copies @ .., Action::Complete { request: ended, result: Ok(()) }] = actions else {
+            return false;
+        };
+        let is_copy = |action: &Action| matches!(action, Action::Copy { .. });
+        if call.operation != Operation::Read || *ended != request || !copies.iter().all(is_copy) {
+            return false;
+        }
+        out.head(call);
+        for action in copies {
+            let Action::Copy { level, slot, part, .. } = action else { unreachable!("checked") };
+            let block = self.levels[usize::from(level.0)].memory(*slot);
+            let from = part.block_offset as usize;
+            out.bytes(&block[from..from + part.length as usize]);
+        }
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.stats.count(call, Nanos::ZERO, true);
+        }
+        true
+    }
+
+    /// Performs what is queued; true when bytes of the current payload are still wanted later.
+    fn run(&mut self, io: &mut dyn Io, payload: Option<(RequestId, &[u8])>) -> bool {
+        let mut used = 0;
+        loop {
+            while let Some(action) = self.queue.pop_front() {
+                used += self.perform(io, action, payload);
+                self.take_store_events(io);
+            }
+            self.take_store_events(io);
+            if self.queue.is_empty() {
+                break;
+            }
+        }
+        payload.is_some_and(|(_, bytes)| used < bytes.len())
+    }
+
+    /// Takes the end of an operation whose token is a store's or a home's.
+    pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
+        let tag = done.token.0 >> 56;
+        if tag >= TAG_HOME {
+            self.on_home(io, done);
+        } else {
+            let level = usize::try_from(tag).expect("a byte") - 1;
+            self.levels[level].on_io(io, done);
+        }
+        self.run(io, None);
+    }
+
+    fn on_home(&mut self, io: &mut dyn Io, done: IoDone) {
+        let number = (done.token.0 >> TOKEN_BITS) as u32 & (HOMES_MAX - 1);
+        let id = VolumeId(number);
+        let Some(home) = self.homes.get_mut(&id) else {
+            done.buffer.into_iter().for_each(|buffer| io.recycle(buffer));
+            return;
+        };
+        home.backing.on_io(done);
+        while let Some(done) = self.homes.get_mut(&id).and_then(|home| home.backing.poll()) {
+            if done.token & HOME_EXTENTS != 0 {
+                self.on_extents(RequestId(done.token & !HOME_EXTENTS), done.result, &done.extents);
+            } else if done.token == HOME_SYNC {
+                self.on_home_synced(io, id, done.result);
+            } else {
+                self.on_home_done(id, done);
+            }
+        }
+    }
+
+    /// Background work whose time has come.
+    pub fn on_tick(&mut self, io: &mut dyn Io) {
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.cache.on_tick(&mut moment, &mut actions);
+        self.queue.extend(actions.drain(..));
+        self.scratch = actions;
+        self.run(io, None);
+        let forgets = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
+        for (index, level) in self.levels.iter_mut().enumerate() {
+            level.on_tick(io, self.now, &self.cache, LevelIndex(index as u8), forgets);
+        }
+        self.run(io, None);
+    }
+
+    /// When [`Core::on_tick`] is wanted if nothing else happens.
+    #[must_use]
+    pub fn next_deadline(&self) -> Nanos {
+        let levels = self.levels.iter().map(Level::next_deadline).min().unwrap_or(Nanos::NEVER);
+        self.cache.next_deadline(self.now).min(levels)
+    }
+
+    /// The time from now on.
+    pub fn set_now(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+    }
+
+    /// Takes one finished request.
+    pub fn take_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// Takes what the log should hear of.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Takes the drains that ended, by their numbers.
+    pub fn take_drained(&mut self) -> Vec<(u64, Result<(), ErrorKind>)> {
+        std::mem::take(&mut self.drained)
+    }
+
+    /// Starts destaging everything dirty of a volume, or of all.
+    pub fn drain(&mut self, io: &mut dyn Io, ticket: u64, volume: Option<VolumeId>) {
+        let mut actions = Vec::new();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.drain(&mut moment, ticket, volume, &mut actions);
+        self.queue.extend(actions);
+        self.run(io, None);
+    }
+
+    /// The cache, for questions and for changes of its specification.
+    pub fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    /// Requests of a volume that have not ended.
+    #[must_use]
+    pub fn inflight(&self, volume: VolumeId) -> u64 {
+        self.homes.get(&volume).map_or(0, |home| home.inflight)
+    }
+
+    /// Bytes of a volume, zero for an unknown one.
+    #[must_use]
+    pub fn length_of(&self, volume: VolumeId) -> u64 {
+        self.cache.blocks_of(volume) * u64::from(self.cache.spec().block_size.bytes())
+    }
+
+    /// Gives a volume's home another length.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn resize_home(
+        &mut self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        length: u64,
+    ) -> Result<(), crate::io::IoError> {
+        match self.homes.get(&volume) {
+            Some(home) => io.resize_disk(home.backing.disk, length),
+            None => Ok(()),
+        }
+    }
+
+    /// A specification with the slots that the levels really have.
+    #[must_use]
+    pub fn fit_spec(&self, mut spec: layby_cache::CacheSpec) -> layby_cache::CacheSpec {
+        for (level, kept) in spec.levels.iter_mut().zip(&self.cache.spec().levels) {
+            level.slots = kept.slots;
+        }
+        spec
+    }
+
+    /// Forgets an idle volume; its home is detached, its blocks are dropped.
+    ///
+    /// # Errors
+    /// `Closed` for an unknown volume, `Retry` while it is not idle.
+    pub fn remove_volume(&mut self, io: &mut dyn Io, id: VolumeId) -> Result<(), ErrorKind> {
+        if self.homes.get(&id).is_some_and(|home| home.inflight > 0 || home.syncing) {
+            return Err(ErrorKind::Retry);
+        }
+        let mut actions = Vec::new();
+        self.cache.remove_volume(id, &mut actions)?;
+        self.queue.extend(actions);
+        self.run(io, None);
+        if let Some(home) = self.homes.remove(&id) {
+            io.detach_disk(home.backing.disk);
+        }
+        self.tombstones.forget_volume(id);
+        Ok(())
+    }
+
+    fn ask_home(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        token: u64,
+        operation: BackingOperation<Buffer>,
+    ) {
+        let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
+        home.backing.submit(token, operation);
+        home.backing.pump(io);
+    }
+}
+
+/// Where the answer of a read hit goes.
+pub trait ReadSink {
+    /// The head of the reply; exactly `call.length` bytes follow.
+    fn head(&mut self, call: &Call);
+    /// The next bytes.
+    fn bytes(&mut self, bytes: &[u8]);
+}

@@ -1,0 +1,374 @@
+//! Performing the cache's actions, one after the other.
+//!
+//! How: immediate actions copy bytes; the others go to a store or a home under the operation's
+//! number, which their end brings back.
+//! Invariant: an operation's buffer exists from its first data action until `Release`.
+
+use super::{Answer, Core, Finished, Level, Notice};
+use crate::io::{Buffer, Io};
+use crate::store::{AppendEntry, Freed, LogStore, Stream, SyncScope, Ticket};
+use layby_cache::{Action, Cause, CopyVerified, Few, Moment, OpId, Part, Source};
+use layby_types::{
+    BackingOperation, BlockIndex, BlockKey, ErrorKind, LevelIndex, Operation, RequestId, Slot,
+    VolumeId,
+};
+
+/// The payload that arrived with the request being submitted.
+type Current<'a> = Option<(RequestId, &'a [u8])>;
+
+fn ticket(op: OpId) -> Ticket {
+    Ticket(u64::from(op.0))
+}
+
+impl Core {
+    /// Performs one action; answers with the bytes of the current payload that it used.
+    pub(super) fn perform(
+        &mut self,
+        io: &mut dyn Io,
+        action: Action,
+        current: Current<'_>,
+    ) -> usize {
+        match action {
+            Action::Copy { request, level, slot, part } => {
+                let block = self.levels[usize::from(level.0)].memory(slot);
+                deliver(&mut self.requests, request, part, block);
+            }
+            Action::CopyVerified(copy) => self.copy_verified(&copy),
+            Action::Deliver { op, index, request, part } => {
+                let size = self.cache.spec().block_size.len();
+                let buffer = self.buffers[op.0 as usize].as_ref().expect("an operation's data");
+                let block = &buffer[index as usize * size..(index as usize + 1) * size];
+                deliver(&mut self.requests, request, part, block);
+            }
+            Action::Complete { request, result } => self.complete(request, result),
+            Action::ReadLevel { op, level, slots } => self.read_level(io, op, level, &slots),
+            Action::ReadBacking { op, volume, first, count } => {
+                self.read_backing(io, op, volume, first, count);
+            }
+            Action::Merge { op, request, part, zero } => {
+                return self.merge(op, request, part, zero, current);
+            }
+            Action::CopyLevel { from, to } => self.copy_level(from, to),
+            write @ Action::WriteLevel { .. } => return self.write_level(io, write, current),
+            write @ Action::WriteBacking { .. } => return self.write_backing(io, write, current),
+            Action::ZeroBacking { op, volume, first, count, keep_allocated } => {
+                let size = self.cache.spec().block_size;
+                let offset = size.offset_of(first);
+                let length = u64::from(count) * u64::from(size.bytes());
+                let zero = BackingOperation::Zero { offset, length, keep_allocated };
+                self.ask_home(io, volume, u64::from(op.0), zero);
+            }
+            Action::SyncBacking { op, volume } => {
+                self.ask_home(io, volume, u64::from(op.0), BackingOperation::Sync);
+            }
+            Action::SyncLevel { op, level } => self.sync_level(io, op, level),
+            tombstone @ Action::Tombstone { .. } => self.log_tombstone(io, &tombstone),
+            Action::Free { level, slot, superseded } => self.free(level, slot, superseded),
+            Action::Forget { level, key } => self.ssd(level).forget(key),
+            Action::SetClean { level, slot } => {
+                if let Level::Nvm(store) = &mut self.levels[usize::from(level.0)] {
+                    store.set_clean(slot);
+                }
+            }
+            Action::Release { op } => self.release(io, op),
+            Action::Drained { ticket, result } => self.drained.push((ticket, result)),
+            Action::Report(event) => self.notices.push(Notice::Cache(event)),
+        }
+        0
+    }
+
+    pub(super) fn ssd(&mut self, level: LevelIndex) -> &mut LogStore {
+        let Level::Ssd(store) = &mut self.levels[usize::from(level.0)] else {
+            panic!("the cache said it was a log")
+        };
+        store
+    }
+
+    pub(super) fn log(&self) -> Option<(usize, &LogStore)> {
+        self.levels.iter().enumerate().find_map(|(index, level)| match level {
+            Level::Ssd(store) => Some((index, &**store)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn log_mut(&mut self) -> Option<&mut LogStore> {
+        self.levels.iter_mut().find_map(|level| match level {
+            Level::Ssd(store) => Some(&mut **store),
+            _ => None,
+        })
+    }
+
+    fn copy_verified(&mut self, copy: &CopyVerified) {
+        let store = self.levels[usize::from(copy.level.0)].nvm();
+        let sound = match store.holds(copy.slot).then(|| store.read(copy.slot)) {
+            Some(Ok(block)) => {
+                deliver(&mut self.requests, copy.request, copy.part, block);
+                true
+            }
+            Some(Err(info)) => {
+                self.notices.push(Notice::Corrupt(info));
+                false
+            }
+            // Lent room for which the store had no spare slot: as if it had never been lent.
+            None => false,
+        };
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.cache.on_copied(&mut moment, copy, sound, &mut actions);
+        self.queue.extend(actions.drain(..));
+        self.scratch = actions;
+    }
+
+    fn complete(&mut self, request: RequestId, result: Result<(), ErrorKind>) {
+        let entry = self.requests.remove(&request).expect("a request ends once");
+        self.finish(entry, result.map(|()| Answer::Nothing));
+    }
+
+    pub(super) fn finish(&mut self, entry: super::Request, result: Result<Answer, ErrorKind>) {
+        let super::Request { volume, call, asker, answer, started, .. } = entry;
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.inflight -= 1;
+            home.stats.count(&call, self.now.since(started), result.is_ok());
+        }
+        let is_read = call.operation == Operation::Read;
+        let result = result.map(|other| if is_read { Answer::Data(answer) } else { other });
+        self.finished.push_back(Finished { asker, call, result });
+    }
+
+    pub(super) fn done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.cache.on_done(&mut moment, op, result, &mut actions);
+        self.queue.extend(actions.drain(..));
+        self.scratch = actions;
+    }
+
+    pub(super) fn set_buffer(&mut self, op: OpId, buffer: Buffer) {
+        let index = op.0 as usize;
+        if index >= self.buffers.len() {
+            self.buffers.resize_with(index + 1, || None);
+        }
+        let old = self.buffers[index].replace(buffer);
+        debug_assert!(old.is_none(), "an operation has one buffer");
+    }
+
+    fn release(&mut self, io: &mut dyn Io, op: OpId) {
+        if let Some(buffer) = self.buffers.get_mut(op.0 as usize).and_then(Option::take) {
+            io.recycle(buffer);
+        }
+    }
+
+    fn read_level(&mut self, io: &mut dyn Io, op: OpId, level: LevelIndex, slots: &[Slot]) {
+        self.release(io, op);
+        match &mut self.levels[usize::from(level.0)] {
+            Level::Memory(_) => panic!("memory is never read by an operation"),
+            Level::Ssd(store) => store.read(io, ticket(op), slots),
+            Level::Nvm(store) => {
+                let size = self.cache.spec().block_size.len();
+                let mut buffer = io.buffer(slots.len() * size);
+                let mut result = Ok(());
+                for (slot, out) in slots.iter().zip(buffer.chunks_exact_mut(size)) {
+                    match store.read(*slot) {
+                        Ok(block) => out.copy_from_slice(block),
+                        Err(info) => {
+                            self.notices.push(Notice::Corrupt(info));
+                            result = Err(ErrorKind::Corrupt);
+                        }
+                    }
+                }
+                self.set_buffer(op, buffer);
+                self.done(op, result);
+            }
+        }
+    }
+
+    fn read_backing(
+        &mut self,
+        io: &mut dyn Io,
+        op: OpId,
+        volume: VolumeId,
+        first: BlockIndex,
+        count: u32,
+    ) {
+        self.release(io, op);
+        let size = self.cache.spec().block_size;
+        let buffer = io.buffer(count as usize * size.len());
+        let read = BackingOperation::Read { offset: size.offset_of(first), buffer };
+        self.ask_home(io, volume, u64::from(op.0), read);
+    }
+
+    fn merge(
+        &mut self,
+        op: OpId,
+        request: RequestId,
+        part: Part,
+        zero: bool,
+        current: Current<'_>,
+    ) -> usize {
+        let buffer = self.buffers[op.0 as usize].as_mut().expect("a merge follows a read");
+        let (at, length) = (part.block_offset as usize, part.length as usize);
+        if zero {
+            buffer[at..at + length].fill(0);
+            return 0;
+        }
+        let (bytes, is_current) = payload(&self.requests, request, current);
+        let from = part.request_offset as usize;
+        buffer[at..at + length].copy_from_slice(&bytes[from..from + length]);
+        if is_current { length } else { 0 }
+    }
+
+    fn copy_level(&mut self, from: (LevelIndex, Slot), to: (LevelIndex, Slot)) {
+        let [source, target] = self
+            .levels
+            .get_disjoint_mut([usize::from(from.0.0), usize::from(to.0.0)])
+            .expect("two different levels");
+        let Level::Memory(slab) = target else { panic!("copies rise into memory") };
+        // The block was verified for the client a moment ago; verifying again keeps a copy that
+        // has rotted since from being served for as long as it stays warm.
+        let block = source.nvm().read(from.1).expect("verified within the same turn");
+        slab.write(to.1, block);
+    }
+
+    fn write_level(&mut self, io: &mut dyn Io, action: Action, current: Current<'_>) -> usize {
+        let Action::WriteLevel { op, level, entries, source, dirty, durable, cause } = action
+        else {
+            panic!("a write is performed as one")
+        };
+        let length = entries.len() * self.cache.spec().block_size.len();
+        let (requests, buffers) = (&self.requests, &self.buffers);
+        let size = self.cache.spec().block_size.len();
+        let (data, used) = data_of(requests, buffers, (op, source), size, length, current);
+        let store = &mut self.levels[usize::from(level.0)];
+        match store {
+            Level::Memory(slab) => {
+                for ((slot, _), block) in entries.iter().zip(data.chunks_exact(size)) {
+                    slab.write(*slot, block);
+                }
+            }
+            Level::Nvm(store) if cause == Cause::Borrow => {
+                if store.has_room(entries.len()) {
+                    let own = Ticket(super::TICKET_OWN | super::events::OWN_BORROWED);
+                    store.store_borrowed(io, own, &entries, data);
+                }
+            }
+            Level::Nvm(store) => {
+                let entries: Few<(Slot, BlockKey, bool)> =
+                    entries.iter().map(|(slot, key)| (*slot, *key, dirty)).collect();
+                store.store(io, ticket(op), &entries, data, durable);
+            }
+            Level::Ssd(store) => {
+                let entries: Few<AppendEntry> = entries
+                    .iter()
+                    .map(|(slot, key)| AppendEntry { slot: *slot, key: *key, dirty })
+                    .collect();
+                let stream = match cause {
+                    Cause::Write | Cause::Evict => Stream::Write,
+                    Cause::Promote | Cause::Borrow => Stream::Promote,
+                };
+                store.append(io, ticket(op), stream, &entries, data, durable);
+            }
+        }
+        used
+    }
+
+    fn write_backing(&mut self, io: &mut dyn Io, action: Action, current: Current<'_>) -> usize {
+        let Action::WriteBacking { op, volume, first, count, source, durable } = action else {
+            panic!("a write is performed as one")
+        };
+        let size = self.cache.spec().block_size;
+        let length = count as usize * size.len();
+        let index = op.0 as usize;
+        let offset = size.offset_of(first);
+        let (buffer, used) = match source {
+            // The operation's own buffer goes along and comes back with the end.
+            Source::Buffer { index: 0 }
+                if self.buffers[index].as_ref().is_some_and(|b| b.len() == length) =>
+            {
+                (self.buffers[index].take().expect("it was just seen"), 0)
+            }
+            source => {
+                let mut buffer = io.buffer(length);
+                let (requests, buffers) = (&self.requests, &self.buffers);
+                let (data, used) =
+                    data_of(requests, buffers, (op, source), size.len(), length, current);
+                buffer.copy_from_slice(data);
+                (buffer, used)
+            }
+        };
+        let write = BackingOperation::Write { offset, buffer, durable };
+        self.ask_home(io, volume, u64::from(op.0), write);
+        used
+    }
+
+    fn sync_level(&mut self, io: &mut dyn Io, op: OpId, level: LevelIndex) {
+        // Without a log nothing else says that a freed record is dead.
+        let scope = if self.log().is_some() { SyncScope::Stores } else { SyncScope::Frees };
+        match &mut self.levels[usize::from(level.0)] {
+            Level::Memory(_) => panic!("memory is never synced"),
+            Level::Nvm(store) => store.sync(io, ticket(op), scope),
+            Level::Ssd(store) => store.sync(io, ticket(op)),
+        }
+    }
+
+    fn free(&mut self, level: LevelIndex, slot: Slot, superseded: bool) {
+        let forgets_issued = self.log().map_or(0, |(_, log)| log.forgets_issued());
+        match &mut self.levels[usize::from(level.0)] {
+            Level::Memory(_) => {}
+            // A store that failed, or lent room that was not to be had, left nothing there.
+            Level::Nvm(store) if !store.holds(slot) => {}
+            Level::Nvm(store) if superseded => store.free(slot, Freed::Superseded),
+            Level::Nvm(store) => store.free(slot, Freed::Evicted { forgets_issued }),
+            Level::Ssd(store) => store.free(slot),
+        }
+    }
+}
+
+fn deliver(
+    requests: &mut std::collections::HashMap<RequestId, super::Request>,
+    request: RequestId,
+    part: Part,
+    block: &[u8],
+) {
+    let entry = requests.get_mut(&request).expect("a delivery is for a request in flight");
+    let (from, to) = (part.block_offset as usize, part.request_offset as usize);
+    let length = part.length as usize;
+    entry.answer[to..to + length].copy_from_slice(&block[from..from + length]);
+}
+
+/// A request's payload, and whether it is the current one's.
+fn payload<'a>(
+    requests: &'a std::collections::HashMap<RequestId, super::Request>,
+    request: RequestId,
+    current: Current<'a>,
+) -> (&'a [u8], bool) {
+    match current {
+        Some((id, bytes)) if id == request => (bytes, true),
+        _ => {
+            let entry = requests.get(&request).expect("a payload belongs to a request in flight");
+            (entry.payload.as_deref().expect("its payload was kept"), false)
+        }
+    }
+}
+
+/// The bytes that a write names, and how many of them are of the current payload.
+fn data_of<'a>(
+    requests: &'a std::collections::HashMap<RequestId, super::Request>,
+    buffers: &'a [Option<Buffer>],
+    (op, source): (OpId, Source),
+    size: usize,
+    length: usize,
+    current: Current<'a>,
+) -> (&'a [u8], usize) {
+    match source {
+        Source::Payload { request, offset } => {
+            let (bytes, is_current) = payload(requests, request, current);
+            let offset = offset as usize;
+            (&bytes[offset..offset + length], if is_current { length } else { 0 })
+        }
+        Source::Buffer { index } => {
+            let buffer = buffers[op.0 as usize].as_ref().expect("an operation's data");
+            let offset = index as usize * size;
+            (&buffer[offset..offset + length], 0)
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Start: opens stores and homes, puts recovered blocks back, redoes what was cut short.
+//!
+//! How: the stores report what they found, [`resolve`] decides between levels, the cache takes the
+//! winners in order of age. Zeroings that may not have reached a home are repeated, blocks beyond a
+//! level's slots are sent home, and a checkpoint ends it all, so that what lost stays dead.
+//! Invariant: when this returns, every acknowledged durable write is readable.
+//! Cost: what the stores read since their last checkpoint, and one checkpoint.
+
+use super::events::Tombstones;
+use super::stores::{Level, LevelPlan, Slab};
+use super::{Core, HOMES_MAX, Home, TAG_HOME, status};
+use crate::backing::FileBacking;
+use crate::control::StartReport;
+use crate::io::{DiskId, Io, IoOperation, run_alone};
+use crate::store::{
+    Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, RecoveredEntry, Resolved,
+    SeqSource, StoreError, StoreIdentity, resolve,
+};
+use layby_cache::{Cache, CacheSpec, Moment, VolumeSpec};
+use layby_types::{ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
+use std::collections::{HashMap, VecDeque};
+
+/// A volume with its attached home.
+#[derive(Clone, Debug)]
+pub struct HomePlan {
+    /// What the cache must know.
+    pub spec: VolumeSpec,
+    /// The attached disk.
+    pub disk: DiskId,
+    /// Its path.
+    pub name: String,
+}
+
+/// Why a core cannot start. Stored data is untouched.
+#[derive(Debug)]
+pub enum CoreError {
+    /// A level's store cannot be opened.
+    Store {
+        /// Which level.
+        level: usize,
+        /// Why.
+        error: StoreError,
+    },
+    /// The specification contradicts itself or what the core can do.
+    Spec(String),
+    /// A volume cannot be added.
+    Volume {
+        /// Which volume.
+        volume: VolumeId,
+        /// Why.
+        kind: ErrorKind,
+    },
+    /// A home failed while recovery was sending blocks or zeros to it.
+    Home {
+        /// Its path.
+        name: String,
+        /// The system's error number.
+        errno: i32,
+    },
+}
+
+type Found = (Vec<Level>, Option<Recovered>, Option<Recovered>);
+
+impl Core {
+    /// Opens (or formats) the levels and recovers. No other operation may be in flight on `io`.
+    ///
+    /// # Errors
+    /// [`CoreError`]; the levels are as they were, but for formatting that was asked for.
+    pub fn start(
+        io: &mut dyn Io,
+        spec: CacheSpec,
+        plans: &[LevelPlan],
+        identity: StoreIdentity,
+        homes: Vec<HomePlan>,
+        seed: u64,
+    ) -> Result<(Core, StartReport), CoreError> {
+        let mut rng = Rng::new(seed);
+        let started = io.now();
+        let (levels, nvm, log) = open_levels(io, &spec, plans, identity, &mut rng)?;
+        let refused = |error| CoreError::Spec(format!("{error:?}"));
+        let cache = Cache::new(with_slots(spec, &levels)).map_err(refused)?;
+        let mut core = Core {
+            cache,
+            rng,
+            levels,
+            homes: HashMap::new(),
+            buffers: Vec::new(),
+            requests: HashMap::new(),
+            request_next: 0,
+            queue: VecDeque::new(),
+            scratch: Vec::new(),
+            finished: VecDeque::new(),
+            notices: Vec::new(),
+            drained: Vec::new(),
+            checkpoints: Vec::new(),
+            peer_sync: None,
+            tombstones: Tombstones::default(),
+            now: started,
+        };
+        for home in homes {
+            core.add_volume(home)?;
+        }
+        let mut report = core.recover(io, nvm, log)?;
+        report.recovery_ms = io.now().since(started).0 / 1_000_000;
+        Ok((core, report))
+    }
+
+    /// Adds a volume with its home.
+    ///
+    /// # Errors
+    /// [`CoreError::Volume`].
+    pub fn add_volume(&mut self, home: HomePlan) -> Result<(), CoreError> {
+        let volume = home.spec.id;
+        assert!(volume.0 < HOMES_MAX, "a volume's number fits a token");
+        let refused = |kind| CoreError::Volume { volume, kind };
+        self.cache.add_volume(&home.spec).map_err(refused)?;
+        let tag = (TAG_HOME << 20) | u64::from(volume.0);
+        let backing = FileBacking::new(home.disk, home.name, tag);
+        let stats = status::VolumeMeter::new();
+        let home = Home { backing, stats, unsynced: false, syncing: false, inflight: 0 };
+        self.homes.insert(volume, home);
+        Ok(())
+    }
+
+    fn recover(
+        &mut self,
+        io: &mut dyn Io,
+        nvm: Option<Recovered>,
+        log: Option<Recovered>,
+    ) -> Result<StartReport, CoreError> {
+        let (mut nvm, mut log) = (nvm.unwrap_or_default(), log.unwrap_or_default());
+        let resolved = resolve(&mut nvm, &mut log);
+        let mut report = StartReport {
+            torn_batches: nvm.torn + log.torn,
+            bytes_scanned: nvm.bytes_scanned + log.bytes_scanned,
+            blocks_lost: (nvm.lost.len() + log.lost.len()) as u64,
+            ..StartReport::default()
+        };
+        for info in nvm.lost.iter().chain(&log.lost).chain(&nvm.damaged).chain(&log.damaged) {
+            self.notices.push(super::Notice::Corrupt(info.clone()));
+        }
+        self.free_losers(&resolved);
+        let overflow = self.restore(nvm.entries, log.entries, &mut report);
+        self.redo_zeroes(io, &resolved)?;
+        self.send_home(io, overflow)?;
+        self.cache.end_restore();
+        self.end_with_checkpoint(io);
+        Ok(report)
+    }
+
+    fn free_losers(&mut self, resolved: &Resolved) {
+        for loser in &resolved.losers {
+            for level in &mut self.levels {
+                match (level, loser) {
+                    (Level::Nvm(store), Loser::Nvm(slot)) => store.free(*slot, Freed::Superseded),
+                    (Level::Ssd(store), Loser::Log(slot)) => store.free(*slot),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Puts the winners back, oldest first; what finds no slot is answered.
+    fn restore(
+        &mut self,
+        nvm: Vec<RecoveredEntry>,
+        log: Vec<RecoveredEntry>,
+        report: &mut StartReport,
+    ) -> Vec<(usize, RecoveredEntry)> {
+        let index_of = |wanted: fn(&Level) -> bool| self.levels.iter().position(wanted);
+        let nvm_level = index_of(|level| matches!(level, Level::Nvm(_)));
+        let log_level = index_of(|level| matches!(level, Level::Ssd(_)));
+        let mut all: Vec<(usize, RecoveredEntry)> = Vec::new();
+        all.extend(nvm_level.iter().flat_map(|level| nvm.iter().map(|entry| (*level, *entry))));
+        all.extend(log_level.iter().flat_map(|level| log.iter().map(|entry| (*level, *entry))));
+        all.sort_unstable_by_key(|(_, entry)| entry.seq);
+        let mut left = Vec::new();
+        let mut rng = Rng::new(0);
+        let now = self.now;
+        for (level, entry) in all {
+            let moment = &mut Moment { now, rng: &mut rng };
+            let (at, RecoveredEntry { slot, key, dirty, .. }) = (LevelIndex(level as u8), entry);
+            if !self.cache.restore(moment, at, slot, key, dirty) {
+                left.push((level, entry));
+            } else if dirty {
+                report.blocks_dirty += 1;
+            } else {
+                report.blocks_clean += 1;
+            }
+        }
+        left
+    }
+
+    fn redo_zeroes(&mut self, io: &mut dyn Io, resolved: &Resolved) -> Result<(), CoreError> {
+        let size = self.cache.spec().block_size;
+        for tombstone in &resolved.redo_zeroes {
+            let Some(home) = self.homes.get(&tombstone.volume) else { continue };
+            let disk = home.backing.disk;
+            let offset = size.offset_of(tombstone.first);
+            let length = tombstone.count * u64::from(size.bytes());
+            let length = length.min(io.disk_length(disk).saturating_sub(offset));
+            if length > 0 {
+                let keep_allocated = tombstone.no_hole;
+                let zero = IoOperation::Zero { disk, offset, length, keep_allocated };
+                self.home_alone(io, tombstone.volume, zero)?;
+            }
+            self.home_alone(io, tombstone.volume, IoOperation::Sync { disk })?;
+        }
+        if let Some(log) = self.log_mut() {
+            resolved.redo_zeroes.iter().for_each(|tombstone| log.tombstone_done(tombstone.seq));
+        }
+        Ok(())
+    }
+
+    fn home_alone(
+        &self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        operation: IoOperation,
+    ) -> Result<(), CoreError> {
+        use layby_types::Backing as _;
+        let name = self.homes[&volume].backing.name().to_owned();
+        let failed = |error: crate::io::IoError| CoreError::Home { name, errno: error.errno };
+        run_alone(io, operation).map(drop).map_err(failed)
+    }
+
+    /// Blocks beyond a level's slots go to their homes; those of volumes that are gone go nowhere.
+    fn send_home(
+        &mut self,
+        io: &mut dyn Io,
+        overflow: Vec<(usize, RecoveredEntry)>,
+    ) -> Result<(), CoreError> {
+        let size = self.cache.spec().block_size;
+        for (level, entry) in overflow {
+            let volume = entry.key.volume();
+            if entry.dirty && self.homes.contains_key(&volume) {
+                let Some(data) = self.read_alone(io, level, entry) else { continue };
+                let disk = self.homes[&volume].backing.disk;
+                let offset = size.offset_of(entry.key.block());
+                let mut buffer = io.buffer(data.len());
+                buffer.copy_from_slice(&data);
+                let write = IoOperation::Write { disk, offset, buffer, durable: true };
+                self.home_alone(io, volume, write)?;
+            }
+            match &mut self.levels[level] {
+                Level::Nvm(store) => store.free(entry.slot, Freed::Superseded),
+                Level::Ssd(store) => store.free(entry.slot),
+                Level::Memory(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A recovered block's bytes, before anything else runs.
+    fn read_alone(
+        &mut self,
+        io: &mut dyn Io,
+        level: usize,
+        entry: RecoveredEntry,
+    ) -> Option<Vec<u8>> {
+        let ticket = crate::store::Ticket(super::TICKET_OWN);
+        match &mut self.levels[level] {
+            Level::Memory(_) => None,
+            Level::Nvm(store) => store.read(entry.slot).ok().map(<[u8]>::to_vec),
+            Level::Ssd(store) => {
+                store.read(io, ticket, &[entry.slot]);
+                loop {
+                    let mut events = Vec::new();
+                    store.take_events(&mut events);
+                    for event in events {
+                        if let crate::store::StoreEvent::Read { result, .. } = event {
+                            return result.ok().map(|buffer| buffer.to_vec());
+                        }
+                    }
+                    let mut done = Vec::new();
+                    io.wait(Nanos::NEVER, &mut done);
+                    done.into_iter().for_each(|done| store.on_io(io, done));
+                }
+            }
+        }
+    }
+
+    fn end_with_checkpoint(&mut self, io: &mut dyn Io) {
+        let Some(log) = self.log_mut() else { return };
+        log.checkpoint_now(false);
+        let before = self.checkpoints.len();
+        let failed =
+            |core: &Core| core.notices.iter().any(|n| matches!(n, super::Notice::CheckpointFailed));
+        while self.checkpoints.len() == before && !failed(self) {
+            self.turn(io);
+        }
+    }
+
+    /// One wait and what follows from it, while no client is served.
+    pub fn turn(&mut self, io: &mut dyn Io) {
+        self.set_now(io.now());
+        self.on_tick(io);
+        let deadline = self.next_deadline();
+        let mut done = Vec::new();
+        io.wait(deadline, &mut done);
+        self.set_now(io.now());
+        done.into_iter().for_each(|done| self.on_io(io, done));
+    }
+
+    /// Makes everything durable and marks a clean shutdown; dirty blocks stay where they are. No
+    /// request may be in flight.
+    pub fn shut_down(&mut self, io: &mut dyn Io) {
+        let busy = |core: &Core| {
+            core.levels.iter().any(|level| !level.is_idle())
+                || core.homes.values().any(|home| home.syncing)
+        };
+        while busy(self)
+            && !self.notices.iter().any(|n| matches!(n, super::Notice::CheckpointFailed))
+        {
+            self.turn(io);
+        }
+        let homes: Vec<VolumeId> = self.homes.keys().copied().collect();
+        for volume in homes {
+            self.sync_home(io, volume);
+        }
+        while self.homes.values().any(|home| home.syncing) {
+            self.turn(io);
+        }
+        if let Some(log) = self.log_mut() {
+            log.checkpoint_now(true);
+            let before = self.checkpoints.len();
+            let failed = |core: &Core| {
+                core.notices.iter().any(|n| matches!(n, super::Notice::CheckpointFailed))
+            };
+            while self.checkpoints.len() == before && !failed(self) {
+                self.turn(io);
+            }
+        }
+    }
+}
+
+fn open_levels(
+    io: &mut dyn Io,
+    spec: &CacheSpec,
+    plans: &[LevelPlan],
+    identity: StoreIdentity,
+    rng: &mut Rng,
+) -> Result<Found, CoreError> {
+    assert_eq!(plans.len(), spec.levels.len(), "a plan per level");
+    let seqs = SeqSource::new(Seq(1));
+    let (mut levels, mut nvm, mut log) = (Vec::new(), None, None);
+    for (index, plan) in plans.iter().enumerate() {
+        let tag = index as u8 + 1;
+        let failed = |error| CoreError::Store { level: index, error };
+        levels.push(match plan {
+            LevelPlan::Memory { slots } => Level::Memory(Slab::new(*slots, spec.block_size)),
+            LevelPlan::Nvm { .. } if nvm.is_some() => return Err(only_one("nvm")),
+            LevelPlan::Ssd { .. } if log.is_some() => return Err(only_one("ssd")),
+            LevelPlan::Nvm { region, format } => {
+                let config = NvmConfig { region: *region, identity, token_tag: tag };
+                if *format {
+                    NvmStore::format(io, &config, rng.next_u64()).map_err(failed)?;
+                }
+                let (store, found) = NvmStore::open(io, config, seqs.clone()).map_err(failed)?;
+                nvm = Some(found);
+                Level::Nvm(Box::new(store))
+            }
+            LevelPlan::Ssd { region, format } => {
+                let config = LogConfig::new(*region, identity, tag);
+                if *format {
+                    LogStore::format(io, &config, rng.next_u64()).map_err(failed)?;
+                }
+                let (store, found) = LogStore::open(io, config, seqs.clone()).map_err(failed)?;
+                log = Some(found);
+                Level::Ssd(Box::new(store))
+            }
+        });
+    }
+    Ok((levels, nvm, log))
+}
+
+fn only_one(kind: &str) -> CoreError {
+    CoreError::Spec(format!("a node has at most one level of kind `{kind}`"))
+}
+
+/// The stores know best how many slots they have; guarantees shrink with them.
+fn with_slots(mut spec: CacheSpec, levels: &[Level]) -> CacheSpec {
+    for (index, level) in levels.iter().enumerate() {
+        let slots = match level {
+            Level::Memory(_) => continue,
+            Level::Nvm(store) => store.slot_count(),
+            Level::Ssd(store) => store.slot_count(),
+        };
+        let before = std::mem::replace(&mut spec.levels[index].slots, slots);
+        if slots < before {
+            for class in &mut spec.classes {
+                let share = &mut class.shares[index];
+                let kept = u64::from(share.guaranteed) * u64::from(slots) / u64::from(before);
+                share.guaranteed = kept as u32;
+            }
+        }
+    }
+    spec
+}

@@ -1,0 +1,120 @@
+//! Counters of volumes and levels, collected for a snapshot.
+//!
+//! How: a meter per volume counts requests, bytes and latency; the rest is read from cache and
+//! stores when asked. Cost: two histogram increments per request.
+
+use super::{Core, Level};
+use crate::control::{LevelStats, OperationStats, Snapshot, VolumeStats};
+use hdrhistogram::Histogram;
+use layby_types::{Call, LevelIndex, Nanos, Operation};
+
+/// The longest latency told apart: an hour, in nanoseconds.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Requests of one volume, by kind.
+pub(super) struct VolumeMeter {
+    read: OperationStats,
+    write: OperationStats,
+    other: OperationStats,
+}
+
+fn operation_stats() -> OperationStats {
+    let latency_ns = Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("the bounds are sound");
+    OperationStats { requests: 0, bytes: 0, errors: 0, latency_ns }
+}
+
+impl VolumeMeter {
+    pub(super) fn new() -> Self {
+        VolumeMeter { read: operation_stats(), write: operation_stats(), other: operation_stats() }
+    }
+
+    pub(super) fn count(&mut self, call: &Call, latency: Nanos, is_ok: bool) {
+        let stats = match call.operation {
+            Operation::Read => &mut self.read,
+            Operation::Write => &mut self.write,
+            _ => &mut self.other,
+        };
+        stats.requests += 1;
+        stats.bytes += call.length;
+        stats.errors += u64::from(!is_ok);
+        stats.latency_ns.saturating_record(latency.0.max(1));
+    }
+}
+
+impl Core {
+    /// Counters of everything the core knows.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let (read, read_ahead) = self.cache.blocks_fetched();
+        let levels: Vec<LevelStats> = (0..self.levels.len()).map(|l| self.level_stats(l)).collect();
+        let destaged = levels.iter().map(|level| level.destaged).sum();
+        let views =
+            (0..self.levels.len()).map(|l| self.cache.level_view(LevelIndex(l as u8), self.now));
+        let runs = views.map(|view| view.counters.destage_runs).sum();
+        let mut volumes: Vec<VolumeStats> =
+            self.homes.iter().map(|(id, home)| self.volume_stats(*id, home)).collect();
+        volumes.sort_unstable_by_key(|volume| volume.volume);
+        Snapshot {
+            queue_depth: volumes.iter().map(|volume| volume.queue_depth).sum(),
+            volumes,
+            levels,
+            io_inflight: 0,
+            backing_blocks_read: read,
+            backing_blocks_read_ahead: read_ahead,
+            backing_writes: runs,
+            backing_blocks_written: destaged,
+            cpu_ns: 0,
+            uptime_seconds: self.now.as_secs_f64(),
+        }
+    }
+
+    fn volume_stats(&self, id: layby_types::VolumeId, home: &super::Home) -> VolumeStats {
+        let counters = self.cache.volume_counters(id).cloned().unwrap_or_default();
+        let held = |l| self.cache.held_by(id, LevelIndex(l));
+        let levels = 0..self.levels.len() as u8;
+        VolumeStats {
+            volume: id,
+            read: home.stats.read.clone(),
+            write: home.stats.write.clone(),
+            other: home.stats.other.clone(),
+            hits: counters.hits[..self.levels.len()].to_vec(),
+            misses: counters.misses,
+            slots: levels.clone().map(|l| u64::from(held(l).0) + u64::from(held(l).1)).collect(),
+            slots_dirty: levels.map(|l| u64::from(held(l).2)).collect(),
+            connections: 0,
+            queue_depth: home.inflight,
+        }
+    }
+
+    fn level_stats(&self, index: usize) -> LevelStats {
+        let view = self.cache.level_view(LevelIndex(index as u8), self.now);
+        let (device_bytes_written, cleaned, corrupt, store_bytes) = match &self.levels[index] {
+            Level::Memory(slab) => (slab.bytes_written, 0, 0, 0),
+            Level::Nvm(store) => {
+                let counters = store.counters();
+                (counters.bytes_written, 0, counters.corrupt_blocks, store.memory_bytes())
+            }
+            Level::Ssd(store) => {
+                let counters = store.counters();
+                let block = u64::from(self.cache.spec().block_size.bytes());
+                let cleaned = counters.bytes_relocated / block;
+                (counters.bytes_written, cleaned, counters.corrupt_blocks, store.memory_bytes())
+            }
+        };
+        LevelStats {
+            slots: u64::from(view.slots),
+            slots_used: u64::from(view.used) + u64::from(view.borrowed),
+            slots_dirty: u64::from(view.dirty),
+            dirty_age_seconds: view.dirty_age.as_secs_f64(),
+            hits: view.counters.hits,
+            writes: view.counters.writes,
+            evictions: view.counters.evictions,
+            destaged: view.counters.destaged,
+            device_bytes_written,
+            cleaned,
+            corrupt,
+            metadata_bytes: (view.memory_bytes + store_bytes) as u64,
+            waiting: u64::from(view.waiting),
+        }
+    }
+}

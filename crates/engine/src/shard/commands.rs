@@ -1,0 +1,231 @@
+//! The control plane's commands, carried out by the shard's thread.
+//!
+//! How: what can be done at once is answered at once; draining, removing and shrinking go on over
+//! several turns and are kept in [`Pending`].
+//! Invariant: each command is answered exactly once.
+
+use super::{Client, Shard};
+use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
+use crate::core::{Asker, CoreError, Finished, HomePlan};
+use crate::io::{Io, OpenMode, open_disk};
+use layby_cache::{CacheSpec, VolumeSpec};
+use layby_types::{Call, CallFlags, ErrorKind, Operation, Session, VolumeId};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
+
+/// Askers above this are the shard itself.
+const OWN_ASKER: u64 = 1 << 32;
+
+struct Removal {
+    volume: VolumeId,
+    /// The drain it waits for, while it does.
+    drain: Option<u64>,
+    answer: Answer<()>,
+}
+
+/// Commands under way.
+#[derive(Default)]
+pub(super) struct Pending {
+    next: u64,
+    drains: HashMap<u64, Answer<()>>,
+    removals: Vec<Removal>,
+    /// Volumes whose lost part is being zeroed before they shrink.
+    shrinking: HashMap<u64, (VolumeSpec, Answer<()>)>,
+    stops: Vec<Answer<()>>,
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.drains.is_empty() && self.removals.is_empty() && self.shrinking.is_empty()
+    }
+
+    pub(super) fn answer_stops(self) {
+        self.stops.into_iter().for_each(|answer| answer(Ok(())));
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        OWN_ASKER + self.next
+    }
+}
+
+fn failed<T>(kind: ErrorKind, cause: impl Into<String>) -> Result<T, CommandError> {
+    Err(CommandError { kind, cause: cause.into() })
+}
+
+impl<S: Session> Shard<S> {
+    pub(super) fn take_commands(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.on_command(command);
+        }
+    }
+
+    fn on_command(&mut self, command: Command<S>) {
+        match command {
+            Command::Attach(connection) => self.attach(*connection),
+            Command::AddVolume(plan, answer) => answer(self.add_volume(plan)),
+            Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
+            Command::RemoveVolume { volume, discard, answer } => {
+                self.remove_volume(volume, discard, answer);
+            }
+            Command::Reconfigure(spec, answer) => answer(self.reconfigure(spec)),
+            Command::Drain(volume, answer) => {
+                let ticket = self.pending.number();
+                self.pending.drains.insert(ticket, answer);
+                self.core.drain(&mut self.io, ticket, volume);
+            }
+            Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
+            Command::Stop(answer) => {
+                self.is_stopping = true;
+                self.pending.stops.push(answer);
+                self.clients.iter_mut().flatten().for_each(Client::leave);
+            }
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let mut snapshot = self.core.snapshot();
+        for volume in &mut snapshot.volumes {
+            let mine = |client: &&Client<S>| client.volume == volume.volume;
+            volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
+        }
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        snapshot.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
+        snapshot
+    }
+
+    fn add_volume(&mut self, plan: VolumePlan) -> Result<(), CommandError> {
+        let id = plan.spec.id;
+        if self.paths.contains_key(&id) {
+            return failed(ErrorKind::Invalid, "the volume is served already");
+        }
+        let home = self.open_home(&plan)?;
+        let disk = home.disk;
+        if let Err(CoreError::Volume { kind, .. }) = self.core.add_volume(home) {
+            self.io.detach_disk(disk);
+            return failed(kind, format!("the shard refuses the volume: {kind}"));
+        }
+        self.paths.insert(id, plan.backing.path);
+        Ok(())
+    }
+
+    fn open_home(&mut self, plan: &VolumePlan) -> Result<HomePlan, CommandError> {
+        super::start::open_home(&mut self.io, plan)
+            .map_err(|error| CommandError { kind: error.kind(), cause: error.to_string() })
+    }
+
+    fn set_volume(&mut self, spec: VolumeSpec, answer: Answer<()>) {
+        let Some(path) = self.paths.get(&spec.id).cloned() else {
+            return answer(failed(ErrorKind::Closed, "no such volume"));
+        };
+        let before = self.core.length_of(spec.id);
+        if spec.length < before {
+            let ticket = self.pending.number();
+            let flags = CallFlags { fua: true, ..CallFlags::default() };
+            let (offset, length) = (spec.length, before - spec.length);
+            let operation = Operation::WriteZeroes;
+            let call = Call { cookie: 0, operation, offset, length, flags };
+            let id = spec.id;
+            self.pending.shrinking.insert(ticket, (spec, answer));
+            self.core.submit(&mut self.io, Asker(ticket), id, call, &[], None);
+            return;
+        }
+        if spec.length > before
+            && let Err(error) = self.core.resize_home(&mut self.io, spec.id, spec.length)
+        {
+            let cause = format!("cannot extend `{}`: {error}", path.display());
+            return answer(failed(crate::backing::kind_of(error), cause));
+        }
+        answer(self.apply(&spec));
+    }
+
+    fn apply(&mut self, spec: &VolumeSpec) -> Result<(), CommandError> {
+        let refused = |kind| CommandError { kind, cause: format!("the shard refuses it: {kind}") };
+        self.core.cache().set_volume(spec).map_err(refused)
+    }
+
+    fn reconfigure(&mut self, spec: CacheSpec) -> Result<(), CommandError> {
+        let spec = self.core.fit_spec(spec);
+        let refused = |error| CommandError {
+            kind: ErrorKind::Invalid,
+            cause: format!("the shard refuses the specification: {error:?}"),
+        };
+        self.core.cache().reconfigure(spec).map_err(refused)
+    }
+
+    fn remove_volume(&mut self, volume: VolumeId, discard: bool, answer: Answer<()>) {
+        if !self.paths.contains_key(&volume) {
+            return answer(failed(ErrorKind::Closed, "no such volume"));
+        }
+        let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
+        clients.for_each(|client| client.cut(&mut self.io));
+        let drain = (!discard).then(|| self.pending.number());
+        self.pending.removals.push(Removal { volume, drain, answer });
+        if let Some(ticket) = drain {
+            self.core.drain(&mut self.io, ticket, Some(volume));
+        }
+    }
+
+    /// Whether the finished request was the shard's own.
+    pub(super) fn on_own_finished(&mut self, finished: &Finished) -> bool {
+        if finished.asker.0 < OWN_ASKER {
+            return false;
+        }
+        if let Some((spec, answer)) = self.pending.shrinking.remove(&finished.asker.0) {
+            let result = match finished.result {
+                Err(kind) => failed(kind, format!("cannot zero what the volume loses: {kind}")),
+                Ok(_) => self.apply(&spec).and_then(|()| {
+                    let resized = self.core.resize_home(&mut self.io, spec.id, spec.length);
+                    let kind = crate::backing::kind_of;
+                    resized.map_err(|e| CommandError { kind: kind(e), cause: e.to_string() })
+                }),
+            };
+            answer(result);
+        }
+        true
+    }
+
+    /// Moves on what takes several turns.
+    pub(super) fn continue_commands(&mut self) {
+        for (ticket, result) in self.core.take_drained() {
+            if let Some(answer) = self.pending.drains.remove(&ticket) {
+                answer(result.or_else(|kind| {
+                    failed(kind, format!("dirty blocks cannot reach the backing store: {kind}"))
+                }));
+            }
+            for index in (0..self.pending.removals.len()).rev() {
+                if self.pending.removals[index].drain != Some(ticket) {
+                    continue;
+                }
+                match result {
+                    Ok(()) => self.pending.removals[index].drain = None,
+                    Err(kind) => {
+                        let removal = self.pending.removals.swap_remove(index);
+                        (removal.answer)(failed(kind, format!("its dirty blocks stay: {kind}")));
+                    }
+                }
+            }
+        }
+        for index in (0..self.pending.removals.len()).rev() {
+            let Removal { volume, drain: None, .. } = self.pending.removals[index] else {
+                continue;
+            };
+            if self.core.remove_volume(&mut self.io, volume).is_ok() {
+                self.paths.remove(&volume);
+                let removal = self.pending.removals.swap_remove(index);
+                (removal.answer)(Ok(()));
+            }
+        }
+    }
+}
+
+/// How a volume's home is opened.
+pub(super) fn home_mode(create: Option<u64>) -> OpenMode {
+    OpenMode { direct: true, create_length: create, ..OpenMode::default() }
+}
+
+/// Opens the file or device of a home.
+pub(super) fn open_path(plan: &VolumePlan) -> Result<crate::io::OpenDisk, crate::io::OpenError> {
+    let create = plan.backing.create.then_some(plan.spec.length);
+    open_disk(&plan.backing.path, home_mode(create))
+}

@@ -1,0 +1,175 @@
+//! A shard: one pinned thread that serves its volumes' clients and its part of every level.
+//!
+//! How: each turn takes what ended, feeds the [`Core`], answers clients, sends what gathered, and
+//! sleeps in the kernel until something ends, a command comes or a deadline passes.
+//! Invariant: nothing here is shared with other threads but the command channel.
+//! Cost: two system calls per turn however many requests it serves; none while idle.
+
+mod client;
+mod commands;
+mod outbox;
+mod start;
+
+pub use start::{LevelPart, ShardPlan, StartError, start_shard};
+
+use crate::control::Command;
+use crate::core::{Core, Finished, Notice};
+use crate::io::{HostIo, Io, IoDone};
+use client::{Client, TAG_RECEIVE, TAG_SEND};
+use commands::Pending;
+use layby_types::{Nanos, Session, VolumeId};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+
+/// Where notices go: the daemon's log.
+pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
+
+/// See the module's header.
+pub(crate) struct Shard<S> {
+    io: HostIo,
+    core: Core,
+    clients: Vec<Option<Client<S>>>,
+    commands: Receiver<Command<S>>,
+    pending: Pending,
+    paths: HashMap<VolumeId, PathBuf>,
+    notices: NoticeSink,
+    done: Vec<IoDone>,
+    is_stopping: bool,
+}
+
+impl<S: Session> Shard<S> {
+    /// Serves until a stop command has been carried out.
+    pub(crate) fn run(mut self) {
+        loop {
+            self.core.set_now(self.io.now());
+            self.take_commands();
+            if self.core.next_deadline() <= self.io.now() {
+                self.core.on_tick(&mut self.io);
+            }
+            self.answer();
+            if self.is_stopping && self.is_quiet() {
+                return self.stop();
+            }
+            let deadline = self.deadline();
+            let mut done = std::mem::take(&mut self.done);
+            self.io.wait(deadline, &mut done);
+            self.core.set_now(self.io.now());
+            for done in done.drain(..) {
+                self.route(done);
+            }
+            self.done = done;
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        // What a tick could not do in its bounded step goes on in the next turn, without a sleep.
+        self.core.next_deadline()
+    }
+
+    fn route(&mut self, done: IoDone) {
+        let (tag, number) = (done.token.0 >> 56, done.token.0 as u32);
+        match tag {
+            TAG_RECEIVE => {
+                let Some(client) = self.clients[number as usize].as_mut() else {
+                    panic!("a client outlives its operations")
+                };
+                let buffer = done.buffer.expect("a receive brings its buffer back");
+                client.on_received(buffer, done.result.map_err(drop));
+                self.advance(number);
+            }
+            TAG_SEND => {
+                if let Some(buffer) = done.buffer {
+                    self.io.recycle(buffer);
+                }
+                let Some(client) = self.clients[number as usize].as_mut() else {
+                    panic!("a client outlives its operations")
+                };
+                client.on_sent(done.result.is_ok());
+                self.advance(number);
+            }
+            _ => self.core.on_io(&mut self.io, done),
+        }
+    }
+
+    fn advance(&mut self, number: u32) {
+        let Some(client) = self.clients[number as usize].as_mut() else { return };
+        if let Err(reason) = client.advance(&mut self.io, &mut self.core) {
+            let (peer, volume) = (client.peer.clone(), client.volume);
+            client.close_if_done(&mut self.io, true);
+            (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        }
+    }
+
+    /// Hands finished requests to their clients, sends, and drops clients that are gone.
+    fn answer(&mut self) {
+        let mut woken = Vec::new();
+        while let Some(finished) = self.core.take_finished() {
+            if !self.on_own_finished(&finished) {
+                let number = finished.asker.0 as u32;
+                self.reply(number, finished);
+                if woken.last() != Some(&number) {
+                    woken.push(number);
+                }
+            }
+        }
+        for number in woken {
+            self.advance(number);
+        }
+        for notice in self.core.take_notices() {
+            (self.notices)(notice);
+        }
+        self.continue_commands();
+        for place in &mut self.clients {
+            let Some(client) = place else { continue };
+            let broken = client.flush(&mut self.io).is_err();
+            client.close_if_done(&mut self.io, broken);
+            if client.is_gone() {
+                *place = None;
+            }
+        }
+    }
+
+    fn reply(&mut self, number: u32, finished: Finished) {
+        if let Some(client) = self.clients[number as usize].as_mut() {
+            client.reply(&mut self.io, finished);
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.clients.iter().flatten().all(Client::is_quiet) && self.pending.is_empty()
+    }
+
+    fn attach(&mut self, connection: crate::control::Connection<S>) {
+        let mut connection = connection;
+        let (socket, peer) = match connection.take_socket(&mut self.io) {
+            Ok(socket) => (socket, connection.peer.clone()),
+            Err(error) => return (self.notices)(Notice::SocketRefused { errno: error.errno }),
+        };
+        if !self.paths.contains_key(&connection.volume) || self.is_stopping {
+            self.io.close_socket(socket);
+            let volume = connection.volume;
+            let reason = "its volume is not served any more";
+            return (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        }
+        let vacant = self.clients.iter().position(Option::is_none);
+        let number = vacant.unwrap_or_else(|| {
+            self.clients.push(None);
+            self.clients.len() - 1
+        });
+        let client = Client::new(&mut self.io, number as u32, socket, connection);
+        self.clients[number] = Some(client);
+        self.advance(number as u32);
+    }
+
+    fn stop(mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            client.cut(&mut self.io);
+        }
+        self.core.shut_down(&mut self.io);
+        for notice in self.core.take_notices() {
+            (self.notices)(notice);
+        }
+        self.pending.answer_stops();
+    }
+}

@@ -1,0 +1,311 @@
+//! Starting a shard: opens disks, recovers, and hands the thread its loop.
+//!
+//! How: everything happens on the shard's own thread, since the ring belongs to the thread that
+//! waits on it; the caller gets the report, or the error, through a channel.
+//! Invariant: when `start_shard` returns an error, no thread and no lock is left.
+
+use super::commands::{Pending, open_path};
+use super::{NoticeSink, Shard};
+use crate::control::{ShardSender, StartReport, VolumePlan};
+use crate::core::{Core, CoreError, HomePlan, LevelPlan};
+use crate::io::{
+    ARENA_BYTES_DEFAULT, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
+    VOLATILE_BYTES_DEFAULT, Waker, open_disk,
+};
+use crate::store::{Region, StoreError, StoreIdentity};
+use layby_cache::{CacheSpec, LevelKind};
+use layby_types::{ErrorKind, Session, ShardIndex, VolumeId, format_bytes};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// A shard's part of a level.
+#[derive(Clone, Debug)]
+pub struct LevelPart {
+    /// The level's name, for reports.
+    pub name: String,
+    /// The file or device; none for memory.
+    pub path: Option<PathBuf>,
+    /// First byte of the part.
+    pub base: u64,
+    /// Bytes of the part.
+    pub length: u64,
+}
+
+/// All a shard needs to start.
+#[derive(Clone, Debug)]
+pub struct ShardPlan {
+    /// Which shard.
+    pub index: u8,
+    /// Of how many.
+    pub count: u8,
+    /// The CPU it is pinned to.
+    pub cpu: Option<usize>,
+    /// How it talks to the kernel.
+    pub io: IoChoice,
+    /// The node's identity.
+    pub node: [u8; 16],
+    /// Levels, classes, limits.
+    pub spec: CacheSpec,
+    /// Its part of each level.
+    pub levels: Vec<LevelPart>,
+    /// Volumes that it serves.
+    pub volumes: Vec<VolumePlan>,
+    /// Format the parts first.
+    pub is_new: bool,
+    /// What is not durable stays in this process, so that a kill is a power cut (tests).
+    pub simulate_power_loss: bool,
+}
+
+/// Why a shard cannot start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The kernel refuses the I/O that was asked for.
+    Io(IoError),
+    /// A level's file or device cannot be opened.
+    LevelDisk {
+        /// The level.
+        name: String,
+        /// Why.
+        error: OpenError,
+    },
+    /// A level's contents cannot be used.
+    Level {
+        /// The level.
+        name: String,
+        /// Its file or device.
+        path: PathBuf,
+        /// Why.
+        error: StoreError,
+    },
+    /// A volume's home cannot be opened.
+    Home {
+        /// The volume.
+        volume: VolumeId,
+        /// Why.
+        error: OpenError,
+    },
+    /// A volume's home is smaller than the volume.
+    HomeShort {
+        /// The volume.
+        volume: VolumeId,
+        /// Its path.
+        path: PathBuf,
+        /// Bytes found.
+        length: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// Recovery could not write to a volume's home.
+    HomeFailed {
+        /// Its path.
+        name: String,
+        /// The system's error.
+        error: IoError,
+    },
+    /// The specification contradicts itself.
+    Spec(String),
+}
+
+impl StartError {
+    /// By remedy.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            StartError::Io(error) | StartError::HomeFailed { error, .. } => {
+                crate::backing::kind_of(*error)
+            }
+            StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.kind,
+            StartError::Level { error, .. } => error.kind(),
+            StartError::HomeShort { .. } | StartError::Spec(_) => ErrorKind::Invalid,
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Io(error) => write!(f, "the kernel refuses the I/O: {error}"),
+            StartError::LevelDisk { name, error } => write!(f, "level `{name}`: {error}"),
+            StartError::Level { name, error, .. } => write!(f, "level `{name}`: {error}"),
+            StartError::Home { error, .. } => write!(f, "{error}"),
+            StartError::HomeShort { path, length, needed, .. } => write!(
+                f,
+                "`{}` has {}, the volume needs {}",
+                path.display(),
+                format_bytes(*length),
+                format_bytes(*needed)
+            ),
+            StartError::HomeFailed { name, error } => write!(f, "cannot write `{name}`: {error}"),
+            StartError::Spec(cause) => f.write_str(cause),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+type Started = Result<(StartReport, Waker), StartError>;
+
+/// Starts a shard on a thread of its own and returns when it has recovered.
+///
+/// # Errors
+/// [`StartError`]; nothing runs then.
+pub fn start_shard<S: Session + Send + 'static>(
+    plan: ShardPlan,
+    notices: NoticeSink,
+) -> Result<(ShardSender<S>, StartReport, JoinHandle<()>), StartError> {
+    let (commands, received) = channel();
+    let (tell, told) = channel();
+    let name = format!("layby-shard-{}", plan.index);
+    let body = move || serve::<S>(&plan, notices, received, &tell);
+    let thread = std::thread::Builder::new().name(name).spawn(body);
+    let refused = |error: std::io::Error| {
+        StartError::Io(IoError { errno: error.raw_os_error().unwrap_or(0) })
+    };
+    let thread = thread.map_err(refused)?;
+    match told.recv() {
+        Ok(Ok((report, waker))) => Ok((ShardSender { commands, waker }, report, thread)),
+        Ok(Err(error)) => {
+            drop(thread.join());
+            Err(error)
+        }
+        Err(_) => Err(StartError::Spec("the shard's thread ended while starting".into())),
+    }
+}
+
+fn serve<S: Session>(
+    plan: &ShardPlan,
+    notices: NoticeSink,
+    commands: Receiver<crate::control::Command<S>>,
+    tell: &Sender<Started>,
+) {
+    if let Some(cpu) = plan.cpu {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(cpu);
+        // A CPU that is not ours to choose is no reason not to serve.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+    let started = open(plan).map(|(io, waker, core, report)| {
+        let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
+        let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
+        let is_stopping = false;
+        let shard =
+            Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping };
+        (shard, report, waker)
+    });
+    match started {
+        Err(error) => drop(tell.send(Err(error))),
+        Ok((shard, report, waker)) => {
+            if tell.send(Ok((report, waker))).is_ok() {
+                shard.run();
+            }
+        }
+    }
+}
+
+fn open(plan: &ShardPlan) -> Result<(HostIo, Waker, Core, StartReport), StartError> {
+    let (mut io, waker, mut description) =
+        HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
+    if plan.simulate_power_loss {
+        io = io.into_volatile(VOLATILE_BYTES_DEFAULT);
+        description.push_str(", power loss simulated");
+    }
+    let mut lines = Vec::new();
+    let mut levels = Vec::new();
+    for (part, level) in plan.levels.iter().zip(&plan.spec.levels) {
+        let (level_plan, line) = open_level(&mut io, plan, part, level.kind, level.slots)?;
+        levels.push(level_plan);
+        lines.push(line);
+    }
+    let mut homes = Vec::new();
+    for volume in &plan.volumes {
+        homes.push(open_home(&mut io, volume)?);
+    }
+    let identity = StoreIdentity {
+        node: plan.node,
+        shard: ShardIndex(plan.index),
+        shard_count: u16::from(plan.count),
+    };
+    let seed = seed_of(&io, plan);
+    let started = Core::start(&mut io, plan.spec.clone(), &levels, identity, homes, seed);
+    let (core, mut report) = started.map_err(|error| explain(plan, error))?;
+    report.io = description;
+    report.levels = lines;
+    Ok((io, waker, core, report))
+}
+
+/// Chance for instance numbers of fresh stores; nothing secret hangs on it.
+fn seed_of(io: &HostIo, plan: &ShardPlan) -> u64 {
+    let mut bytes = [0; 8];
+    let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    let fallback = io.now().0 ^ u64::from(plan.index);
+    drawn.map_or(fallback, |_| u64::from_le_bytes(bytes))
+}
+
+fn explain(plan: &ShardPlan, error: CoreError) -> StartError {
+    match error {
+        CoreError::Store { level, error } => StartError::Level {
+            name: plan.levels[level].name.clone(),
+            path: plan.levels[level].path.clone().unwrap_or_default(),
+            error,
+        },
+        CoreError::Spec(cause) => StartError::Spec(cause),
+        CoreError::Volume { volume, kind } => {
+            StartError::Spec(format!("volume {} is refused: {kind}", volume.0))
+        }
+        CoreError::Home { name, errno } => {
+            StartError::HomeFailed { name, error: IoError { errno } }
+        }
+    }
+}
+
+fn open_level(
+    io: &mut HostIo,
+    plan: &ShardPlan,
+    part: &LevelPart,
+    kind: LevelKind,
+    slots: u32,
+) -> Result<(LevelPlan, String), StartError> {
+    let size = format_bytes(part.length);
+    let Some(path) = part.path.as_ref().filter(|_| kind != LevelKind::Memory) else {
+        let line = format!("{}: memory, {size}, clean copies only", part.name);
+        return Ok((LevelPlan::Memory { slots }, line));
+    };
+    // Shards of one node share the file; the node's lock keeps other nodes out.
+    let mode = OpenMode {
+        direct: kind == LevelKind::Ssd,
+        is_shared: plan.count > 1,
+        ..OpenMode::default()
+    };
+    let opened = open_disk(path, mode)
+        .map_err(|error| StartError::LevelDisk { name: part.name.clone(), error })?;
+    let direct = if opened.is_direct() { "direct I/O" } else { "page cache" };
+    let disk = io.attach_disk(opened);
+    let block_size = plan.spec.block_size;
+    let region = Region { disk, base: part.base, length: part.length, block_size };
+    let format = plan.is_new;
+    if kind == LevelKind::Ssd {
+        let line = format!("{}: ssd log, {size}, {direct}, durable by device flush", part.name);
+        return Ok((LevelPlan::Ssd { region, format }, line));
+    }
+    let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
+    let how = match persistence {
+        Persistence::CacheFlush => "durable by CPU cache flush (DAX)",
+        Persistence::Sync => "durable by file sync, grouped",
+    };
+    Ok((LevelPlan::Nvm { region, format }, format!("{}: nvm slots, {size}, {how}", part.name)))
+}
+
+/// Opens and attaches a volume's home.
+pub(super) fn open_home(io: &mut HostIo, plan: &VolumePlan) -> Result<HomePlan, StartError> {
+    let volume = plan.spec.id;
+    let disk = open_path(plan).map_err(|error| StartError::Home { volume, error })?;
+    if disk.length() < plan.spec.length {
+        let path = plan.backing.path.clone();
+        let (length, needed) = (disk.length(), plan.spec.length);
+        return Err(StartError::HomeShort { volume, path, length, needed });
+    }
+    let name = plan.backing.path.display().to_string();
+    Ok(HomePlan { spec: plan.spec.clone(), disk: io.attach_disk(disk), name })
+}
