@@ -414,7 +414,7 @@ impl<'a> Scan<'a> {
             records.chain([header.seq, header.durable_upto, header.checkpoint, header.epoch])
         });
         let all = headers.chain(batches).chain([self.trailer.end.0, self.trailer.seq.0, 0]);
-        Seq(all.max().expect("the chain ends with a number") + 1)
+        Seq(all.max().expect("the chain ends with a number").saturating_add(1))
     }
 
     fn into_parts(self) -> Parts {

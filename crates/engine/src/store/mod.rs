@@ -45,6 +45,10 @@ mod table;
 #[cfg(test)]
 mod tests_both;
 #[cfg(test)]
+mod tests_decode;
+#[cfg(test)]
+mod tests_faults;
+#[cfg(test)]
 mod tests_log;
 #[cfg(test)]
 mod tests_world;

@@ -5,7 +5,7 @@ use crate::io::CrashMode;
 use layby_types::Rng;
 
 /// Runs `body` for a range of seeds, or for the one in `SEED`; prints how to replay a failure.
-fn for_each_seed(count: u64, body: impl Fn(u64) + std::panic::RefUnwindSafe) {
+pub(super) fn for_each_seed(count: u64, body: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let count = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(count);
     let only = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(0..count, |seed| seed..seed + 1);

@@ -8,10 +8,10 @@ use super::{
 use crate::io::{CrashMode, DiskId, Io, SimIo};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Seq, ShardIndex, Slot, VolumeId};
 
-const LENGTH: u64 = 1 << 20;
-const TAG: u8 = 7;
+pub(super) const LENGTH: u64 = 1 << 20;
+pub(super) const TAG: u8 = 7;
 
-struct Nothing;
+pub(super) struct Nothing;
 
 impl SlotView for Nothing {
     fn slot(&self, _: Slot) -> Option<SlotInfo> {
@@ -19,13 +19,13 @@ impl SlotView for Nothing {
     }
 }
 
-fn config(disk: DiskId) -> LogConfig {
+pub(super) fn config(disk: DiskId) -> LogConfig {
     let block_size = BlockSize::MIN;
     let identity = StoreIdentity { node: [9; 16], shard: ShardIndex(0), shard_count: 1 };
     LogConfig::new(Region { disk, base: 0, length: LENGTH, block_size }, identity, TAG)
 }
 
-fn fresh(seed: u64) -> (SimIo, DiskId, LogStore) {
+pub(super) fn fresh(seed: u64) -> (SimIo, DiskId, LogStore) {
     let mut io = SimIo::new(seed);
     let disk = io.add_disk("ssd", LENGTH);
     LogStore::format(&mut io, &config(disk), seed).expect("a region of this size can be formatted");
@@ -34,12 +34,12 @@ fn fresh(seed: u64) -> (SimIo, DiskId, LogStore) {
     (io, disk, log)
 }
 
-fn open(io: &mut SimIo, disk: DiskId) -> (LogStore, Recovered) {
+pub(super) fn open(io: &mut SimIo, disk: DiskId) -> (LogStore, Recovered) {
     let seqs = SeqSource::new(Seq(1));
     LogStore::open(io, config(disk), seqs).expect("a sound log opens")
 }
 
-fn settle(io: &mut SimIo, log: &mut LogStore) -> Vec<StoreEvent> {
+pub(super) fn settle(io: &mut SimIo, log: &mut LogStore) -> Vec<StoreEvent> {
     let mut events = Vec::new();
     while !log.is_idle() {
         let mut done = Vec::new();
@@ -49,16 +49,16 @@ fn settle(io: &mut SimIo, log: &mut LogStore) -> Vec<StoreEvent> {
         }
         let now = io.now();
         log.on_tick(io, now, &Nothing);
-        log.take_events(&mut events);
     }
+    log.take_events(&mut events);
     events
 }
 
-fn key(block: u64) -> BlockKey {
+pub(super) fn key(block: u64) -> BlockKey {
     BlockKey::new(VolumeId(1), BlockIndex(block))
 }
 
-fn content(byte: u8) -> Vec<u8> {
+pub(super) fn content(byte: u8) -> Vec<u8> {
     vec![byte; BlockSize::MIN.len()]
 }
 

@@ -7,6 +7,7 @@ use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
     SeqSource, SlotInfo, SlotView, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket, resolve,
 };
+use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 use std::collections::BTreeMap;
@@ -577,6 +578,7 @@ impl World {
         self.io.crash(mode);
         self.tickets.clear();
         self.throughs.clear();
+        self.check_soundness();
         let (log, nvm, mut log_found, mut nvm_found) =
             open(&mut self.io, self.log_disk, self.nvm_disk, self.size);
         (self.log, self.nvm) = (log, nvm);
@@ -607,6 +609,21 @@ impl World {
             self.log.tombstone_done(zero.seq);
         }
         self.rebuild(&log_found, &nvm_found);
+    }
+
+    /// `layby check` finds nothing wrong with what a crash left.
+    fn check_soundness(&self) {
+        let stores = [
+            (Some(self.log_disk), self.size.log_blocks, StoreKind::Log),
+            (self.nvm_disk, self.size.nvm_blocks, StoreKind::Nvm),
+        ];
+        for (disk, blocks, kind) in stores {
+            let Some(disk) = disk else { continue };
+            let bytes = self.io.peek(disk);
+            let (base, length) = (BLOCK as u64, blocks * BLOCK as u64);
+            let report = check_store(&bytes[..], self.io.disk_name(disk), base, length, kind, true);
+            assert!(report.is_sound(), "{:?}", report.problems);
+        }
     }
 
     fn rebuild(&mut self, log: &Recovered, nvm: &Recovered) {
@@ -659,6 +676,40 @@ impl World {
                 Home::Log(slot) => self.log.free(slot),
                 Home::Nvm(slot) => self.evict_from_nvm(key, slot),
             }
+        }
+    }
+
+    /// Cuts the power and damages some places of both disks.
+    pub(super) fn damage(&mut self, places: u64) {
+        self.io.crash(CrashMode::KeepSome);
+        for _ in 0..places {
+            let disk = self.nvm_disk.filter(|_| self.rng.chance(1, 3)).unwrap_or(self.log_disk);
+            let blocks = self.io.disk_length(disk) / BLOCK as u64;
+            let at = self.rng.below(blocks) * BLOCK as u64 + self.rng.below(130);
+            self.io.corrupt(disk, at, 1 + self.rng.below(400));
+        }
+    }
+
+    /// Opens both stores with loss accepted, and reads what they say they have.
+    pub(super) fn open_whatever_is_left(mut self) {
+        let seqs = SeqSource::new(Seq(1));
+        if let Some(disk) = self.nvm_disk {
+            let opened = NvmStore::open(&mut self.io, nvm_config(disk, self.size), seqs.clone());
+            if let Ok((nvm, found)) = opened {
+                found.entries.iter().for_each(|entry| drop(nvm.read(entry.slot).map(<[u8]>::len)));
+            }
+        }
+        let mut config = log_config(self.log_disk, self.size);
+        config.accept_loss = true;
+        let Ok((mut log, found)) = LogStore::open(&mut self.io, config, seqs) else { return };
+        let slots: Vec<Slot> = found.entries.iter().map(|entry| entry.slot).collect();
+        if !slots.is_empty() {
+            log.read(&mut self.io, Ticket(1), &slots);
+        }
+        while !log.is_idle() {
+            let mut done = Vec::new();
+            self.io.wait(Nanos::NEVER, &mut done);
+            done.into_iter().for_each(|done| log.on_io(&mut self.io, done));
         }
     }
 

@@ -1,0 +1,492 @@
+//! The log part of `layby check`: checkpoints, segments, batches, and the blocks they name.
+//!
+//! How: the newest sound checkpoint gives a table; the batches behind it are laid over; claims of
+//! durability in any batch are compared with what is there. Then every block that would survive is
+//! looked at: no two in one place, none outside a segment, data matching.
+//! Invariant: as in the parent. Cost: as in the parent.
+
+use super::{Bytes, ReadAt, Superblock, block_name, crc, page_crcs, u16_at, u32_at, u64_at};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+struct Region {
+    instance: u64,
+    block: u64,
+    segment_blocks: u64,
+    segments: u64,
+    first: u64,
+    area_blocks: u64,
+}
+
+impl Region {
+    fn read(from: &Superblock) -> Option<Self> {
+        let [segment_blocks, segments, first, area_blocks] = from.geometry.map(u64::from);
+        let end = first + segments * segment_blocks;
+        let sound = segment_blocks >= 8
+            && segments >= 4
+            && area_blocks >= 2
+            && first > 2 * area_blocks
+            && end <= from.length / from.block
+            && end < u64::from(u32::MAX)
+            && u64::from(from.slots) < end;
+        let (instance, block) = (from.instance, from.block);
+        sound.then_some(Region { instance, block, segment_blocks, segments, first, area_blocks })
+    }
+
+    fn segment_at(&self, segment: u64) -> u64 {
+        (self.first + segment * self.segment_blocks) * self.block
+    }
+
+    /// The segment of a data block, or `None` where no data block can be.
+    fn segment_of(&self, location: u64) -> Option<u64> {
+        let within = location.checked_sub(self.first)?;
+        let segment = within / self.segment_blocks;
+        let data = within % self.segment_blocks >= 2;
+        (segment < self.segments && data).then_some(segment)
+    }
+}
+
+#[derive(Default)]
+struct Checkpoint {
+    area: u64,
+    seq: u64,
+    end: u64,
+    chunks: u64,
+    entries: u64,
+    open: Vec<(u64, u64, u64)>,
+}
+
+/// A block that may survive.
+#[derive(Clone, Copy)]
+struct Candidate {
+    seq: u64,
+    location: u64,
+    crc: u32,
+    dirty: bool,
+    from_checkpoint: bool,
+    verified: bool,
+}
+
+struct Batch {
+    at: u64,
+    stream: u32,
+    seq: u64,
+    epoch: u64,
+    upto: u64,
+    checkpoint: u64,
+    previous: u64,
+    named: Vec<(u64, u64)>,
+    records: Vec<Record>,
+}
+
+struct Record {
+    key: u64,
+    seq: u64,
+    kind: u32,
+    count: u64,
+    crc: u32,
+    location: u64,
+    computed: u32,
+}
+
+pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superblock, full: bool) {
+    let Some(region) = Region::read(from) else {
+        bytes.report.problem(68, "the superblock's numbers contradict each other".into());
+        return;
+    };
+    let checkpoint = newest_checkpoint(bytes, &region).unwrap_or_default();
+    let mut table = read_entries(bytes, &region, &checkpoint);
+    let generations = read_headers(bytes, &region);
+    drop_reused(&region, &checkpoint, &generations, &mut table);
+    let batches = read_batches(bytes, &region, &checkpoint, &generations);
+    let durable = judge(bytes, &region, &checkpoint, &batches);
+    lay_over(bytes, &checkpoint, &batches, &durable, &mut table);
+    look_at(bytes, &region, &table, full);
+}
+
+fn newest_checkpoint<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+) -> Option<Checkpoint> {
+    let mut newest: Option<Checkpoint> = None;
+    for area in 0..2 {
+        let at = (1 + area * region.area_blocks) * region.block;
+        let Some(page) = bytes.get(at, 4096) else { continue };
+        if page[..8] != *b"LAYBYCKT" || u64_at(&page, 8) != region.instance {
+            continue;
+        }
+        let (stored, computed) = page_crcs(&page);
+        if stored != computed {
+            bytes.report.counts.torn += 1;
+            continue;
+        }
+        let open = (0..(u32_at(&page, 48) as usize).min(3)).map(|index| {
+            let at = 56 + 16 * index;
+            (u32_at(&page, at).into(), u32_at(&page, at + 4).into(), u64_at(&page, at + 8))
+        });
+        let found = Checkpoint {
+            area,
+            seq: u64_at(&page, 16),
+            end: u64_at(&page, 24),
+            chunks: u32_at(&page, 32).into(),
+            entries: u64_at(&page, 40),
+            open: open.collect(),
+        };
+        if newest.as_ref().is_none_or(|best| best.seq < found.seq) {
+            newest = Some(found);
+        }
+    }
+    newest
+}
+
+fn read_entries<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    checkpoint: &Checkpoint,
+) -> HashMap<u64, Candidate> {
+    let mut table = HashMap::new();
+    let mut slots = HashSet::new();
+    let mut entries = 0;
+    let first = 2 + checkpoint.area * region.area_blocks;
+    for index in 0..checkpoint.chunks.min(region.area_blocks - 1) {
+        let at = (first + index) * region.block;
+        let Some(page) = bytes.get(at, 4096) else { continue };
+        let sound = page[..8] == *b"LAYBYCKC"
+            && u64_at(&page, 8) == region.instance
+            && u64_at(&page, 16) == checkpoint.seq
+            && u64::from(u32_at(&page, 24)) == index
+            && u32_at(&page, 36) == crc(&[&page[..36]])
+            && u32_at(&page, 32) == crc(&[&page[64..4096]]);
+        if !sound {
+            bytes.report.problem(at, format!("chunk {index} of the checkpoint is damaged"));
+            continue;
+        }
+        for position in 0..(u32_at(&page, 28) as usize).min(168) {
+            let entry = &page[64 + 24 * position..];
+            entries += 1;
+            if !slots.insert(u32_at(entry, 8)) {
+                let sentence = format!("slot {} is in the checkpoint twice", u32_at(entry, 8));
+                bytes.report.problem(at, sentence);
+            }
+            let candidate = Candidate {
+                seq: checkpoint.seq,
+                location: u32_at(entry, 12).into(),
+                crc: u32_at(entry, 16),
+                dirty: u32_at(entry, 20) & 1 != 0,
+                from_checkpoint: true,
+                verified: false,
+            };
+            let key = u64_at(entry, 0);
+            if region.segment_of(candidate.location).is_none() {
+                let name = block_name(key);
+                bytes.report.problem(at, format!("{name} lies outside of all segments"));
+            } else if table.insert(key, candidate).is_some() {
+                let name = block_name(key);
+                bytes.report.problem(at, format!("{name} is in the checkpoint twice"));
+            }
+        }
+    }
+    if entries != checkpoint.entries {
+        let sentence = format!("checkpoint has {entries} of its {} entries", checkpoint.entries);
+        bytes.report.problem((first - 1) * region.block, sentence);
+    }
+    table
+}
+
+/// Generation and stream of each segment with a sound header.
+fn read_headers<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+) -> BTreeMap<u64, (u64, u32)> {
+    let mut generations = BTreeMap::new();
+    for segment in 0..region.segments {
+        let Some(page) = bytes.get(region.segment_at(segment), 4096) else { continue };
+        let (stored, computed) = page_crcs(&page);
+        let sound = page[..8] == *b"LAYBYSEG"
+            && stored == computed
+            && u64_at(&page, 8) == region.instance
+            && u64::from(u32_at(&page, 16)) == segment
+            && u32_at(&page, 20) < 3;
+        if sound {
+            generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));
+        }
+    }
+    generations
+}
+
+/// Entries of segments opened after the checkpoint's end are of the past.
+fn drop_reused(
+    region: &Region,
+    checkpoint: &Checkpoint,
+    generations: &BTreeMap<u64, (u64, u32)>,
+    table: &mut HashMap<u64, Candidate>,
+) {
+    table.retain(|_, candidate| {
+        let segment = region.segment_of(candidate.location).unwrap_or(u64::MAX);
+        generations.get(&segment).is_none_or(|(generation, _)| *generation <= checkpoint.end)
+    });
+}
+
+fn read_batches<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    checkpoint: &Checkpoint,
+    generations: &BTreeMap<u64, (u64, u32)>,
+) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    for (&segment, &(generation, stream)) in generations {
+        let open = checkpoint.open.iter().find(|open| open.0 == segment && open.2 == generation);
+        let from = match open {
+            _ if generation > checkpoint.seq => 1,
+            Some((_, fill, _)) => (*fill).max(1),
+            None => continue,
+        };
+        if from >= region.segment_blocks {
+            continue;
+        }
+        let start = region.segment_at(segment) + from * region.block;
+        let length = (region.segment_blocks - from) * region.block;
+        let Some(content) = bytes.get(start, length as usize) else { continue };
+        walk(bytes, region, generation, stream, start, &content, &mut batches);
+    }
+    batches
+}
+
+fn walk<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    generation: u64,
+    stream: u32,
+    start: u64,
+    content: &[u8],
+    batches: &mut Vec<Batch>,
+) {
+    let block = region.block as usize;
+    let mut at = 0;
+    while at < content.len() {
+        let page = &content[at..];
+        let named = page[..8] == *b"LAYBYBAT"
+            && u64_at(page, 8) == region.instance
+            && u64_at(page, 16) == generation;
+        let (entries, blocks) = (u16_at(page, 56).into(), u16_at(page, 58).into());
+        let sound = named
+            && u32_at(page, 124) == crc(&[&page[..124], &page[128..4096]])
+            && entries <= 124
+            && blocks <= entries
+            && at + (1 + blocks) * block <= content.len();
+        if !sound {
+            bytes.report.counts.torn += u64::from(named);
+            at += block;
+            continue;
+        }
+        let first = (start + at as u64) / region.block + 1;
+        let offset = start + at as u64;
+        let records = records(bytes, offset, page, (entries, blocks), first, block);
+        batches.push(Batch {
+            at: offset,
+            stream,
+            seq: u64_at(page, 24),
+            epoch: u64_at(page, 32),
+            upto: u64_at(page, 40),
+            checkpoint: u64_at(page, 48),
+            previous: u64_at(page, 68),
+            named: (0..4)
+                .map(|i| (u32_at(page, 64 + 12 * i).into(), u64_at(page, 68 + 12 * i)))
+                .collect(),
+            records,
+        });
+        bytes.report.counts.records += 1;
+        at += (1 + blocks) * block;
+    }
+}
+
+fn records<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    offset: u64,
+    page: &[u8],
+    (entries, blocks): (usize, usize),
+    first: u64,
+    block: usize,
+) -> Vec<Record> {
+    let mut data = 0;
+    let mut records = Vec::new();
+    for index in 0..entries {
+        let entry = &page[128 + 32 * index..];
+        let kind = u32_at(entry, 24);
+        if !(1..=6).contains(&kind) {
+            bytes.report.problem(offset, format!("entry {index} of a batch is of kind {kind}"));
+            continue;
+        }
+        let mut computed = 0;
+        let location = first + data as u64;
+        if kind <= 2 {
+            if data < blocks {
+                computed = crc(&[&page[(1 + data) * block..(2 + data) * block]]);
+            }
+            data += 1;
+        }
+        records.push(Record {
+            key: u64_at(entry, 0),
+            seq: u64_at(entry, 8),
+            kind,
+            count: u64_at(entry, 16),
+            crc: u32_at(entry, 20),
+            location,
+            computed,
+        });
+    }
+    if data != blocks {
+        let sentence = format!("a batch names {data} blocks and holds {blocks}");
+        bytes.report.problem(offset, sentence);
+    }
+    records
+}
+
+/// The batches that others vouch for; reports those vouched for that are missing.
+fn judge<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    checkpoint: &Checkpoint,
+    batches: &[Batch],
+) -> HashSet<u64> {
+    let mut upto: HashMap<u64, u64> = HashMap::new();
+    for batch in batches {
+        let best = upto.entry(batch.epoch).or_default();
+        *best = batch.upto.max(*best);
+    }
+    let present: HashSet<u64> = batches.iter().map(|batch| batch.seq).collect();
+    let mut durable: HashSet<u64> = HashSet::new();
+    let mut missing: BTreeMap<u64, u64> = BTreeMap::new();
+    for batch in batches {
+        if batch.seq <= upto[&batch.epoch] {
+            durable.insert(batch.seq);
+        }
+        let vouches = |index: usize| index > 0 || batch.previous <= upto[&batch.epoch];
+        for (index, (segment, seq)) in batch.named.iter().enumerate() {
+            if *seq == 0 || !vouches(index) {
+                continue;
+            }
+            durable.insert(*seq);
+            if *seq > checkpoint.seq && !present.contains(seq) {
+                missing.insert(*seq, *segment);
+            }
+        }
+        if batch.checkpoint > checkpoint.seq {
+            let (newer, found) = (batch.checkpoint, checkpoint.seq);
+            let sentence = format!("a batch knows of checkpoint {newer}, the newest is {found}");
+            bytes.report.problem(batch.at, sentence);
+        }
+    }
+    for (seq, segment) in missing {
+        let at = region.segment_at(segment.min(region.segments - 1));
+        let sentence = format!("batch {seq} was durable in segment {segment} and is missing");
+        bytes.report.problem(at, sentence);
+    }
+    durable
+}
+
+/// Lays the batches' records over the checkpoint's.
+fn lay_over<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    checkpoint: &Checkpoint,
+    batches: &[Batch],
+    durable: &HashSet<u64>,
+    table: &mut HashMap<u64, Candidate>,
+) {
+    let mut tombstones: Vec<(u64, u64, u64)> = Vec::new();
+    let mut forgets: HashMap<u64, u64> = HashMap::new();
+    for batch in batches {
+        let mut torn = false;
+        for record in &batch.records {
+            match record.kind {
+                1 | 2 => torn |= !offer(table, checkpoint, batch, record, durable),
+                3 | 4 => {
+                    let last = (record.key | ((1 << 44) - 1))
+                        .min(record.key.saturating_add(record.count.saturating_sub(1)));
+                    tombstones.push((record.key, last, record.seq));
+                }
+                5 => {
+                    let newest = forgets.entry(record.key).or_default();
+                    *newest = record.seq.max(*newest);
+                }
+                _ => {}
+            }
+        }
+        bytes.report.counts.torn += u64::from(torn);
+    }
+    table.retain(|key, candidate| {
+        forgets.get(key).is_none_or(|seq| candidate.seq > *seq)
+            && !tombstones.iter().any(|(first, last, seq)| {
+                (first..=last).contains(&key) && (candidate.from_checkpoint || candidate.seq < *seq)
+            })
+    });
+}
+
+/// Enters a record if it is its block's newest; false when its data is torn.
+fn offer(
+    table: &mut HashMap<u64, Candidate>,
+    checkpoint: &Checkpoint,
+    batch: &Batch,
+    record: &Record,
+    durable: &HashSet<u64>,
+) -> bool {
+    let sound = record.crc == record.computed;
+    if !sound && !durable.contains(&batch.seq) {
+        return false;
+    }
+    let copy = batch.stream == 2;
+    if copy && record.seq <= checkpoint.seq {
+        return true;
+    }
+    let candidate = Candidate {
+        seq: record.seq,
+        location: record.location,
+        crc: record.crc,
+        dirty: record.kind == 2,
+        from_checkpoint: false,
+        verified: sound,
+    };
+    let current = table.entry(record.key).or_insert(candidate);
+    let twin = record.seq == current.seq && sound && (copy || !current.verified);
+    if current.from_checkpoint || record.seq > current.seq || twin {
+        *current = candidate;
+    }
+    true
+}
+
+/// Looks at the blocks that would survive.
+fn look_at<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    table: &HashMap<u64, Candidate>,
+    full: bool,
+) {
+    let mut places: Vec<(u64, u64)> =
+        table.iter().map(|(key, candidate)| (candidate.location, *key)).collect();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        if pair[0].0 == pair[1].0 {
+            let (one, other) = (block_name(pair[0].1), block_name(pair[1].1));
+            let sentence = format!("{one} and {other} lie in the same place");
+            bytes.report.problem(pair[0].0 * region.block, sentence);
+        }
+    }
+    bytes.report.counts.blocks_live = places.len() as u64;
+    for (location, key) in places {
+        let candidate = table[&key];
+        bytes.report.counts.blocks_dirty += u64::from(candidate.dirty);
+        if candidate.verified || (candidate.from_checkpoint && !full) {
+            bytes.report.counts.blocks_verified += u64::from(candidate.verified);
+            continue;
+        }
+        let at = location * region.block;
+        let Some(data) = bytes.get(at, region.block as usize) else { continue };
+        bytes.report.counts.blocks_verified += 1;
+        let (stored, computed) = (candidate.crc, crc(&[&data]));
+        if stored != computed {
+            let values = format!("stored {stored:08x}, computed {computed:08x}");
+            let name = block_name(key);
+            let sentence = format!("data of {name} does not match its checksum: {values}");
+            bytes.report.problem(at, sentence);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The NVM part of `layby check`: headers, and the data behind them.
+//!
+//! How: a header is four words; all zero is free, some zero is torn, none zero must match its
+//! checksum. Data stored since the mark may be torn; older data must match.
+//! Invariant: as in the parent. Cost: 32 bytes per slot; with `full` all data.
+
+use super::{Bytes, ReadAt, Superblock, block_name, crc, u32_at, u64_at};
+use std::collections::HashMap;
+
+struct Region {
+    instance: u64,
+    block: u64,
+    physical: u32,
+    headers_first: u64,
+    data_first: u64,
+    mark: u64,
+    full: bool,
+}
+
+struct Header {
+    key: u64,
+    seq: u64,
+    dirty: bool,
+}
+
+pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superblock, full: bool) {
+    let [physical, headers, data, _] = from.geometry;
+    let block = from.block;
+    let headers_end = u64::from(headers) * block + u64::from(physical) * 32;
+    let end = (u64::from(data) + u64::from(physical)) * block;
+    let sound = headers >= 2 && headers_end <= u64::from(data) * block && end <= from.length;
+    if !sound || from.slots == 0 || from.slots >= physical {
+        bytes.report.problem(68, "the superblock's numbers contradict each other".into());
+        return;
+    }
+    let mut region = Region {
+        instance: from.instance,
+        block,
+        physical,
+        headers_first: u64::from(headers) * block,
+        data_first: u64::from(data) * block,
+        mark: 0,
+        full,
+    };
+    region.mark = mark(bytes, &region);
+    let mut newest: HashMap<u64, Header> = HashMap::new();
+    for index in 0..region.physical {
+        let Some(header) = check_slot(bytes, &region, index) else { continue };
+        bytes.report.counts.records += 1;
+        let best = newest.entry(header.key).or_insert(Header { seq: 0, ..header });
+        if header.seq > best.seq {
+            *best = header;
+        }
+    }
+    bytes.report.counts.blocks_live = newest.len() as u64;
+    bytes.report.counts.blocks_dirty = newest.values().filter(|header| header.dirty).count() as u64;
+}
+
+/// The newer of the two sound copies; 0 without any.
+fn mark<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, region: &Region) -> u64 {
+    let mut mark = 0;
+    for at in [0, 512] {
+        let Some(copy) = bytes.get(region.block + at, 16) else { continue };
+        let computed = crc(&[&copy[..8], &region.instance.to_le_bytes()]);
+        if u32_at(&copy, 8) == computed && u32_at(&copy, 12) == 0 {
+            mark = mark.max(u64_at(&copy, 0));
+        }
+    }
+    mark
+}
+
+/// A block that recovery would consider.
+fn check_slot<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    index: u32,
+) -> Option<Header> {
+    let at = region.headers_first + u64::from(index) * 32;
+    let header = bytes.get(at, 32)?;
+    let words: Vec<u64> = (0..4).map(|word| u64_at(&header, word * 8)).collect();
+    if words.iter().all(|word| *word == 0) {
+        return None;
+    }
+    if words.contains(&0) {
+        bytes.report.counts.torn += 1;
+        return None;
+    }
+    let instance = region.instance.to_le_bytes();
+    let computed = crc(&[&header[..4], &index.to_le_bytes(), &header[8..32], &instance]);
+    let stored = u32_at(&header, 4);
+    if stored != computed {
+        let values = format!("stored {stored:08x}, computed {computed:08x}");
+        bytes.report.problem(at, format!("NVM slot header checksum mismatch: {values}"));
+        return None;
+    }
+    let flags = u32_at(&header, 0);
+    if flags & 4 != 0 {
+        return None;
+    }
+    let found = Header { key: !words[1], seq: words[2], dirty: flags & 2 != 0 };
+    let recent = found.seq > region.mark;
+    if !region.full && !recent {
+        return Some(found);
+    }
+    let at = region.data_first + u64::from(index) * region.block;
+    let data = bytes.get(at, region.block as usize)?;
+    bytes.report.counts.blocks_verified += 1;
+    let (stored, computed) = (u32_at(&header, 24), crc(&[&data]));
+    if stored == computed {
+        return Some(found);
+    }
+    if recent {
+        bytes.report.counts.torn += 1;
+        return None;
+    }
+    let values = format!("stored {stored:08x}, computed {computed:08x}");
+    let name = block_name(found.key);
+    bytes.report.problem(at, format!("data of {name} does not match its checksum: {values}"));
+    Some(found)
+}

@@ -1,0 +1,97 @@
+//! Decoders, recovery and `check` on bytes that nobody wrote.
+
+use super::layout::{Superblock, seal_page};
+use super::log_layout::{
+    BatchHeader, CheckpointEntry, LOG_MAGIC, OpenSegment, Record, SegmentHeader, Trailer,
+    decode_chunk, encode_chunk,
+};
+use super::nvm_layout::{HeaderState, NvmHeader, decode_mark};
+use super::tests_both::for_each_seed;
+use super::tests_world::{Size, Upper, World};
+use crate::check::{StoreKind, check_store};
+use layby_types::{BlockKey, Rng, Seq, Slot};
+
+/// Goal: no decoder panics on any bytes. Method: noise, with and without a true checksum.
+#[test]
+fn decoders_take_any_bytes() {
+    for_each_seed(500, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut page = vec![0; 4096];
+        rng.fill(&mut page);
+        if rng.chance(1, 2) {
+            let magics: [&[u8; 8]; 4] = [b"LAYBYLOG", b"LAYBYSEG", b"LAYBYBAT", b"LAYBYCKT"];
+            page[..8].copy_from_slice(magics[rng.below(4) as usize]);
+            seal_page(&mut page);
+        }
+        let _ = Superblock::decode(&page, LOG_MAGIC, "disk", 0);
+        let _ = SegmentHeader::decode(&page, seed, 0);
+        let _ = BatchHeader::decode(&page, seed, Seq(1));
+        let _ = Record::decode(&page, rng.below(124) as usize);
+        let _ = Trailer::decode(&page, seed);
+        let _ = decode_chunk(&page, seed, Seq(1), 0);
+        let _ = NvmHeader::decode(&page, seed, 0);
+        let _ = decode_mark(&page, seed);
+    });
+}
+
+/// Goal: what is encoded is decoded, and not under another instance. Method: one of each.
+#[test]
+fn structures_round_trip() {
+    let (key, seq) = (BlockKey(77), Seq(9));
+    let mut page = vec![0; 4096];
+    let entry =
+        CheckpointEntry { key, slot: Slot(3), location: 8, crc: 5, dirty: true, moved: false };
+    encode_chunk(&mut page, 1, seq, 2, &[entry]);
+    assert_eq!(decode_chunk(&page, 1, seq, 2), Some(vec![entry]));
+    assert_eq!(decode_chunk(&page, 2, seq, 2), None);
+    let open = OpenSegment { index: 4, fill: 5, generation: Seq(6) };
+    let trailer = Trailer::new(seq, true, vec![open; 3]);
+    let mut page = vec![0; 4096];
+    trailer.encode(&mut page, 1);
+    assert_eq!(Trailer::decode(&page, 1), Some(trailer));
+    assert_eq!(Trailer::decode(&page, 2), None);
+    let records = [
+        Record::Block { key, seq, slot: Slot(1), crc: 4, dirty: true },
+        Record::Tombstone { first: key, count: 1 << 40, seq, no_hole: true },
+        Record::Forget { key, seq },
+        Record::TombstoneDone { of: Seq(3), seq },
+    ];
+    let mut page = vec![0; 4096];
+    for (index, record) in records.iter().enumerate() {
+        record.encode(&mut page, 120 + index);
+        assert_eq!(Record::decode(&page, 120 + index), Some(*record));
+    }
+    let header =
+        BatchHeader { instance: 1, generation: 9, seq: 8, entries: 124, ..Default::default() };
+    header.encode(&mut page);
+    assert_eq!(BatchHeader::decode(&page, 1, seq), Some(header));
+    assert_eq!(BatchHeader::decode(&page, 1, Seq(8)), None);
+    let header = NvmHeader { key, seq, crc: 0, dirty: true, borrowed: false };
+    let bytes = header.encode(1, 5);
+    assert_eq!(NvmHeader::decode(&bytes, 1, 5), HeaderState::Sound(header));
+    assert!(matches!(NvmHeader::decode(&bytes, 1, 6), HeaderState::Damaged(..)));
+}
+
+/// Goal: a damaged disk never panics recovery or `check`. Method: a used world, a few places of its
+/// disks damaged; both stores are opened with loss accepted, and both are checked.
+#[test]
+fn damaged_disks_are_survived() {
+    for_each_seed(60, |seed| {
+        let mut rng = Rng::new(seed);
+        let size = Size { keys: 80, log_blocks: 260, nvm_blocks: 40, upper: Upper::PageCache };
+        let mut world = World::new(seed, size);
+        for _ in 0..600 {
+            world.step();
+        }
+        world.damage(1 + rng.below(12));
+        for (disk, kind, blocks) in [
+            (world.log_disk, StoreKind::Log, size.log_blocks),
+            (world.nvm_disk.expect("there is one"), StoreKind::Nvm, size.nvm_blocks),
+        ] {
+            let bytes = world.io.peek(disk);
+            let _ = check_store(&bytes[..], "disk", 4096, blocks * 4096, kind, true);
+            let _ = check_store(&bytes[..9000], "disk", 4096, blocks * 4096, kind, true);
+        }
+        world.open_whatever_is_left();
+    });
+}

@@ -1,0 +1,258 @@
+//! Damage and failing devices: reported with disk and offset, never served, never spread.
+
+use super::tests_log::{LENGTH, Nothing, config, content, fresh, key, open, settle};
+use super::{
+    AppendEntry, CorruptInfo, LogStore, NvmConfig, NvmStore, Region, SeqSource, StoreError,
+    StoreEvent, StoreIdentity, Stream, SyncScope, Ticket,
+};
+use crate::check::{StoreKind, check_store};
+use crate::io::{CrashMode, DiskId, Io, OperationKind, SimIo};
+use layby_types::{BlockSize, ErrorKind, Nanos, Seq, ShardIndex, Slot};
+use rustix::io::Errno;
+
+const BLOCK: u64 = 4096;
+
+/// Appends block `index` with every byte `byte` and waits for the end.
+fn put(io: &mut SimIo, log: &mut LogStore, index: u32, byte: u8, durable: bool) -> StoreEvent {
+    let entry = AppendEntry { slot: Slot(index), key: key(index.into()), dirty: true };
+    let ticket = Ticket(1000 + u64::from(byte));
+    log.append(io, ticket, Stream::Write, &[entry], &content(byte), durable);
+    let mut events = settle(io, log);
+    events.pop().expect("an append ends with an event")
+}
+
+fn stored(event: &StoreEvent) -> Result<(), ErrorKind> {
+    let StoreEvent::Stored { result, .. } = event else { panic!("{event:?}") };
+    *result
+}
+
+/// Where a block full of `byte` lies.
+fn find(io: &SimIo, disk: DiskId, byte: u8) -> u64 {
+    let bytes = io.peek(disk);
+    let wanted = content(byte);
+    let index = bytes.chunks(BLOCK as usize).position(|block| block == wanted);
+    index.expect("the block is on the disk") as u64 * BLOCK
+}
+
+fn problems(io: &SimIo, disk: DiskId, kind: StoreKind) -> Vec<u64> {
+    let report = check_store(&io.peek(disk)[..], "ssd", 0, LENGTH, kind, true);
+    report.problems.iter().map(|problem| problem.offset).collect()
+}
+
+/// Goal: a rotten block is named and not served, and others are. Method: two durable batches, rot
+/// in the first, then a read, a check, and a recovery.
+#[test]
+fn rotten_data_is_named() {
+    let (mut io, disk, mut log) = fresh(3);
+    stored(&put(&mut io, &mut log, 0, 7, true)).expect("the disk is sound");
+    stored(&put(&mut io, &mut log, 1, 8, true)).expect("the disk is sound");
+    let at = find(&io, disk, 7);
+    assert!(problems(&io, disk, StoreKind::Log).is_empty());
+    io.corrupt(disk, at, BLOCK);
+    log.read(&mut io, Ticket(1), &[Slot(0), Slot(1)]);
+    let events = settle(&mut io, &mut log);
+    let [StoreEvent::Corrupt(info), StoreEvent::Read { result: Err(failure), .. }] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((info.disk.as_str(), info.offset, info.slot), ("ssd", at, Some(Slot(0))));
+    assert_eq!((failure.kind, &failure.slots[..]), (ErrorKind::Corrupt, &[Slot(0)][..]));
+    assert_eq!(problems(&io, disk, StoreKind::Log), [at]);
+    io.crash(CrashMode::DropAll);
+    let (_, recovered) = open(&mut io, disk);
+    let lost: Vec<_> = recovered.lost.iter().map(|info| (info.offset, info.key)).collect();
+    assert_eq!(lost, [(at, Some(key(0)))]);
+    assert_eq!(recovered.entries.len(), 2, "the lost block stays, and fails when read");
+}
+
+/// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in the
+/// second one's descriptor; opening names it, and with `accept_loss` goes on without it.
+#[test]
+fn rotten_descriptor_stops_the_start() {
+    let (mut io, disk, mut log) = fresh(4);
+    for index in 0..3 {
+        stored(&put(&mut io, &mut log, index, 20 + index as u8, true)).expect("a sound disk");
+    }
+    let at = find(&io, disk, 21) - BLOCK;
+    io.corrupt(disk, at + 128, 32);
+    assert!(!problems(&io, disk, StoreKind::Log).is_empty());
+    io.crash(CrashMode::DropAll);
+    let refused = LogStore::open(&mut io, config(disk), SeqSource::new(Seq(1))).err();
+    let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
+    assert_eq!((info.disk.as_str(), info.offset, info.what), ("ssd", at, "batch descriptor"));
+    let mut lenient = config(disk);
+    lenient.accept_loss = true;
+    let opened = LogStore::open(&mut io, lenient, SeqSource::new(Seq(1)));
+    let (_, recovered) = opened.expect("loss was accepted");
+    assert_eq!((recovered.damaged.len(), recovered.entries.len()), (1, 2));
+}
+
+/// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk.
+#[test]
+fn rotten_checkpoint_stops_the_start() {
+    struct Full;
+    impl super::SlotView for Full {
+        fn slot(&self, slot: Slot) -> Option<super::SlotInfo> {
+            Some(super::SlotInfo { key: key(slot.0.into()), dirty: true })
+        }
+    }
+    let (mut io, disk, mut log) = fresh(5);
+    stored(&put(&mut io, &mut log, 0, 30, true)).expect("a sound disk");
+    log.checkpoint_now(true);
+    let mut complete = false;
+    while !complete {
+        let (mut done, mut events) = (Vec::new(), Vec::new());
+        let soon = Nanos(io.now().0 + 1_000_000);
+        io.wait(soon, &mut done);
+        done.into_iter().for_each(|done| log.on_io(&mut io, done));
+        log.on_tick(&mut io, soon, &Full);
+        log.take_events(&mut events);
+        for event in events {
+            match event {
+                StoreEvent::NeedPeerSync { id, .. } => log.peer_synced(id),
+                StoreEvent::CheckpointDone { clean, .. } => complete = clean,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let (_, recovered) = open(&mut io, disk);
+    assert!(recovered.clean_shutdown && recovered.entries.len() == 1);
+    let bytes = io.peek(disk);
+    let chunk = bytes.chunks(BLOCK as usize).position(|block| block.starts_with(b"LAYBYCKC"));
+    let at = chunk.expect("a chunk was written") as u64 * BLOCK;
+    io.corrupt(disk, at + 70, 10);
+    assert_eq!(problems(&io, disk, StoreKind::Log)[0], at);
+    let refused = LogStore::open(&mut io, config(disk), SeqSource::new(Seq(1))).err();
+    let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
+    assert_eq!((info.offset, info.what), (at, "checkpoint chunk"));
+}
+
+/// Goal: another node's, resized, unformatted and damaged regions are refused by name, untouched.
+/// Method: one open each.
+#[test]
+fn foreign_regions_are_refused() {
+    let (mut io, disk, _) = fresh(6);
+    let refuse = |io: &mut SimIo, change: fn(&mut super::LogConfig)| {
+        let mut wrong = config(disk);
+        change(&mut wrong);
+        LogStore::open(io, wrong, SeqSource::new(Seq(1))).err().expect("it must be refused")
+    };
+    let error = refuse(&mut io, |config| config.identity.node = [8; 16]);
+    assert!(matches!(error, StoreError::OtherNode { .. }), "{error}");
+    let error = refuse(&mut io, |config| config.identity.shard_count = 2);
+    assert!(matches!(error, StoreError::Mismatch { what: "shard count", .. }), "{error}");
+    let error = refuse(&mut io, |config| config.region.length /= 2);
+    assert!(matches!(error, StoreError::Mismatch { what: "length", .. }), "{error}");
+    io.corrupt(disk, 16, 32);
+    let error = refuse(&mut io, |_| {});
+    assert!(matches!(error, StoreError::Corrupt(CorruptInfo { what: "superblock", .. })));
+    let empty = io.add_disk("empty", LENGTH);
+    let opened = LogStore::open(&mut io, config(empty), SeqSource::new(Seq(1)));
+    assert!(matches!(opened.err(), Some(StoreError::NotFormatted { .. })));
+    let tiny = io.add_disk("tiny", 64 << 10);
+    let formatted = LogStore::format(&mut io, &config(tiny), 1);
+    assert!(matches!(formatted.err(), Some(StoreError::TooSmall { .. })));
+}
+
+/// Goal: a failed write fails its call only; the slot keeps its bytes. Method: an injected error
+/// and a full device between two good appends, then a recovery.
+#[test]
+fn failed_writes_change_nothing() {
+    let (mut io, disk, mut log) = fresh(7);
+    stored(&put(&mut io, &mut log, 0, 40, true)).expect("a sound disk");
+    io.fail_next(disk, OperationKind::Write, Errno::IO);
+    assert_eq!(stored(&put(&mut io, &mut log, 0, 41, true)), Err(ErrorKind::Retry));
+    io.set_full(disk, true);
+    assert_eq!(stored(&put(&mut io, &mut log, 0, 42, true)), Err(ErrorKind::Full));
+    io.set_full(disk, false);
+    log.read(&mut io, Ticket(2), &[Slot(0)]);
+    let events = settle(&mut io, &mut log);
+    let [StoreEvent::Read { result: Ok(buffer), .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(buffer[..], content(40)[..]);
+    stored(&put(&mut io, &mut log, 1, 43, true)).expect("a sound disk");
+    assert!(problems(&io, disk, StoreKind::Log).is_empty());
+    io.crash(CrashMode::DropAll);
+    let (_, recovered) = open(&mut io, disk);
+    assert_eq!(recovered.entries.len(), 2);
+    assert!(recovered.lost.is_empty() && recovered.damaged.is_empty());
+}
+
+/// Goal: after a failed sync the log never again claims durability. Method: one volatile append,
+/// two syncs, of which the first fails on the device.
+#[test]
+fn failed_sync_is_final() {
+    let (mut io, disk, mut log) = fresh(8);
+    stored(&put(&mut io, &mut log, 0, 50, true)).expect("a sound disk");
+    stored(&put(&mut io, &mut log, 1, 51, false)).expect("a sound disk");
+    io.fail_next(disk, OperationKind::Sync, Errno::IO);
+    for ticket in [Ticket(1), Ticket(2)] {
+        log.sync(&mut io, ticket);
+        let events = settle(&mut io, &mut log);
+        assert!(matches!(events[..], [StoreEvent::Synced { result: Err(_), .. }]), "{events:?}");
+    }
+}
+
+/// Goal: an unreadable sector fails its read alone, as a device error. Method: one injected.
+#[test]
+fn unreadable_sector_fails_one_read() {
+    let (mut io, disk, mut log) = fresh(9);
+    stored(&put(&mut io, &mut log, 0, 60, true)).expect("a sound disk");
+    stored(&put(&mut io, &mut log, 1, 61, true)).expect("a sound disk");
+    io.fail_reads(disk, find(&io, disk, 60), 512);
+    for (slot, sound) in [(Slot(0), false), (Slot(1), true)] {
+        log.read(&mut io, Ticket(3), &[slot]);
+        let events = settle(&mut io, &mut log);
+        let [StoreEvent::Read { result, .. }] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(result.is_ok(), sound);
+    }
+    log.on_tick(&mut io, Nanos::ZERO, &Nothing);
+}
+
+fn nvm_config(disk: DiskId) -> NvmConfig {
+    let identity = StoreIdentity { node: [9; 16], shard: ShardIndex(0), shard_count: 1 };
+    let region = Region { disk, base: 0, length: LENGTH, block_size: BlockSize::MIN };
+    NvmConfig { region, identity, token_tag: 2 }
+}
+
+/// Goal: rot in NVM data and headers is named and not served. Method: one of each, on slots whose
+/// stores are durable.
+#[test]
+fn rotten_nvm_is_named() {
+    let mut io = SimIo::new(10);
+    let disk = io.add_disk("nvm", LENGTH);
+    NvmStore::format(&mut io, &nvm_config(disk), 77).expect("large enough");
+    let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+    let (mut nvm, _) = opened.expect("just formatted");
+    for (index, byte) in [(0, 70), (1, 71)] {
+        let entry = (Slot(index), key(index.into()), true);
+        nvm.store(&mut io, Ticket(index.into()), &[entry], &content(byte), true);
+    }
+    for ticket in [Ticket(8), Ticket(9)] {
+        nvm.sync(&mut io, ticket, SyncScope::Stores);
+        while !nvm.is_idle() {
+            let mut done = Vec::new();
+            io.wait(Nanos::NEVER, &mut done);
+            done.into_iter().for_each(|done| nvm.on_io(&mut io, done));
+        }
+    }
+    let data = find(&io, disk, 70);
+    drop(nvm);
+    io.corrupt(disk, data, BLOCK);
+    let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+    let (nvm, recovered) = opened.expect("rotten data does not stop the start");
+    let [rotten, sound] = [0, 1].map(|index| {
+        let entry = recovered.entries.iter().find(|entry| entry.key == key(index));
+        nvm.read(entry.expect("both were durable").slot)
+    });
+    let info = rotten.expect_err("it is rotten");
+    assert_eq!((info.disk.as_str(), info.offset, info.key), ("nvm", data, Some(key(0))));
+    assert!(sound.is_ok_and(|bytes| bytes == content(71)));
+    assert_eq!(problems(&io, disk, StoreKind::Nvm), [data]);
+    let header = 2 * BLOCK + 32;
+    drop(nvm);
+    io.corrupt(disk, header + 24, 4);
+    let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+    let (nvm, recovered) = opened.expect("a bad header does not stop the start");
+    assert_eq!(recovered.damaged.iter().map(|info| info.offset).collect::<Vec<_>>(), [header]);
+    assert!(nvm.read(recovered.entries[0].slot).is_err());
+}
