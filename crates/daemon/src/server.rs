@@ -144,6 +144,7 @@ impl NbdServer {
         let (volume, is_encrypted) = (export.volume, cipher.is_some());
         tracing::info!(peer, volume = export.name, tls = is_encrypted, "client connected");
         let session = Served::new(session, place);
+        let socket = Some(socket);
         let connection = Connection { socket, cipher, session, volume, received, pending, peer };
         if self.control.port_of(volume).send(Command::Attach(Box::new(connection))).is_err() {
             tracing::error!(volume = export.name, "the volume's shard has ended");

@@ -1,17 +1,190 @@
 //! Starts the engine's shards: the one place where the daemon's words become the engine's.
+//!
+//! How: a plan is translated field by field; a refusal becomes a report; what a shard has to say
+//! while it runs goes to the log.
+//! Invariant: a level that is not ours, or not whole, is reported with what to do, and never
+//! formatted over.
 
+use crate::config::IoChoice;
 use crate::error::{Report, ReportKind};
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
+use layby_cache::Event;
+use layby_engine::core::Notice;
+use layby_engine::store::StoreError;
+use layby_engine::{LevelPart, ShardPlan, StartError, start_shard};
+use layby_types::ErrorKind;
 
 /// Starts real shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineStarter;
 
 impl ShardStarter for EngineStarter {
-    fn start(&self, _request: ShardRequest) -> Result<StartedShard, Report> {
-        Err(Report::new(ReportKind::Failure, "cannot start a shard")
-            .cause("this program was built before the engine's shards were")
-            .state("nothing was started")
-            .hint("build a later commit"))
+    fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
+        let shard = request.index;
+        let plan = plan(request);
+        let volumes: Vec<_> =
+            plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
+        let started = start_shard(plan, Box::new(move |notice| log(shard, &notice)));
+        let (port, report, thread) = started.map_err(|error| refused(&error, &volumes))?;
+        Ok(StartedShard { port: Box::new(port), report, thread })
+    }
+}
+
+fn plan(request: ShardRequest) -> ShardPlan {
+    let part = |part: crate::node::LevelPart| LevelPart {
+        name: part.level.name.to_string(),
+        path: part.level.path,
+        base: part.base,
+        length: part.length,
+    };
+    ShardPlan {
+        index: request.index,
+        count: request.count,
+        cpu: request.cpu,
+        io: match request.io {
+            IoChoice::Auto => layby_engine::io::IoChoice::Auto,
+            IoChoice::IoUring => layby_engine::io::IoChoice::Ring,
+            IoChoice::Epoll => layby_engine::io::IoChoice::Pool,
+        },
+        node: request.node,
+        spec: request.spec,
+        levels: request.parts.into_iter().map(part).collect(),
+        volumes: request.volumes,
+        is_new: request.is_new,
+        simulate_power_loss: request.simulate_power_loss,
+    }
+}
+
+type Homes = [(layby_types::VolumeId, std::path::PathBuf)];
+
+fn refused(error: &StartError, homes: &Homes) -> Report {
+    let what = match error {
+        StartError::LevelDisk { name, .. } | StartError::Level { name, .. } => {
+            format!("cannot open level `{name}`")
+        }
+        StartError::Home { volume, .. } | StartError::HomeShort { volume, .. } => {
+            let home = homes.iter().find(|(id, _)| id == volume);
+            let path = home.map_or_else(String::new, |(_, path)| format!(" `{}`", path.display()));
+            format!("cannot open the backing{path} of volume number {}", volume.0)
+        }
+        StartError::HomeFailed { name, .. } => format!("cannot recover into `{name}`"),
+        StartError::Io(_) => "cannot start the data path".to_owned(),
+        StartError::Spec(_) => "cannot start a shard".to_owned(),
+    };
+    let (kind, state, hint) = remedy(error);
+    Report::new(kind, what).cause(error.to_string()).state(state).hint(hint)
+}
+
+/// Kind of failure, state of the data, what to do.
+fn remedy(error: &StartError) -> (ReportKind, &'static str, &'static str) {
+    let untouched = "nothing was written; levels and volumes are as they were";
+    let kind = ReportKind::from(error.kind());
+    match error {
+        StartError::Level { error: StoreError::OtherNode { .. }, .. } => {
+            (ReportKind::Corrupt, untouched, "put this node's own file back, or mount its own disk")
+        }
+        StartError::Level { error: StoreError::NotFormatted { .. }, .. } => {
+            (ReportKind::Corrupt, untouched, "put the level's file back; blocks may be only there")
+        }
+        StartError::Level { error: StoreError::Corrupt(_), .. } => (
+            ReportKind::Corrupt,
+            untouched,
+            "look with `layby check`; restore the level from a copy if there is one",
+        ),
+        StartError::Level { error: StoreError::Version { .. }, .. } => {
+            (ReportKind::Invalid, untouched, "start the node with the program that wrote it")
+        }
+        StartError::Level { error: StoreError::Mismatch { .. }, .. } => (
+            kind,
+            untouched,
+            "set it back; a node keeps its block size, shards and levels for life",
+        ),
+        StartError::Level { .. } | StartError::LevelDisk { .. } => {
+            (kind, untouched, "give the level a file or device that it can use alone")
+        }
+        StartError::Home { error, .. } if error.kind == ErrorKind::Retry => {
+            (ReportKind::InUse, untouched, "stop the other program that uses it")
+        }
+        StartError::Home { .. } => {
+            (kind, untouched, "put the file back or mount its disk; it is never made anew")
+        }
+        StartError::HomeShort { .. } => {
+            (ReportKind::Corrupt, untouched, "put the whole file back; it was longer once")
+        }
+        StartError::HomeFailed { .. } => (
+            kind,
+            "nothing is lost; recovery goes on from the same place at the next start",
+            "make room or correct the permissions, then start again",
+        ),
+        StartError::Io(_) => {
+            (kind, untouched, "try --io epoll, or raise the limit on locked memory")
+        }
+        StartError::Spec(_) => (kind, untouched, "this is a bug; please report it with the log"),
+    }
+}
+
+/// What a shard has to say, as a line of the log.
+fn log(shard: u8, notice: &Notice) {
+    match notice {
+        Notice::Cache(Event::CorruptCleanDropped { key, level }) => {
+            tracing::warn!(shard, block = ?key, level = level.0, "dropped a corrupt clean block");
+        }
+        Notice::Cache(Event::CorruptDirtyKept { key, level }) => tracing::error!(
+            shard, block = ?key, level = level.0,
+            "a dirty block is corrupt: reads of it fail until it is written again"
+        ),
+        Notice::Cache(Event::DestageFailed { volume, kind }) => tracing::error!(
+            shard, volume = volume.0, cause = %kind,
+            "cannot write back; dirty blocks stay where they are and are tried again"
+        ),
+        Notice::Cache(Event::DestageRecovered { volume }) => {
+            tracing::info!(shard, volume = volume.0, "writing back works again");
+        }
+        Notice::Corrupt(info) => tracing::error!(shard, "{info}"),
+        Notice::CheckpointFailed => {
+            tracing::warn!(shard, "a checkpoint could not be written; it is tried again");
+        }
+        Notice::ClientBroken { peer, volume, reason } => {
+            tracing::info!(shard, peer, volume = volume.0, reason, "disconnected a client");
+        }
+        Notice::SocketRefused { errno } => {
+            tracing::warn!(shard, errno, "a client's socket could not be taken over");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layby_types::VolumeId;
+
+    /// Goal: what is not ours is named as unsound data with a remedy, and every refusal is whole.
+    /// Method: one error of each kind.
+    #[test]
+    fn refusals_are_whole() {
+        let level = |error| StartError::Level { name: "ssd".into(), path: "x".into(), error };
+        let disk = || "x".to_owned();
+        let other =
+            StoreError::OtherNode { disk: disk(), offset: 0, stored: [1; 16], expected: [2; 16] };
+        let blank = StoreError::NotFormatted { disk: disk(), offset: 0, stored: 0, expected: 1 };
+        let old = StoreError::Version { disk: disk(), offset: 0, stored: 9, expected: 1 };
+        let short = StartError::HomeShort {
+            volume: VolumeId(3),
+            path: "home".into(),
+            length: 1,
+            needed: 2,
+        };
+        for (error, kind, word) in [
+            (level(other), ReportKind::Corrupt, "level `ssd`"),
+            (level(blank), ReportKind::Corrupt, "level `ssd`"),
+            (level(old), ReportKind::Invalid, "level `ssd`"),
+            (short, ReportKind::Corrupt, "volume number 3"),
+            (StartError::Spec("x".into()), ReportKind::Invalid, "shard"),
+        ] {
+            let report = refused(&error, &[(VolumeId(3), "home".into())]);
+            assert_eq!(report.kind, kind, "{report}");
+            assert!(report.error.contains(word), "{report}");
+            assert!(!report.cause.is_empty() && !report.hint.is_empty(), "{report}");
+        }
     }
 }
