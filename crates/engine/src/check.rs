@@ -2,8 +2,8 @@
 //!
 //! How: it parses bytes by itself, from `docs/formats.md` rather than through the engine's readers,
 //! with plain reads, so that a mistake in the engine's reader cannot hide one in its writer.
-//! Invariant: nothing is written, and any bytes at all give a report rather than a panic. What power
-//! loss may leave (a torn batch that nobody vouches for) is counted, and is no problem.
+//! Invariant: nothing is written, and any bytes at all give a report rather than a panic. What
+//! power loss may leave (a torn batch that nobody vouches for) is counted, and is no problem.
 //! Cost: headers, checkpoint and recent batches; with `full` every live block.
 //! Not for: a running node, whose structures change meanwhile.
 

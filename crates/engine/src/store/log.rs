@@ -373,7 +373,7 @@ impl LogStore {
     /// with `Stored`. Free the range's slots at the latest when that is handled, and zero the range
     /// below when the tombstone is durable. At recovery the range is zeroed below again, unless
     /// [`LogStore::tombstone_done`] said it need not.
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "a range, two choices and the call's own")]
     pub fn tombstone(
         &mut self,
         io: &mut dyn Io,

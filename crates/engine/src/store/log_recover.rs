@@ -17,8 +17,11 @@ use super::log_layout::{
 use super::log_replay::{Replayed, replay};
 use super::table::{Map, Set};
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
-use crate::io::{Buffer, Io, IoOperation, run_alone};
-use layby_types::{Seq, Slot};
+use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
+use layby_types::{Nanos, Seq, Slot};
+
+/// Segment headers read at a time.
+const HEADER_READS_MAX: u32 = 64;
 
 /// A record found, and where its data lies.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +144,7 @@ pub(super) fn open(
     recovered.tombstones.clone_from(&replayed.tombstones);
     recovered.clean_shutdown = scan.trailer.clean && scan.batches.is_empty();
     let parts = scan.into_parts();
-    Ok((LogStore::assemble(config, parts, &replayed, &recovered, seqs), recovered))
+    Ok((LogStore::assemble(config, &parts, &replayed, &recovered, seqs), recovered))
 }
 
 /// What a scan leaves to the store.
@@ -273,13 +276,38 @@ impl<'a> Scan<'a> {
         Ok(Ok(entries))
     }
 
+    /// Reads every segment's header, many at a time: there are a million in a TiB.
     fn read_headers(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
-        for index in 0..self.geometry.segment_count {
-            let page = self.read(io, self.geometry.segment_first(index), 1)?;
-            self.headers.push(SegmentHeader::decode(&page, self.instance, index));
-            io.recycle(page);
+        let count = self.geometry.segment_count;
+        self.headers = vec![None; count as usize];
+        let (disk, length) = (self.config.region.disk, self.geometry.block_bytes as usize);
+        let (mut next, mut ended, mut failure) = (0, 0, None);
+        let mut done = Vec::new();
+        while ended < next || (next < count && failure.is_none()) {
+            while next < count && next - ended < HEADER_READS_MAX && failure.is_none() {
+                let offset = self.offset_of(self.geometry.segment_first(next));
+                let buffer = io.buffer(length);
+                io.submit(Token(next.into()), IoOperation::Read { disk, offset, buffer });
+                next += 1;
+            }
+            io.wait(Nanos::NEVER, &mut done);
+            for done in done.drain(..) {
+                ended += 1;
+                let index = done.token.0 as u32;
+                let page = done.buffer.expect("a read returns its buffer");
+                match done.result {
+                    Ok(_) => {
+                        let header = SegmentHeader::decode(&page, self.instance, index);
+                        self.headers[index as usize] = header;
+                    }
+                    Err(error) => failure = Some((index, error.errno)),
+                }
+                self.recovered.bytes_scanned += length as u64;
+                io.recycle(page);
+            }
         }
-        Ok(())
+        let at = |index| self.offset_of(self.geometry.segment_first(index));
+        failure.map_or(Ok(()), |(index, errno)| Err(failed(io, self.config, at(index), errno)))
     }
 
     /// Reads the segments that may hold batches behind the checkpoint.
@@ -446,7 +474,7 @@ fn read(io: &mut dyn Io, config: &LogConfig, block: u32, count: u32) -> Result<B
 impl LogStore {
     fn assemble(
         config: LogConfig,
-        parts: Parts,
+        parts: &Parts,
         replayed: &Replayed,
         recovered: &Recovered,
         seqs: SeqSource,
@@ -493,7 +521,7 @@ impl LogStore {
                 log.overflow.insert(winner.slot.0, info);
             }
         }
-        log.sort_segments(&parts);
+        log.sort_segments(parts);
         log
     }
 

@@ -418,11 +418,13 @@ impl fmt::Display for StoreError {
             }
             StoreError::NotFormatted { disk, offset, stored, expected } => write!(
                 f,
-                "no store on `{disk}` at byte {offset}: magic {stored:016x}, expected {expected:016x}"
+                "no store on `{disk}` at byte {offset}: \
+                 magic {stored:016x}, expected {expected:016x}"
             ),
             StoreError::Version { disk, offset, stored, expected } => write!(
                 f,
-                "store on `{disk}` at byte {offset} has format version {stored}, this program reads {expected}"
+                "store on `{disk}` at byte {offset} has format version {stored}, \
+                 this program reads {expected}"
             ),
             StoreError::Corrupt(info) => info.fmt(f),
             StoreError::OtherNode { disk, offset, stored, expected } => write!(

@@ -335,6 +335,9 @@ impl NvmStore {
     /// Takes the end of a sync, the only operation of this store.
     pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         assert!(core::mem::take(&mut self.sync_in_flight), "an end belongs to a sync in flight");
+        if let Some(buffer) = done.buffer {
+            io.recycle(buffer);
+        }
         if done.result.is_ok() {
             self.sync_done = self.sync_started;
             self.write_mark(self.sync_seq);

@@ -1,7 +1,7 @@
 //! A small cache over both stores and a plain model, for random histories with crashes.
 //!
-//! Each key has numbered versions; the model knows the latest one that was answered, and the floor:
-//! the oldest one that a crash may leave. The backing store is an array of versions, always durable.
+//! Each key has numbered versions; the model knows the latest one that was answered, and the
+//! floor: the oldest one that a crash may leave. The backing store is an array of versions, always durable.
 
 use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
@@ -94,7 +94,8 @@ pub(super) struct World {
     tickets: BTreeMap<u64, Pending>,
     ticket_next: u64,
     clean_shutdown: bool,
-    pub(super) torn: u64,
+    /// Torn records, segments cleaned and checkpoints so far.
+    pub(super) seen: [u64; 3],
 }
 
 pub(super) fn key_of(key: usize) -> BlockKey {
@@ -172,7 +173,7 @@ impl World {
             tickets: BTreeMap::new(),
             ticket_next: 0,
             clean_shutdown: false,
-            torn: 0,
+            seen: [0; 3],
         }
     }
 
@@ -559,6 +560,20 @@ impl World {
         }
     }
 
+    /// Writes so often to the log, a few calls at a time; panics when a write never ends.
+    pub(super) fn churn(&mut self, writes: u32) {
+        for _ in 0..writes {
+            self.write_log();
+            let mut turns = 0;
+            while self.tickets.len() > 16 {
+                self.turn();
+                self.drain();
+                turns += 1;
+                assert!(turns < 20_000, "the log is stuck: {} free", self.log.segments_free());
+            }
+        }
+    }
+
     /// Runs until nothing is under way, then makes a clean checkpoint.
     pub(super) fn shut_down(&mut self) {
         while !(self.tickets.is_empty() && self.throughs.is_empty()) {
@@ -575,6 +590,9 @@ impl World {
 
     /// Cuts the power, opens both stores again and compares with the model.
     pub(super) fn crash(&mut self, mode: CrashMode) {
+        let counters = self.log.counters();
+        self.seen[1] += counters.segments_cleaned;
+        self.seen[2] += counters.checkpoints;
         self.io.crash(mode);
         self.tickets.clear();
         self.throughs.clear();
@@ -586,7 +604,7 @@ impl World {
         assert!(nvm_found.damaged.is_empty(), "{:?}", nvm_found.damaged);
         assert!(!self.clean_shutdown || log_found.clean_shutdown, "a clean shutdown is seen");
         self.clean_shutdown = false;
-        self.torn += log_found.torn + nvm_found.torn;
+        self.seen[0] += log_found.torn + nvm_found.torn;
         let resolved = resolve(&mut nvm_found, &mut log_found);
         for loser in &resolved.losers {
             match *loser {
