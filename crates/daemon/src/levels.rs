@@ -6,26 +6,39 @@
 //! have been in it. A file that this node did not make itself is never made anew.
 //! Cost: runs once per start.
 
+use crate::catalog::NodeId;
 use crate::config::{LevelConfig, Size};
+use crate::control::View;
 use crate::error::{Report, ReportKind};
 use std::fs::File;
 use std::io::{ErrorKind as Io, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Where level files lie that nobody chose a place for, within the node's directory.
 pub const LEVELS_DIR_NAME: &str = "levels";
+/// Bytes looked at where a shard's part would begin.
+const HEAD_BYTES: usize = 4096;
+/// How every level's superblock begins, and where it names its node (docs/formats.md).
+const LEVEL_MAGIC: &[u8] = b"LAYBY";
+const LEVEL_NODE_AT: usize = 16;
 
 /// Makes or checks the file or device of every level.
 ///
 /// # Errors
 /// A report that names the level and its path.
-pub fn prepare(dir: &Path, levels: &[LevelConfig], is_new: bool) -> Result<(), Report> {
-    for level in levels {
+pub fn prepare(dir: &Path, view: &View, is_new: bool) -> Result<(), Report> {
+    for (index, level) in view.layout.levels.iter().enumerate() {
         let Some(path) = &level.path else { continue };
         let is_own = path.starts_with(dir.join(LEVELS_DIR_NAME));
         if is_new && is_own && path.is_file() {
             // The first start failed before anything could be stored.
             std::fs::remove_file(path).map_err(|cause| refused(level, path, &cause))?;
+        }
+        if is_new {
+            let part = view.layout.part_bytes(index);
+            let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
+            refuse_foreign(level, path, bases, view.catalog.node)?;
         }
         match existing_length(path) {
             Ok(None) if is_new => make(level, path)?,
@@ -35,6 +48,33 @@ pub fn prepare(dir: &Path, levels: &[LevelConfig], is_new: bool) -> Result<(), R
             Ok(Some(length)) => return Err(short(level, path, length, is_new)),
             Err(cause) => return Err(refused(level, path, &cause)),
         }
+    }
+    Ok(())
+}
+
+/// A new node formats its levels, so whatever lies in their place must be nobody's: zeros, or what
+/// this very node left when its first start failed.
+fn refuse_foreign(
+    level: &LevelConfig,
+    path: &Path,
+    bases: impl Iterator<Item = u64>,
+    node: NodeId,
+) -> Result<(), Report> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    for base in bases {
+        let mut head = [0; HEAD_BYTES];
+        if file.read_exact_at(&mut head, base).is_err() || head == [0; HEAD_BYTES] {
+            continue;
+        }
+        let is_level = head.starts_with(LEVEL_MAGIC);
+        if is_level && head[LEVEL_NODE_AT..LEVEL_NODE_AT + 16] == node.0 {
+            continue;
+        }
+        let whose = if is_level { "a level of another node" } else { "other data" };
+        return Err(Report::new(ReportKind::InUse, format!("cannot make level `{}`", level.name))
+            .cause(format!("`{}` holds {whose} at byte {base}", path.display()))
+            .state("nothing was written; that data is as it was")
+            .hint("choose another file or device, or clear its first MiB if that data may go"));
     }
     Ok(())
 }
@@ -113,13 +153,19 @@ fn short(level: &LevelConfig, path: &Path, length: u64, is_new: bool) -> Report 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assembly::prepare as assemble;
     use crate::config::{Config, Overrides};
+    use std::path::PathBuf;
     use tempfile::TempDir;
 
-    fn levels(dir: &Path) -> Vec<LevelConfig> {
-        let text = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"8MiB\"\n";
+    fn view(dir: &Path, more: &str) -> (View, PathBuf) {
+        let text = format!(
+            "[node]\nshards = 2\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"16MiB\"\n{more}"
+        );
         let overrides = Overrides { dir: Some(dir.into()), ..Overrides::default() };
-        Config::parse(None, text, &overrides).expect("a good configuration").levels
+        let config = Config::parse(None, &text, &overrides).expect("a good configuration");
+        let path = config.levels[0].path.clone().expect("an SSD level has a file");
+        (assemble(&config, None).expect("a good node").view, path)
     }
 
     /// Goal: files are made once and then kept. Method: a new node, its second start, a lost and a
@@ -127,16 +173,15 @@ mod tests {
     #[test]
     fn level_files_are_made_once() {
         let dir = TempDir::new().expect("a temporary directory");
-        let levels = levels(dir.path());
-        let path = levels[0].path.clone().expect("an SSD level has a file");
-        prepare(dir.path(), &levels, true).expect("there is room");
-        assert_eq!(existing_length(&path).expect("readable"), Some(8 << 20));
+        let (view, path) = view(dir.path(), "");
+        prepare(dir.path(), &view, true).expect("there is room");
+        assert_eq!(existing_length(&path).expect("readable"), Some(16 << 20));
         std::fs::write(&path, b"dirty blocks").expect("writable");
-        let report = prepare(dir.path(), &levels, false).expect_err("it was cut");
+        let report = prepare(dir.path(), &view, false).expect_err("it was cut");
         assert_eq!(report.kind, ReportKind::Corrupt);
-        assert!(report.cause.contains("12B, not 8MiB"), "{report}");
+        assert!(report.cause.contains("12B, not 16MiB"), "{report}");
         std::fs::remove_file(&path).expect("removable");
-        let report = prepare(dir.path(), &levels, false).expect_err("it is gone");
+        let report = prepare(dir.path(), &view, false).expect_err("it is gone");
         assert!(report.hint.contains("put the file back") && !path.exists(), "{report}");
     }
 
@@ -144,10 +189,36 @@ mod tests {
     #[test]
     fn no_room_leaves_nothing() {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut levels = levels(dir.path());
-        levels[0].size = 1 << 62;
-        let report = prepare(dir.path(), &levels, true).expect_err("no disk has that much");
+        let (mut view, path) = view(dir.path(), "");
+        view.layout.levels[0].size = 1 << 62;
+        let report = prepare(dir.path(), &view, true).expect_err("no disk has that much");
         assert!(report.error.contains("levels/ssd"), "{report}");
-        assert!(!levels[0].path.clone().expect("a file").exists());
+        assert!(!path.exists());
+    }
+
+    /// Goal: a new node formats nothing that is somebody's. Method: a chosen file with zeros, with
+    /// text, with another node's level in the second part, with its own.
+    #[test]
+    fn foreign_data_is_not_formatted() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let (view, path) = view(dir.path(), "path = \"chosen\"\n");
+        let write = |at: u64, bytes: &[u8]| {
+            let file = File::create(&path).expect("writable");
+            file.set_len(16 << 20).expect("writable");
+            file.write_all_at(bytes, at).expect("writable");
+        };
+        let mut level = [0; 64];
+        level[..8].copy_from_slice(b"LAYBYLOG");
+        for (at, bytes) in [(0, &b"a file system"[..]), (8 << 20, &level)] {
+            write(at, bytes);
+            let report = prepare(dir.path(), &view, true).expect_err("somebody's");
+            assert_eq!(report.kind, ReportKind::InUse);
+            assert!(report.cause.contains(&format!("at byte {at}")), "{report}");
+        }
+        level[LEVEL_NODE_AT..LEVEL_NODE_AT + 16].copy_from_slice(&view.catalog.node.0);
+        write(8 << 20, &level);
+        prepare(dir.path(), &view, true).expect("left by its own first start");
+        write(0, &[0]);
+        prepare(dir.path(), &view, true).expect("nobody's");
     }
 }

@@ -11,6 +11,7 @@
 pub mod api;
 pub mod assembly;
 pub mod catalog;
+pub mod check;
 pub mod client;
 pub mod config;
 pub mod control;

@@ -139,7 +139,7 @@ impl Node {
         let found = Catalog::load(&config.dir)?;
         let Prepared { view, notes, is_new } = prepare(&config, found)?;
         let sockets = Sockets::bind(&config).await?;
-        levels::prepare(&config.dir, &view.layout.levels, is_new)?;
+        levels::prepare(&config.dir, &view, is_new)?;
         // The node's identity must be known before a level carries it.
         view.catalog.save(&config.dir)?;
         let started = start_shards(starter, requests(&config, &view, is_new)?)?;

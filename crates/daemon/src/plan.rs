@@ -69,7 +69,7 @@ impl Layout {
     /// Bytes of each shard's part of a level.
     #[must_use]
     pub fn part_bytes(&self, level: usize) -> u64 {
-        self.levels[level].size / u64::from(self.shards) / PART_ALIGNMENT * PART_ALIGNMENT
+        part_bytes(self.levels[level].size, self.shards)
     }
 
     /// The shard that serves a volume.
@@ -247,6 +247,12 @@ impl Layout {
     }
 }
 
+/// Bytes of each of `shards` parts of a level.
+#[must_use]
+pub fn part_bytes(level_bytes: u64, shards: u8) -> u64 {
+    level_bytes / u64::from(shards) / PART_ALIGNMENT * PART_ALIGNMENT
+}
+
 fn part_too_small(index: usize, level: &LevelConfig, part: u64, layout: &Layout) -> Problem {
     let fits = |bytes: &u64| {
         let slots = slots_in(level.kind, *bytes, layout.block_size);
@@ -271,8 +277,9 @@ fn part_too_small(index: usize, level: &LevelConfig, part: u64, layout: &Layout)
 fn slots_in(kind: Kind, bytes: u64, block_size: BlockSize) -> Option<u32> {
     match kind {
         Kind::Memory => u32::try_from(bytes / u64::from(block_size.bytes())).ok(),
-        Kind::Nvm => nvm_slots_for(bytes, block_size),
-        Kind::Ssd => slots_for(bytes, block_size),
+        Kind::Nvm => Some(nvm_slots_for(bytes, block_size)),
+        // Zero lets the log choose its segments by the part's size.
+        Kind::Ssd => Some(slots_for(bytes, block_size, 0)),
     }
 }
 

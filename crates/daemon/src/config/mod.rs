@@ -95,13 +95,9 @@ impl From<Kind> for LevelKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersistenceChoice {
-    /// Cache flushes where the mapping is DAX, otherwise a sync.
+    /// Cache flushes where the mapping is DAX, otherwise a sync; printed at start.
     #[default]
     Auto,
-    /// Cache flushes; refused where the mapping is not DAX.
-    CacheFlush,
-    /// A sync, on any file.
-    Sync,
 }
 
 /// Whether NBD clients may, must or cannot encrypt.

@@ -96,7 +96,7 @@ impl ShardPort for MockShard {
                     wire.clear();
                     cipher.seal(&connection.pending, &mut wire).expect("a fresh connection");
                 }
-                let mut socket = std::fs::File::from(connection.socket);
+                let mut socket = std::fs::File::from(connection.socket.take().expect("fresh"));
                 socket.write_all(&wire).expect("the client is there");
                 self.state().attached.push(connection.volume);
             }

@@ -1,0 +1,198 @@
+//! `layby check`: is what lies in a node's directory sound?
+//!
+//! How: under the node's lock, the catalog says which structures to expect where; the engine's
+//! checker reads them by its own means; volumes' backings are looked for.
+//! Invariant: nothing is written but the lock's own file.
+//! Cost: headers and recent records; with `full` every live block is read.
+
+use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
+use crate::config::{Kind, Name};
+use crate::error::{Report, ReportKind};
+use crate::plan::part_bytes;
+use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_stores};
+use serde::Serialize;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+
+/// The findings on one shard's part of a level.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreAnswer {
+    /// The level.
+    pub level: Name,
+    /// Whose part.
+    pub shard: u8,
+    /// File or device.
+    pub device: String,
+    /// First byte of the part.
+    pub base: u64,
+    /// Blocks that a start would find.
+    pub blocks_live: u64,
+    /// Of them, those not written back.
+    pub blocks_dirty: u64,
+    /// Blocks whose contents were compared with their checksums.
+    pub blocks_verified: u64,
+    /// Records read.
+    pub records: u64,
+    /// Writes that a crash cut short; they were never acknowledged as durable.
+    pub torn: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// What is wrong.
+    pub problems: Vec<String>,
+    /// Problems beyond those listed.
+    pub problems_omitted: u64,
+}
+
+/// The findings on one volume's backing.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackingFinding {
+    /// The volume.
+    pub volume: Name,
+    /// Its file or device.
+    pub path: String,
+    /// What is wrong, if anything.
+    pub problem: Option<String>,
+}
+
+/// The findings on a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckAnswer {
+    /// The node's identity.
+    pub node: String,
+    /// Nothing is wrong.
+    pub is_sound: bool,
+    /// Every shard's part of every persistent level.
+    pub stores: Vec<StoreAnswer>,
+    /// Every volume.
+    pub backings: Vec<BackingFinding>,
+}
+
+impl CheckAnswer {
+    /// All problems, a sentence each.
+    pub fn problems(&self) -> impl Iterator<Item = String> {
+        let stores = self.stores.iter().flat_map(|store| store.problems.iter().cloned());
+        let backings = self.backings.iter().filter_map(|backing| {
+            let problem = backing.problem.as_ref()?;
+            Some(format!("volume `{}`: {problem}", backing.volume))
+        });
+        stores.chain(backings)
+    }
+}
+
+/// Looks at everything in `dir`; with `full` also at the contents of every live block.
+///
+/// # Errors
+/// A report when there is no node, it runs, or its catalog cannot be read.
+pub fn check(dir: &Path, full: bool) -> Result<CheckAnswer, Report> {
+    if !dir.join(crate::catalog::CATALOG_FILE_NAME).exists() {
+        return Err(no_node(dir));
+    }
+    let _lock = DirectoryLock::take(dir)?;
+    let catalog = Catalog::load(dir)?.ok_or_else(|| no_node(dir))?;
+    let targets = if catalog.is_started { targets(dir, &catalog) } else { Vec::new() };
+    let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
+    let report = check_stores(&plain, full);
+    let stores = targets.iter().zip(report.stores);
+    let stores = stores
+        .map(|((level, shard, _), report)| store_answer(&catalog, level.clone(), *shard, report));
+    let stores: Vec<StoreAnswer> = stores.collect();
+    let backings = backings(dir, &catalog);
+    let is_sound = stores.iter().all(|store| store.problems.is_empty())
+        && backings.iter().all(|backing| backing.problem.is_none());
+    Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings })
+}
+
+fn no_node(dir: &Path) -> Report {
+    Report::new(ReportKind::NotFound, format!("cannot check `{}`", dir.display()))
+        .cause("there is no node's catalog in that directory")
+        .state("nothing was changed")
+        .hint("name a node's directory with --dir")
+}
+
+fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
+    let mut targets = Vec::new();
+    for level in &catalog.levels {
+        let kind = match level.kind {
+            Kind::Memory => continue,
+            Kind::Nvm => StoreKind::Nvm,
+            Kind::Ssd => StoreKind::Log,
+        };
+        let Some(path) = &level.path else { continue };
+        let length = part_bytes(level.size.0, catalog.shards);
+        for shard in 0..catalog.shards {
+            let base = length * u64::from(shard);
+            let target = CheckTarget { path: dir.join(path), base, length, kind };
+            targets.push((level.name.clone(), shard, target));
+        }
+    }
+    targets
+}
+
+fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) -> StoreAnswer {
+    let mut problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let place = format!("`{}` at byte {}", report.device, report.base);
+    match report.node {
+        Some(node) if node != catalog.node.0 => {
+            problems.push(format!("{place}: the level belongs to another node"));
+        }
+        Some(_) if report.shard != u16::from(shard) => {
+            problems.push(format!("{place}: the part belongs to shard {}", report.shard));
+        }
+        _ => {}
+    }
+    let counts = report.counts;
+    StoreAnswer {
+        level,
+        shard,
+        device: report.device,
+        base: report.base,
+        blocks_live: counts.blocks_live,
+        blocks_dirty: counts.blocks_dirty,
+        blocks_verified: counts.blocks_verified,
+        records: counts.records,
+        torn: counts.torn,
+        bytes_read: counts.bytes_read,
+        problems,
+        problems_omitted: report.problems_omitted,
+    }
+}
+
+fn backings(dir: &Path, catalog: &Catalog) -> Vec<BackingFinding> {
+    let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
+    let finding = |(name, record): (&Name, &crate::catalog::VolumeRecord)| {
+        let path = dir.join(&record.path);
+        let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+        let problem = match length {
+            Ok(length) if length < record.length => Some(format!(
+                "`{}` has {length} bytes, the volume {}",
+                path.display(),
+                record.length
+            )),
+            Ok(_) => None,
+            Err(cause) => Some(format!("`{}` cannot be opened: {cause}", path.display())),
+        };
+        BackingFinding { volume: name.clone(), path: path.display().to_string(), problem }
+    };
+    ready.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+
+    /// Goal: what is missing is found and nothing is touched. Method: a node of mock shards, whose
+    /// levels and backings never came to be; a directory without a node.
+    #[tokio::test]
+    async fn missing_parts_are_found() {
+        let node = MockNode::new("");
+        let answer = check(node.dir.path(), false).expect("there is a catalog");
+        assert!(!answer.is_sound);
+        assert_eq!((answer.stores.len(), answer.backings.len()), (4, 1));
+        assert_eq!(answer.problems().count(), 5);
+        let empty = tempfile::TempDir::new().expect("a temporary directory");
+        let report = check(empty.path(), false).expect_err("no node");
+        assert_eq!(report.kind, ReportKind::NotFound);
+        assert!(!empty.path().join("lock").exists());
+    }
+}
