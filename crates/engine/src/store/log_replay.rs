@@ -73,7 +73,6 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
                     });
                 }
                 Record::Forget { key, seq } => {
-                    scan.recovered.forgets += 1;
                     let newest = forgets.entry(key).or_insert(seq);
                     *newest = seq.max(*newest);
                 }
@@ -88,6 +87,7 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
     for tombstone in &mut tombstones {
         tombstone.done = done.contains(&tombstone.seq);
     }
+    scan.recovered.forgets = forgets.iter().map(|(key, seq)| (*key, *seq)).collect();
     table.retain(|key, winner| forgets.get(key).is_none_or(|seq| winner.seq > *seq));
     let mut winners: Vec<Winner> = table.into_values().collect();
     winners.sort_unstable_by_key(|winner| winner.key);

@@ -298,8 +298,8 @@ pub struct Recovered {
     pub lost: Vec<CorruptInfo>,
     /// Damaged structures that cost no known block, or that `accept_loss` skipped.
     pub damaged: Vec<CorruptInfo>,
-    /// Forget records seen.
-    pub forgets: u64,
+    /// Blocks forgotten: every record older than the seq is dead, in both levels.
+    pub forgets: Vec<(BlockKey, Seq)>,
     /// Batches or stores that power loss cut short; never promised durable.
     pub torn: u64,
     /// Above every seq seen.
@@ -317,7 +317,7 @@ impl Default for Recovered {
             tombstones: Vec::new(),
             lost: Vec::new(),
             damaged: Vec::new(),
-            forgets: 0,
+            forgets: Vec::new(),
             torn: 0,
             seq_next: Seq(1),
             bytes_scanned: 0,

@@ -1,7 +1,7 @@
 //! What two levels' recoveries mean together.
 //!
-//! How: of a block found in both, the higher seq stays; tombstones of the log kill older NVM
-//! records; a range that must be zeroed below again makes newer blocks in it dirty.
+//! How: of a block found in both, the higher seq stays; tombstones and forgets of the log kill
+//! older NVM records; a range that must be zeroed below again makes newer blocks in it dirty.
 //! Invariant: afterwards each block is in one level at most. Cost: one table of the NVM's blocks.
 
 use super::table::Map;
@@ -42,6 +42,11 @@ pub fn resolve(nvm: &mut Recovered, log: &mut Recovered) -> Resolved {
             }
             *dead |= entry.seq < tombstone.seq;
             entry.dirty |= !tombstone.done;
+        }
+    }
+    for (key, seq) in &log.forgets {
+        if let Ok(index) = nvm.entries.binary_search_by_key(key, |entry| entry.key) {
+            dead[index] |= nvm.entries[index].seq < *seq;
         }
     }
     let in_log: Map<BlockKey, usize> =
