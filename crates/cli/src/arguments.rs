@@ -435,9 +435,6 @@ pub(crate) struct CheckArguments {
     /// The node's directory
     #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
     pub(crate) dir: PathBuf,
-    /// Configuration that the node is started with [default: DIR/layby.toml where there is one]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
     /// Read and verify the contents of every block too
     #[arg(long)]
     pub(crate) full: bool,

@@ -80,7 +80,7 @@ pub struct StartedShard {
 }
 
 /// Starts shards: the engine, or a mock.
-pub trait ShardStarter: Sync {
+pub trait ShardStarter: Send + Sync {
     /// Starts a shard and returns when it has recovered.
     ///
     /// # Errors
@@ -130,11 +130,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node.
+    /// Starts a node. Recovery may take a while; a caller that does not want to wait for it may drop
+    /// the future and end the process, as a crash would.
     ///
     /// # Errors
     /// A report when anything that it needs cannot be had; nothing runs then.
-    pub async fn start(config: Config, starter: &dyn ShardStarter) -> Result<Node, Report> {
+    pub async fn start(config: Config, starter: Arc<dyn ShardStarter>) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
         let Prepared { view, notes, is_new } = prepare(&config, found)?;
@@ -142,7 +143,9 @@ impl Node {
         levels::prepare(&config.dir, &view, is_new)?;
         // The node's identity must be known before a level carries it.
         view.catalog.save(&config.dir)?;
-        let started = start_shards(starter, requests(&config, &view, is_new)?)?;
+        let requests = requests(&config, &view, is_new)?;
+        let starting = tokio::task::spawn_blocking(move || start_shards(&*starter, requests));
+        let started = starting.await.expect("a starter reports, it does not panic")?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view)?;
         let uris = sockets.uris(&config.nbd);
@@ -413,11 +416,11 @@ mod tests {
     use tempfile::TempDir;
 
     /// Starts mock shards; the one called `fails` refuses.
-    #[derive(Default)]
+    #[derive(Clone, Default)]
     struct MockStarter {
         fails: Option<u8>,
-        requests: Mutex<Vec<ShardRequest>>,
-        shards: Mutex<Vec<MockShard>>,
+        requests: Arc<Mutex<Vec<ShardRequest>>>,
+        shards: Arc<Mutex<Vec<MockShard>>>,
     }
 
     impl ShardStarter for MockStarter {
@@ -447,7 +450,7 @@ mod tests {
     }
 
     async fn start(dir: &TempDir, starter: &MockStarter) -> Result<Node, Report> {
-        Node::start(config(dir, ""), starter).await
+        Node::start(config(dir, ""), Arc::new(starter.clone())).await
     }
 
     /// Goal: a node comes up, says so, and goes down cleanly; its files go or stay as they should.

@@ -4,11 +4,12 @@ use super::runtime;
 use crate::arguments::ServeArguments;
 use crate::output::{Failure, Output};
 use layby_daemon::config::{Config, Overrides};
-use layby_daemon::error::Report;
+use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::logging;
 use layby_daemon::node::Node;
 use layby_daemon::shards::EngineStarter;
 use std::future::Future;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Threads of the control plane; shards have their own.
@@ -26,9 +27,13 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     };
     let config = Config::load(&overrides)?;
     logging::start(arguments.log_format.into());
-    runtime(CONTROL_THREADS)?.block_on(async {
-        let stop = interrupted()?;
-        let node = Node::start(config, &EngineStarter).await?;
+    let runtime = runtime(CONTROL_THREADS)?;
+    let served = runtime.block_on(async {
+        let mut stop = Box::pin(interrupted()?);
+        let node = tokio::select! {
+            node = Node::start(config, Arc::new(EngineStarter)) => node?,
+            () = &mut stop => return Err(interrupted_early().into()),
+        };
         for line in node.announcement() {
             // Whoever started the node may not care to read; that is no reason to end it.
             match output.line(&line) {
@@ -37,7 +42,17 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
             }
         }
         Ok(node.run(stop).await?)
-    })
+    });
+    // A recovery that nobody waits for any more must not keep the process.
+    runtime.shutdown_background();
+    served
+}
+
+fn interrupted_early() -> Report {
+    Report::new(ReportKind::Failure, "the node was stopped before it was ready")
+        .cause("a signal asked it to end")
+        .state("nothing is lost; the next start begins its recovery anew")
+        .hint("start it again; the line that begins with `ready` ends its recovery")
 }
 
 /// Ends with the first SIGTERM or SIGINT from now on.
