@@ -11,7 +11,7 @@ use crate::action::{Action, Event, Few, OpId, Source};
 use crate::cache::{Cache, Drain, RangeLock};
 use crate::hash::FixedMap;
 use crate::level::{Resident, Scope};
-use crate::op::{Destage, DestageMark, Task};
+use crate::op::{Destage, DestageMark, DestagePhase, Task};
 use crate::spec::LevelKind;
 use layby_policy::{Gate, Moment};
 use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, Slot, VolumeId};
@@ -147,8 +147,15 @@ impl Cache {
         self.destages_inflight += 1;
         self.counters[level].destage_runs += 1;
         let level = LevelIndex(level as u8);
-        let task = Task::Destage(Destage { level, slots: slots.clone(), writing: false });
+        let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
+        let (stored, synced) = epochs[usize::from(level.0)];
+        let phase = DestagePhase::Reading;
+        let task = Task::Destage(Destage { level, slots: slots.clone(), phase, stored });
         let op = self.start(volume, first, count, task, false);
+        // The backing store never gets ahead of what a power cut would leave in the level.
+        if stored > synced {
+            self.submit(op, Action::SyncLevel { op, level });
+        }
         self.submit(op, Action::ReadLevel { op, level, slots });
         true
     }
@@ -197,7 +204,11 @@ impl Cache {
         let Task::Destage(destage) = &mut self.ops.get_mut(id.0).task else {
             panic!("a destage ends as a destage")
         };
-        if result.is_ok() && !core::mem::replace(&mut destage.writing, true) {
+        let was_reading = destage.phase == DestagePhase::Reading;
+        if result.is_ok() && was_reading {
+            destage.phase = DestagePhase::Writing;
+            let (level, stored) = (usize::from(destage.level.0), destage.stored);
+            self.note_synced(number, level, stored);
             let volume = self.volumes.get(number).id;
             let source = Source::Buffer { index: 0 };
             let durable = true;
@@ -207,7 +218,6 @@ impl Cache {
             );
         }
         let level = destage.level;
-        let was_reading = !destage.writing;
         let slots = core::mem::take(&mut destage.slots);
         for (index, slot) in slots.iter().enumerate() {
             let key = self.key(number, BlockIndex(first.0 + index as u64));
@@ -217,7 +227,7 @@ impl Cache {
         self.destages_inflight -= 1;
         self.note_destage_result(moment, number, (level, &slots, was_reading), result);
         self.finish(moment, id);
-        self.retry_parked();
+        self.retry_parked(moment);
         self.retry_waiting(moment, usize::from(level.0));
     }
 

@@ -550,9 +550,8 @@ impl Cache {
         let op = self.ops.remove(id.0);
         let Task::Flush(flush) = op.task else { panic!("a flush ends as a flush") };
         if result.is_ok() {
-            let epochs = self.stored.entry(u32::from(op.volume)).or_default();
             for (place, stored) in flush.stored {
-                epochs[place].1 = epochs[place].1.max(stored);
+                self.note_synced(op.volume, place, stored);
             }
         }
         self.actions.push(Action::Release { op: id });
@@ -563,5 +562,13 @@ impl Cache {
     /// store: the next flush has to cover it.
     pub(crate) fn note_stored(&mut self, volume: u16, place: usize) {
         self.stored.entry(u32::from(volume)).or_default()[place].0 += 1;
+    }
+
+    /// What had been stored up to `stored` is durable.
+    pub(crate) fn note_synced(&mut self, volume: u16, place: usize, stored: u64) {
+        if stored > 0 {
+            let epochs = self.stored.entry(u32::from(volume)).or_default();
+            epochs[place].1 = epochs[place].1.max(stored);
+        }
     }
 }

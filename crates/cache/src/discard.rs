@@ -1,9 +1,10 @@
 //! Trims and zeroings: whole blocks as a range, the edges as parts of blocks.
 //!
-//! How: a range waits until nothing is in flight on it, then goes chunk by chunk: the backing store
-//! zeroes, the log records a tombstone, copies are dropped. Recovery redoes the zeroing for a
-//! tombstone, so the backing store need not be synced; where there is no log, it is.
-//! Invariant: a copy is dropped only after the chunk reads as zeros below it.
+//! How: a range waits until nothing is in flight on it, then goes chunk by chunk: the log records a
+//! durable tombstone, the backing store zeroes, copies are dropped. Recovery redoes the zeroing for
+//! a tombstone, so the backing store need not be synced; where there is no log, it is.
+//! Invariant: a copy is dropped only after the chunk reads as zeros below it, and a record never
+//! outlives, as clean, the version that the backing store had.
 //! Cost: one look-up per block and level that the volume uses, in chunks so that nobody waits long.
 
 use crate::action::{Action, OpId, Redo};
@@ -15,7 +16,7 @@ use layby_policy::Moment;
 use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, Operation, RequestId};
 
 /// Blocks of one chunk at most.
-const CHUNK_BLOCKS_MAX: u64 = 4096;
+const CHUNK_BLOCKS_MAX: u64 = 16_384;
 
 impl Cache {
     pub(crate) fn zero(
@@ -68,7 +69,7 @@ impl Cache {
         for index in 0..self.ranges.len() {
             if !self.ranges[index].executing && !self.is_held_up(index) {
                 self.ranges[index].executing = true;
-                self.zero_chunk(self.ranges[index].op);
+                self.start_chunk(self.ranges[index].op);
             }
         }
     }
@@ -102,6 +103,18 @@ impl Cache {
         (volume, discard.cursor, left.min(CHUNK_BLOCKS_MAX) as u32)
     }
 
+    fn start_chunk(&mut self, op: OpId) {
+        let (volume, first, count) = self.chunk(op);
+        let log = self.log_level().filter(|_| self.volumes.get(volume).logged);
+        let Some(level) = log else { return self.zero_chunk(op) };
+        let discard = self.discard_mut(op);
+        discard.phase = DiscardPhase::Logging;
+        let redo = if discard.keep_allocated { Redo::ZeroKeepAllocated } else { Redo::Zero };
+        let (level, first) = (LevelIndex(level as u8), BlockIndex(first));
+        let (volume, durable) = (self.volumes.get(volume).id, true);
+        self.submit(op, Action::Tombstone { op, level, volume, first, count, redo, durable });
+    }
+
     fn zero_chunk(&mut self, op: OpId) {
         let (volume, first, count) = self.chunk(op);
         let discard = self.discard_mut(op);
@@ -127,43 +140,31 @@ impl Cache {
         }
         match self.discard_mut(id).phase {
             DiscardPhase::Waiting => panic!("nothing is in flight for a waiting discard"),
+            DiscardPhase::Logging => self.zero_chunk(id),
             DiscardPhase::Zeroing => self.on_zeroed(moment, id),
-            DiscardPhase::Logging | DiscardPhase::SyncingBacking => self.on_recorded(moment, id),
+            DiscardPhase::SyncingBacking => self.drop_chunk(moment, id),
             DiscardPhase::SyncingLevel => self.next_chunk(moment, id),
         }
     }
 
     fn on_zeroed(&mut self, moment: &mut Moment<'_>, op: OpId) {
-        let (volume, first, count) = self.chunk(op);
+        let (volume, ..) = self.chunk(op);
         let logged = self.volumes.get(volume).logged;
-        let log = self.log_level().filter(|_| logged);
         let persistent = logged && self.levels.iter().any(|level| level.kind.is_persistent());
-        let discard = self.discard_mut(op);
-        let (durable, keep_allocated) = (discard.durable, discard.keep_allocated);
-        let (id, first) = (self.volumes.get(volume).id, BlockIndex(first));
-        if let Some(level) = log {
-            // Copies outside the log go when the tombstone is recorded: it must outlive them.
-            let outside = self.levels.iter().enumerate().any(|(other, held)| {
-                other != level && held.kind.is_persistent() && held.holding(volume).used > 0
-            });
-            let durable = durable || outside;
-            self.discard_mut(op).durable = durable;
-            self.discard_mut(op).phase = DiscardPhase::Logging;
-            let level = LevelIndex(level as u8);
-            let volume = id;
-            let redo = if keep_allocated { Redo::ZeroKeepAllocated } else { Redo::Zero };
-            self.submit(op, Action::Tombstone { op, level, volume, first, count, redo, durable });
-        } else if persistent || durable {
-            self.discard_mut(op).phase = DiscardPhase::SyncingBacking;
-            self.submit(op, Action::SyncBacking { op, volume: id });
-        } else {
-            self.note_stored(volume, BACKING);
-            self.on_recorded(moment, op);
+        if persistent && self.log_level().is_some() {
+            return self.drop_chunk(moment, op);
         }
+        if persistent || self.discard_mut(op).durable {
+            self.discard_mut(op).phase = DiscardPhase::SyncingBacking;
+            let volume = self.volumes.get(volume).id;
+            return self.submit(op, Action::SyncBacking { op, volume });
+        }
+        self.note_stored(volume, BACKING);
+        self.drop_chunk(moment, op);
     }
 
     /// The chunk reads as zeros below: its copies go.
-    fn on_recorded(&mut self, moment: &mut Moment<'_>, op: OpId) {
+    fn drop_chunk(&mut self, moment: &mut Moment<'_>, op: OpId) {
         let (volume, first, count) = self.chunk(op);
         for level in 0..self.levels.len() {
             let holding = self.levels[level].holding(volume);
@@ -179,10 +180,7 @@ impl Cache {
         }
         let logged = self.volumes.get(volume).logged;
         let durable = self.discard_mut(op).durable;
-        if let Some(log) = self.log_level().filter(|_| logged) {
-            if !durable {
-                self.note_stored(volume, log);
-            }
+        if self.log_level().is_some() && logged {
             return self.next_chunk(moment, op);
         }
         // Without a log, a record that was freed just now or long ago is dead only once its level
@@ -206,7 +204,7 @@ impl Cache {
         let discard = self.discard_mut(op);
         discard.cursor += u64::from(done);
         if discard.cursor < first.0 + u64::from(count) {
-            return self.zero_chunk(op);
+            return self.start_chunk(op);
         }
         self.end_discard(moment, op, Ok(()));
     }

@@ -111,8 +111,8 @@ pub(crate) enum StorePhase {
     Waiting,
     /// In the level's or the backing store's hands.
     Storing,
-    /// Making the dropped copies of a written-through block durable.
-    Syncing,
+    /// Making durable that older records of a block to be written through are dead.
+    Burying,
 }
 
 /// Move a dirty block one persistent level down.
@@ -128,7 +128,17 @@ pub(crate) struct Evict {
 pub(crate) struct Destage {
     pub(crate) level: LevelIndex,
     pub(crate) slots: Few<Slot>,
-    pub(crate) writing: bool,
+    pub(crate) phase: DestagePhase,
+    /// What had been stored in the level when its sync began.
+    pub(crate) stored: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DestagePhase {
+    /// Being read, and made durable where it lies.
+    Reading,
+    /// On its way home.
+    Writing,
 }
 
 /// Make a range read as zeros, chunk by chunk.
@@ -146,12 +156,12 @@ pub(crate) struct Discard {
 pub(crate) enum DiscardPhase {
     /// Operations on the range are still in flight.
     Waiting,
+    /// The log records the chunk.
+    Logging,
     /// The backing store zeroes the chunk.
     Zeroing,
     /// The zeroing becomes durable where no log can redo it.
     SyncingBacking,
-    /// The log records the chunk.
-    Logging,
     /// The dropped records become durable where no log can.
     SyncingLevel,
 }

@@ -157,7 +157,7 @@ impl Cache {
     /// Finds room for a store and hands it over; what finds none waits, without holding any.
     pub(crate) fn place(&mut self, moment: &mut Moment<'_>, id: OpId) {
         let (volume, first, count) = self.extent(id);
-        let Some(level) = self.store_mut(id).level else { return self.pass_through(id) };
+        let Some(level) = self.store_mut(id).level else { return self.pass_through(moment, id) };
         let index = usize::from(level.0);
         let mut slots: Few<(Slot, bool)> = Few::new();
         let mut entries = Few::new();
@@ -248,8 +248,22 @@ impl Cache {
         })
     }
 
-    fn pass_through(&mut self, id: OpId) {
+    /// A store whose class has no persistent level: into a level that still holds the block, else
+    /// straight to the backing store, after the logs have been told to forget the block.
+    fn pass_through(&mut self, moment: &mut Moment<'_>, id: OpId) {
         let (volume, first, count) = self.extent(id);
+        if self.has_copy_outside(volume, usize::MAX, first, u64::from(count)) {
+            if count > 1 {
+                let rest = self.split(id, 1);
+                self.place(moment, id);
+                return self.place(moment, rest);
+            }
+            let key = self.key(volume, first);
+            let holds = |level: &usize| self.levels[*level].find(volume, key).is_some();
+            let level = self.persistent_levels().find(holds).expect("a level has a copy");
+            self.store_mut(id).level = Some(LevelIndex(level as u8));
+            return self.place(moment, id);
+        }
         let mut blocks = first.0..first.0 + u64::from(count);
         if blocks.any(|b| self.destaging.contains_key(&self.key(volume, BlockIndex(b)))) {
             // An older version is on its way home; ours must not be overtaken by it.
@@ -257,9 +271,38 @@ impl Cache {
             self.parked.push(id);
             return;
         }
-        let logged = self.volumes.get(volume).logged;
+        if self.volumes.get(volume).logged && self.persistent_levels().next().is_some() {
+            self.bury(id);
+        } else {
+            self.write_through(id);
+        }
+    }
+
+    fn persistent_levels(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.levels.len()).filter(|level| self.levels[*level].kind.is_persistent())
+    }
+
+    /// Records that were dropped may still lie in the levels; that they are dead must be durable
+    /// before the backing store holds something newer.
+    fn bury(&mut self, op: OpId) {
+        let (number, first, count) = self.extent(op);
+        let volume = self.volumes.get(number).id;
+        let store = self.store_mut(op);
+        (store.phase, store.durable) = (StorePhase::Burying, true);
+        if let Some(log) = self.log_level() {
+            let (level, redo, durable) = (LevelIndex(log as u8), Redo::Nothing, true);
+            let action = Action::Tombstone { op, level, volume, first, count, redo, durable };
+            return self.submit(op, action);
+        }
+        let levels: Few<usize> = self.persistent_levels().collect();
+        for level in levels {
+            self.submit(op, Action::SyncLevel { op, level: LevelIndex(level as u8) });
+        }
+    }
+
+    fn write_through(&mut self, id: OpId) {
+        let (volume, first, count) = self.extent(id);
         let store = self.store_mut(id);
-        store.durable |= logged;
         store.phase = StorePhase::Storing;
         let (source, durable) = (source(store), store.durable);
         let volume = self.volumes.get(volume).id;
@@ -267,9 +310,9 @@ impl Cache {
     }
 
     /// A destage ended: stores that waited for it go on.
-    pub(crate) fn retry_parked(&mut self) {
+    pub(crate) fn retry_parked(&mut self, moment: &mut Moment<'_>) {
         for id in core::mem::take(&mut self.parked) {
-            self.pass_through(id);
+            self.place(moment, id);
         }
     }
 
@@ -289,7 +332,8 @@ impl Cache {
             }
             StorePhase::Reading => self.retry_merge(moment, id, result),
             StorePhase::Storing if result.is_ok() => self.settle(moment, id),
-            StorePhase::Storing | StorePhase::Syncing => self.end_store(moment, id, result),
+            StorePhase::Burying if result.is_ok() => self.write_through(id),
+            StorePhase::Storing | StorePhase::Burying => self.end_store(moment, id, result),
             StorePhase::Waiting => panic!("nothing is in flight for a waiting store"),
         }
     }
@@ -340,29 +384,7 @@ impl Cache {
         if !durable {
             self.note_stored(volume, level.map_or(BACKING, |l| usize::from(l.0)));
         }
-        let persistent = self.levels.iter().any(|level| level.kind.is_persistent());
-        if level.is_none() && persistent && self.volumes.get(volume).logged {
-            return self.bury_passed(id);
-        }
         self.end_store(moment, id, Ok(()));
-    }
-
-    /// Nothing newer than the levels' records of a written-through block lies in any of them: that
-    /// they are dead must be durable before the write is acknowledged.
-    fn bury_passed(&mut self, op: OpId) {
-        let (number, first, count) = self.extent(op);
-        let volume = self.volumes.get(number).id;
-        self.store_mut(op).phase = StorePhase::Syncing;
-        if let Some(log) = self.log_level() {
-            let (level, redo, durable) = (LevelIndex(log as u8), Redo::Nothing, true);
-            let action = Action::Tombstone { op, level, volume, first, count, redo, durable };
-            return self.submit(op, action);
-        }
-        for level in 0..self.levels.len() {
-            if self.levels[level].kind.is_persistent() {
-                self.submit(op, Action::SyncLevel { op, level: LevelIndex(level as u8) });
-            }
-        }
     }
 
     fn settle_block(

@@ -31,6 +31,8 @@ struct Logged {
     durable: bool,
     /// The record was freed when the log had come this far.
     freed: Option<u64>,
+    /// The backing store has the version, and the record may say so.
+    clean: bool,
 }
 
 /// A request's answer, once complete.
@@ -225,7 +227,15 @@ impl Host {
                 }
             }
             Action::Forget { level, key } => self.append(level.0, Record::Forget { key }, false),
-            Action::SetClean { .. } => {}
+            Action::SetClean { level, slot } => {
+                let here = |l: &&mut Logged| {
+                    matches!(l.record, Record::Block { level: a, slot: b, .. }
+                        if a == level.0 && b == slot.0)
+                };
+                if let Some(record) = self.log.iter_mut().rev().find(here) {
+                    record.clean = true;
+                }
+            }
             Action::Release { op } => drop(self.buffers.remove(&op)),
             Action::Drained { ticket, result } => self.drained.push((ticket, result)),
             Action::Report(event) => self.events.push(event),
@@ -272,11 +282,12 @@ impl Host {
     fn append(&mut self, level: u8, record: Record, durable: bool) {
         self.seq += 1;
         let freed = None;
-        self.log.push(Logged { seq: self.seq, level, record, durable, freed });
+        let clean = false;
+        self.log.push(Logged { seq: self.seq, level, record, durable, freed, clean });
     }
 
     fn store(&mut self, action: &Action, level: LevelIndex, entries: &[(Slot, BlockKey)]) {
-        let Action::WriteLevel { op, source, durable, cause, .. } = action else {
+        let Action::WriteLevel { op, source, durable, cause, dirty, .. } = action else {
             panic!("only stores are stored")
         };
         for (index, (slot, key)) in entries.iter().enumerate() {
@@ -288,6 +299,7 @@ impl Host {
             {
                 let record = Record::Block { level: level.0, slot: slot.0, key: *key, content };
                 self.append(level.0, record, *durable);
+                self.log.last_mut().expect("it was just appended").clean = !*dirty;
             }
         }
     }
@@ -425,10 +437,16 @@ impl Host {
     fn recover(&mut self) {
         let mut newest: BTreeMap<BlockKey, Option<Logged>> = BTreeMap::new();
         let log = std::mem::take(&mut self.log);
+        // Ranges whose zeroing is repeated below; newer blocks in them count as dirty.
+        let mut redone: std::collections::BTreeSet<BlockKey> = Default::default();
         for logged in &log {
             match &logged.record {
-                Record::Block { key, .. } => drop(newest.insert(*key, Some(logged.clone()))),
+                Record::Block { key, .. } => {
+                    let clean = logged.clean && !redone.contains(key);
+                    newest.insert(*key, Some(Logged { clean, ..logged.clone() }));
+                }
                 Record::Forget { key } => {
+                    redone.remove(key);
                     let here = |l: &Logged| l.level == logged.level;
                     if newest.get(key).is_some_and(|last| last.as_ref().is_none_or(here)) {
                         newest.remove(key);
@@ -437,18 +455,20 @@ impl Host {
                 Record::Tombstone { volume, first, count, redo } => {
                     for block in *first..*first + *count {
                         let key = BlockKey::new(*volume, BlockIndex(block));
+                        newest.remove(&key);
                         match redo {
-                            Redo::Nothing => drop(newest.remove(&key)),
-                            _ => drop(newest.insert(key, None)),
+                            Redo::Nothing => drop(redone.remove(&key)),
+                            _ => drop(redone.insert(key)),
                         }
                     }
                 }
             }
         }
-        for (key, _) in newest.iter().filter(|(_, last)| last.is_none()) {
+        for key in &redone {
             self.backing.remove(key);
             self.backing_durable.remove(key);
         }
+        let has_log = self.cache.spec().levels.iter().any(|l| l.kind == LevelKind::Ssd);
         let mut found: Vec<Logged> = newest.into_values().flatten().collect();
         found.sort_by_key(|logged| std::cmp::Reverse(logged.seq));
         let mut rng = Rng::new(0);
@@ -457,7 +477,8 @@ impl Host {
             let moment = &mut Moment { now: self.now, rng: &mut rng };
             let slots = &mut self.slots[usize::from(level)];
             let slot = slots.len() as u32;
-            if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, true) {
+            let dirty = !(logged.clean && has_log && self.rng.chance(1, 2));
+            if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, dirty) {
                 slots.insert(slot, (key, content));
             } else {
                 // More records than slots: the host sends the rest home before it serves.
@@ -473,7 +494,10 @@ impl Host {
             for (slot, (key, content)) in slots {
                 let level = level as u8;
                 let record = Record::Block { level, slot: *slot, key: *key, content: *content };
-                self.log.push(Logged { seq, level, record, durable: true, freed: None });
+                let dirty =
+                    self.cache.slot(LevelIndex(level), Slot(*slot)).is_some_and(|(_, dirty)| dirty);
+                let clean = !dirty;
+                self.log.push(Logged { seq, level, record, durable: true, freed: None, clean });
                 seq += 1;
             }
         }
