@@ -1,4 +1,4 @@
-//! The `layby` program: words and flags in, tables or JSON out, an exit code that scripts can trust.
+//! The `layby` program: words and flags in, tables or JSON out, an exit code that scripts trust.
 //!
 //! How: `arguments` describes the words, `commands` carries them out through the daemon's node or
 //! its control client, `output` is the only place that prints.

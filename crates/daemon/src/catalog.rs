@@ -30,7 +30,7 @@ pub const CATALOG_VERSION: u32 = 1;
 pub const CATALOG_BYTES_MAX: u64 = 256 << 20;
 const STAGED_FILE_NAME: &str = "catalog.json.new";
 
-/// Sixteen random bytes that every file of a node carries, so that another node's is not taken for it.
+/// Sixteen random bytes that every level of a node carries, so that another's is not taken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(pub [u8; 16]);
 

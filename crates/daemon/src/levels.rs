@@ -160,7 +160,8 @@ mod tests {
 
     fn view(dir: &Path, more: &str) -> (View, PathBuf) {
         let text = format!(
-            "[node]\nshards = 2\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"16MiB\"\n{more}"
+            "[node]\nshards = 2\n\
+             [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"16MiB\"\n{more}"
         );
         let overrides = Overrides { dir: Some(dir.into()), ..Overrides::default() };
         let config = Config::parse(None, &text, &overrides).expect("a good configuration");

@@ -1,7 +1,7 @@
 //! The node's log: to standard error, for people by default and as JSON for machines.
 //!
-//! How: `tracing`, filtered by `LAYBY_LOG` (such as `debug` or `layby_daemon=trace`), `info` when it
-//! is not set.
+//! How: `tracing`, filtered by `LAYBY_LOG` (such as `debug` or `layby_daemon=trace`), `info` when
+//! it is not set.
 //! Invariant: standard output stays free for what a command answers.
 
 use tracing_subscriber::EnvFilter;

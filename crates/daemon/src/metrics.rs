@@ -421,7 +421,7 @@ impl Scrape {
     }
 }
 
-/// Where writes of a class land, and whether they are acknowledged when `durable` or when `accepted`.
+/// Where writes of a class land, and whether they are answered when `durable` or when `accepted`.
 #[must_use]
 pub fn durability(view: &View, class: &str, durable_writes: bool) -> (String, &'static str) {
     let allowed = view.class(class).map(|(_, config)| config.levels.as_slice()).unwrap_or_default();
@@ -445,13 +445,12 @@ mod tests {
         let snapshots = node.control.snapshots().await.expect("the shards run");
         let text = super::render(node.control.facts(), node.control.view(), snapshots);
         let volume = "volume=\"vol0\",class=\"normal\"";
+        let bucket = "layby_volume_latency_seconds_bucket";
         let expected = [
             format!("layby_volume_requests_total{{{volume},operation=\"read\"}} 10"),
             format!("layby_volume_bytes_total{{{volume},operation=\"write\"}} 20480"),
             format!("layby_volume_latency_seconds_count{{{volume},operation=\"read\"}} 10"),
-            format!(
-                "layby_volume_latency_seconds_bucket{{le=\"0.00005\",{volume},operation=\"read\"}} 10"
-            ),
+            format!("{bucket}{{le=\"0.00005\",{volume},operation=\"read\"}} 10"),
             format!("layby_volume_hits_total{{{volume},level=\"ssd\"}} 2"),
             format!("layby_volume_misses_total{{{volume}}} 1"),
             format!("layby_volume_size_bytes{{{volume}}} 1073741824.0"),

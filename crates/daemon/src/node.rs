@@ -5,8 +5,8 @@
 //! shards, which make everything durable.
 //! Invariant: nothing on disk is touched before the lock is held; clients are accepted only after
 //! every shard has recovered; a shard that ends unasked ends the node.
-//! Cost: nothing on the data path. Shards are started behind [`ShardStarter`], so that tests need no
-//! engine.
+//! Cost: nothing on the data path. Shards are started behind [`ShardStarter`], so that tests need
+//! no engine.
 
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
@@ -130,8 +130,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node. Recovery may take a while; a caller that does not want to wait for it may drop
-    /// the future and end the process, as a crash would.
+    /// Starts a node. Recovery may take a while; a caller that does not want to wait for it may
+    /// drop the future and end the process, as a crash would.
     ///
     /// # Errors
     /// A report when anything that it needs cannot be had; nothing runs then.
@@ -318,7 +318,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Starts all shards at once, since each reads its own logs; when one fails, the others are stopped.
+/// Starts all shards at once, since each reads its own logs; when one fails, the others stop.
 fn start_shards(
     starter: &dyn ShardStarter,
     requests: Vec<ShardRequest>,

@@ -3,8 +3,8 @@
 //! How: every level is cut into equal parts, one per shard, and the parts into slots; shares and
 //! caps of classes are cut alike. A volume lives on one shard, so its own shares are of that
 //! shard's part and are not cut.
-//! Invariant: a specification that is handed out has passed [`CacheSpec::validate`] and the check of
-//! volumes against their classes, so that rounding can never make a shard refuse it.
+//! Invariant: a specification that is handed out has passed [`CacheSpec::validate`] and the check
+//! of volumes against their classes, so that rounding can never make a shard refuse it.
 //! Cost: runs at start and on a live change only.
 
 use crate::catalog::VolumeRecord;

@@ -1,8 +1,8 @@
 //! What a node is told when it starts: from a TOML file, flags that override it, and defaults.
 //!
 //! How: [`Config::load`] reads the file into optional values, lays flags over them, fills in
-//! defaults and checks the parts against each other (`checks`). Relative paths in the file are taken
-//! from the node's directory.
+//! defaults and checks the parts against each other (`checks`). Relative paths in the file are
+//! taken from the node's directory.
 //! Invariant: a [`Config`] that exists has passed every check that needs no look at a device's
 //! contents; what it was silent about (`None`) follows the node's catalog.
 //! Cost: read once; a running node is changed through the control API.
