@@ -20,21 +20,49 @@ pub(super) const OWN_BORROWED: u64 = 1;
 /// Own ticket: the NVM level's sync for a checkpoint.
 const OWN_PEER: u64 = 2;
 
-/// Tombstones whose zeros are not known durable below.
+/// A tombstone that recovery would still redo.
+struct LiveTombstone {
+    volume: VolumeId,
+    first: u64,
+    end: u64,
+    seq: Seq,
+    keep_allocated: bool,
+    /// The forgets that have to be durable for it to be done for; none before its home's sync.
+    done_at: Option<u64>,
+}
+
+/// Tombstones on their way: logged, zeroed below, synced below, done.
 #[derive(Default)]
 pub(super) struct Tombstones {
     /// In the log's hands: by operation.
     logging: HashMap<OpId, (VolumeId, Seq, Redo)>,
-    /// Logged; their home is to be synced.
+    /// Logged; their home is zeroing.
+    zeroing: HashMap<OpId, Seq>,
+    /// Zeroed; their home is to be synced.
     undone: HashMap<VolumeId, Vec<Seq>>,
     /// Covered by the sync in flight.
     syncing: HashMap<VolumeId, Vec<Seq>>,
+    live: Vec<LiveTombstone>,
+    /// Writes to homes that a redo would undo: they wait until it cannot happen any more.
+    held: Vec<Action>,
 }
 
 impl Tombstones {
     pub(super) fn forget_volume(&mut self, id: VolumeId) {
         self.undone.remove(&id);
         self.syncing.remove(&id);
+        self.live.retain(|tombstone| tombstone.volume != id);
+    }
+
+    /// Whether a redo after a crash would undo a write of these blocks.
+    pub(super) fn covers(&self, id: VolumeId, first: u64, count: u32) -> bool {
+        let end = first + u64::from(count);
+        let overlaps = |t: &LiveTombstone| t.volume == id && t.first < end && first < t.end;
+        self.live.iter().any(overlaps)
+    }
+
+    pub(super) fn hold(&mut self, write: Action) {
+        self.held.push(write);
     }
 }
 
@@ -93,14 +121,16 @@ impl Core {
             return self.done(op, result);
         };
         if result.is_ok() && redo == Redo::Nothing {
-            // Nothing to redo: that has to be durable before newer data counts as safe.
+            // Nothing to redo: that has to be durable before newer data goes below.
             let log = self.log_mut().expect("the tombstone was logged");
             log.tombstone_done(seq);
             return log.sync(io, ticket);
         }
         if result.is_ok() {
-            self.tombstones.undone.entry(volume).or_default().push(seq);
-            self.sync_home(io, volume);
+            self.tombstones.zeroing.insert(op, seq);
+        } else {
+            let other = |t: &LiveTombstone| t.volume != volume || t.seq != seq;
+            self.tombstones.live.retain(other);
         }
         self.done(op, result);
     }
@@ -124,9 +154,34 @@ impl Core {
         };
         let keep = *redo == Redo::ZeroKeepAllocated;
         let ticket = Ticket(u64::from(op.0));
-        let (count, log) = (u64::from(*count), self.ssd(*level));
-        let seq = log.tombstone(io, ticket, *volume, *first, count, keep, *durable);
+        let (blocks, log) = (u64::from(*count), self.ssd(*level));
+        let seq = log.tombstone(io, ticket, *volume, *first, blocks, keep, *durable);
         self.tombstones.logging.insert(*op, (*volume, seq, *redo));
+        if *redo != Redo::Nothing {
+            let (first, end) = (first.0, first.0 + blocks);
+            let (volume, keep_allocated, done_at) = (*volume, keep, None);
+            let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at };
+            self.tombstones.live.push(live);
+        }
+    }
+
+    /// Writes that waited for a tombstone to be done for go on.
+    pub(super) fn release_held(&mut self) {
+        if self.tombstones.live.is_empty() && self.tombstones.held.is_empty() {
+            return;
+        }
+        let durable = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
+        self.tombstones.live.retain(|t| t.done_at.is_none_or(|at| at > durable));
+        for write in std::mem::take(&mut self.tombstones.held) {
+            let Action::WriteBacking { volume, first, count, .. } = &write else {
+                panic!("only writes are held")
+            };
+            if self.tombstones.covers(*volume, first.0, *count) {
+                self.tombstones.held.push(write);
+            } else {
+                self.queue.push_back(write);
+            }
+        }
     }
 
     // ---- homes ----
@@ -158,8 +213,14 @@ impl Core {
             self.tombstones.undone.entry(id).or_default().extend(covered);
             return;
         }
-        if let Some(log) = self.log_mut() {
-            covered.into_iter().for_each(|seq| log.tombstone_done(seq));
+        if let Some(log) = self.log_mut()
+            && !covered.is_empty()
+        {
+            covered.iter().for_each(|seq| log.tombstone_done(*seq));
+            let issued = log.forgets_issued();
+            log.flush_forgets(io);
+            let mine = |t: &&mut LiveTombstone| covered.contains(&t.seq);
+            self.tombstones.live.iter_mut().filter(mine).for_each(|t| t.done_at = Some(issued));
         }
         if self.tombstones.undone.contains_key(&id) {
             return self.sync_home(io, id);
@@ -170,8 +231,16 @@ impl Core {
         }
     }
 
-    pub(super) fn on_home_done(&mut self, id: VolumeId, done: BackingDone<Buffer>) {
+    pub(super) fn on_home_done(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        done: BackingDone<Buffer>,
+    ) {
         let op = OpId(done.token as u32);
+        if let Some(seq) = self.tombstones.zeroing.remove(&op) {
+            return self.on_zeroed(io, id, (op, seq), done.result);
+        }
         if let Some(home) = self.homes.get_mut(&id) {
             home.unsynced |= done.buffer.is_none();
         }
@@ -179,6 +248,34 @@ impl Core {
             self.set_buffer(op, buffer);
         }
         self.done(op, done.result);
+    }
+
+    /// A logged range was zeroed below, or could not be.
+    fn on_zeroed(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        (op, seq): (OpId, Seq),
+        result: Result<(), ErrorKind>,
+    ) {
+        let mut mine = self.tombstones.live.iter_mut().filter(|t| t.volume == id && t.seq == seq);
+        if result.is_err()
+            && let Some(live) = mine.find(|t| t.keep_allocated)
+        {
+            // Room cannot be kept where there is none: what counts is that the range reads zero.
+            live.keep_allocated = false;
+            let size = self.cache.spec().block_size;
+            let offset = size.offset_of(BlockIndex(live.first));
+            let length = (live.end - live.first) * u64::from(size.bytes());
+            self.tombstones.zeroing.insert(op, seq);
+            let zero = BackingOperation::Zero { offset, length, keep_allocated: false };
+            return self.ask_home(io, id, u64::from(op.0), zero);
+        }
+        self.tombstones.undone.entry(id).or_default().push(seq);
+        if result.is_ok() {
+            self.sync_home(io, id);
+        }
+        self.done(op, result);
     }
 
     // ---- checkpoints ----

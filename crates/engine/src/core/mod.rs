@@ -14,6 +14,9 @@ mod recover;
 mod status;
 mod stores;
 
+#[cfg(test)]
+mod tests;
+
 pub use recover::{CoreError, HomePlan};
 pub use stores::{Level, LevelPlan};
 
@@ -221,6 +224,7 @@ impl Core {
                 self.take_store_events(io);
             }
             self.take_store_events(io);
+            self.release_held();
             if self.queue.is_empty() {
                 break;
             }
@@ -254,7 +258,7 @@ impl Core {
             } else if done.token == HOME_SYNC {
                 self.on_home_synced(io, id, done.result);
             } else {
-                self.on_home_done(id, done);
+                self.on_home_done(io, id, done);
             }
         }
     }

@@ -275,6 +275,10 @@ impl Core {
         let Action::WriteBacking { op, volume, first, count, source, durable } = action else {
             panic!("a write is performed as one")
         };
+        if self.tombstones.covers(volume, first.0, count) {
+            self.tombstones.hold(action);
+            return 0;
+        }
         let size = self.cache.spec().block_size;
         let length = count as usize * size.len();
         let index = op.0 as usize;

@@ -180,6 +180,8 @@ impl Core {
         for (level, entry) in all {
             let moment = &mut Moment { now, rng: &mut rng };
             let (at, RecoveredEntry { slot, key, dirty, .. }) = (LevelIndex(level as u8), entry);
+            // Only a log can tell that a clean record is not older than what the home holds.
+            let dirty = dirty || log_level.is_none();
             if !self.cache.restore(moment, at, slot, key, dirty) {
                 left.push((level, entry));
             } else if dirty {
@@ -200,9 +202,11 @@ impl Core {
             let length = tombstone.count * u64::from(size.bytes());
             let length = length.min(io.disk_length(disk).saturating_sub(offset));
             if length > 0 {
-                let keep_allocated = tombstone.no_hole;
-                let zero = IoOperation::Zero { disk, offset, length, keep_allocated };
-                self.home_alone(io, tombstone.volume, zero)?;
+                let zero =
+                    |keep_allocated| IoOperation::Zero { disk, offset, length, keep_allocated };
+                let zeroed = self.home_alone(io, tombstone.volume, zero(tombstone.no_hole));
+                // Room cannot be kept where there is none: what counts is that it reads zero.
+                zeroed.or_else(|_| self.home_alone(io, tombstone.volume, zero(false)))?;
             }
             self.home_alone(io, tombstone.volume, IoOperation::Sync { disk })?;
         }
@@ -242,8 +246,13 @@ impl Core {
                 let write = IoOperation::Write { disk, offset, buffer, durable: true };
                 self.home_alone(io, volume, write)?;
             }
+            let is_nvm = matches!(self.levels[level], Level::Nvm(_));
+            if let Some(log) = self.log_mut().filter(|_| is_nvm) {
+                log.forget(entry.key);
+            }
+            let forgets_issued = self.log().map_or(0, |(_, log)| log.forgets_issued());
             match &mut self.levels[level] {
-                Level::Nvm(store) => store.free(entry.slot, Freed::Superseded),
+                Level::Nvm(store) => store.free(entry.slot, Freed::Evicted { forgets_issued }),
                 Level::Ssd(store) => store.free(entry.slot),
                 Level::Memory(_) => {}
             }

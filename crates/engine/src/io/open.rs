@@ -237,7 +237,12 @@ mod tests {
     fn no_room_is_said_clearly() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
-        let mode = OpenMode { direct: false, create_length: Some(1 << 60), preallocate: true };
+        let mode = OpenMode {
+            direct: false,
+            create_length: Some(1 << 60),
+            preallocate: true,
+            is_shared: false,
+        };
         let error = open_disk(&path, mode).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Full, "{error}");
         assert!(!path.exists());
