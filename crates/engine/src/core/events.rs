@@ -74,14 +74,17 @@ pub(super) struct PeerSync {
 }
 
 impl Core {
-    pub(super) fn take_store_events(&mut self, io: &mut dyn Io) {
+    /// Handles what the stores have to say; true when it was anything.
+    pub(super) fn take_store_events(&mut self, io: &mut dyn Io) -> bool {
         let mut events = Vec::new();
         for level in &mut self.levels {
             level.take_events(&mut events);
         }
+        let any = !events.is_empty();
         for event in events {
             self.on_store_event(io, event);
         }
+        any
     }
 
     fn on_store_event(&mut self, io: &mut dyn Io, event: StoreEvent) {

@@ -223,7 +223,8 @@ impl Core {
                 used += self.perform(io, action, payload);
                 self.take_store_events(io);
             }
-            self.take_store_events(io);
+            // What a store says while it is answered counts too.
+            while self.take_store_events(io) {}
             self.release_held();
             if self.queue.is_empty() {
                 break;
