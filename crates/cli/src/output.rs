@@ -91,7 +91,7 @@ impl Output {
 /// A table with one line of headings; every column but the first is right-aligned when `numbers`.
 pub(crate) fn table<const N: usize>(headings: [&str; N], numbers_from: usize) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_preset(presets::ASCII_MARKDOWN);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings);
     for column in table.column_iter_mut().skip(numbers_from) {

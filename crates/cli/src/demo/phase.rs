@@ -24,11 +24,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// The levels: proportion 1:4:16, as in the paper's figures.
-const LEVELS: &str = "\
-[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"1MiB\"\n\
-[[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"4MiB\"\n";
+/// Bytes of the levels: proportion 1:4:16, as in the paper's figures.
+const DRAM_BYTES: u64 = 1 << 20;
+const NVM_BYTES: u64 = 4 << 20;
 const SSD_BYTES: u64 = 16 << 20;
+/// A file here is memory: it stands in for NVM, whose stores need no disk to become durable.
+const MEMORY_DIR: &str = "/dev/shm";
 /// Bytes that a service with reuse touches: with four vehicles, all of them as large as the SSD
 /// level.
 const FOOTPRINT_ZIPF: u64 = 4 << 20;
@@ -103,6 +104,8 @@ pub(super) struct Outcome {
     pub(super) services: Vec<(&'static ServiceSpec, Measured)>,
     /// The node's own counters at the end.
     pub(super) status: StatusAnswer,
+    /// The NVM level was a file in memory.
+    pub(super) is_nvm_memory: bool,
 }
 
 /// Runs one phase.
@@ -111,13 +114,16 @@ pub(super) async fn run(
     classes: Classes,
     progress: &ProgressBar,
 ) -> Result<Outcome, Report> {
-    let dir = temporary()?;
+    let dir = temporary(&std::env::temp_dir())?;
+    // Without such a directory the NVM level is a plain file, and as slow as its disk.
+    let memory = temporary(Path::new(MEMORY_DIR)).ok();
+    let nvm = memory.as_ref().map(|memory| memory.path().join("nvm"));
     let volumes = plan.volumes(classes);
     for volume in &volumes {
         fill(&dir.path().join(&volume.name), volume.length())?;
     }
     let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
-    let config = Config::parse(None, &configuration(&volumes), &overrides)?;
+    let config = Config::parse(None, &configuration(&volumes, nvm.as_deref()), &overrides)?;
     let (nbd_socket, control_socket) = (config.nbd.socket.clone(), config.control.socket.clone());
     let node = Node::start(config, Arc::new(EngineStarter)).await?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -127,12 +133,13 @@ pub(super) async fn run(
     let status = ControlClient::new(&control_socket).status().await;
     drop(stop);
     let ended = node.await.expect("a node reports, it does not panic");
-    let outcome = Outcome { services: services?, status: status? };
+    let is_nvm_memory = memory.is_some();
+    let outcome = Outcome { services: services?, status: status?, is_nvm_memory };
     ended.map(|()| outcome)
 }
 
-fn temporary() -> Result<TempDir, Report> {
-    tempfile::Builder::new().prefix("layby-demo-").tempdir().map_err(|cause| {
+fn temporary(place: &Path) -> Result<TempDir, Report> {
+    tempfile::Builder::new().prefix("layby-demo-").tempdir_in(place).map_err(|cause| {
         Report::from_io("cannot make a temporary directory", &cause)
             .state("nothing was started")
             .hint("set TMPDIR to a directory with 1 GiB of room")
@@ -157,10 +164,14 @@ fn fill(path: &Path, length: u64) -> Result<(), Report> {
     })
 }
 
-fn configuration(volumes: &[VolumePlan]) -> String {
+fn configuration(volumes: &[VolumePlan], nvm: Option<&Path>) -> String {
+    let nvm_path = nvm.map(|path| format!("path = '{}'\n", path.display()));
     let mut text = format!(
-        "[node]\nshards = 1\n[control]\nhttp = \"off\"\n{LEVELS}\
-         [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = {SSD_BYTES}\n"
+        "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
+         [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = {DRAM_BYTES}\n\
+         [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = {NVM_BYTES}\n{}\
+         [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = {SSD_BYTES}\n",
+        nvm_path.unwrap_or_default()
     );
     for volume in volumes {
         let VolumePlan { name, class, .. } = volume;
@@ -262,7 +273,7 @@ mod tests {
             assert_eq!((one.class, by.class), ("critical", by.spec.class));
         }
         for volumes in [one, by] {
-            let text = configuration(&volumes);
+            let text = configuration(&volumes, Some(Path::new("/m/nvm")));
             let config = Config::parse(None, &text, &Overrides::default()).expect("a good text");
             assert_eq!(config.volumes.len(), 8);
             let sizes: Vec<u64> = config.levels.iter().map(|level| level.size >> 20).collect();

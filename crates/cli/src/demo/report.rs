@@ -143,6 +143,14 @@ pub(super) fn print(
     }
     output.line("one class for all → with classes; latencies in µs, seen by the clients")?;
     output.line(&latency_table(one, &before, &after))?;
+    let nvm = if one.is_nvm_memory {
+        "a file in memory, in NVM's place"
+    } else {
+        "a file on disk, far slower than NVM"
+    };
+    output.line(&format!(
+        "levels 1, 4 and 16 MiB: DRAM; {nvm}; a file on this disk. Volumes: same disk"
+    ))?;
     output.line("where reads were found, in % of blocks")?;
     output.line(&hits_table(one, &before, &after))?;
     output.line("what was written")?;
