@@ -132,6 +132,8 @@ pub struct Core {
     checkpoints: Vec<bool>,
     peer_sync: Option<PeerSync>,
     tombstones: Tombstones,
+    /// Durable forgets that the NVM level knows of.
+    forgets_told: u64,
     now: Nanos,
 }
 
@@ -224,13 +226,28 @@ impl Core {
                 self.take_store_events(io);
             }
             // What a store says while it is answered counts too.
-            while self.take_store_events(io) {}
+            while self.take_store_events(io) || self.tell_forgets(io) {}
             self.release_held();
             if self.queue.is_empty() {
                 break;
             }
         }
         payload.is_some_and(|(_, bytes)| used < bytes.len())
+    }
+
+    /// Slots of the NVM level that wait for forgets become reusable when those are durable; true
+    /// when the level was told so.
+    fn tell_forgets(&mut self, io: &mut dyn Io) -> bool {
+        let durable = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
+        if std::mem::replace(&mut self.forgets_told, durable) == durable {
+            return false;
+        }
+        for level in &mut self.levels {
+            if let Level::Nvm(store) = level {
+                store.on_tick(io, self.now, durable);
+            }
+        }
+        true
     }
 
     /// Takes the end of an operation whose token is a store's or a home's.

@@ -95,6 +95,7 @@ impl Core {
             checkpoints: Vec::new(),
             peer_sync: None,
             tombstones: Tombstones::default(),
+            forgets_told: 0,
             now: started,
         };
         for home in homes {
