@@ -55,7 +55,8 @@ pub enum Freed {
 /// How much a sync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncScope {
-    /// Every store placed so far. Stores that wait for room are not covered.
+    /// Every store placed so far, and ended before the sync is. Stores that wait for room are not
+    /// covered; a store that waits with a part of it placed is waited for.
     Stores,
     /// Besides, every `free` so far: its header is gone for good. Waits for forgets.
     Frees,
@@ -126,6 +127,8 @@ pub struct NvmStore {
     delayed: VecDeque<Delayed>,
     /// Waits for this sync.
     waiters: Vec<(u64, Waiter)>,
+    /// Syncs that wait for the first delayed store, since a part of it is placed.
+    behind: Vec<Ticket>,
     /// Waits until no retiring slot has an id up to this.
     frees_waiters: Vec<(u64, Ticket)>,
     sync_started: u64,
@@ -325,6 +328,9 @@ impl NvmStore {
             self.write_mark(Seq(self.seqs.next().0 - 1));
         }
         match scope {
+            SyncScope::Stores if self.delayed.front().is_some_and(|store| store.placed > 0) => {
+                self.behind.push(ticket);
+            }
             SyncScope::Stores => self.wait(self.changed, Waiter::Sync(ticket)),
             SyncScope::Frees => self.frees_waiters.push((self.retired_total, ticket)),
         }
@@ -379,6 +385,7 @@ impl NvmStore {
             stirred: true,
             delayed: VecDeque::new(),
             waiters: Vec::new(),
+            behind: Vec::new(),
             frees_waiters: Vec::new(),
             sync_started: 0,
             sync_done: 0,
@@ -500,6 +507,10 @@ impl NvmStore {
 
     fn answer_waiters(&mut self) {
         let (lost, done) = (self.lost, self.sync_done);
+        if lost {
+            let behind = core::mem::take(&mut self.behind);
+            self.waiters.extend(behind.into_iter().map(|ticket| (0, Waiter::Sync(ticket))));
+        }
         let waiters = core::mem::take(&mut self.waiters);
         for (sync, waiter) in waiters {
             if lost {
@@ -577,6 +588,9 @@ impl NvmStore {
                 break;
             }
             self.end_store(store.ticket, store.durable);
+            for ticket in core::mem::take(&mut self.behind) {
+                self.wait(self.changed, Waiter::Sync(ticket));
+            }
         }
         any
     }
