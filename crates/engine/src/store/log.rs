@@ -257,6 +257,9 @@ pub struct LogStore {
     pub(super) streams: [StreamState; 3],
     pub(super) tickets: Map<Ticket, TicketState>,
     pub(super) pending_slots: Map<u32, PendingSlot>,
+    /// Slots that a call in progress has filled, in a batch before its last: the cache does not
+    /// know yet, though a checkpoint may be all that remembers them.
+    pub(super) unsettled: Map<u32, (Ticket, SlotInfo)>,
     pub(super) sync: SyncState,
     pub(super) forgets: Forgets,
     pub(super) reads: Reads,
@@ -434,6 +437,7 @@ impl LogStore {
             pending.freed_below = next;
         }
         self.overflow.remove(&slot.0);
+        self.unsettled.remove(&slot.0);
         let place = core::mem::replace(&mut self.slots[slot.0 as usize], Place::NONE);
         self.release(place.location);
     }
@@ -587,6 +591,12 @@ impl LogStore {
         if points(named.0) { Some(named) } else { moved().map(Slot) }
     }
 
+    /// What is in a slot of the level: as the cache knows, but for calls in progress.
+    pub(super) fn owner(&self, slot: Slot, view: &dyn SlotView) -> Option<SlotInfo> {
+        let unsettled = self.unsettled.get(&slot.0).map(|(_, info)| *info);
+        unsettled.or_else(|| view.slot(slot))
+    }
+
     /// Ends one record of a call.
     pub(super) fn end_record(&mut self, ticket: Ticket, result: Result<(), ErrorKind>) {
         let state = self.tickets.get_mut(&ticket).expect("a record's ticket is open");
@@ -594,6 +604,7 @@ impl LogStore {
         state.failed = state.failed.or(result.err());
         if state.left == 0 {
             let failed = self.tickets.remove(&ticket).and_then(|state| state.failed);
+            self.unsettled.retain(|_, (open, _)| *open != ticket);
             let result = failed.map_or(Ok(()), Err);
             self.events.push(StoreEvent::Stored { ticket, result });
         }

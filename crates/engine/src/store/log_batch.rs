@@ -11,7 +11,7 @@ use super::log::{
     SyncWaiter, UNSYNCED_MAX,
 };
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
-use super::{StoreEvent, Stream};
+use super::{SlotInfo, StoreEvent, Stream};
 use crate::io::{Io, IoDone, IoError, IoOperation};
 use layby_types::{ErrorKind, Seq, Slot};
 
@@ -252,6 +252,25 @@ impl LogStore {
             if let Some(ticket) = queued.ticket {
                 self.end_record(ticket, Ok(()));
             }
+        }
+        self.note_unsettled(flight);
+    }
+
+    /// A call's blocks that were written, while its last batch was not. Only the last call of a
+    /// batch can go on behind it.
+    fn note_unsettled(&mut self, flight: &Flight) {
+        let Some(ticket) = flight.records.last().and_then(|queued| queued.ticket) else { return };
+        if !self.tickets.contains_key(&ticket) {
+            return;
+        }
+        let mut location = flight.data_first;
+        for queued in &flight.records {
+            let Record::Block { key, slot, dirty, .. } = queued.record else { continue };
+            let is_there = self.slots[slot.0 as usize].location == location;
+            if queued.ticket == Some(ticket) && is_there {
+                self.unsettled.insert(slot.0, (ticket, SlotInfo { key, dirty }));
+            }
+            location += 1;
         }
     }
 

@@ -237,7 +237,7 @@ fn entry(log: &LogStore, slot: Slot, view: &dyn SlotView) -> Option<CheckpointEn
     }
     let overflow = || log.overflow.get(&slot.0).copied();
     let in_level = slot.0 < log.geometry.slot_count;
-    let SlotInfo { key, dirty } = if in_level { view.slot(slot)? } else { overflow()? };
+    let SlotInfo { key, dirty } = if in_level { log.owner(slot, view)? } else { overflow()? };
     let moved = log.moved.contains_key(&place.location);
     let (location, crc) = (place.location, place.crc);
     Some(CheckpointEntry { key, slot, location, crc, dirty, moved })

@@ -191,7 +191,7 @@ fn copy_if_live(
 ) -> Copied {
     let Record::Block { key, seq, slot, crc, .. } = record else { return Copied::Dead };
     let Some(slot) = log.slot_at(slot, origin) else { return Copied::Dead };
-    let owner = log.overflow.get(&slot.0).copied().or_else(|| view.slot(slot));
+    let owner = log.overflow.get(&slot.0).copied().or_else(|| log.owner(slot, view));
     let Some(owner) = owner.filter(|owner| owner.key == key) else { return Copied::Dead };
     let computed = super::layout::crc32c(content);
     let stored = log.slots[slot.0 as usize].crc;

@@ -503,6 +503,7 @@ impl LogStore {
             streams: Default::default(),
             tickets: Map::default(),
             pending_slots: Map::default(),
+            unsettled: Map::default(),
             sync: Default::default(),
             forgets: Default::default(),
             reads: Default::default(),
