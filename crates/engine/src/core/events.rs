@@ -13,7 +13,7 @@ use layby_types::{
     BackingDone, BackingOperation, BlockIndex, ErrorKind, Extent, LevelIndex, RequestId, Seq,
     VolumeId,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Own ticket: a store into lent room, whose end nobody waits for.
 pub(super) const OWN_BORROWED: u64 = 1;
@@ -70,7 +70,10 @@ impl Tombstones {
 pub(super) struct PeerSync {
     id: u64,
     nvm_waiting: bool,
-    homes: HashSet<VolumeId>,
+    homes: BTreeSet<VolumeId>,
+    /// Ranges being zeroed whose tombstone lies before the checkpoint, which would drop it while
+    /// it still names what the tombstone killed.
+    zeroing: HashSet<OpId>,
 }
 
 impl Core {
@@ -279,6 +282,10 @@ impl Core {
             self.sync_home(io, id);
         }
         self.done(op, result);
+        if let Some(peer) = &mut self.peer_sync {
+            peer.zeroing.remove(&op);
+            self.end_peer_sync();
+        }
     }
 
     // ---- checkpoints ----
@@ -295,19 +302,25 @@ impl Core {
                 nvm_waiting = true;
             }
         }
-        let mut homes = HashSet::new();
+        let mut homes = BTreeSet::new();
         if scope == SyncScope::Frees {
             homes.extend(
                 self.homes.iter().filter(|(_, h)| h.unsynced || h.syncing).map(|(id, _)| *id),
             );
         }
-        self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone() });
+        let mut zeroing = HashSet::new();
+        if scope == SyncScope::Stores {
+            zeroing.extend(self.tombstones.zeroing.keys().copied());
+        }
+        self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
         self.end_peer_sync();
     }
 
     fn end_peer_sync(&mut self) {
-        let ready = |peer: &mut PeerSync| !peer.nvm_waiting && peer.homes.is_empty();
+        let ready = |peer: &mut PeerSync| {
+            !peer.nvm_waiting && peer.homes.is_empty() && peer.zeroing.is_empty()
+        };
         if let Some(peer) = self.peer_sync.take_if(ready)
             && let Some(log) = self.log_mut()
         {

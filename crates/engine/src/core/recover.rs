@@ -324,7 +324,7 @@ impl Core {
         {
             self.turn(io);
         }
-        let homes: Vec<VolumeId> = self.homes.keys().copied().collect();
+        let homes: std::collections::BTreeSet<VolumeId> = self.homes.keys().copied().collect();
         for volume in homes {
             self.sync_home(io, volume);
         }
