@@ -2,7 +2,10 @@
 //!
 //! How: the same kind of history as the cache's own tests, through real stores and formats.
 
+mod history;
+
 use super::*;
+use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, SimIo};
 use crate::store::{Region, StoreIdentity};
 use layby_cache::{
@@ -12,13 +15,25 @@ use layby_cache::{
 use layby_types::{BlockSize, CallFlags, ClassId, ShardIndex};
 use std::collections::HashMap;
 
-const BLOCKS: u64 = 96;
+const BLOCKS: u64 = 48;
 const BLOCK: u64 = 4096;
 const CELL: u64 = 512;
 const CELLS: usize = (BLOCKS * BLOCK / CELL) as usize;
+/// Turns that anything may take before it counts as hung.
+const TURNS_MAX: u32 = 100_000;
 
 const IDENTITY: StoreIdentity =
     StoreIdentity { node: [7; 16], shard: ShardIndex(0), shard_count: 1 };
+
+/// What differs between the machines of different seeds.
+#[derive(Clone)]
+struct Shape {
+    spec: CacheSpec,
+    nvm_bytes: u64,
+    ssd_bytes: u64,
+    /// The NVM is persistent memory rather than a file's pages.
+    persistent: bool,
+}
 
 fn spec() -> CacheSpec {
     let level = |kind, slots| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
@@ -31,9 +46,9 @@ fn spec() -> CacheSpec {
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {
-        block_size: BlockSize::DEFAULT,
+        block_size: BlockSize::MIN,
         levels: vec![
-            level(LevelKind::Memory, 12),
+            level(LevelKind::Memory, 8),
             level(LevelKind::Nvm, 1 << 20),
             level(LevelKind::Ssd, 1 << 20),
         ],
@@ -43,8 +58,44 @@ fn spec() -> CacheSpec {
     }
 }
 
+impl Shape {
+    /// Enough of everything: nothing leaves a level unasked.
+    fn roomy() -> Shape {
+        Shape { spec: spec(), nvm_bytes: 40 * BLOCK, ssd_bytes: 2 << 20, persistent: false }
+    }
+
+    /// Levels of a few blocks, so that they evict, destage, clean and checkpoint all the time.
+    fn tiny(rng: &mut Rng) -> Shape {
+        let mut spec = spec();
+        spec.levels[0].slots = 3 + rng.below(6) as u32;
+        spec.writeback.idle_timeout =
+            [Nanos::from_micros(300), Nanos::from_millis(5), Nanos::from_secs(5)]
+                [rng.below(3) as usize];
+        spec.writeback.merge_bytes = [4096, 16384, 1 << 20][rng.below(3) as usize];
+        if rng.chance(1, 3) {
+            spec.levels[2].watermarks.dirty_red = 30;
+            spec.levels[2].watermarks.dirty_green = 10;
+        }
+        if rng.chance(1, 3) {
+            spec.levels[1].watermarks.used_red = 70;
+            spec.levels[1].watermarks.used_green = 50;
+        }
+        if rng.chance(1, 2) {
+            spec.read_ahead.window_bytes_max = 0;
+        }
+        spec.classes.iter_mut().for_each(|class| class.borrow = rng.chance(2, 3));
+        if rng.chance(1, 4) {
+            spec.classes[1].levels = 0b001; // written through, past both persistent levels
+        }
+        let nvm_bytes = (12 + rng.below(14)) * BLOCK;
+        let ssd_bytes = (100 + rng.below(160)) * BLOCK;
+        Shape { spec, nvm_bytes, ssd_bytes, persistent: rng.chance(1, 2) }
+    }
+}
+
 struct World {
     io: SimIo,
+    shape: Shape,
     nvm: DiskId,
     ssd: DiskId,
     homes: Vec<DiskId>,
@@ -52,16 +103,19 @@ struct World {
     seed: u64,
 }
 
-const NVM_BYTES: u64 = 40 * BLOCK;
-const SSD_BYTES: u64 = 2 << 20;
-
-fn start(io: &mut SimIo, disks: (DiskId, DiskId, &[DiskId]), format: bool, seed: u64) -> Core {
+fn start(
+    io: &mut SimIo,
+    shape: &Shape,
+    disks: (DiskId, DiskId, &[DiskId]),
+    format: bool,
+    seed: u64,
+) -> (Core, crate::control::StartReport) {
     let (nvm, ssd, homes) = disks;
-    let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::DEFAULT };
+    let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::MIN };
     let plans = [
-        LevelPlan::Memory { slots: 12 },
-        LevelPlan::Nvm { region: region(nvm, NVM_BYTES), format },
-        LevelPlan::Ssd { region: region(ssd, SSD_BYTES), format },
+        LevelPlan::Memory { slots: shape.spec.levels[0].slots },
+        LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format },
+        LevelPlan::Ssd { region: region(ssd, shape.ssd_bytes), format },
     ];
     let home = |(index, disk): (usize, &DiskId)| HomePlan {
         spec: VolumeSpec {
@@ -74,39 +128,83 @@ fn start(io: &mut SimIo, disks: (DiskId, DiskId, &[DiskId]), format: bool, seed:
         name: format!("home-{index}"),
     };
     let homes = homes.iter().enumerate().map(home).collect();
-    let started = Core::start(io, spec(), &plans, IDENTITY, homes, seed);
-    started.unwrap_or_else(|error| panic!("SEED={seed}: {error:?}")).0
+    let started = Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed);
+    started.unwrap_or_else(|error| panic!("replay with SEED={seed}: {error:?}"))
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, shape: Shape) -> World {
         let mut io = SimIo::new(seed);
-        let nvm = io.add_disk("nvm", NVM_BYTES);
-        let ssd = io.add_disk("ssd", SSD_BYTES);
+        let nvm = match shape.persistent {
+            true => io.add_persistent_memory("nvm", shape.nvm_bytes),
+            false => io.add_disk("nvm", shape.nvm_bytes),
+        };
+        let ssd = io.add_disk("ssd", shape.ssd_bytes);
         let homes = vec![io.add_disk("one", BLOCKS * BLOCK), io.add_disk("two", BLOCKS * BLOCK)];
-        let core = start(&mut io, (nvm, ssd, &homes), true, seed);
-        World { io, nvm, ssd, homes, core, seed }
+        let (core, _) = start(&mut io, &shape, (nvm, ssd, &homes), true, seed);
+        World { io, shape, nvm, ssd, homes, core, seed }
     }
 
-    fn restart(&mut self) {
-        self.core = start(&mut self.io, (self.nvm, self.ssd, &self.homes), false, self.seed);
+    fn restart(&mut self) -> crate::control::StartReport {
+        let disks = (self.nvm, self.ssd, &self.homes[..]);
+        let (core, report) = start(&mut self.io, &self.shape, disks, false, self.seed);
+        self.core = core;
+        report
     }
 
+    /// Cuts the power; the stores must be sound to an outsider's eye before they are opened.
+    fn crash(&mut self, mode: CrashMode) -> crate::control::StartReport {
+        self.io.crash(mode);
+        self.check_images();
+        self.restart()
+    }
+
+    fn check_images(&self) {
+        let (nvm, ssd) = (self.io.peek(self.nvm), self.io.peek(self.ssd));
+        for (bytes, kind) in [(nvm, StoreKind::Nvm), (ssd, StoreKind::Log)] {
+            let report = check_store(&bytes[..], "image", 0, bytes.len() as u64, kind, true);
+            assert!(
+                report.is_sound(),
+                "{kind}: {:?}; replay with SEED={}",
+                report.problems,
+                self.seed
+            );
+        }
+    }
+
+    /// Asks for one thing and waits for its end, whatever else is going on.
     fn run(&mut self, volume: u32, call: Call, value: u8) -> Result<Answer, ErrorKind> {
-        let payload =
-            vec![value; if call.operation == Operation::Write { call.length as usize } else { 0 }];
+        let bytes = if call.operation == Operation::Write { call.length as usize } else { 0 };
+        let payload = vec![value; bytes];
         self.core.submit(&mut self.io, Asker(u64::MAX), VolumeId(volume), call, &payload, None);
-        for _ in 0..100_000 {
-            let mut others = Vec::new();
-            while let Some(finished) = self.core.take_finished() {
-                if finished.asker == Asker(u64::MAX) {
-                    return finished.result;
-                }
-                others.push(finished);
+        for _ in 0..TURNS_MAX {
+            if let Some(finished) = self.core.take_finished() {
+                assert_eq!(finished.asker, Asker(u64::MAX), "nothing else is in flight");
+                return finished.result;
             }
             self.core.turn(&mut self.io);
         }
-        panic!("SEED={}: {call:?} never ends", self.seed);
+        panic!("{call:?} never ends; replay with SEED={}", self.seed);
+    }
+
+    fn read(&mut self, volume: u32, offset: u64, length: u64) -> Result<Vec<u8>, ErrorKind> {
+        match self.run(volume, call(Operation::Read, offset, length), 0)? {
+            Answer::Data(data) => Ok(data),
+            other => panic!("a read gives data, not {other:?}"),
+        }
+    }
+
+    /// Sends everything dirty home.
+    fn drain(&mut self) -> Result<(), ErrorKind> {
+        self.core.drain(&mut self.io, 77, None);
+        for _ in 0..TURNS_MAX {
+            if let Some((ticket, result)) = self.core.take_drained().pop() {
+                assert_eq!(ticket, 77, "one drain at a time");
+                return result;
+            }
+            self.core.turn(&mut self.io);
+        }
+        panic!("a drain never ends; replay with SEED={}", self.seed);
     }
 }
 
@@ -114,10 +212,21 @@ fn call(operation: Operation, offset: u64, length: u64) -> Call {
     Call { cookie: 0, operation, offset, length, flags: CallFlags::default() }
 }
 
+fn each_seed(count: u64, test: impl Fn(u64)) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    match number("SEED") {
+        Some(seed) => test(seed),
+        None => {
+            let first = number("FIRST").unwrap_or(0);
+            (first..first + number("SEEDS").unwrap_or(count)).for_each(test);
+        }
+    }
+}
+
 /// Goal: a fresh core serves writes, reads, zeroes and flushes. Method: one of each.
 #[test]
 fn a_core_serves() {
-    let mut world = World::new(1);
+    let mut world = World::new(1, Shape::roomy());
     for volume in [1, 2] {
         world.run(volume, call(Operation::Write, 512, 9000), 7).expect("a write");
         world.run(volume, call(Operation::Flush, 0, 0), 0).expect("a flush");
