@@ -138,8 +138,12 @@ impl Cache {
         let key = self.key(volume, first);
         self.store_mut(op).phase = StorePhase::Reading;
         // Memory levels are skipped: the copy below them is the same and can be read by anyone.
+        // So are copies in lent room, which the host need not have stored.
         let mut persistent = self.levels.iter().enumerate().filter(|(_, l)| l.kind.is_persistent());
-        let found = persistent.find_map(|(i, level)| Some((i, level.find(volume, key)?)));
+        let found = persistent.find_map(|(i, level)| {
+            let slot = level.find(volume, key).filter(|slot| !level.is_borrowed(*slot))?;
+            Some((i, slot))
+        });
         let action = match found {
             Some((level, slot)) => {
                 let slots = Few::from_slice(&[slot]);
