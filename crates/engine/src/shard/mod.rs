@@ -35,6 +35,7 @@ pub(crate) struct Shard<S> {
     paths: HashMap<VolumeId, PathBuf>,
     notices: NoticeSink,
     done: Vec<IoDone>,
+    tick_at: Nanos,
     is_stopping: bool,
 }
 
@@ -44,7 +45,8 @@ impl<S: Session> Shard<S> {
         loop {
             self.core.set_now(self.io.now());
             self.take_commands();
-            if self.core.next_deadline() <= self.io.now() {
+            if self.tick_at.min(self.core.next_deadline()) <= self.io.now() {
+                self.tick_at = Nanos::NEVER;
                 self.core.on_tick(&mut self.io);
             }
             self.answer();
@@ -62,9 +64,11 @@ impl<S: Session> Shard<S> {
         }
     }
 
-    fn deadline(&self) -> Nanos {
-        // What a tick could not do in its bounded step goes on in the next turn, without a sleep.
-        self.core.next_deadline()
+    /// When the next tick is due. A deadline that was set stays, however often it is asked for:
+    /// one that is always a little ahead of now would never come.
+    fn deadline(&mut self) -> Nanos {
+        self.tick_at = self.tick_at.min(self.core.next_deadline());
+        self.tick_at
     }
 
     fn route(&mut self, done: IoDone) {
