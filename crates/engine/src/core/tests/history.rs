@@ -333,7 +333,6 @@ impl Run {
         let mode = [CrashMode::DropAll, CrashMode::KeepAll][self.rng.below(2) as usize];
         let report = self.world.crash(mode);
         let seed = self.world.seed;
-        assert_eq!(report.torn_batches, 0, "replay with SEED={seed}");
         let found = report.blocks_dirty + report.blocks_clean;
         assert_eq!(found, nvm.0 + ssd.0, "replay with SEED={seed}");
         // What went home while the last checkpoint was written may still count as dirty.
@@ -392,4 +391,11 @@ fn one_history(seed: u64) {
 #[test]
 fn histories_equal_a_plain_array() {
     each_seed(60, one_history);
+}
+
+/// Goal: what once went wrong stays right. Method: the seeds that found a lost split write (76), a
+/// stale record after a half-placed store (293) and a merge from lent room (421, 511).
+#[test]
+fn histories_that_failed_once() {
+    [76, 293, 306, 421, 511, 536, 556].into_iter().for_each(one_history);
 }
