@@ -1,8 +1,9 @@
 //! What the cache wants done, and the names by which it speaks of data it never holds.
 //!
 //! How: the host (engine or simulator) performs actions strictly in the order in which they were
-//! given to it, across calls: what a call made during an action adds comes last. Those that say so are *immediate*: their effect is complete before the next action and nobody is told. All
-//! others end with one call of [`crate::Cache::on_done`] for their operation.
+//! given to it, across calls: what a call made during an action adds comes last. Those that say so
+//! are *immediate*: their effect is complete before the next action and nobody is told. All others
+//! end with one call of [`crate::Cache::on_done`] for their operation.
 //! Invariant: each request is completed exactly once, each operation released exactly once.
 
 use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, RequestId, Slot, VolumeId};

@@ -1,7 +1,7 @@
 //! The state machine's body: what it holds, how requests and operations begin and end.
 //!
 //! How: `on_request` cuts a call into pieces by block; pieces are answered at once, or join or
-//! start an operation. `on_done` moves an operation to its next phase. Reading, writing, discarding,
+//! start an operation. `on_done` moves an operation on. Reading, writing, discarding,
 //! making room and background work have a file each.
 //! Invariant: a request's `parts` is the number of pieces and operations that still owe it an end.
 
@@ -358,7 +358,7 @@ impl Cache {
         self.caps_changed = true;
     }
 
-    /// What a slot holds, for a store that cleans or checkpoints: the block and whether it is dirty.
+    /// What a slot holds, for a store that cleans or checkpoints: the block, and if it is dirty.
     #[must_use]
     pub fn slot(&self, level: LevelIndex, slot: Slot) -> Option<(BlockKey, bool)> {
         let held = &self.levels[usize::from(level.0)];

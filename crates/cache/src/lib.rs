@@ -1,7 +1,7 @@
 //! The block cache as a pure state machine: events in, actions out.
 //!
 //! How: a host (the engine, or a simulator) tells [`Cache`] of requests, ends of actions and time,
-//! and performs the [`Action`]s it finds in the list it passes along. The cache decides which blocks
+//! and performs the [`Action`]s it finds in the list it passes. The cache decides which blocks
 //! are resident where; stores below it decide where the bytes lie.
 //! Invariants: a read returns the latest acknowledged write; a block is dirty in at most one level;
 //! memory levels hold clean copies only; no level, class or volume exceeds its size or cap.

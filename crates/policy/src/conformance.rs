@@ -5,7 +5,7 @@ use crate::{Group, Moment, Warmth};
 use alloc::collections::BTreeMap;
 use layby_types::{Nanos, Rng, Slot};
 
-/// Goal: a policy evicts each resident slot exactly once, from the group it is in, and counts right.
+/// Goal: a policy evicts each resident slot exactly once, from its own group, and counts right.
 /// Method: random calls beside a plain map, for every policy in the registry.
 #[test]
 fn policies_match_a_map() {

@@ -2,7 +2,7 @@
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
-//! Invariant: nothing here knows a clock, a device or a source of chance but the [`Moment`] it gets.
+//! Invariant: nothing here knows a clock, a device or chance but the [`Moment`] it gets.
 //! Cost: constant time per call unless a method says otherwise.
 #![no_std]
 #![forbid(unsafe_code)]

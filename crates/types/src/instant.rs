@@ -1,4 +1,4 @@
-//! Time as a number: nanoseconds since the owner's start, given as an argument wherever it is needed.
+//! Time as a number: nanoseconds since the owner's start, an argument wherever it is needed.
 
 use alloc::string::{String, ToString};
 use core::fmt;

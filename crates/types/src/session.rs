@@ -2,7 +2,7 @@
 //!
 //! How: the engine owns sockets and buffers; a [`Session`] turns received bytes into [`Call`]s and
 //! results into reply bytes. Neither knows the other's room.
-//! Invariant: each call the session yields is answered exactly once by one of the `reply_…` methods.
+//! Invariant: each call the session yields is answered once by one of the `reply_…` methods.
 
 use crate::{Call, ErrorKind, Extent};
 use alloc::vec::Vec;
@@ -51,7 +51,7 @@ pub trait Session {
         bytes: &'bytes [u8],
         out: &mut Vec<u8>,
     ) -> Result<Parsed<'bytes>, SessionError>;
-    /// Puts the head of a successful read reply into `out`; exactly `call.length` bytes must follow.
+    /// Puts the head of a successful read reply into `out`; exactly `call.length` bytes follow.
     fn reply_read_head(&mut self, call: &Call, out: &mut Vec<u8>);
     /// Answers a call that returns no data.
     fn reply_done(&mut self, call: &Call, out: &mut Vec<u8>);

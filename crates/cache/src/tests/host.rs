@@ -8,7 +8,7 @@
 
 use crate::*;
 use layby_types::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::string::String;
 use std::vec::Vec;
 
@@ -396,7 +396,7 @@ impl Host {
         let log = self.log.clone();
         let nvm = |level: u8| self.cache.spec().levels[usize::from(level)].kind == LevelKind::Nvm;
         let mut destroyed: BTreeMap<(u8, BlockKey), u64> = BTreeMap::new();
-        let mut kept: std::collections::BTreeSet<u64> = Default::default();
+        let mut kept: BTreeSet<u64> = Default::default();
         for logged in &self.log {
             let (Record::Block { level, key, .. }, Some(freed)) = (&logged.record, logged.freed)
             else {
@@ -426,7 +426,7 @@ impl Host {
 
     fn crash_backing(&mut self, keep_some: bool) {
         let mut survived = self.backing_durable.clone();
-        let keys: std::collections::BTreeSet<BlockKey> =
+        let keys: BTreeSet<BlockKey> =
             self.backing.keys().chain(self.backing_durable.keys()).copied().collect();
         for key in keys {
             if keep_some && self.rng.chance(1, 2) {
@@ -440,21 +440,20 @@ impl Host {
         self.backing_durable = survived;
     }
 
-    fn recover(&mut self) {
-        let mut newest: BTreeMap<BlockKey, Option<Logged>> = BTreeMap::new();
-        let log = std::mem::take(&mut self.log);
-        // Ranges whose zeroing is repeated below; newer blocks in them count as dirty.
-        let mut redone: std::collections::BTreeSet<BlockKey> = Default::default();
-        for logged in &log {
+    /// The newest record of each block, and the blocks whose zeroing is repeated below.
+    fn replay(log: &[Logged]) -> (BTreeMap<BlockKey, Logged>, BTreeSet<BlockKey>) {
+        let mut newest: BTreeMap<BlockKey, Logged> = BTreeMap::new();
+        let mut redone = BTreeSet::new();
+        for logged in log {
             match &logged.record {
                 Record::Block { key, .. } => {
+                    // Newer blocks in a range that is zeroed again count as dirty.
                     let clean = logged.clean && !redone.contains(key);
-                    newest.insert(*key, Some(Logged { clean, ..logged.clone() }));
+                    newest.insert(*key, Logged { clean, ..logged.clone() });
                 }
                 Record::Forget { key } => {
                     redone.remove(key);
-                    let here = |l: &Logged| l.level == logged.level;
-                    if newest.get(key).is_some_and(|last| last.as_ref().is_none_or(here)) {
+                    if newest.get(key).is_some_and(|last| last.level == logged.level) {
                         newest.remove(key);
                     }
                 }
@@ -470,12 +469,18 @@ impl Host {
                 }
             }
         }
+        (newest, redone)
+    }
+
+    fn recover(&mut self) {
+        let log = std::mem::take(&mut self.log);
+        let (newest, redone) = Self::replay(&log);
         for key in &redone {
             self.backing.remove(key);
             self.backing_durable.remove(key);
         }
         let has_log = self.cache.spec().levels.iter().any(|l| l.kind == LevelKind::Ssd);
-        let mut found: Vec<Logged> = newest.into_values().flatten().collect();
+        let mut found: Vec<Logged> = newest.into_values().collect();
         found.sort_by_key(|logged| std::cmp::Reverse(logged.seq));
         let mut rng = Rng::new(0);
         for logged in found {
@@ -518,7 +523,7 @@ impl Host {
     /// What a log's checkpoint does: everything so far is durable, dead records are destroyed.
     pub(super) fn checkpoint(&mut self) {
         self.backing_durable.clone_from(&self.backing);
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let slots = &self.slots;
         let mut live: Vec<Logged> = Vec::new();
         for logged in self.log.drain(..).rev() {
