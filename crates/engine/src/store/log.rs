@@ -406,7 +406,7 @@ impl LogStore {
         self.forgets.issued += 1;
     }
 
-    /// Declares every older record of `key` dead, in both levels, lazily. Only for a block whose newest
+    /// Declares every older record of `key` dead, in both levels, lazily. For a block whose newest
     /// bytes are durable elsewhere; see the duties in the parent module.
     pub fn forget(&mut self, key: BlockKey) {
         let seq = self.seqs.take();

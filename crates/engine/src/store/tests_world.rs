@@ -1,7 +1,8 @@
 //! A small cache over both stores and a plain model, for random histories with crashes.
 //!
 //! Each key has numbered versions; the model knows the latest one that was answered, and the
-//! floor: the oldest one that a crash may leave. The backing store is an array of versions, always durable.
+//! floor: the oldest one that a crash may leave. The backing store
+//! is an array of versions, always durable.
 
 use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
