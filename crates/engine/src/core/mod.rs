@@ -253,7 +253,10 @@ impl Core {
     /// Takes the end of an operation whose token is a store's or a home's.
     pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         let tag = done.token.0 >> 56;
-        if tag >= TAG_HOME {
+        if tag > TAG_HOME {
+            // A client's, cut off by a stop: nobody waits for it any more.
+            done.buffer.into_iter().for_each(|buffer| io.recycle(buffer));
+        } else if tag == TAG_HOME {
             self.on_home(io, done);
         } else {
             let level = usize::try_from(tag).expect("a byte") - 1;

@@ -9,12 +9,17 @@
 
 use super::BUFFER_ALIGN;
 use layby_types::ErrorKind;
+use rustix::event::Timespec;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often, and how far apart, a lock is tried: two seconds in all.
+const LOCK_TRIES_MAX: u32 = 100;
+const LOCK_PAUSE_NANOS: i64 = 20_000_000;
 
 /// How to open a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,10 +169,23 @@ fn open_locked(
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|errno| error_at(path, step, errno))?;
     if !is_shared {
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| error_at(path, "lock", errno))?;
+        lock(&file).map_err(|errno| error_at(path, "lock", errno))?;
     }
     Ok(file)
+}
+
+/// Locks, and waits a little for it: the kernel gives up the files of a process that has just died
+/// only when its last ring operation has ended.
+fn lock(file: &OwnedFd) -> Result<(), Errno> {
+    let pause = Timespec { tv_sec: 0, tv_nsec: LOCK_PAUSE_NANOS };
+    for _ in 0..LOCK_TRIES_MAX {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            // Nothing is polled: the call only passes the time.
+            Err(Errno::AGAIN) => drop(rustix::event::poll(&mut [], Some(&pause))),
+            other => return other,
+        }
+    }
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Gives a new file its length and makes its name durable.
