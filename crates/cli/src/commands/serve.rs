@@ -10,7 +10,7 @@ use layby_daemon::node::Node;
 use layby_daemon::shards::EngineStarter;
 use std::future::Future;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the control plane; shards have their own.
 const CONTROL_THREADS: usize = 2;
@@ -30,6 +30,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     let runtime = runtime(CONTROL_THREADS)?;
     let served = runtime.block_on(async {
         let mut stop = Box::pin(interrupted()?);
+        let impatient = interrupted_again()?;
         let node = tokio::select! {
             node = Node::start(config, Arc::new(EngineStarter)) => node?,
             () = &mut stop => return Err(interrupted_early().into()),
@@ -41,7 +42,10 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
                 Err(failure) => return Err(failure),
             }
         }
-        Ok(node.run(stop).await?)
+        tokio::select! {
+            ended = node.run(stop) => Ok(ended?),
+            () = impatient => Err(stopped_hard().into()),
+        }
     });
     // A recovery that nobody waits for any more must not keep the process.
     runtime.shutdown_background();
@@ -55,19 +59,44 @@ fn interrupted_early() -> Report {
         .hint("start it again; the line that begins with `ready` ends its recovery")
 }
 
+fn stopped_hard() -> Report {
+    Report::new(ReportKind::Failure, "the node was stopped without finishing")
+        .cause("a second signal came while it made everything durable")
+        .state("what was acknowledged as durable is safe; the next start recovers it")
+        .hint("wait for the node to end after one signal")
+}
+
+/// Ends with the second signal from now on.
+fn interrupted_again() -> Result<impl Future<Output = ()>, Report> {
+    let (mut terminate, mut interrupt) = handlers()?;
+    Ok(async move {
+        for _ in 0..2 {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+    })
+}
+
 /// Ends with the first SIGTERM or SIGINT from now on.
 pub(crate) fn interrupted() -> Result<impl Future<Output = ()>, Report> {
-    let handler = |kind| {
-        signal(kind).map_err(|cause| {
-            Report::from_io("cannot watch for signals", &cause).state("nothing was started")
-        })
-    };
-    let (mut terminate, mut interrupt) =
-        (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = handlers()?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     })
+}
+
+fn handlers() -> Result<(Signal, Signal), Report> {
+    let handler = |kind| {
+        signal(kind).map_err(|cause| {
+            Report::from_io("cannot watch for signals", &cause)
+                .state("nothing was started")
+                .hint("raise the limit on open files")
+        })
+    };
+    Ok((handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?))
 }

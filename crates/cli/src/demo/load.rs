@@ -34,6 +34,8 @@ pub(super) struct Client {
     pub(super) seed: u64,
     /// A request is started this often.
     pub(super) pace: Duration,
+    /// What it measures before this has passed is thrown away: the caches are still empty.
+    pub(super) warm_up: Duration,
     /// Set when it is to end.
     pub(super) is_over: Arc<AtomicBool>,
 }
@@ -83,6 +85,7 @@ impl Client {
         let mut measured = Measured::new();
         let mut pace = interval(self.pace);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let begin = Instant::now();
         let mut cookie = 0;
         while !self.is_over.load(Ordering::Relaxed) {
             pace.tick().await;
@@ -92,7 +95,9 @@ impl Client {
             let data: &[u8] = if access.operation == Operation::Write { &payload } else { &[] };
             let start = Instant::now();
             client.call(&call, data).await?;
-            measured.record(access.operation, start.elapsed());
+            if begin.elapsed() > self.warm_up {
+                measured.record(access.operation, start.elapsed());
+            }
         }
         client.disconnect().await?;
         Ok(measured)

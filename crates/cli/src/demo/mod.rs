@@ -88,7 +88,8 @@ impl From<WorkloadArgument> for Workload {
 
 pub(crate) fn run(arguments: &DemoArguments, output: &mut Output) -> Result<(), Failure> {
     let progress = progress_bar(arguments, output);
-    let phases = runtime(1)?.block_on(async {
+    let runtime = runtime(1)?;
+    let phases = runtime.block_on(async {
         let stop = interrupted()?;
         tokio::select! {
             phases = both(arguments, &progress) => phases,
@@ -98,6 +99,8 @@ pub(crate) fn run(arguments: &DemoArguments, output: &mut Output) -> Result<(), 
                 .hint("run it again; `--seconds 5` makes it shorter")),
         }
     });
+    // Clients that an interrupted phase left behind must not keep the process.
+    runtime.shutdown_background();
     progress.finish_and_clear();
     let (one, classes) = phases?;
     report::print(arguments.json, &one, &classes, output)

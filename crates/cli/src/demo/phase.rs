@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Bytes of the levels: proportion 1:4:16, as in the paper's figures.
 const DRAM_BYTES: u64 = 1 << 20;
@@ -30,8 +31,10 @@ const NVM_BYTES: u64 = 4 << 20;
 const SSD_BYTES: u64 = 16 << 20;
 /// A file here is memory: it stands in for NVM, whose stores need no disk to become durable.
 const MEMORY_DIR: &str = "/dev/shm";
-/// Bytes that a service with reuse touches: with four vehicles, all of them as large as the SSD
-/// level.
+/// Bytes that the critical services touch together: three quarters of the NVM level, so that the
+/// fast levels have room for all of it, if nobody takes it.
+const FOOTPRINT_CRITICAL: u64 = NVM_BYTES / 4 * 3;
+/// Bytes that a normal service with reuse touches: four of them fill the SSD level.
 const FOOTPRINT_ZIPF: u64 = 4 << 20;
 /// Bytes that a streaming service goes through before it begins anew.
 const FOOTPRINT_STREAM: u64 = 32 << 20;
@@ -39,6 +42,11 @@ const FOOTPRINT_STREAM: u64 = 32 << 20;
 const PACE_ZIPF: Duration = Duration::from_millis(2);
 /// A request of a streaming service is started this often: 256 KiB each, 12.5 MiB/s.
 const PACE_STREAM: Duration = Duration::from_millis(20);
+
+/// The first part of a phase, one in so many, fills the levels and is not measured.
+const WARM_UP_PART: u32 = 5;
+/// Clients, and then the node, have this long to finish what they began.
+const FINISH_MAX: Duration = Duration::from_secs(15);
 
 /// Which class the services' volumes are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +73,10 @@ struct VolumePlan {
     spec: &'static ServiceSpec,
     class: &'static str,
     seed: u64,
+    length: u64,
 }
 
 impl VolumePlan {
-    fn length(&self) -> u64 {
-        match self.spec.pattern {
-            Pattern::Zipf { .. } => FOOTPRINT_ZIPF,
-            Pattern::Sequential => FOOTPRINT_STREAM,
-        }
-    }
     fn pace(&self) -> Duration {
         match self.spec.pattern {
             Pattern::Zipf { .. } => PACE_ZIPF,
@@ -91,10 +94,21 @@ impl Plan {
                 let class = if classes == Classes::OneForAll { "critical" } else { spec.class };
                 let name = format!("vehicle{vehicle}-{}-{index}", spec.name);
                 let seed = self.seed.wrapping_mul(1_000_003) + vehicle * 100 + index as u64;
-                volumes.push(VolumePlan { name, spec, class, seed });
+                let length = self.footprint(spec);
+                volumes.push(VolumePlan { name, spec, class, seed, length });
             }
         }
         volumes
+    }
+
+    fn footprint(&self, spec: &ServiceSpec) -> u64 {
+        match spec.pattern {
+            Pattern::Sequential => FOOTPRINT_STREAM,
+            Pattern::Zipf { .. } if spec.class == "critical" => {
+                (FOOTPRINT_CRITICAL / self.vehicles).next_multiple_of(spec.length)
+            }
+            Pattern::Zipf { .. } => FOOTPRINT_ZIPF,
+        }
     }
 }
 
@@ -120,7 +134,7 @@ pub(super) async fn run(
     let nvm = memory.as_ref().map(|memory| memory.path().join("nvm"));
     let volumes = plan.volumes(classes);
     for volume in &volumes {
-        fill(&dir.path().join(&volume.name), volume.length())?;
+        fill(&dir.path().join(&volume.name), volume.length)?;
     }
     let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
     let config = Config::parse(None, &configuration(&volumes, nvm.as_deref()), &overrides)?;
@@ -130,9 +144,12 @@ pub(super) async fn run(
     // Whether the sender speaks or goes away, the node is to end.
     let node = tokio::spawn(node.run(async { drop(stopped.await) }));
     let services = drive(plan, volumes, &nbd_socket, progress).await;
-    let status = ControlClient::new(&control_socket).status().await;
+    let client = ControlClient::new(&control_socket);
+    let asking = timeout(FINISH_MAX, client.status()).await;
+    let status = asking.unwrap_or_else(|_| Err(stuck("the node")));
     drop(stop);
-    let ended = node.await.expect("a node reports, it does not panic");
+    let ended = timeout(FINISH_MAX, node).await.map_err(|_| stuck("the node"))?;
+    let ended = ended.expect("a node reports, it does not panic");
     let is_nvm_memory = memory.is_some();
     let outcome = Outcome { services: services?, status: status?, is_nvm_memory };
     ended.map(|()| outcome)
@@ -194,9 +211,10 @@ async fn drive(
     let mut threads = Vec::new();
     for volume in volumes {
         let pace = volume.pace();
-        let VolumePlan { name, spec, class: _, seed } = volume;
+        let VolumePlan { name, spec, seed, .. } = volume;
         let is_over = Arc::clone(&is_over);
-        let client = Client { spec, socket: socket.into(), volume: name, seed, pace, is_over };
+        let (socket, warm_up) = (socket.into(), plan.duration / WARM_UP_PART);
+        let client = Client { spec, socket, volume: name, seed, pace, warm_up, is_over };
         threads.push((spec, spawn(client)?));
     }
     let ticks = plan.duration.as_millis() / plan.tick.as_millis().max(1);
@@ -210,7 +228,16 @@ async fn drive(
         progress.inc(1);
     }
     is_over.store(true, Ordering::Relaxed);
-    tokio::task::spawn_blocking(|| collect(threads)).await.expect("collecting does not panic")
+    let collecting = tokio::task::spawn_blocking(|| collect(threads));
+    let collected = timeout(FINISH_MAX, collecting).await.map_err(|_| stuck("a client"))?;
+    collected.expect("collecting does not panic")
+}
+
+fn stuck(who: &str) -> Report {
+    Report::new(ReportKind::Failure, format!("{who} did not finish"))
+        .cause(format!("nothing came of it within {} s", FINISH_MAX.as_secs()))
+        .state("the demo has ended; its temporary files are removed")
+        .hint("run `layby demo` again; if it happens again, please report it")
 }
 
 fn spawn(client: Client) -> Result<ClientThread, Report> {
@@ -269,7 +296,7 @@ mod tests {
         let (one, by) = (plan().volumes(Classes::OneForAll), plan().volumes(Classes::ByService));
         assert_eq!(one.len(), 8);
         for (one, by) in one.iter().zip(&by) {
-            assert_eq!((&one.name, one.seed, one.length()), (&by.name, by.seed, by.length()));
+            assert_eq!((&one.name, one.seed, one.length), (&by.name, by.seed, by.length));
             assert_eq!((one.class, by.class), ("critical", by.spec.class));
         }
         for volumes in [one, by] {

@@ -141,7 +141,9 @@ pub(super) fn print(
             critical_speedup_p99,
         });
     }
-    output.line("one class for all → with classes; latencies in µs, seen by the clients")?;
+    output.line(
+        "one class for all → with classes; latencies in µs, seen by the clients, after warm-up",
+    )?;
     output.line(&latency_table(one, &before, &after))?;
     let nvm = if one.is_nvm_memory {
         "a file in memory, in NVM's place"
