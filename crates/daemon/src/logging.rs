@@ -2,7 +2,8 @@
 //!
 //! How: `tracing`, filtered by `LAYBY_LOG` (such as `debug` or `layby_daemon=trace`), `info` when
 //! it is not set.
-//! Invariant: standard output stays free for what a command answers.
+//! Invariant: standard output stays free for what a command answers; a log that cannot be written
+//! (its disk is full, its reader gone) is silent and harms nobody.
 
 use tracing_subscriber::EnvFilter;
 
@@ -19,7 +20,11 @@ pub enum LogFormat {
 /// Starts the log of this process; a second call changes nothing.
 pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env("LAYBY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Complaints of the log about itself would go to the same place, and panic there.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     // A test may have started one; then the first stays.
     let _ = match format {
         LogFormat::Human => {

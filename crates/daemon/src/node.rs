@@ -138,11 +138,14 @@ impl Node {
     pub async fn start(config: Config, starter: Arc<dyn ShardStarter>) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
-        let Prepared { view, notes, is_new } = prepare(&config, found)?;
+        let Prepared { view, notes, is_new } = prepare(&config, found.clone())?;
         let sockets = Sockets::bind(&config).await?;
         levels::prepare(&config.dir, &view, is_new)?;
-        // The node's identity must be known before a level carries it.
-        view.catalog.save(&config.dir)?;
+        // The node's identity must be known before a level carries it. What has not changed is not
+        // written: a node whose disk is full can still start.
+        if found.as_ref() != Some(&view.catalog) {
+            view.catalog.save(&config.dir)?;
+        }
         let requests = requests(&config, &view, is_new)?;
         let starting = tokio::task::spawn_blocking(move || start_shards(&*starter, requests));
         let started = starting.await.expect("a starter reports, it does not panic")?;
@@ -154,8 +157,8 @@ impl Node {
         let control = Arc::new(Control::new(facts, ports, view));
         let finished = async {
             let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
-            let url = sockets.http.as_ref().map(|http| UrlFile::write(&control.facts().dir, http));
-            Ok((nbd_server, url.transpose()?))
+            let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());
+            Ok((nbd_server, url.map(|address| UrlFile::write(&control.facts().dir, address))))
         };
         match finished.await {
             Ok((nbd_server, url)) => {
@@ -371,11 +374,14 @@ fn watch(started: Vec<StartedShard>) -> Watched {
 
 /// Remembers that levels and backing files are there from now on.
 fn came_up(dir: &Path, mut view: View) -> Result<View, Report> {
+    let before = view.catalog.clone();
     view.catalog.is_started = true;
     for record in view.catalog.volumes.values_mut() {
         record.phase = VolumePhase::Ready;
     }
-    view.catalog.save(dir)?;
+    if view.catalog != before {
+        view.catalog.save(dir)?;
+    }
     Ok(view)
 }
 
@@ -386,17 +392,15 @@ struct UrlFile {
 }
 
 impl UrlFile {
-    fn write(dir: &Path, http: &TcpListener) -> Result<UrlFile, Report> {
+    /// Writes the file. Who cannot read it still finds the address in the announcement, so a full
+    /// disk does not keep the node from starting.
+    fn write(dir: &Path, address: SocketAddr) -> UrlFile {
         let path = dir.join(CONTROL_URL_FILE_NAME);
-        let refused = |cause: &std::io::Error| {
-            Report::from_io(format!("cannot write `{}`", path.display()), cause)
-                .state("stored data is untouched")
-                .hint("make room or correct the permissions")
-        };
-        let url = http.local_addr().map(|address| format!("http://{address}"));
-        let url = url.map_err(|cause| refused(&cause))?;
-        std::fs::write(&path, format!("{url}\n")).map_err(|cause| refused(&cause))?;
-        Ok(UrlFile { path, url })
+        let url = format!("http://{address}");
+        if let Err(cause) = std::fs::write(&path, format!("{url}\n")) {
+            tracing::warn!(path = %path.display(), %cause, "cannot write the control address");
+        }
+        UrlFile { path, url }
     }
 }
 
@@ -478,6 +482,24 @@ mod tests {
         let again = MockStarter::default();
         start(&dir, &again).await.expect("the second life").run(async {}).await.expect("stops");
         assert!(again.requests.lock().expect("not poisoned").iter().all(|r| !r.is_new));
+    }
+
+    /// Goal: a node that changed nothing writes nothing, so that it starts on a full disk too.
+    /// Method: a second life; the catalog's file is the same one.
+    #[tokio::test]
+    async fn unchanged_catalog_is_not_written() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let inode = || {
+            let path = dir.path().join("node").join(crate::catalog::CATALOG_FILE_NAME);
+            std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it is there"))
+        };
+        let starter = MockStarter::default();
+        let node = start(&dir, &starter).await.expect("nothing is missing");
+        let before = inode();
+        node.run(async {}).await.expect("stops");
+        let node = start(&dir, &starter).await.expect("nothing is missing");
+        assert_eq!(inode(), before);
+        node.run(async {}).await.expect("stops");
     }
 
     /// Goal: a shard that cannot start ends all others and frees the directory. Method: one of two
