@@ -31,7 +31,7 @@ impl Cache {
         let size = self.spec.block_size;
         let first = size.blocks_in(call.offset);
         let end = size.block_of(call.offset + call.length).0;
-        for (block, part) in edges(Pieces::new(size, call.offset, call.length), size.bytes()) {
+        for (block, part) in edges(&Pieces::new(size, call.offset, call.length), size.bytes()) {
             // A trim is advice: the part of a block it names may stay as it is.
             if call.operation == Operation::WriteZeroes {
                 self.add_part(request);
@@ -218,6 +218,6 @@ impl Cache {
 }
 
 /// The partial blocks at the ends of a range; the middle is not walked.
-fn edges(pieces: Pieces, block_bytes: u32) -> impl Iterator<Item = (BlockIndex, crate::Part)> {
+fn edges(pieces: &Pieces, block_bytes: u32) -> impl Iterator<Item = (BlockIndex, crate::Part)> {
     pieces.ends().into_iter().flatten().filter(move |(_, part)| part.length < block_bytes)
 }

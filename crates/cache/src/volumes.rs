@@ -72,9 +72,8 @@ impl Volumes {
     }
 
     pub(crate) fn add(&mut self, spec: &VolumeSpec, blocks: u64) -> Result<u16, ErrorKind> {
-        let place = match self.ids.binary_search_by_key(&spec.id, |(id, _)| *id) {
-            Ok(_) => return Err(ErrorKind::Invalid),
-            Err(place) => place,
+        let Err(place) = self.ids.binary_search_by_key(&spec.id, |(id, _)| *id) else {
+            return Err(ErrorKind::Invalid);
         };
         let vacant = self.states.iter().position(Option::is_none);
         let number = vacant.unwrap_or(self.states.len());

@@ -47,15 +47,15 @@ impl Cache {
                 }
                 let next = Whole { first: block, count: 1, offset: part.request_offset };
                 let full = whole.replace(next);
-                self.store_whole(moment, volume, request, full, durable);
+                self.store_whole(moment, volume, request, full.as_ref(), durable);
                 continue;
             }
-            self.store_whole(moment, volume, request, whole.take(), durable);
+            self.store_whole(moment, volume, request, whole.take().as_ref(), durable);
             self.add_part(request);
             let piece = Piece { request, block, part, want: Want::Write { durable } };
             self.write_piece(moment, volume, piece);
         }
-        self.store_whole(moment, volume, request, whole, durable);
+        self.store_whole(moment, volume, request, whole.as_ref(), durable);
         self.end_part(request, Ok(()));
     }
 
@@ -64,10 +64,10 @@ impl Cache {
         moment: &mut Moment<'_>,
         volume: u16,
         request: RequestId,
-        whole: Option<Whole>,
+        whole: Option<&Whole>,
         durable: bool,
     ) {
-        let Some(Whole { first, count, offset }) = whole else { return };
+        let Some(&Whole { first, count, offset }) = whole else { return };
         self.add_part(request);
         let origin = Origin::Payload { offset };
         self.start_store(moment, volume, (first, count), request, origin, durable);

@@ -141,7 +141,7 @@ impl Core {
             self.notices.push(super::Notice::Corrupt(info.clone()));
         }
         self.free_losers(&resolved);
-        let overflow = self.restore(nvm.entries, log.entries, &mut report);
+        let overflow = self.restore(&nvm.entries, &log.entries, &mut report);
         self.redo_zeroes(io, &resolved)?;
         self.send_home(io, overflow)?;
         self.cache.end_restore();
@@ -164,8 +164,8 @@ impl Core {
     /// Puts the winners back, oldest first; what finds no slot is answered.
     fn restore(
         &mut self,
-        nvm: Vec<RecoveredEntry>,
-        log: Vec<RecoveredEntry>,
+        nvm: &[RecoveredEntry],
+        log: &[RecoveredEntry],
         report: &mut StartReport,
     ) -> Vec<(usize, RecoveredEntry)> {
         let index_of = |wanted: fn(&Level) -> bool| self.levels.iter().position(wanted);
