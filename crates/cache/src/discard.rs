@@ -32,12 +32,9 @@ impl Cache {
         let first = size.blocks_in(call.offset);
         let end = size.block_of(call.offset + call.length).0;
         for (block, part) in edges(&Pieces::new(size, call.offset, call.length), size.bytes()) {
-            // A trim is advice: the part of a block it names may stay as it is.
-            if call.operation == Operation::WriteZeroes {
-                self.add_part(request);
-                let piece = Piece { request, block, part, want: Want::Zero { durable } };
-                self.write_piece(moment, volume, piece);
-            }
+            self.add_part(request);
+            let piece = Piece { request, block, part, want: Want::Zero { durable } };
+            self.write_piece(moment, volume, piece);
         }
         if first < end {
             self.add_part(request);

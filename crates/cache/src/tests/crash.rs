@@ -60,9 +60,7 @@ impl Run {
         if changes(call.operation) {
             for at in range(&call) {
                 let cell = &mut self.cells[volume][at];
-                if affects(&call, at) {
-                    cell.versions.push(value);
-                }
+                cell.versions.push(value);
                 vouched.push(cell.versions.len() - 1);
             }
             self.show_to_readers(volume, &call, value);
@@ -82,7 +80,7 @@ impl Run {
         let readers = self.inflight.values_mut().filter(|i| i.volume == volume);
         for reader in readers.filter(|i| i.call.operation == Operation::Read) {
             let mine = range(&reader.call);
-            for at in mine.clone().filter(|at| range(call).contains(at) && affects(call, *at)) {
+            for at in mine.clone().filter(|at| range(call).contains(at)) {
                 reader.seen[at - mine.start].insert(value);
             }
         }
@@ -111,8 +109,7 @@ impl Run {
             }
             if changes(call.operation) {
                 let critical = self.host.specs[volume].class == ClassId(0);
-                let touched = range(&call).zip(vouched).filter(|(at, _)| affects(&call, *at));
-                for (at, version) in touched {
+                for (at, version) in range(&call).zip(vouched) {
                     let cell = &mut self.cells[volume][at];
                     cell.latest = version;
                     if call.flags.fua || critical {
@@ -176,13 +173,6 @@ fn random_call(rng: &mut Rng) -> Call {
 
 fn changes(operation: Operation) -> bool {
     matches!(operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
-}
-
-/// A trim leaves the parts of blocks at its ends as they are.
-fn affects(call: &Call, cell: usize) -> bool {
-    let block = cell as u64 * CELL / 4096 * 4096;
-    let whole = call.offset <= block && block + 4096 <= call.offset + call.length;
-    call.operation != Operation::Trim || whole
 }
 
 fn one_history(spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {

@@ -47,13 +47,6 @@ fn changes(operation: Operation) -> bool {
     matches!(operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
 }
 
-/// A trim leaves the parts of blocks at its ends as they are.
-fn affects(call: &Call, cell: usize) -> bool {
-    let block = cell as u64 * CELL / BLOCK * BLOCK;
-    let whole = call.offset <= block && block + BLOCK <= call.offset + call.length;
-    call.operation != Operation::Trim || whole
-}
-
 /// A cell's bytes: its version and its own number, so that misplaced bytes are noticed.
 fn encode(value: u32, at: usize) -> impl Iterator<Item = u8> {
     let word = if value == 0 { 0 } else { u64::from(value) << 32 | at as u64 };
@@ -145,9 +138,7 @@ impl Run {
         let mut vouched = Vec::new();
         for at in range(call) {
             let cell = &mut self.cells[volume][at];
-            if affects(call, at) {
-                cell.versions.push(value);
-            }
+            cell.versions.push(value);
             vouched.push(cell.versions.len() - 1);
         }
         self.show_to_readers(volume, call, value);
@@ -158,7 +149,7 @@ impl Run {
     fn show_to_readers(&mut self, volume: usize, call: &Call, value: u32) {
         for reader in self.inflight.values_mut().filter(|i| i.volume == volume) {
             let mine = range(&reader.call);
-            for at in range(call).filter(|at| mine.contains(at) && affects(call, *at)) {
+            for at in range(call).filter(|at| mine.contains(at)) {
                 if let Some(seen) = reader.seen.get_mut(at - mine.start) {
                     seen.insert(value);
                 }
@@ -230,7 +221,7 @@ impl Run {
         }
         if changes(call.operation) {
             let durable = call.flags.fua || volume == 0;
-            let touched = range(&call).zip(vouched).filter(|(at, _)| affects(&call, *at));
+            let touched = range(&call).zip(vouched);
             for (at, version) in touched {
                 let cell = &mut self.cells[volume][at];
                 cell.latest = version;
