@@ -443,11 +443,15 @@ impl Io for RingIo {
         let mut woken = self.reap(done);
         let mut expired = false;
         self.post_waker();
+        let mut entered = false;
         loop {
             let idle = done.len() == before && !woken && !expired;
-            if !idle && self.disk_entries == 0 && !self.kernel.deferred() {
+            // One entry takes up what was queued and deferred. The kernel may raise its flag again
+            // at once and for ever; who has something to do must not wait for it to fall.
+            if !idle && (entered || (self.disk_entries == 0 && !self.kernel.deferred())) {
                 return;
             }
+            entered = true;
             let span = match deadline {
                 _ if !idle => Nanos::ZERO,
                 Nanos::NEVER => Nanos::NEVER,
