@@ -120,7 +120,7 @@ impl Source<'_> {
     pub(super) fn syntax(&self, refused: &toml::de::Error) -> Report {
         self.refused()
             .cause(refused.to_string().trim_end())
-            .hint("correct the line shown; every key is described in the manual of `layby serve`")
+            .hint("correct the line shown; every key is described in docs/configuration.md")
     }
 
     pub(super) fn lines_of(&self, file: &File) -> Lines {
