@@ -312,7 +312,7 @@ fn records<R: ReadAt + ?Sized>(
     for index in 0..entries {
         let entry = &page[128 + 32 * index..];
         let kind = u32_at(entry, 24);
-        if !(1..=6).contains(&kind) {
+        if !(1..=7).contains(&kind) {
             bytes.report.problem(offset, format!("entry {index} of a batch is of kind {kind}"));
             continue;
         }
@@ -394,6 +394,7 @@ fn lay_over<R: ReadAt + ?Sized>(
 ) {
     let mut tombstones: Vec<(u64, u64, u64)> = Vec::new();
     let mut forgets: HashMap<u64, u64> = HashMap::new();
+    let mut void: HashSet<u64> = HashSet::new();
     for batch in batches {
         let mut torn = false;
         for record in &batch.records {
@@ -408,11 +409,15 @@ fn lay_over<R: ReadAt + ?Sized>(
                     let newest = forgets.entry(record.key).or_default();
                     *newest = record.seq.max(*newest);
                 }
+                7 => {
+                    void.insert(record.key);
+                }
                 _ => {}
             }
         }
         bytes.report.counts.torn += u64::from(torn);
     }
+    tombstones.retain(|(.., seq)| !void.contains(seq));
     table.retain(|key, candidate| {
         forgets.get(key).is_none_or(|seq| candidate.seq > *seq)
             && !tombstones.iter().any(|(first, last, seq)| {

@@ -1,7 +1,7 @@
 //! What stores and homes have to say, turned into ends of the cache's operations.
 //!
 //! How: tickets and tokens are the operations' numbers; the core's own calls carry a bit above.
-//! A tombstone is done for once its home has synced the zeros; a checkpoint of the log asks the
+//! A tombstone is done for once its home has synced the zeros, void if its home fails; a checkpoint of the log asks the
 //! other level and the homes to be safe first.
 //! Invariant: a checkpoint is answered only when everything it asked for is durable.
 
@@ -277,15 +277,27 @@ impl Core {
             let zero = BackingOperation::Zero { offset, length, keep_allocated: false };
             return self.ask_home(io, id, u64::from(op.0), zero);
         }
-        self.tombstones.undone.entry(id).or_default().push(seq);
         if result.is_ok() {
+            self.tombstones.undone.entry(id).or_default().push(seq);
             self.sync_home(io, id);
+        } else {
+            self.void_tombstone(io, seq);
         }
         self.done(op, result);
         if let Some(peer) = &mut self.peer_sync {
             peer.zeroing.remove(&op);
             self.end_peer_sync();
         }
+    }
+
+    /// Nothing was dropped for a range that could not be zeroed; recovery must not drop it either.
+    fn void_tombstone(&mut self, io: &mut dyn Io, seq: Seq) {
+        let log = self.log_mut().expect("the tombstone was logged");
+        log.tombstone_void(seq);
+        let issued = log.forgets_issued();
+        log.flush_forgets(io);
+        let mine = |t: &&mut LiveTombstone| t.seq == seq;
+        self.tombstones.live.iter_mut().filter(mine).for_each(|t| t.done_at = Some(issued));
     }
 
     // ---- checkpoints ----

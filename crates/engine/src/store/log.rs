@@ -406,6 +406,14 @@ impl LogStore {
         self.forgets.issued += 1;
     }
 
+    /// The range of tombstone `of` could not be zeroed: older records of it live on. Travels like a
+    /// forget, and until it is durable the range may be zeroed at recovery.
+    pub fn tombstone_void(&mut self, of: Seq) {
+        let seq = self.seqs.take();
+        self.forgets.queue.push_back(Record::TombstoneVoid { of, seq });
+        self.forgets.issued += 1;
+    }
+
     /// Declares every older record of `key` dead, in both levels, lazily. For a block whose newest
     /// bytes are durable elsewhere; see the duties in the parent module.
     pub fn forget(&mut self, key: BlockKey) {

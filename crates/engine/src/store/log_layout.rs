@@ -360,6 +360,13 @@ pub enum Record {
         /// Its own age.
         seq: Seq,
     },
+    /// A tombstone is as if it had never been: the range could not be zeroed below.
+    TombstoneVoid {
+        /// The tombstone.
+        of: Seq,
+        /// Its own age.
+        seq: Seq,
+    },
 }
 
 const KIND_CLEAN: u32 = 1;
@@ -368,6 +375,7 @@ const KIND_TOMBSTONE: u32 = 3;
 const KIND_TOMBSTONE_NO_HOLE: u32 = 4;
 const KIND_FORGET: u32 = 5;
 const KIND_DONE: u32 = 6;
+const KIND_VOID: u32 = 7;
 
 impl Record {
     /// The record's age.
@@ -377,7 +385,8 @@ impl Record {
             Record::Block { seq, .. }
             | Record::Tombstone { seq, .. }
             | Record::Forget { seq, .. }
-            | Record::TombstoneDone { seq, .. } => seq,
+            | Record::TombstoneDone { seq, .. }
+            | Record::TombstoneVoid { seq, .. } => seq,
         }
     }
 
@@ -396,6 +405,7 @@ impl Record {
             }
             Record::Forget { key, .. } => (key.0, KIND_FORGET),
             Record::TombstoneDone { of, .. } => (of.0, KIND_DONE),
+            Record::TombstoneVoid { of, .. } => (of.0, KIND_VOID),
         };
         put_u64(page, at, first);
         put_u64(page, at + 8, self.seq().0);
@@ -424,6 +434,7 @@ impl Record {
             },
             KIND_FORGET => Record::Forget { key: BlockKey(first), seq },
             KIND_DONE => Record::TombstoneDone { of: Seq(first), seq },
+            KIND_VOID => Record::TombstoneVoid { of: Seq(first), seq },
             _ => return None,
         })
     }

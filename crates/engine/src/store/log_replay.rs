@@ -44,7 +44,7 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
     let mut table = from_checkpoint(scan);
     let mut forgets: Map<BlockKey, Seq> = Map::default();
     let mut tombstones = Vec::new();
-    let mut done = Set::default();
+    let (mut done, mut void) = (Set::default(), Set::default());
     let mut torn = 0;
     for batch in &scan.batches {
         torn += u64::from(!batch.durable && batch.found.iter().any(|found| found.bad.is_some()));
@@ -79,10 +79,14 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
                 Record::TombstoneDone { of, .. } => {
                     done.insert(of);
                 }
+                Record::TombstoneVoid { of, .. } => {
+                    void.insert(of);
+                }
             }
         }
     }
     scan.recovered.torn += torn;
+    tombstones.retain(|tombstone: &RecoveredTombstone| !void.contains(&tombstone.seq));
     tombstones.sort_unstable_by_key(|tombstone| tombstone.seq);
     for tombstone in &mut tombstones {
         tombstone.done = done.contains(&tombstone.seq);
