@@ -61,5 +61,5 @@ fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {
     Report::new(ReportKind::Corrupt, error)
         .cause(format!("{count} problem(s); the first: {first}"))
         .state("nothing was changed")
-        .hint("keep a copy of the directory, then start the node: it serves what is whole")
+        .hint("copy the directory, then start the node: it serves what is whole or says why not")
 }

@@ -104,9 +104,10 @@ fn delete(
         DataArgument::Delete => DeleteData::Delete,
     };
     let before = ask(node, |client| async move {
-        let before = client.volume(name).await?;
+        // Where its data stays; should it not exist, deleting it says so in its own words.
+        let before = client.volume(name).await;
         client.volume_delete(name, data).await?;
-        Ok(before)
+        before
     })?;
     let sentence = match data {
         DeleteData::Keep => format!("deleted volume {name}; its data is in `{}`", before.path),

@@ -322,6 +322,14 @@ fn check_level(levels: &[LevelConfig], index: usize, level: &LevelConfig) -> Res
         let cause = format!("level `{}` is faster than the one before it", level.name);
         return problem("kind", cause, "list levels fastest first: memory, nvm, ssd".into());
     }
+    if level.kind != Kind::Memory
+        && let Some(other) = before.iter().find(|other| other.kind == level.kind)
+    {
+        let kind = if level.kind == Kind::Nvm { "nvm" } else { "ssd" };
+        let cause = format!("levels `{}` and `{}` are both of kind {kind}", other.name, level.name);
+        let hint = "a node has at most one nvm and one ssd level; make the first one larger";
+        return problem("kind", cause, hint.into());
+    }
     let minimum = level_bytes_min(level.kind);
     if !(minimum..=LEVEL_BYTES_MAX).contains(&level.size) {
         let cause = format!("level `{}` has {}", level.name, format_bytes(level.size));

@@ -414,11 +414,16 @@ fn default_levels(dir: &Path) -> Vec<LevelConfig> {
     defaults.into_iter().map(|default| level(dir, table(default))).collect()
 }
 
+/// The volume's file wherever the program is started from.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
     VolumeConfig {
         size: table.size,
         class: table.class.unwrap_or_else(|| built_in("normal")),
-        path: table.path.map(|path| dir.join(path)),
+        path: table.path.map(|path| whole(&dir.join(path))),
         read_only: table.read_only,
         allow: table.allow,
         share: table.share,

@@ -150,6 +150,12 @@ fn bad_configurations_name_line_and_remedy() {
             "[class.a]\nshare = { ssd = \"60%\" }\n[class.b]\nshare = { ssd = \"60%\" }\n".into(),
             &["line 4", "guaranteed"],
         ),
+        (
+            "[[level]]\nname = \"a\"\nkind = \"ssd\"\nsize = \"1GiB\"\n\
+             [[level]]\nname = \"b\"\nkind = \"ssd\"\nsize = \"1GiB\"\n"
+                .into(),
+            &["line 7", "both of kind ssd"],
+        ),
         ("[class.a]\nshare = { dram = \"6%\" }\n".into(), &["line 2", "may not use it"]),
         (
             "[class.a.share]\nssd = \"60%\"\n[class.a.cap]\nssd = \"10%\"\n".into(),
@@ -187,8 +193,9 @@ fn shared_files_are_found() {
     std::fs::create_dir(dir.path().join("sub")).expect("a directory");
     let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
     let level = |name: &str, path: &str| {
+        let kind = if name == "one" { "nvm" } else { "ssd" };
         format!(
-            "[[level]]\nname = \"{name}\"\nkind = \"ssd\"\nsize = \"1GiB\"\npath = \"{path}\"\n"
+            "[[level]]\nname = \"{name}\"\nkind = \"{kind}\"\nsize = \"1GiB\"\npath = \"{path}\"\n"
         )
     };
     for other in ["a", "hard", "soft", "sub/../a", "missing"] {
@@ -201,6 +208,18 @@ fn shared_files_are_found() {
     let report = Config::parse(None, &text, &overrides).expect_err("a volume on a level's file");
     assert!(report.cause.contains("volume `v` and level `one` share"), "{report}");
     assert!(Config::parse(None, &(level("one", "a") + &level("two", "b")), &overrides).is_ok());
+}
+
+/// Goal: a volume's relative path lies in the node's directory, also if that is relative itself.
+/// Method: both relative; the path is whole and holds the directory once.
+#[test]
+fn relative_paths_are_joined_once() {
+    let overrides = Overrides { dir: Some("some/node".into()), ..Overrides::default() };
+    let text = "[volume.v]\nsize = \"1GiB\"\npath = \"v.img\"\n";
+    let config = Config::parse(None, text, &overrides).expect("a sound configuration");
+    let path = config.volumes.values().next().and_then(|v| v.path.clone()).expect("it has one");
+    let expected = std::env::current_dir().expect("a directory").join("some/node/v.img");
+    assert_eq!((&path, config.dir.join(&path)), (&expected, expected.clone()));
 }
 
 /// Goal: a socket path that the kernel would refuse is refused with its reason. Method: a directory

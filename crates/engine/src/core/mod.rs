@@ -134,7 +134,17 @@ pub struct Core {
     tombstones: Tombstones,
     /// Durable forgets that the NVM level knows of.
     forgets_told: u64,
+    /// Requests that ended in this turn and are not counted yet.
+    ended: Vec<Ended>,
     now: Nanos,
+}
+
+/// What the counters want to know of a request that ended.
+struct Ended {
+    volume: VolumeId,
+    call: Call,
+    started: Nanos,
+    is_ok: bool,
 }
 
 impl Core {
@@ -211,9 +221,7 @@ impl Core {
             let from = part.block_offset as usize;
             out.bytes(&block[from..from + part.length as usize]);
         }
-        if let Some(home) = self.homes.get_mut(&volume) {
-            home.stats.count(call, Nanos::ZERO, true);
-        }
+        self.ended.push(Ended { volume, call: *call, started: self.now, is_ok: true });
         true
     }
 
@@ -297,6 +305,22 @@ impl Core {
             level.on_tick(io, self.now, &self.cache, LevelIndex(index as u8), forgets);
         }
         self.run(io, None);
+    }
+
+    /// Counts the requests that ended since the last call: what arrived together and left together
+    /// took until `now`, when its answers are on their way.
+    pub fn count_ended(&mut self, now: Nanos) {
+        for Ended { volume, call, started, is_ok } in self.ended.drain(..) {
+            if let Some(home) = self.homes.get_mut(&volume) {
+                home.stats.count(&call, now.since(started), is_ok);
+            }
+        }
+    }
+
+    /// True when [`Core::count_ended`] has something to count.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
     }
 
     /// When [`Core::on_tick`] is wanted if nothing else happens.

@@ -128,8 +128,8 @@ impl Core {
         let super::Request { volume, call, asker, answer, started, .. } = entry;
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
-            home.stats.count(&call, self.now.since(started), result.is_ok());
         }
+        self.ended.push(super::Ended { volume, call, started, is_ok: result.is_ok() });
         let is_read = call.operation == Operation::Read;
         let result = result.map(|other| if is_read { Answer::Data(answer) } else { other });
         self.finished.push_back(Finished { asker, call, result });

@@ -96,6 +96,7 @@ impl Core {
             peer_sync: None,
             tombstones: Tombstones::default(),
             forgets_told: 0,
+            ended: Vec::new(),
             now: started,
         };
         for home in homes {
@@ -310,6 +311,7 @@ impl Core {
         io.wait(deadline, &mut done);
         self.set_now(io.now());
         done.into_iter().for_each(|done| self.on_io(io, done));
+        self.count_ended(io.now());
     }
 
     /// Makes everything durable and marks a clean shutdown; dirty blocks stay where they are. No

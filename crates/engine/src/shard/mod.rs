@@ -50,6 +50,9 @@ impl<S: Session> Shard<S> {
                 self.core.on_tick(&mut self.io);
             }
             self.answer();
+            if self.core.has_ended() {
+                self.core.count_ended(self.io.now());
+            }
             if self.is_stopping && self.is_quiet() {
                 return self.stop();
             }
