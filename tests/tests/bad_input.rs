@@ -310,5 +310,7 @@ fn volumes_that_make_no_sense_are_refused() {
         assert!(!outcome.success, "{name} {size} {class} was accepted");
         assert!(outcome.stderr.contains("error: "), "{}", outcome.stderr);
     }
+    let outcome = layby_tests::layby(&["volume", "delete", "nobody", "--dir", &place]);
+    assert!(outcome.stderr.contains("cannot delete volume `nobody`"), "{}", outcome.stderr);
     node.stop();
 }

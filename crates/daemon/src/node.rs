@@ -20,7 +20,7 @@ use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, bind_tcp}
 use crate::{api, levels, listen};
 use layby_cache::CacheSpec;
 use layby_engine::control::{StartReport, VolumePlan};
-use layby_types::VolumeId;
+use layby_types::{Nanos, VolumeId};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,8 @@ pub struct ShardRequest {
     pub is_new: bool,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
+    /// How much longer volumes' homes take than they really do; for demonstrations.
+    pub home_delay: Nanos,
 }
 
 /// A shard that runs.
@@ -311,6 +313,7 @@ fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardReque
             volumes: own.map(|record| view.volume_plan(&config.dir, record)).collect(),
             is_new,
             simulate_power_loss: config.simulate_power_loss,
+            home_delay: config.home_delay,
         }
     };
     Ok((0..count).map(request).collect())

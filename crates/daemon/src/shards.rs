@@ -52,6 +52,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         volumes: request.volumes,
         is_new: request.is_new,
         simulate_power_loss: request.simulate_power_loss,
+        home_delay: request.home_delay,
     }
 }
 

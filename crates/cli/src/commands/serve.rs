@@ -24,6 +24,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
         simulate_power_loss: arguments.simulate_power_loss,
+        home_delay: std::time::Duration::ZERO,
     };
     let config = Config::load(&overrides)?;
     logging::start(arguments.log_format.into());

@@ -4,7 +4,7 @@
 //! Invariant: a cell with an arrow reads `one class for all → with classes`.
 
 use super::load::Measured;
-use super::phase::Outcome;
+use super::phase::{HOME_DELAY, Outcome};
 use crate::output::{Failure, Output, table};
 use hdrhistogram::Histogram;
 use layby_daemon::api::{StatusAnswer, VolumeAnswer};
@@ -151,7 +151,9 @@ pub(super) fn print(
         "a file on disk, far slower than NVM"
     };
     output.line(&format!(
-        "levels 1, 4 and 16 MiB: DRAM; {nvm}; a file on this disk. Volumes: same disk"
+        "levels 1, 4 and 16 MiB: DRAM; {nvm}; a file on this disk. Volumes: the same disk, each \
+         answer held back by {} ms as from a slower one",
+        HOME_DELAY.as_millis()
     ))?;
     output.line("where reads were found, in % of blocks")?;
     output.line(&hits_table(one, &before, &after))?;

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file that is read from the node's directory when no other is named.
 pub const CONFIG_FILE_NAME: &str = "layby.toml";
@@ -236,6 +237,8 @@ pub struct Config {
     pub volumes: BTreeMap<Name, VolumeConfig>,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
+    /// How much longer volumes' homes take than they really do; for demonstrations.
+    pub home_delay: Nanos,
 }
 
 /// What the command line says; it overrides the file.
@@ -255,6 +258,8 @@ pub struct Overrides {
     pub io: Option<IoChoice>,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
+    /// How much longer volumes' homes take than they really do; for demonstrations.
+    pub home_delay: Duration,
 }
 
 /// The node's directory when nothing is said.
@@ -340,6 +345,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         read_ahead: read_ahead(&file.read_ahead)?,
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
         simulate_power_loss: overrides.simulate_power_loss,
+        home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
         origin,
         dir,
         levels,

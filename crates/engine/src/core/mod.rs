@@ -136,6 +136,10 @@ pub struct Core {
     forgets_told: u64,
     /// Requests that ended in this turn and are not counted yet.
     ended: Vec<Ended>,
+    /// How much longer homes take than they really do.
+    home_delay: Nanos,
+    /// What homes have answered before the delay was over, oldest first.
+    delayed: VecDeque<(Nanos, IoDone)>,
     now: Nanos,
 }
 
@@ -264,6 +268,8 @@ impl Core {
         if tag > TAG_HOME {
             // A client's, cut off by a stop: nobody waits for it any more.
             done.buffer.into_iter().for_each(|buffer| io.recycle(buffer));
+        } else if tag == TAG_HOME && self.home_delay > Nanos::ZERO {
+            self.delayed.push_back((self.now + self.home_delay, done));
         } else if tag == TAG_HOME {
             self.on_home(io, done);
         } else {
@@ -299,6 +305,9 @@ impl Core {
         self.cache.on_tick(&mut moment, &mut actions);
         self.queue.extend(actions.drain(..));
         self.scratch = actions;
+        while let Some((_, done)) = self.delayed.pop_front_if(|(at, _)| *at <= self.now) {
+            self.on_home(io, done);
+        }
         self.run(io, None);
         let forgets = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
         for (index, level) in self.levels.iter_mut().enumerate() {
@@ -327,7 +336,13 @@ impl Core {
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
         let levels = self.levels.iter().map(Level::next_deadline).min().unwrap_or(Nanos::NEVER);
-        self.cache.next_deadline(self.now).min(levels)
+        let delayed = self.delayed.front().map_or(Nanos::NEVER, |(at, _)| *at);
+        self.cache.next_deadline(self.now).min(levels).min(delayed)
+    }
+
+    /// Lets homes seem slower by `delay`, to show or test what a slower main storage would do.
+    pub fn delay_homes(&mut self, delay: Nanos) {
+        self.home_delay = delay;
     }
 
     /// The time from now on.

@@ -97,6 +97,8 @@ impl Core {
             tombstones: Tombstones::default(),
             forgets_told: 0,
             ended: Vec::new(),
+            home_delay: Nanos::ZERO,
+            delayed: VecDeque::new(),
             now: started,
         };
         for home in homes {

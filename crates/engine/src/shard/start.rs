@@ -56,6 +56,8 @@ pub struct ShardPlan {
     pub is_new: bool,
     /// What is not durable stays in this process, so that a kill is a power cut (tests).
     pub simulate_power_loss: bool,
+    /// How much longer volumes' homes take than they really do; for demonstrations.
+    pub home_delay: Nanos,
 }
 
 /// Why a shard cannot start.
@@ -239,7 +241,8 @@ fn open(plan: &ShardPlan) -> Result<(HostIo, Waker, Core, StartReport), StartErr
     };
     let seed = seed_of(&io, plan);
     let started = Core::start(&mut io, plan.spec.clone(), &levels, identity, homes, seed);
-    let (core, mut report) = started.map_err(|error| explain(plan, error))?;
+    let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
+    core.delay_homes(plan.home_delay);
     report.io = description;
     report.levels = lines;
     Ok((io, waker, core, report))
