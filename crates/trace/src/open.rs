@@ -1,0 +1,137 @@
+//! Opens a trace: finds out how it is compressed and which format it has.
+//!
+//! How: the beginning is read and looked at, then put back in front of the rest, so that pipes can
+//! be read too. Invariant: memory is bounded whatever the trace's length; see [`Reader`].
+//! Cost: one buffer of a few hundred KiB, and the decompressor's window.
+
+use crate::csv::{Alibaba, Msr, Own, Tencent};
+use crate::error::{Skipped, TraceError};
+use crate::fixed::Fixed;
+use crate::format::{Format, HEAD_BYTES, detect};
+use crate::input::{Compression, Counted, Position, expand};
+use crate::list::{Blocks, Lis, Words};
+use crate::oracle::Oracle;
+use crate::record::{ReadOptions, Reader, Record, Unit};
+use crate::text::Text;
+use crate::vscsi::{VscsiV1, VscsiV2};
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+
+/// An open trace. Reads like any [`Reader`], and knows how far it is.
+pub struct Trace {
+    reader: Box<dyn Reader + Send>,
+    position: Position,
+    file_bytes: u64,
+}
+
+impl Trace {
+    /// Bytes of the file consumed so far, as it lies on disk.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position.get()
+    }
+    /// Bytes of the file; zero for a pipe.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+}
+
+impl Reader for Trace {
+    fn fill(&mut self, batch: &mut Vec<Record>) -> Result<usize, TraceError> {
+        self.reader.fill(batch)
+    }
+    fn unit(&self) -> Unit {
+        self.reader.unit()
+    }
+    fn format(&self) -> Format {
+        self.reader.format()
+    }
+    fn skipped(&self) -> Skipped {
+        self.reader.skipped()
+    }
+    fn volumes(&self) -> &[String] {
+        self.reader.volumes()
+    }
+}
+
+/// Opens the trace at `path`. Without a `format` it is told by name and contents.
+///
+/// # Errors
+/// [`TraceError::Open`], [`TraceError::Read`], or [`TraceError::Unsure`] when the format cannot be
+/// told.
+pub fn open(
+    path: &Path,
+    format: Option<Format>,
+    options: ReadOptions,
+) -> Result<Trace, TraceError> {
+    let wrong = |cause| TraceError::Open { path: path.to_path_buf(), cause };
+    let file = File::open(path).map_err(wrong)?;
+    let about = file.metadata().map_err(wrong)?;
+    if about.is_dir() {
+        return Err(wrong(io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    let (file, position) = Counted::new(file);
+    let (_, file) = head(file).map_err(wrong)?;
+    let (head, bytes) = head(file.expanded().map_err(wrong)?)
+        .map_err(|cause| TraceError::Read { offset: 0, cause })?;
+    let format = format.or_else(|| detect(path, &head));
+    let format = format.ok_or_else(|| TraceError::unsure(path.to_path_buf(), &head))?;
+    let reader = reader(bytes, format, options);
+    Ok(Trace { reader, position, file_bytes: about.len() })
+}
+
+/// Reads a trace of `format` from `input`, which is not compressed.
+#[must_use]
+pub fn reader<R: Read + Send + 'static>(
+    input: R,
+    format: Format,
+    options: ReadOptions,
+) -> Box<dyn Reader + Send> {
+    let lenient = options.lenient;
+    match format {
+        Format::OracleGeneral => Box::new(Fixed::new(input, Oracle::default(), format, lenient)),
+        Format::VscsiV1 => Box::new(Fixed::new(input, VscsiV1::default(), format, lenient)),
+        Format::VscsiV2 => Box::new(Fixed::new(input, VscsiV2::default(), format, lenient)),
+        Format::U32Be => Box::new(Fixed::new(input, Words, format, lenient)),
+        Format::Msr => Box::new(Text::new(input, Msr::default(), format, lenient)),
+        Format::Alibaba => Box::new(Text::new(input, Alibaba::default(), format, lenient)),
+        Format::Tencent => Box::new(Text::new(input, Tencent::default(), format, lenient)),
+        Format::Csv | Format::CsvObjects => {
+            Box::new(Text::new(input, Own::new(format.unit()), format, lenient))
+        }
+        Format::Lis => Box::new(Text::new(input, Lis, format, lenient)),
+        Format::Blocks => Box::new(Text::new(input, Blocks, format, lenient)),
+    }
+}
+
+/// The beginning of `input`, and all of it.
+fn head<R: Read>(mut input: R) -> io::Result<(Vec<u8>, Again<R>)> {
+    let mut head = Vec::new();
+    input.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    Ok((head.clone(), Again { head: Cursor::new(head), rest: input }))
+}
+
+/// An input whose beginning was read before.
+struct Again<R> {
+    head: Cursor<Vec<u8>>,
+    rest: R,
+}
+
+impl<R: Read + Send + 'static> Again<R> {
+    /// The bytes before compression.
+    fn expanded(self) -> io::Result<Box<dyn Read + Send>> {
+        let compression = Compression::of(self.head.get_ref());
+        expand(self, compression)
+    }
+}
+
+impl<R: Read> Read for Again<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.head.read(buffer)? {
+            0 => self.rest.read(buffer),
+            count => Ok(count),
+        }
+    }
+}
