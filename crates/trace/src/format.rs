@@ -5,7 +5,9 @@
 //! Invariant: text is only taken for a format whose first line it fits in every column.
 //! Cost: looks at [`HEAD_BYTES`] at most.
 
+use crate::blkparse::is_device;
 use crate::csv::{HEADINGS_BYTES, HEADINGS_OBJECTS};
+use crate::fio::{HEADER_V2, HEADER_V3};
 use crate::record::Unit;
 use crate::vscsi;
 use std::fmt;
@@ -18,6 +20,12 @@ pub(crate) const HEAD_BYTES: usize = 16 << 10;
 /// A format of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
+    /// fio's I/O log, version 2.
+    FioV2,
+    /// fio's I/O log, version 3.
+    FioV3,
+    /// The text of `blkparse`.
+    Blkparse,
     /// oracleGeneral of libCacheSim.
     OracleGeneral,
     /// CloudPhysics vscsi, version 1.
@@ -44,7 +52,10 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 11] = [
+    pub const ALL: [Format; 14] = [
+        Format::FioV2,
+        Format::FioV3,
+        Format::Blkparse,
         Format::OracleGeneral,
         Format::VscsiV1,
         Format::VscsiV2,
@@ -62,6 +73,9 @@ impl Format {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Format::FioV2 => "fio-v2",
+            Format::FioV3 => "fio-v3",
+            Format::Blkparse => "blkparse",
             Format::OracleGeneral => "oracle-general",
             Format::VscsiV1 => "vscsi-v1",
             Format::VscsiV2 => "vscsi-v2",
@@ -144,6 +158,12 @@ fn by_contents(head: &[u8]) -> Option<Format> {
     if first == HEADINGS_OBJECTS.as_bytes() {
         return Some(Format::CsvObjects);
     }
+    if first == HEADER_V2.as_bytes() {
+        return Some(Format::FioV2);
+    }
+    if first == HEADER_V3.as_bytes() {
+        return Some(Format::FioV3);
+    }
     // The first line may be headings; the second decides as well.
     by_line(first).or_else(|| by_line(lines.next()?))
 }
@@ -163,8 +183,7 @@ fn by_line(line: &[u8]) -> Option<Format> {
         {
             Some(Format::Tencent)
         }
-        [only] => by_blanks(only),
-        _ => None,
+        _ => by_blanks(line),
     }
 }
 
@@ -173,6 +192,12 @@ fn by_blanks(line: &[u8]) -> Option<Format> {
         line.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty()).collect();
     let numbers = columns.iter().all(|column| is_number(column));
     match (columns.as_slice(), numbers) {
+        ([device, cpu, sequence, _, pid, _, ..], false)
+            if is_device(device)
+                && [cpu, sequence, pid].into_iter().all(|text| is_number(text)) =>
+        {
+            Some(Format::Blkparse)
+        }
         ([_, _, b"0", _], true) => Some(Format::Lis),
         ([_], true) => Some(Format::Blocks),
         _ => None,
@@ -198,6 +223,9 @@ mod tests {
             ("device_id,opcode,offset,length,timestamp\n0,R,0,4096,5\n", Format::Alibaba),
             ("at_ns,volume,operation,offset,length\n", Format::Csv),
             ("at_ns,volume,operation,object,size\n", Format::CsvObjects),
+            ("fio version 2 iolog\n", Format::FioV2),
+            ("fio version 3 iolog\n", Format::FioV3),
+            ("  8,0    3        1     0.000000000   697  G   W 223490 + 8 [x]\n", Format::Blkparse),
             ("1 1 0 0\n2 1 0 0\n", Format::Lis),
             ("2819\n85\n", Format::Blocks),
         ] {

@@ -7,8 +7,10 @@
 //! Cost: bounded memory and no allocation per record. Not for: deciding when an access is sent.
 #![forbid(unsafe_code)]
 
+mod blkparse;
 mod csv;
 mod error;
+mod fio;
 mod fixed;
 mod format;
 mod guard;

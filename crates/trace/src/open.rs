@@ -4,8 +4,10 @@
 //! be read too. Invariant: memory is bounded whatever the trace's length; see [`Reader`].
 //! Cost: one buffer of a few hundred KiB, and the decompressor's window.
 
+use crate::blkparse::Blkparse;
 use crate::csv::{Alibaba, Msr, Own, Tencent};
 use crate::error::{Skipped, TraceError};
+use crate::fio::Fio;
 use crate::fixed::Fixed;
 use crate::format::{Format, HEAD_BYTES, detect};
 use crate::input::{Compression, Counted, Position, expand};
@@ -91,6 +93,12 @@ pub fn reader<R: Read + Send + 'static>(
 ) -> Box<dyn Reader + Send> {
     let lenient = options.lenient;
     match format {
+        Format::FioV2 | Format::FioV3 => {
+            Box::new(Text::new(input, Fio::new(format), format, lenient))
+        }
+        Format::Blkparse => {
+            Box::new(Text::new(input, Blkparse::new(options.event), format, lenient))
+        }
         Format::OracleGeneral => Box::new(Fixed::new(input, Oracle::default(), format, lenient)),
         Format::VscsiV1 => Box::new(Fixed::new(input, VscsiV1::default(), format, lenient)),
         Format::VscsiV2 => Box::new(Fixed::new(input, VscsiV2::default(), format, lenient)),
