@@ -8,6 +8,7 @@
 use crate::blkparse::is_device;
 use crate::csv::{HEADINGS_BYTES, HEADINGS_OBJECTS};
 use crate::fio::{HEADER_V2, HEADER_V3};
+use crate::parquet;
 use crate::record::Unit;
 use crate::vscsi;
 use std::fmt;
@@ -42,6 +43,8 @@ pub enum Format {
     Csv,
     /// Layby's own comma-separated form, of objects.
     CsvObjects,
+    /// Layby's own columnar form.
+    Parquet,
     /// Lists of block ranges, as the ARC paper's.
     Lis,
     /// A block number a line.
@@ -52,7 +55,7 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 14] = [
+    pub const ALL: [Format; 15] = [
         Format::FioV2,
         Format::FioV3,
         Format::Blkparse,
@@ -64,6 +67,7 @@ impl Format {
         Format::Tencent,
         Format::Csv,
         Format::CsvObjects,
+        Format::Parquet,
         Format::Lis,
         Format::Blocks,
         Format::U32Be,
@@ -84,12 +88,13 @@ impl Format {
             Format::Tencent => "tencent",
             Format::Csv => "csv",
             Format::CsvObjects => "csv-objects",
+            Format::Parquet => "parquet",
             Format::Lis => "lis",
             Format::Blocks => "blocks",
             Format::U32Be => "u32be",
         }
     }
-    /// What offsets are.
+    /// What offsets are; a Parquet file says it itself.
     #[must_use]
     pub const fn unit(self) -> Unit {
         match self {
@@ -145,6 +150,9 @@ fn by_name(name: &str, head: &[u8]) -> Option<Format> {
 }
 
 fn by_contents(head: &[u8]) -> Option<Format> {
+    if head.starts_with(parquet::MAGIC) {
+        return Some(Format::Parquet);
+    }
     match vscsi::version(head) {
         Some(1) => return Some(Format::VscsiV1),
         Some(2) => return Some(Format::VscsiV2),

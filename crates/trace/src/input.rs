@@ -152,6 +152,9 @@ impl Position {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
     pub(crate) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }

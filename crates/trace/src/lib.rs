@@ -18,11 +18,13 @@ mod input;
 mod list;
 mod open;
 mod oracle;
+mod parquet;
 mod record;
 mod sequential;
 mod service;
 mod text;
 mod vscsi;
+mod writer;
 mod zipf;
 
 pub use error::{FOUND_CHARS_MAX, Fault, Place, Reason, Skipped, TraceError};
@@ -36,6 +38,7 @@ pub use record::{
 };
 pub use sequential::Sequential;
 pub use service::{Pattern, SERVICES, Service, ServiceLoad, ServiceSpec, Workload};
+pub use writer::{NewTrace, Writer, Written, create, writer};
 pub use zipf::{Scatter, Zipf};
 
 use layby_types::Operation;

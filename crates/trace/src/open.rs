@@ -13,6 +13,7 @@ use crate::format::{Format, HEAD_BYTES, detect};
 use crate::input::{Compression, Counted, Position, expand};
 use crate::list::{Blocks, Lis, Words};
 use crate::oracle::Oracle;
+use crate::parquet::{self, Parquet};
 use crate::record::{ReadOptions, Reader, Record, Unit};
 use crate::text::Text;
 use crate::vscsi::{VscsiV1, VscsiV2};
@@ -75,24 +76,39 @@ pub fn open(
         return Err(wrong(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     let (file, position) = Counted::new(file);
-    let (_, file) = head(file).map_err(wrong)?;
-    let (head, bytes) = head(file.expanded().map_err(wrong)?)
+    let (first, file) = head(file).map_err(wrong)?;
+    let compression = Compression::of(&first);
+    let (head, bytes) = head(expand(file, compression).map_err(wrong)?)
         .map_err(|cause| TraceError::Read { offset: 0, cause })?;
     let format = format.or_else(|| detect(path, &head));
     let format = format.ok_or_else(|| TraceError::unsure(path.to_path_buf(), &head))?;
-    let reader = reader(bytes, format, options);
+    let reader = if format == Format::Parquet {
+        if head.starts_with(parquet::MAGIC) && compression != Compression::None {
+            return Err(unsupported("Parquet is not read through compression; expand it first"));
+        }
+        Box::new(Parquet::open(path, options.lenient, position.clone())?)
+    } else {
+        reader(bytes, format, options)?
+    };
     Ok(Trace { reader, position, file_bytes: about.len() })
 }
 
+fn unsupported(what: &str) -> TraceError {
+    TraceError::Unsupported { what: what.to_owned() }
+}
+
 /// Reads a trace of `format` from `input`, which is not compressed.
-#[must_use]
+///
+/// # Errors
+/// [`TraceError::Unsupported`] for Parquet, which needs a file: see [`open`].
 pub fn reader<R: Read + Send + 'static>(
     input: R,
     format: Format,
     options: ReadOptions,
-) -> Box<dyn Reader + Send> {
+) -> Result<Box<dyn Reader + Send>, TraceError> {
     let lenient = options.lenient;
-    match format {
+    Ok(match format {
+        Format::Parquet => return Err(unsupported("Parquet is read from a file, not a stream")),
         Format::FioV2 | Format::FioV3 => {
             Box::new(Text::new(input, Fio::new(format), format, lenient))
         }
@@ -111,7 +127,7 @@ pub fn reader<R: Read + Send + 'static>(
         }
         Format::Lis => Box::new(Text::new(input, Lis, format, lenient)),
         Format::Blocks => Box::new(Text::new(input, Blocks, format, lenient)),
-    }
+    })
 }
 
 /// The beginning of `input`, and all of it.
@@ -125,14 +141,6 @@ fn head<R: Read>(mut input: R) -> io::Result<(Vec<u8>, Again<R>)> {
 struct Again<R> {
     head: Cursor<Vec<u8>>,
     rest: R,
-}
-
-impl<R: Read + Send + 'static> Again<R> {
-    /// The bytes before compression.
-    fn expanded(self) -> io::Result<Box<dyn Read + Send>> {
-        let compression = Compression::of(self.head.get_ref());
-        expand(self, compression)
-    }
 }
 
 impl<R: Read> Read for Again<R> {

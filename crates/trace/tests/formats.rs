@@ -10,7 +10,7 @@ use std::io::Cursor;
 const LENIENT: ReadOptions = ReadOptions { lenient: true, event: BlockEvent::Queue };
 
 fn open(bytes: &[u8], format: Format, options: ReadOptions) -> Box<dyn Reader + Send> {
-    layby_trace::reader(Cursor::new(bytes.to_vec()), format, options)
+    layby_trace::reader(Cursor::new(bytes.to_vec()), format, options).expect("no Parquet here")
 }
 
 fn drain(reader: &mut dyn Reader) -> Result<Vec<Record>, TraceError> {
