@@ -215,6 +215,11 @@ pub enum TraceError {
         /// What is wrong.
         cause: String,
     },
+    /// What is to be generated has a number out of its range.
+    Generator {
+        /// Which number, and its range.
+        what: String,
+    },
     /// Understood, but not offered.
     Unsupported {
         /// What is not offered, and what is.
@@ -237,7 +242,7 @@ impl TraceError {
                 _ => ErrorKind::Retry,
             },
             TraceError::Bad { .. } | TraceError::Parquet { .. } => ErrorKind::Corrupt,
-            TraceError::Unsure { .. } => ErrorKind::Invalid,
+            TraceError::Unsure { .. } | TraceError::Generator { .. } => ErrorKind::Invalid,
             TraceError::Unsupported { .. } => ErrorKind::Unsupported,
         }
     }
@@ -263,7 +268,7 @@ impl fmt::Display for TraceError {
                 write!(f, "`{}` begins with `{found}`, which fits no format", path.display())
             }
             TraceError::Parquet { cause } => write!(f, "not a sound Parquet trace: {cause}"),
-            TraceError::Unsupported { what } => f.write_str(what),
+            TraceError::Generator { what } | TraceError::Unsupported { what } => f.write_str(what),
         }
     }
 }

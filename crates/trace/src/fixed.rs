@@ -25,7 +25,6 @@ pub(crate) trait Layout {
 pub(crate) struct Fixed<R, L> {
     source: Source<R>,
     layout: L,
-    format: Format,
     guard: Guard,
     faults: Faults,
     at_end: bool,
@@ -34,7 +33,7 @@ pub(crate) struct Fixed<R, L> {
 impl<R: Read, L: Layout> Fixed<R, L> {
     pub(crate) fn new(input: R, layout: L, format: Format, lenient: bool) -> Self {
         let (guard, faults) = (Guard::new(format.unit()), Faults::new(lenient));
-        Fixed { source: Source::new(input), layout, format, guard, faults, at_end: false }
+        Fixed { source: Source::new(input), layout, guard, faults, at_end: false }
     }
 
     fn fill_to(&mut self, batch: &mut Vec<Record>) -> Result<(), TraceError> {
@@ -83,9 +82,6 @@ impl<R: Read, L: Layout> Reader for Fixed<R, L> {
     }
     fn unit(&self) -> Unit {
         self.guard.unit()
-    }
-    fn format(&self) -> Format {
-        self.format
     }
     fn skipped(&self) -> Skipped {
         self.faults.skipped()

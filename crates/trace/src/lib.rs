@@ -13,6 +13,7 @@ mod error;
 mod fio;
 mod fixed;
 mod format;
+mod generate;
 mod guard;
 mod input;
 mod list;
@@ -29,6 +30,7 @@ mod zipf;
 
 pub use error::{FOUND_CHARS_MAX, Fault, Place, Reason, Skipped, TraceError};
 pub use format::Format;
+pub use generate::{EXPONENT_MAX, Generator, GeneratorSpec, Shape};
 pub use input::LINE_BYTES_MAX;
 pub use list::LIST_COUNT_MAX;
 pub use open::{Trace, open, reader};

@@ -23,12 +23,18 @@ use std::path::Path;
 
 /// An open trace. Reads like any [`Reader`], and knows how far it is.
 pub struct Trace {
+    format: Format,
     reader: Box<dyn Reader + Send>,
     position: Position,
     file_bytes: u64,
 }
 
 impl Trace {
+    /// The trace's format.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
     /// Bytes of the file consumed so far, as it lies on disk.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -47,9 +53,6 @@ impl Reader for Trace {
     }
     fn unit(&self) -> Unit {
         self.reader.unit()
-    }
-    fn format(&self) -> Format {
-        self.reader.format()
     }
     fn skipped(&self) -> Skipped {
         self.reader.skipped()
@@ -90,7 +93,7 @@ pub fn open(
     } else {
         reader(bytes, format, options)?
     };
-    Ok(Trace { reader, position, file_bytes: about.len() })
+    Ok(Trace { format, reader, position, file_bytes: about.len() })
 }
 
 fn unsupported(what: &str) -> TraceError {

@@ -7,7 +7,6 @@
 //! Not for: pipes, and files compressed as a whole; Parquet begins at its end.
 
 use crate::error::{Fault, Place, Reason, Skipped, TraceError};
-use crate::format::Format;
 use crate::guard::{Faults, Guard};
 use crate::input::Position;
 use crate::record::{BATCH_RECORDS_MAX, Reader, Record, Unit};
@@ -186,9 +185,6 @@ impl Reader for Parquet {
     }
     fn unit(&self) -> Unit {
         self.guard.unit()
-    }
-    fn format(&self) -> Format {
-        Format::Parquet
     }
     fn skipped(&self) -> Skipped {
         self.faults.skipped()

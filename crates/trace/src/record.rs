@@ -7,7 +7,7 @@
 //! Cost: a record is 32 bytes; a batch of [`BATCH_RECORDS_MAX`] stays within a core's second cache.
 //! Not for: random access. A trace is read from its beginning.
 
-use crate::{Format, Skipped, TraceError};
+use crate::{Skipped, TraceError};
 use layby_types::{Nanos, Operation, VolumeId};
 
 /// Records that [`Reader::fill`] adds at most, but for the blocks of the last line of an ARC list.
@@ -55,8 +55,6 @@ pub trait Reader {
     fn fill(&mut self, batch: &mut Vec<Record>) -> Result<usize, TraceError>;
     /// What offsets are.
     fn unit(&self) -> Unit;
-    /// Which format is read.
-    fn format(&self) -> Format;
     /// What was left out so far, by reason; always empty unless the reader is lenient.
     fn skipped(&self) -> Skipped;
     /// Names of the volumes seen so far, by number. Empty where the format names none: then all

@@ -45,7 +45,6 @@ impl Sink<'_> {
 pub(crate) struct Text<R, L> {
     source: Source<R>,
     lines: L,
-    format: Format,
     guard: Guard,
     faults: Faults,
     line: u64,
@@ -57,7 +56,6 @@ impl<R: Read, L: Lines> Text<R, L> {
         Text {
             source: Source::new(input),
             lines,
-            format,
             guard: Guard::new(format.unit()),
             faults: Faults::new(lenient),
             line: 0,
@@ -100,9 +98,6 @@ impl<R: Read, L: Lines> Reader for Text<R, L> {
     }
     fn unit(&self) -> Unit {
         self.guard.unit()
-    }
-    fn format(&self) -> Format {
-        self.format
     }
     fn skipped(&self) -> Skipped {
         self.faults.skipped()
