@@ -127,6 +127,21 @@ impl FromStr for Format {
     }
 }
 
+/// The format in which a file called `path` is written, by the ending of its name.
+#[must_use]
+pub fn format_of_name(path: &Path) -> Option<Format> {
+    let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+    let name = name.strip_suffix(".zst").unwrap_or(&name);
+    let ends = |end: &str| name.ends_with(end);
+    match () {
+        () if ends(".csv") => Some(Format::Csv),
+        () if ends(".parquet") => Some(Format::Parquet),
+        () if ends(".oraclegeneral") || ends(".oraclegeneral.bin") => Some(Format::OracleGeneral),
+        () if ends(".log") || ends(".iolog") || ends(".fio") => Some(Format::FioV3),
+        () => None,
+    }
+}
+
 /// The format of a file called `path` that begins with `head`, if that is sure.
 pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<Format> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();

@@ -15,21 +15,24 @@ mod fixed;
 mod format;
 mod generate;
 mod guard;
+mod hash;
 mod input;
 mod list;
 mod open;
 mod oracle;
 mod parquet;
 mod record;
+mod select;
 mod sequential;
 mod service;
+mod summary;
 mod text;
 mod vscsi;
 mod writer;
 mod zipf;
 
 pub use error::{FOUND_CHARS_MAX, Fault, Place, Reason, Skipped, TraceError};
-pub use format::Format;
+pub use format::{Format, format_of_name};
 pub use generate::{EXPONENT_MAX, Generator, GeneratorSpec, Shape};
 pub use input::LINE_BYTES_MAX;
 pub use list::LIST_COUNT_MAX;
@@ -38,8 +41,10 @@ pub use record::{
     BATCH_RECORDS_MAX, BlockEvent, LENGTH_MAX, RANGE_END_MAX, ReadOptions, Reader, Record, Unit,
     VOLUMES_MAX,
 };
+pub use select::{Cutter, Sampler, Window};
 pub use sequential::Sequential;
 pub use service::{Pattern, SERVICES, Service, ServiceLoad, ServiceSpec, Workload};
+pub use summary::{Counts, FOOTPRINT_BLOCKS_MAX, Summary};
 pub use writer::{NewTrace, Writer, Written, create, writer};
 pub use zipf::{Scatter, Zipf};
 
