@@ -1,7 +1,7 @@
 //! Published traces, read where they lie, against what is known of them.
 //!
 //! How: `LAYBY_TRACES` or `../shared/traces` beside the repository names the folder; a trace that
-//! is not there is skipped with a line that says so. Cost: about a second.
+//! is not there is skipped with a line that says so. Cost: seconds, most of it in sets of blocks.
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 use layby_trace::{Format, ReadOptions, Reader, Record, Unit, open};
