@@ -162,8 +162,8 @@ mod tests {
         Record { at: Nanos(offset), volume: VolumeId(volume), operation, offset, length }
     }
 
-    /// Goal: blocks are counted once each, by volume, and trims leave no footprint. Method: requests
-    /// that overlap, touch neighbours, or lie alike in two volumes.
+    /// Goal: blocks are counted once each, by volume, and trims leave no footprint. Method:
+    /// requests that overlap, touch neighbours, or lie alike in two volumes.
     #[test]
     fn footprint_counts_blocks_once() {
         let mut summary = Summary::new(Unit::Bytes, BlockSize::DEFAULT);

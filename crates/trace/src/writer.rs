@@ -270,8 +270,8 @@ impl<W: Write> Writer for Fio<W> {
     }
 }
 
-/// Writes oracleGeneral. Of a block device, an object is the sector where a request begins, with the
-/// volume in the upper bits; trims and flushes are left out. The next access is not known (-1).
+/// Writes oracleGeneral. Of a block device, an object is the sector where a request begins, with
+/// the volume in the upper bits; trims and flushes are left out. The next access is not known (-1).
 struct Oracle<W: Write> {
     buffer: Buffered<W>,
     unit: Unit,

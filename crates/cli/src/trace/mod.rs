@@ -24,8 +24,8 @@ Formats that are read: fio-v2, fio-v3, blkparse, oracle-general, vscsi-v1, vscsi
 tencent, csv, csv-objects, parquet, lis, blocks, u32be; plain or compressed by zstd, gzip or xz.
 Formats that are written: csv, parquet, fio-v2, fio-v3, oracle-general; with .zst also compressed.
 
-A trace that is wrong ends the command with exit code 3 and its line, byte or row; `--lenient` leaves
-such requests out and counts them. docs/traces.md says more.";
+A trace that is wrong ends the command with exit code 3 and its line, byte or row; `--lenient`
+leaves such requests out and counts them. docs/traces.md says more.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,7 +61,8 @@ Examples:
   layby trace convert web.csv.gz web.parquet
   layby trace convert disk.txt replay.log --event c --to fio-v3 --lenient
 
-Names of volumes become numbers. oracle-general keeps reads and writes only, an object per request.")]
+Names of volumes become numbers. oracle-general keeps reads and writes only, an object per
+request.")]
     Convert(CopyArguments),
     /// Keep the requests to a share of the blocks, chosen by a hash (SHARDS)
     #[command(after_help = "\
