@@ -5,6 +5,7 @@
 //! the API.
 
 use crate::demo::DemoArguments;
+use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time};
 use layby_daemon::logging::LogFormat;
@@ -45,6 +46,7 @@ pub(crate) enum Command {
     Level(LevelArguments),
     Writeback(WritebackArguments),
     Status(StatusArguments),
+    Trace(TraceArguments),
     Check(CheckArguments),
     Manual(ManualArguments),
 }
@@ -491,6 +493,11 @@ mod tests {
             "check --dir d --full",
             "manual --out m",
             "demo",
+            "trace info t --format oracle-general --lenient --json",
+            "trace convert a b.csv --to csv --event c --overwrite",
+            "trace sample a b.csv --rate 1% --seed 2 --block-size 8KiB",
+            "trace cut a b.csv --from 1s --until 2s --first 3 --count 4",
+            "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));
             assert!(Layby::try_parse_from(words).is_ok(), "{line}");

@@ -11,6 +11,7 @@ mod arguments;
 mod commands;
 mod demo;
 mod output;
+mod trace;
 
 use crate::arguments::{Command, Layby};
 use crate::output::{Failure, Output};
@@ -63,6 +64,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Class(arguments) => commands::class(arguments, output),
         Command::Level(arguments) => commands::level(arguments, output),
         Command::Writeback(arguments) => commands::writeback(&arguments, output),
+        Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Status(arguments) => commands::status(&arguments, output),
         Command::Check(arguments) => commands::check(&arguments, output),
         Command::Manual(arguments) => commands::manual(&arguments, output),
@@ -93,6 +95,8 @@ mod tests {
             ("volume resize v", "--size"),
             ("frobnicate", "frobnicate"),
             ("volume", "missing"),
+            ("trace sample a b --rate 2", "no share"),
+            ("trace info a --format tape", "oracle-general"),
         ] {
             let report = refusal(line);
             assert_eq!(report.kind.exit_code(), 2, "{report}");

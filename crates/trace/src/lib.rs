@@ -1,18 +1,51 @@
-//! Generates load: which block a service touches next, and whether it reads or writes it.
+//! Reads, writes and generates traces: which volume was read or written, where, how much and when.
 //!
-//! How: samplers and streams driven by a seeded `Rng`; no sockets, no clock, no I/O, so that the
-//! demo, the tests and the simulator can draw the very same accesses.
-//! Invariant: every access lies whole within its footprint; the same seed gives the same accesses.
-//! Cost: constant time and no allocation per access.
-//! Not for: deciding when an access is sent; the driver paces.
+//! How: [`open`] tells a trace's format and gives a [`Reader`], which fills batches of [`Record`]s
+//! from a stream. Generators draw the same records from a seeded `Rng`.
+//! Invariant: a bad trace gives an error with its place, or is counted when read leniently; nothing
+//! panics. Every generated access lies whole within its footprint, and follows from its seed.
+//! Cost: bounded memory and no allocation per record. Not for: deciding when an access is sent.
 #![forbid(unsafe_code)]
 
+mod blkparse;
+mod csv;
+mod error;
+mod fio;
+mod fixed;
+mod format;
+mod generate;
+mod guard;
+mod hash;
+mod input;
+mod list;
+mod open;
+mod oracle;
+mod parquet;
+mod record;
+mod select;
 mod sequential;
 mod service;
+mod summary;
+mod text;
+mod vscsi;
+mod writer;
 mod zipf;
 
+pub use error::{FOUND_CHARS_MAX, Fault, Place, Reason, Skipped, TraceError};
+pub use format::{Format, format_of_name};
+pub use generate::{EXPONENT_MAX, Generator, GeneratorSpec, Shape};
+pub use input::LINE_BYTES_MAX;
+pub use list::LIST_COUNT_MAX;
+pub use open::{Trace, open, reader};
+pub use record::{
+    BATCH_RECORDS_MAX, BlockEvent, LENGTH_MAX, RANGE_END_MAX, ReadOptions, Reader, Record, Unit,
+    VOLUMES_MAX,
+};
+pub use select::{Cutter, Sampler, Window};
 pub use sequential::Sequential;
 pub use service::{Pattern, SERVICES, Service, ServiceLoad, ServiceSpec, Workload};
+pub use summary::{Counts, FOOTPRINT_BLOCKS_MAX, Summary};
+pub use writer::{NewTrace, Writer, Written, create, writer};
 pub use zipf::{Scatter, Zipf};
 
 use layby_types::Operation;

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(crate) const LOCK_PACKAGES_MAX: usize = 260;
 
 /// Licences that ask for no more than their text and notice.
-const LICENCES: [&str; 11] = [
+const LICENCES: [&str; 12] = [
     "MIT",
     "Apache-2.0",
     "BSD-1-Clause",
@@ -23,6 +23,7 @@ const LICENCES: [&str; 11] = [
     "Unicode-3.0",
     "CDLA-Permissive-2.0",
     "0BSD",
+    "CC0-1.0",
     "Unlicense",
 ];
 

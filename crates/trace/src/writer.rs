@@ -1,0 +1,323 @@
+//! Writes traces: Layby's own forms, fio's I/O logs, and oracleGeneral for other simulators.
+//!
+//! How: [`create`] writes beside the path that was asked for and renames at the end, so that a
+//! trace is there whole or not at all. A path that ends with `.zst` is compressed, but for Parquet,
+//! which compresses itself.
+//! Invariant: what is written is read back by the reader of the same format as the same records, as
+//! far as the format can say them; what it cannot say is counted in [`Written`] or refused.
+//! Cost: no allocation per record; Parquet holds a row group of 32 MiB.
+
+use crate::csv::{HEADINGS_BYTES, HEADINGS_OBJECTS, OPERATIONS};
+use crate::error::TraceError;
+use crate::fio::{HEADER_V2, HEADER_V3};
+use crate::format::Format;
+use crate::parquet::ParquetWriter;
+use crate::record::{Record, Unit};
+use layby_types::{Nanos, Operation, VolumeId};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes gathered before they are written.
+const BUFFER_BYTES: usize = 256 << 10;
+/// fio passes over shorter waits, so they are gathered up to this.
+const FIO_WAIT_MICROS_MIN: u64 = 100;
+/// Bits of an oracleGeneral identifier that hold the sector of a block device.
+const ORACLE_SECTOR_BITS: u32 = 48;
+const SECTOR_BYTES: u64 = 512;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Records in the trace.
+    pub records: u64,
+    /// Records that the format has no words for, such as a flush in oracleGeneral.
+    pub left_out: u64,
+}
+
+/// Takes records in the order of their time and writes them.
+pub trait Writer {
+    /// Writes `records`.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`], or [`TraceError::Unsupported`] for a record that the format cannot
+    /// hold.
+    fn write(&mut self, records: &[Record]) -> Result<(), TraceError>;
+    /// Writes what the end of a trace needs. A trace that is not finished is not sound.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    fn finish(self: Box<Self>) -> Result<Written, TraceError>;
+}
+
+/// A trace on its way to a file.
+pub struct NewTrace {
+    /// `None` once finished.
+    writer: Option<Box<dyn Writer + Send>>,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+/// Makes a trace of `format` at `path`, with offsets of `unit`. A file that is there is replaced
+/// when the new one is finished; until then it is untouched.
+///
+/// # Errors
+/// [`TraceError::Open`], or [`TraceError::Unsupported`] for a format that is only read.
+pub fn create(path: &Path, format: Format, unit: Unit) -> Result<NewTrace, TraceError> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let failed = |cause| TraceError::Open { path: path.to_path_buf(), cause };
+    can_hold(format, unit)?;
+    let file = File::create(&partial).map_err(failed)?;
+    let mut trace = NewTrace { writer: None, partial, path: path.to_path_buf() };
+    let is_zstd = path.extension().is_some_and(|end| end == "zst") && format != Format::Parquet;
+    trace.writer = Some(if is_zstd {
+        let encoder = zstd::Encoder::new(file, 0).map_err(failed)?;
+        writer(Finished(Some(encoder)), format, unit)?
+    } else {
+        writer(file, format, unit)?
+    });
+    Ok(trace)
+}
+
+impl Writer for NewTrace {
+    fn write(&mut self, records: &[Record]) -> Result<(), TraceError> {
+        self.writer.as_mut().expect("`finish` takes the trace").write(records)
+    }
+    fn finish(mut self: Box<Self>) -> Result<Written, TraceError> {
+        let written = self.writer.take().expect("`finish` takes the trace").finish()?;
+        fs::rename(&self.partial, &self.path).map_err(|cause| TraceError::Write { cause })?;
+        Ok(written)
+    }
+}
+
+impl Drop for NewTrace {
+    fn drop(&mut self) {
+        // After a rename there is nothing to remove; before it, the rest is of no use to anybody.
+        let _ = fs::remove_file(&self.partial);
+    }
+}
+
+/// A compressor that ends its stream when it is flushed for the last time, which is when its buffer
+/// is: see [`Buffered::end`].
+struct Finished<W: Write>(Option<zstd::Encoder<'static, W>>);
+
+impl<W: Write> Write for Finished<W> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.0.as_mut().map_or(Ok(0), |encoder| encoder.write(buffer))
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.take().map_or(Ok(()), |encoder| encoder.finish()?.flush())
+    }
+}
+
+/// Whether `format` can be written with offsets of `unit`.
+fn can_hold(format: Format, unit: Unit) -> Result<(), TraceError> {
+    let what = match (format, unit) {
+        (Format::Csv | Format::CsvObjects | Format::Parquet | Format::OracleGeneral, _)
+        | (Format::FioV2 | Format::FioV3, Unit::Bytes) => return Ok(()),
+        (Format::FioV2 | Format::FioV3, Unit::Objects) => {
+            "the trace names objects, which fio has none of; write csv, parquet or oracle-general"
+                .to_owned()
+        }
+        (other, _) => format!(
+            "{other} is read, not written; write csv, parquet, fio-v2, fio-v3 or oracle-general"
+        ),
+    };
+    Err(TraceError::Unsupported { what })
+}
+
+/// Writes a trace of `format` to `output`, with offsets of `unit`.
+///
+/// # Errors
+/// As [`create`].
+pub fn writer<W: Write + Send + 'static>(
+    output: W,
+    format: Format,
+    unit: Unit,
+) -> Result<Box<dyn Writer + Send>, TraceError> {
+    can_hold(format, unit)?;
+    let buffer = Buffered { output: BufWriter::with_capacity(BUFFER_BYTES, output) };
+    Ok(match format {
+        Format::Parquet => Box::new(ParquetWriter::new(buffer.output, unit)?),
+        Format::FioV2 => Box::new(Fio::new(buffer, false)?),
+        Format::FioV3 => Box::new(Fio::new(buffer, true)?),
+        Format::OracleGeneral => Box::new(Oracle { buffer, unit, written: Written::default() }),
+        _ => Box::new(Csv::new(buffer, unit)?),
+    })
+}
+
+/// A buffer whose failures are the crate's.
+struct Buffered<W: Write> {
+    output: BufWriter<W>,
+}
+
+impl<W: Write> Buffered<W> {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), TraceError> {
+        self.output.write_fmt(line).map_err(|cause| TraceError::Write { cause })
+    }
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), TraceError> {
+        self.output.write_all(bytes).map_err(|cause| TraceError::Write { cause })
+    }
+    /// Writes out what is gathered; nothing may follow.
+    fn end(mut self) -> Result<(), TraceError> {
+        self.output.flush().map_err(|cause| TraceError::Write { cause })
+    }
+}
+
+/// Writes Layby's own comma-separated form.
+struct Csv<W: Write> {
+    buffer: Buffered<W>,
+    written: Written,
+}
+
+impl<W: Write> Csv<W> {
+    fn new(mut buffer: Buffered<W>, unit: Unit) -> Result<Self, TraceError> {
+        let headings = match unit {
+            Unit::Bytes => HEADINGS_BYTES,
+            Unit::Objects => HEADINGS_OBJECTS,
+        };
+        buffer.line(format_args!("{headings}\n"))?;
+        Ok(Csv { buffer, written: Written::default() })
+    }
+}
+
+impl<W: Write> Writer for Csv<W> {
+    fn write(&mut self, records: &[Record]) -> Result<(), TraceError> {
+        for Record { at, volume, operation, offset, length } in records {
+            let word = OPERATIONS.iter().find(|(_, other)| other == operation);
+            let Some((word, _)) = word else {
+                self.written.left_out += 1;
+                continue;
+            };
+            let (at, volume) = (at.0, volume.0);
+            self.buffer.line(format_args!("{at},{volume},{word},{offset},{length}\n"))?;
+            self.written.records += 1;
+        }
+        Ok(())
+    }
+    fn finish(self: Box<Self>) -> Result<Written, TraceError> {
+        self.buffer.end().map(|()| self.written)
+    }
+}
+
+/// Writes fio's I/O log; a volume is the file `volume-N`.
+struct Fio<W: Write> {
+    buffer: Buffered<W>,
+    has_times: bool,
+    /// Version 2: how far the waits so far reach.
+    waited: Nanos,
+    opened: HashSet<VolumeId>,
+    written: Written,
+}
+
+impl<W: Write> Fio<W> {
+    fn new(mut buffer: Buffered<W>, has_times: bool) -> Result<Self, TraceError> {
+        let header = if has_times { HEADER_V3 } else { HEADER_V2 };
+        buffer.line(format_args!("{header}\n"))?;
+        let (waited, opened) = (Nanos::ZERO, HashSet::new());
+        Ok(Fio { buffer, has_times, waited, opened, written: Written::default() })
+    }
+
+    /// Begins a line: the time in version 3, a wait before it in version 2.
+    fn begin(&mut self, at: Nanos, volume: VolumeId) -> Result<(), TraceError> {
+        if self.has_times {
+            return self.buffer.line(format_args!("{} volume-{} ", at.0 / 1000, volume.0));
+        }
+        let micros = at.since(self.waited).0 / 1000;
+        if micros >= FIO_WAIT_MICROS_MIN {
+            self.waited = self.waited + Nanos::from_micros(micros);
+            self.buffer.line(format_args!("volume-{} wait {micros} 0\n", volume.0))?;
+        }
+        self.buffer.line(format_args!("volume-{} ", volume.0))
+    }
+
+    fn open(&mut self, at: Nanos, volume: VolumeId) -> Result<(), TraceError> {
+        for action in ["add", "open"] {
+            self.begin(at, volume)?;
+            self.buffer.line(format_args!("{action}\n"))?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Writer for Fio<W> {
+    fn write(&mut self, records: &[Record]) -> Result<(), TraceError> {
+        for Record { at, volume, operation, offset, length } in records {
+            let word = match operation {
+                Operation::Read => "read",
+                Operation::Write => "write",
+                Operation::Trim => "trim",
+                Operation::Flush => "sync",
+                _ => {
+                    self.written.left_out += 1;
+                    continue;
+                }
+            };
+            if self.opened.insert(*volume) {
+                self.open(*at, *volume)?;
+            }
+            self.begin(*at, *volume)?;
+            self.buffer.line(format_args!("{word} {offset} {length}\n"))?;
+            self.written.records += 1;
+        }
+        Ok(())
+    }
+    fn finish(self: Box<Self>) -> Result<Written, TraceError> {
+        self.buffer.end().map(|()| self.written)
+    }
+}
+
+/// Writes oracleGeneral. Of a block device, an object is the sector where a request begins, with
+/// the volume in the upper bits; trims and flushes are left out. The next access is not known (-1).
+struct Oracle<W: Write> {
+    buffer: Buffered<W>,
+    unit: Unit,
+    written: Written,
+}
+
+impl<W: Write> Oracle<W> {
+    fn object(&self, record: &Record) -> Result<u64, TraceError> {
+        let volume = u64::from(record.volume.0);
+        match self.unit {
+            Unit::Objects if volume == 0 => Ok(record.offset),
+            Unit::Bytes if volume < 1 << (u64::BITS - ORACLE_SECTOR_BITS) => {
+                Ok((volume << ORACLE_SECTOR_BITS) | (record.offset / SECTOR_BYTES))
+            }
+            _ => Err(unsupported(format!("oracle-general has no room for volume {volume}"))),
+        }
+    }
+}
+
+fn unsupported(what: String) -> TraceError {
+    TraceError::Unsupported { what }
+}
+
+impl<W: Write> Writer for Oracle<W> {
+    fn write(&mut self, records: &[Record]) -> Result<(), TraceError> {
+        for record in records {
+            if !matches!(record.operation, Operation::Read | Operation::Write) {
+                self.written.left_out += 1;
+                continue;
+            }
+            let (Ok(seconds), Ok(size)) =
+                (u32::try_from(record.at.as_secs()), u32::try_from(record.length))
+            else {
+                let what = "oracle-general has 32 bits for seconds and for sizes";
+                return Err(unsupported(format!("{what}; {record:?} needs more")));
+            };
+            let mut bytes = [0xff; crate::oracle::RECORD_BYTES];
+            bytes[..4].copy_from_slice(&seconds.to_le_bytes());
+            bytes[4..12].copy_from_slice(&self.object(record)?.to_le_bytes());
+            bytes[12..16].copy_from_slice(&size.to_le_bytes());
+            self.buffer.bytes(&bytes)?;
+            self.written.records += 1;
+        }
+        Ok(())
+    }
+    fn finish(self: Box<Self>) -> Result<Written, TraceError> {
+        self.buffer.end().map(|()| self.written)
+    }
+}

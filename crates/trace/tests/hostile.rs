@@ -1,0 +1,187 @@
+//! No bytes make a reader panic, hang or grow: random ones, and sound traces with damage.
+//!
+//! How: seeded; `LAYBY_SEED` replays one seed alone. Each input is read strictly and leniently, by
+//! its own format and by all others. Cost: a few seconds.
+
+use layby_trace::{
+    BlockEvent, Format, LENGTH_MAX, RANGE_END_MAX, ReadOptions, Reader, Record, Unit, Writer,
+    create, open, reader,
+};
+use layby_types::{Nanos, Operation, Rng, VolumeId};
+use std::io::Cursor;
+use std::path::Path;
+
+const SEEDS: u64 = 300;
+/// Records of a sound trace before it is damaged.
+const RECORDS: u64 = 60;
+
+/// Runs `test` with many seeds and says which one failed.
+fn for_each_seed(test: impl Fn(u64)) {
+    let chosen = std::env::var("LAYBY_SEED").ok().and_then(|text| text.parse().ok());
+    let seeds = chosen.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(seed)));
+        assert!(run.is_ok(), "replay with LAYBY_SEED={seed}");
+    }
+}
+
+fn options(lenient: bool) -> ReadOptions {
+    ReadOptions { lenient, event: BlockEvent::Queue }
+}
+
+/// Reads to the end or the first error, and holds every record against what is promised.
+fn exhaust(reader: &mut dyn Reader) {
+    let (unit, mut batch, mut at) = (reader.unit(), Vec::new(), Nanos::ZERO);
+    for _ in 0..1000 {
+        let done = reader.fill(&mut batch).map_or(true, |count| count == 0);
+        for record in &batch {
+            assert!(record.at >= at && ((record.length == 0) == is_flush(record)));
+            let end = record.offset.checked_add(record.length);
+            let fits = end.is_some_and(|end| end <= RANGE_END_MAX)
+                && (record.length <= LENGTH_MAX || record.operation == Operation::Trim);
+            assert!(unit == Unit::Objects || fits, "{record:?}");
+            at = record.at;
+        }
+        if done {
+            return;
+        }
+    }
+    panic!("a small input has no end");
+}
+
+fn is_flush(record: &Record) -> bool {
+    record.operation == Operation::Flush
+}
+
+fn read_all_ways(bytes: &[u8]) {
+    for format in Format::ALL {
+        for lenient in [false, true] {
+            let input = Cursor::new(bytes.to_vec());
+            if let Ok(mut reader) = reader(input, format, options(lenient)) {
+                exhaust(reader.as_mut());
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path, format: Option<Format>) {
+    for lenient in [false, true] {
+        if let Ok(mut trace) = open(path, format, options(lenient)) {
+            exhaust(&mut trace);
+        }
+    }
+}
+
+/// Goal: no bytes at all make a reader panic. Method: random bytes, and random printable ones.
+#[test]
+fn random_bytes() {
+    for_each_seed(|seed| {
+        let mut rng = Rng::new(seed);
+        let mut bytes = vec![0; rng.below(3000) as usize];
+        rng.fill(&mut bytes);
+        read_all_ways(&bytes);
+        let letters = b"0123456789,., \n\n\tRWDFNQ+-readwritetrim\xff";
+        for byte in &mut bytes {
+            *byte = letters[*byte as usize % letters.len()];
+        }
+        read_all_ways(&bytes);
+    });
+}
+
+/// Changes, drops, doubles or cuts off a few bytes.
+fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    for _ in 0..=rng.below(4) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = rng.below(bytes.len() as u64) as usize;
+        match rng.below(5) {
+            0 => bytes[at] = rng.next_u64() as u8,
+            1 => bytes[at] ^= 1 << rng.below(8),
+            2 => drop(bytes.remove(at)),
+            3 => bytes.insert(at, b"09,- \n\xff"[rng.below(7) as usize]),
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+}
+
+/// Lines of text that are sound in some format.
+const TEXTS: [&str; 7] = [
+    "fio version 3 iolog\n1 a add\n2 a read 0 4096\n3 a sync 0 0\n4 b trim 512 512\n",
+    "fio version 2 iolog\na add\na read 0 4096\na wait 500 0\nb write 512 512\n",
+    "  8,0 3 2 0.000001829 697 Q W 223490 + 8 [x]\n  8,0 3 2 1.000001829 697 Q FN [x]\nCPU0\n",
+    "128166372003061629,usr,0,Read,7014609920,24576,41286\n",
+    "419,W,8792731648,16384,1577808144360767\n419,R,8792731648,16384,1577808144360768\n",
+    "1538323200,12910952,128,0,1063\n1538323201,12910952,128,1,1064\n",
+    "1 1 0 0\n2 1 0 0\n9 64 0 3\n",
+];
+
+/// Goal: damage in a sound text is an error or is passed over. Method: each text, damaged.
+#[test]
+fn damaged_texts() {
+    for_each_seed(|seed| {
+        let mut rng = Rng::new(seed);
+        for text in TEXTS {
+            let mut bytes = text.as_bytes().to_vec();
+            damage(&mut rng, &mut bytes);
+            read_all_ways(&bytes);
+        }
+    });
+}
+
+/// Goal: damage in a file, compressed or columnar, is an error or is passed over. Method: traces
+/// that were written, damaged on disk and opened by detection and by name.
+#[test]
+fn damaged_files() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let records: Vec<Record> = (0..RECORDS)
+        .map(|index| Record {
+            at: Nanos(index * 1000),
+            volume: VolumeId((index % 3) as u32),
+            operation: Operation::Write,
+            offset: index * 4096,
+            length: 4096,
+        })
+        .collect();
+    let written = [
+        ("a.csv.zst", Format::Csv),
+        ("a.parquet", Format::Parquet),
+        ("a.oracleGeneral", Format::OracleGeneral),
+        ("a.fio.zst", Format::FioV3),
+    ]
+    .map(|(name, format)| {
+        let path = dir.path().join(name);
+        let mut trace = Box::new(create(&path, format, Unit::Bytes).expect("a file"));
+        trace.write(&records).expect("the disk has room");
+        trace.finish().expect("the disk has room");
+        (path.clone(), format, std::fs::read(&path).expect("what was written"))
+    });
+    for_each_seed(|seed| {
+        let mut rng = Rng::new(seed);
+        for (path, format, sound) in &written {
+            let mut bytes = sound.clone();
+            damage(&mut rng, &mut bytes);
+            std::fs::write(path, &bytes).expect("the disk has room");
+            read_file(path, Some(*format));
+            read_file(path, None);
+        }
+    });
+}
+
+/// Goal: a compressed file that expands to far more than memory is no danger. Method: 1 GiB of one
+/// endless line, in a few kilobytes.
+#[test]
+fn expanding_files_stay_small() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("bomb.csv.zst");
+    let file = std::fs::File::create(&path).expect("a file");
+    let mut encoder = zstd::Encoder::new(file, 1).expect("a compressor");
+    let block = vec![b'x'; 1 << 20];
+    for _ in 0..1024 {
+        std::io::Write::write_all(&mut encoder, &block).expect("the disk has room");
+    }
+    encoder.finish().expect("the disk has room");
+    let mut trace = open(&path, Some(Format::Csv), options(true)).expect("the file opens");
+    exhaust(&mut trace);
+    assert_eq!(trace.skipped().total(), 1);
+}

@@ -1,0 +1,139 @@
+//! What is written is read back, by every format that is written, plain and compressed.
+//!
+//! How: drawn records through a file and back. Cost: well below a second.
+
+use layby_trace::{Format, ReadOptions, Reader, Record, Unit, Writer, create, open};
+use layby_types::{Nanos, Operation, Rng, VolumeId};
+use std::path::Path;
+
+const OPERATIONS: [Operation; 4] =
+    [Operation::Read, Operation::Write, Operation::Trim, Operation::Flush];
+
+/// `count` records in order of their time, with times and offsets as coarse as `unit_bytes`.
+fn drawn(seed: u64, count: usize, volumes: u64) -> Vec<Record> {
+    let (mut rng, mut at) = (Rng::new(seed), 0);
+    let mut draw = |_| {
+        at += 1000 * rng.below(500_000);
+        let operation = OPERATIONS[rng.below(4) as usize];
+        let is_flush = operation == Operation::Flush;
+        let (offset, length) = (512 * rng.below(1 << 40), 512 * (1 + rng.below(64)));
+        Record {
+            at: Nanos(at),
+            volume: VolumeId(rng.below(volumes) as u32),
+            operation,
+            offset: if is_flush { 0 } else { offset },
+            length: if is_flush { 0 } else { length },
+        }
+    };
+    (0..count).map(&mut draw).collect()
+}
+
+fn write(path: &Path, format: Format, unit: Unit, records: &[Record]) -> u64 {
+    let mut trace = Box::new(create(path, format, unit).expect("the folder takes files"));
+    for batch in records.chunks(777) {
+        trace.write(batch).expect("the disk has room");
+        assert!(!path.exists(), "a trace is there whole or not at all");
+    }
+    let written = trace.finish().expect("the disk has room");
+    assert_eq!(written.records + written.left_out, records.len() as u64);
+    written.left_out
+}
+
+fn read(path: &Path) -> (Format, Unit, Vec<Record>) {
+    let mut trace = open(path, None, ReadOptions::default()).expect("the format is told");
+    let (mut records, mut batch) = (Vec::new(), Vec::new());
+    while trace.fill(&mut batch).expect("the trace is sound") > 0 {
+        records.extend_from_slice(&batch);
+    }
+    assert_eq!(trace.position(), trace.file_bytes());
+    (trace.format(), trace.unit(), records)
+}
+
+/// Goal: Layby's own forms lose nothing, of devices and of objects. Method: 30,000 records, more
+/// than one batch, through each.
+#[test]
+fn own_forms_lose_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let records = drawn(1, 30_000, 5);
+    for (name, format, unit) in [
+        ("a.csv", Format::Csv, Unit::Bytes),
+        ("b.csv.zst", Format::CsvObjects, Unit::Objects),
+        ("c.parquet", Format::Parquet, Unit::Bytes),
+        ("d.parquet", Format::Parquet, Unit::Objects),
+        ("empty.csv", Format::Csv, Unit::Bytes),
+        ("empty.parquet", Format::Parquet, Unit::Bytes),
+    ] {
+        let records = if name.starts_with("empty") { &[] } else { &records[..] };
+        let path = dir.path().join(name);
+        assert_eq!(write(&path, format, unit, records), 0);
+        assert_eq!(read(&path), (format, unit, records.to_vec()), "{name}");
+    }
+}
+
+/// Goal: fio's logs keep all but the names of volumes. Method: version 3 exactly, to the
+/// microsecond; version 2 with waits that fio heeds, so within 100 us.
+#[test]
+fn fio_logs_keep_requests() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let records = drawn(2, 20_000, 1);
+    for (name, format, slack) in
+        [("a.log", Format::FioV3, 0), ("b.log.zst", Format::FioV3, 0), ("c", Format::FioV2, 99_999)]
+    {
+        let path = dir.path().join(name);
+        assert_eq!(write(&path, format, Unit::Bytes, &records), 0);
+        let (found, unit, back) = read(&path);
+        assert_eq!((found, unit, back.len()), (format, Unit::Bytes, records.len()));
+        for (record, again) in records.iter().zip(&back) {
+            assert!(record.at.since(again.at).0 <= slack && again.at <= record.at, "{name}");
+            assert_eq!(Record { at: record.at, ..*again }, *record, "{name}");
+        }
+    }
+}
+
+/// Goal: oracleGeneral keeps objects and tells what it leaves out. Method: reads and writes of
+/// several volumes become distinct objects; trims and flushes are counted.
+#[test]
+fn oracle_general_counts_what_it_leaves_out() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("a.oracleGeneral.zst");
+    let records = drawn(3, 20_000, 9);
+    let data: Vec<&Record> = records
+        .iter()
+        .filter(|record| matches!(record.operation, Operation::Read | Operation::Write))
+        .collect();
+    let left_out = write(&path, Format::OracleGeneral, Unit::Bytes, &records);
+    assert_eq!(left_out as usize, records.len() - data.len());
+    let (format, unit, back) = read(&path);
+    assert_eq!((format, unit, back.len()), (Format::OracleGeneral, Unit::Objects, data.len()));
+    for (record, object) in data.iter().zip(&back) {
+        let identifier = (u64::from(record.volume.0) << 48) | (record.offset / 512);
+        assert_eq!((object.offset, object.length), (identifier, record.length));
+    }
+}
+
+/// Goal: nothing is left of a trace that was not finished, and what was there stays. Method: drop a
+/// writer over an older trace.
+#[test]
+fn unfinished_traces_leave_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("a.csv");
+    write(&path, Format::Csv, Unit::Bytes, &drawn(4, 10, 1));
+    let mut trace = create(&path, Format::Csv, Unit::Bytes).expect("the folder takes files");
+    trace.write(&drawn(5, 10, 1)).expect("the disk has room");
+    drop(trace);
+    assert_eq!(read(&path).2, drawn(4, 10, 1));
+    assert_eq!(dir.path().read_dir().expect("a folder").count(), 1);
+}
+
+/// Goal: what a format cannot hold is refused in words. Method: formats that are only read, objects
+/// to fio, objects of several volumes to oracleGeneral.
+#[test]
+fn what_does_not_fit_is_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("a");
+    for (format, unit) in [(Format::Msr, Unit::Bytes), (Format::FioV3, Unit::Objects)] {
+        assert!(create(&path, format, unit).is_err(), "{format}");
+    }
+    let mut trace = create(&path, Format::OracleGeneral, Unit::Objects).expect("a file");
+    assert!(trace.write(&drawn(6, 100, 2)).is_err());
+}
