@@ -11,18 +11,34 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod arc;
+mod chain;
+mod clock;
 mod eviction;
+mod fifo;
+mod ghosts;
+mod hash;
+mod lfu;
 mod lru;
 mod read_ahead;
 pub mod registry;
+mod s3fifo;
 mod writeback;
 mod yielding;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod golden;
 
-pub use eviction::{Eviction, Group, Moment, Warmth};
+pub use arc::Arc;
+pub use clock::Clock;
+pub use eviction::{Accept, Eviction, Group, Moment, Warmth};
+pub use fifo::Fifo;
+pub use hash::mix;
+pub use lfu::Lfu;
 pub use lru::Lru;
 pub use read_ahead::{ReadAhead, Window};
+pub use s3fifo::S3Fifo;
 pub use writeback::{Gate, GateInput, GateLimits};
 pub use yielding::{Candidate, Standing, choose_yielder};
