@@ -3,8 +3,8 @@
 //! `once` and `again` are LRU chains of the blocks here; `left_once` and `left_again` remember as
 //! many that left. A block that comes back soon after it left `once` shows that `once` is too
 //! short, and raises `once_target`; one that left `again` lowers it. Eviction takes from whichever
-//! chain is over its target. Invariant, with the group's room c: `once` and `left_once` together
-//! never exceed c, all four chains never exceed 2c.
+//! chain is over its target, which is a real number as in the paper. Invariant, with the group's
+//! room c: `once` and `left_once` together never exceed c, all four chains never exceed 2c.
 //! Cost: amortised constant; nine bytes per slot and some 30 per remembered block. Where the caller
 //! does not announce the block it makes room for, the target is learnt at its insertion instead,
 //! one eviction late.
@@ -40,7 +40,7 @@ struct Lists {
     again: Chain,
     left_once: Chain,
     left_again: Chain,
-    once_target: u32,
+    once_target: f64,
     /// The block that was announced by the last eviction, and where it was remembered.
     announced: Option<(BlockKey, Recall)>,
 }
@@ -72,19 +72,22 @@ impl Lists {
         let Some((ghost, queue)) = ghosts.find(group, key) else { return Recall::Unknown };
         let (once, again) = (self.left_once.len, self.left_again.len);
         if queue == LEFT_ONCE {
-            self.once_target = (self.once_target + (again / once).max(1)).min(room);
+            self.once_target = (self.once_target + (f64::from(again) / f64::from(once)).max(1.0))
+                .min(f64::from(room));
             ghosts.forget(&mut self.left_once, ghost);
             Recall::Once
         } else {
-            self.once_target = self.once_target.saturating_sub((once / again).max(1));
+            self.once_target =
+                (self.once_target - (f64::from(once) / f64::from(again)).max(1.0)).max(0.0);
             ghosts.forget(&mut self.left_again, ghost);
             Recall::Again
         }
     }
 
     fn once_yields(&self, incoming: Recall) -> bool {
-        let at_target = self.once.len == self.once_target && incoming == Recall::Again;
-        self.once.len > 0 && (self.once.len > self.once_target || at_target)
+        let len = f64::from(self.once.len);
+        let at_target = len == self.once_target && incoming == Recall::Again;
+        len > 0.0 && (len > self.once_target || at_target)
     }
 
     /// Forgets down to the invariant; a newcomer will be added to `once`.
@@ -203,7 +206,7 @@ impl Eviction for Arc {
     ) -> Option<Slot> {
         let mut lists = *self.groups.get(usize::from(group.0))?;
         let (room, mut recall) = (lists.len(), Recall::Unknown);
-        lists.once_target = lists.once_target.min(room);
+        lists.once_target = lists.once_target.min(f64::from(room));
         if let Some(key) = incoming {
             recall = lists.recall(&mut self.ghosts, group, key, room);
             lists.announced = Some((key, recall));

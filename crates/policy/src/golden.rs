@@ -81,6 +81,7 @@ struct Lists {
     /// Each from cold to warm.
     list: [VecDeque<(u64, u64)>; 4],
     number: u64,
+    target: f64,
     full_once: bool,
 }
 
@@ -181,15 +182,15 @@ fn s3fifo(l: &mut Lists, key: u64) -> bool {
     false
 }
 
-/// The paper's Fig. 4. Lists: T1, B1, T2, B2; `number` is the target p.
+/// The paper's Fig. 4. Lists: T1, B1, T2, B2; `target` is p.
 fn arc(l: &mut Lists, key: u64) -> bool {
     const T1: usize = 0;
     const B1: usize = 1;
     const T2: usize = 2;
     const B2: usize = 3;
     let replace = |l: &mut Lists, in_b2: bool| {
-        let (once, target) = (l.len(T1) as u64, l.number);
-        let from = if once > 0 && (once > target || (in_b2 && once == target)) { T1 } else { T2 };
+        let (once, target) = (l.len(T1) as f64, l.target);
+        let from = if once > 0.0 && (once > target || (in_b2 && once == target)) { T1 } else { T2 };
         let out = l.list[from].pop_front().expect("REPLACE is called on a full cache");
         l.list[from + 1].push_back(out);
     };
@@ -197,14 +198,14 @@ fn arc(l: &mut Lists, key: u64) -> bool {
         l.list[T2].push_back((key, 0));
         return true;
     }
-    let (b1, b2) = (l.len(B1) as u64, l.len(B2) as u64);
+    let (b1, b2) = (l.len(B1) as f64, l.len(B2) as f64);
     if l.at(B1, key).is_some() {
-        l.number = (l.number + (b2 / b1).max(1)).min(l.room as u64);
+        l.target = (l.target + (b2 / b1).max(1.0)).min(l.room as f64);
         replace(l, false);
         l.take(B1, key);
         l.list[T2].push_back((key, 0));
     } else if l.at(B2, key).is_some() {
-        l.number = l.number.saturating_sub((b1 / b2).max(1));
+        l.target = (l.target - (b1 / b2).max(1.0)).max(0.0);
         replace(l, true);
         l.take(B2, key);
         l.list[T2].push_back((key, 0));
