@@ -14,6 +14,7 @@ extern crate std;
 mod arc;
 mod chain;
 mod clock;
+pub mod curve;
 mod eviction;
 mod fifo;
 mod ghosts;
