@@ -11,6 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod allocation;
 mod arc;
 mod chain;
 mod clock;
