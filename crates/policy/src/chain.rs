@@ -47,6 +47,9 @@ impl Chains {
     pub(crate) fn grow(&mut self) -> u32 {
         let slot = self.links.len() as u32;
         assert!(slot < NONE, "a slot number marks the end of a chain");
+        if self.links.len() == self.links.capacity() {
+            self.links.reserve_exact(self.links.len() / 8 + 16);
+        }
         self.links.push(Links { colder: NONE, warmer: NONE });
         slot
     }

@@ -79,8 +79,8 @@ fn one_call(policy: &mut dyn Eviction, model: &mut Model, rng: &mut Rng, step: u
     }
 }
 
-/// Goal: a peek (an eviction that accepts nothing) takes nothing, and the group can be emptied after
-/// it. Method: peeks between hits, then evictions until nothing is left.
+/// Goal: a peek (an eviction that accepts nothing) takes nothing, and all can leave after it.
+/// Method: peeks between hits, then evictions until nothing is left.
 #[test]
 fn peeks_take_nothing() {
     for kind in EvictionKind::ALL {

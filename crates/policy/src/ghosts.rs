@@ -38,6 +38,10 @@ impl Ghosts {
 
     fn take_free(&mut self, node: Node) -> u32 {
         if self.free.cold == NONE {
+            if self.nodes.len() == self.nodes.capacity() {
+                // By an eighth and not to the double: memory is counted per slot.
+                self.nodes.reserve_exact(self.nodes.len() / 8 + 16);
+            }
             self.nodes.push(node);
             return self.chains.grow();
         }

@@ -26,6 +26,11 @@ impl<E: Eviction> Replay<E> {
         Replay { policy, slots, table: BTreeMap::new(), keys: Vec::new(), rng: Rng::new(1) }
     }
 
+    /// Whether `key` is resident.
+    pub(crate) fn holds(&self, key: u64) -> bool {
+        self.table.contains_key(&key)
+    }
+
     /// Whether the reference to `key` hits; it is resident afterwards.
     pub(crate) fn refer(&mut self, key: u64) -> bool {
         let moment = &mut Moment { now: Nanos(0), rng: &mut self.rng };

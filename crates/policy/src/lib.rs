@@ -1,4 +1,5 @@
-//! What to evict, whose room to take, when to write back, how far to read ahead: a file each.
+//! What to admit and evict, whose room to take, how to share it, when to write back, how far to
+//! read ahead: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -11,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod admission;
 pub mod allocation;
 mod arc;
 mod chain;
@@ -33,6 +35,7 @@ mod conformance;
 #[cfg(test)]
 mod golden;
 
+pub use admission::{Admission, AdmissionKind, AdmitAll, SecondMiss};
 pub use arc::Arc;
 pub use clock::Clock;
 pub use eviction::{Accept, Eviction, Group, Moment, Warmth};

@@ -4,9 +4,9 @@
 //! many last moments lie after it. When the moments run out, the live ones are renumbered in
 //! order. A block that is forgotten leaves a *hole*: the room it had in every cache that held it,
 //! which the next block that such a cache takes in fills. So distances stay those of real caches.
-//! Invariant: one mark per block in the table and per hole. Cost: a look-up and three walks of a small
-//! tree per use; 16 bytes per place of the table (at most five in eight are taken) and half a byte
-//! of marks per block.
+//! Invariant: one mark per block in the table and per hole. Cost: a look-up and three walks of a
+//! small tree per use; 16 bytes per place of the table (at most five in eight are taken) and half a
+//! byte of marks per block.
 
 use super::marks::Marks;
 use super::table::{Entry, Table};
