@@ -1,9 +1,10 @@
 //! The fixed hasher of every table here: same keys, same order, on every run.
 //!
-//! How: one multiplication and a fold (the high half carries the mixing). Not for keys that an
-//! adversary chooses to slow the node down: volumes are bounded and blocks are few per bucket.
+//! How: `mix` of the policy room. Not for keys that an adversary chooses to slow the node down:
+//! volumes are bounded and blocks are few per bucket.
 
 use core::hash::{BuildHasherDefault, Hasher};
+pub(crate) use layby_policy::mix;
 
 /// A map with the fixed hasher.
 pub(crate) type FixedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<FixedHasher>>;
@@ -11,12 +12,6 @@ pub(crate) type FixedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Fix
 /// See the file's header.
 #[derive(Default)]
 pub(crate) struct FixedHasher(u64);
-
-/// Mixes 64 bits.
-pub(crate) const fn mix(value: u64) -> u64 {
-    let wide = (value ^ 0x2545_f491_4f6c_dd1d) as u128 * 0x9e37_79b9_7f4a_7c15_u128;
-    (wide as u64) ^ ((wide >> 64) as u64)
-}
 
 impl Hasher for FixedHasher {
     fn finish(&self) -> u64 {

@@ -250,7 +250,7 @@ impl Level {
         self.index.insert_unique(mix(key.0), slot.0, |s| mix(keys[*s as usize].0));
         self.touch(slot);
         let group = self.group_of(slot, volume);
-        self.ranking.on_insert(moment, group, slot, warmth);
+        self.ranking.on_insert(moment, group, slot, key, warmth);
     }
 
     pub(crate) fn on_hit(&mut self, moment: &mut Moment<'_>, volume: u16, slot: Slot) {
@@ -397,8 +397,9 @@ impl Level {
         accept: &mut dyn FnMut(&Resident) -> bool,
     ) -> Option<Slot> {
         let (keys, flags) = (&self.keys, &self.flags);
-        let slot = self.ranking.evict(moment, group, &mut |slot| {
-            accept(&Resident::new(keys[slot.0 as usize], flags[slot.0 as usize]))
+        let slot = self.ranking.evict(moment, group, None, &mut |slot| {
+            let resident = Resident::new(keys[slot.0 as usize], flags[slot.0 as usize]);
+            accept(&resident).then_some(resident.key)
         })?;
         self.unindex(self.key(slot), slot);
         Some(slot)
@@ -413,12 +414,12 @@ impl Level {
     ) -> Option<Slot> {
         let (keys, flags) = (&self.keys, &self.flags);
         let mut found = None;
-        self.ranking.evict(moment, group, &mut |slot| {
+        self.ranking.evict(moment, group, None, &mut |slot| {
             let resident = Resident::new(keys[slot.0 as usize], flags[slot.0 as usize]);
             if found.is_none() && accept(&resident) {
                 found = Some(slot);
             }
-            false
+            None
         });
         found
     }

@@ -2,10 +2,18 @@
 //!
 //! How: the caller owns blocks and table, the policy owns only its ranking. A level's slots are
 //! ranked in *groups* (a volume's part of the level), so that a cap or a guarantee can be honoured
-//! by evicting from one group.
+//! by evicting from one group. Keys are the caller's too: a policy learns a block's key when the
+//! block comes and when it leaves, since only blocks that left have to be remembered by key.
 //! Invariant: a slot is in at most one group; `len` counts exactly the inserted, not removed ones.
 
-use layby_types::{Nanos, Rng, Slot};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use layby_types::{BlockKey, Nanos, Rng, Slot};
+
+/// Slots offered in one call before a policy gives up.
+pub(crate) const OFFERS_MAX: u32 = 64;
+/// Slots that `coldest` looks at where the coldest may have been used since.
+pub(crate) const LOOKS_MAX: u32 = 16;
 
 /// All that a policy may know of the world at a call: the caller's time, the caller's generator.
 pub struct Moment<'a> {
@@ -28,26 +36,90 @@ pub enum Warmth {
     Cold,
 }
 
-/// Ranks resident slots. Each method is amortised constant and allocates only when a group is new.
+/// Answers an offer: the key of the block in the slot if it may leave, `None` if it has to stay.
+pub type Accept<'a> = dyn FnMut(Slot) -> Option<BlockKey> + 'a;
+
+/// Ranks resident slots. Each method is amortised constant and allocates only while a group or the
+/// memory of blocks that left grows to its bound.
 pub trait Eviction: Send {
-    /// `slot` now holds a block; it must not be ranked already.
-    fn on_insert(&mut self, moment: &mut Moment<'_>, group: Group, slot: Slot, warmth: Warmth);
+    /// `slot` now holds the block `key`; it must not be ranked already.
+    fn on_insert(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        slot: Slot,
+        key: BlockKey,
+        warmth: Warmth,
+    );
     /// A ranked `slot` of `group` was read or written.
     fn on_hit(&mut self, moment: &mut Moment<'_>, group: Group, slot: Slot);
     /// A ranked `slot` of `group` left for another reason than eviction.
     fn on_remove(&mut self, group: Group, slot: Slot);
-    /// The slot worth least in `group`, left in place.
+    /// The slot worth least in `group`, or one of the least, left in place.
     fn coldest(&self, group: Group) -> Option<Slot>;
     /// Offers slots of `group` from the one worth least, a bounded number of them, and takes out
-    /// the first that `accept` takes.
+    /// the first that `accept` takes; a refused slot keeps its rank.
+    ///
+    /// The room of a group is what it holds at this moment. `incoming` is the block for which room
+    /// is made, where the caller will insert exactly that one next: policies that remember what
+    /// left choose by it.
     fn evict(
         &mut self,
         moment: &mut Moment<'_>,
         group: Group,
-        accept: &mut dyn FnMut(Slot) -> bool,
+        incoming: Option<BlockKey>,
+        accept: &mut Accept<'_>,
     ) -> Option<Slot>;
     /// Slots ranked in `group`.
     fn len(&self, group: Group) -> u32;
     /// Bytes of memory held.
     fn memory_bytes(&self) -> usize;
+}
+
+// A boxed policy serves where a concrete one is expected.
+impl Eviction for Box<dyn Eviction> {
+    fn on_insert(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        slot: Slot,
+        key: BlockKey,
+        warmth: Warmth,
+    ) {
+        (**self).on_insert(moment, group, slot, key, warmth);
+    }
+    fn on_hit(&mut self, moment: &mut Moment<'_>, group: Group, slot: Slot) {
+        (**self).on_hit(moment, group, slot);
+    }
+    fn on_remove(&mut self, group: Group, slot: Slot) {
+        (**self).on_remove(group, slot);
+    }
+    fn coldest(&self, group: Group) -> Option<Slot> {
+        (**self).coldest(group)
+    }
+    fn evict(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        incoming: Option<BlockKey>,
+        accept: &mut Accept<'_>,
+    ) -> Option<Slot> {
+        (**self).evict(moment, group, incoming, accept)
+    }
+    fn len(&self, group: Group) -> u32 {
+        (**self).len(group)
+    }
+    fn memory_bytes(&self) -> usize {
+        (**self).memory_bytes()
+    }
+}
+
+/// The state of a group, made when the group is first met.
+#[inline]
+pub(crate) fn group_mut<T: Clone + Default>(groups: &mut Vec<T>, group: Group) -> &mut T {
+    let index = usize::from(group.0);
+    if index >= groups.len() {
+        groups.resize(index + 1, T::default());
+    }
+    &mut groups[index]
 }

@@ -1,4 +1,5 @@
-//! What to evict, whose room to take, when to write back, how far to read ahead: a file each.
+//! What to admit and evict, whose room to take, how to share it, when to write back, how far to
+//! read ahead: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -11,18 +12,38 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod admission;
+pub mod allocation;
+mod arc;
+mod chain;
+mod clock;
+pub mod curve;
 mod eviction;
+mod fifo;
+mod ghosts;
+mod hash;
+mod lfu;
 mod lru;
 mod read_ahead;
 pub mod registry;
+mod s3fifo;
 mod writeback;
 mod yielding;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod golden;
 
-pub use eviction::{Eviction, Group, Moment, Warmth};
+pub use admission::{Admission, AdmissionKind, AdmitAll, SecondMiss};
+pub use arc::Arc;
+pub use clock::Clock;
+pub use eviction::{Accept, Eviction, Group, Moment, Warmth};
+pub use fifo::Fifo;
+pub use hash::mix;
+pub use lfu::Lfu;
 pub use lru::Lru;
 pub use read_ahead::{ReadAhead, Window};
+pub use s3fifo::S3Fifo;
 pub use writeback::{Gate, GateInput, GateLimits};
 pub use yielding::{Candidate, Standing, choose_yielder};

@@ -1,0 +1,73 @@
+//! FIFO: what came first leaves first, whether it was used or not.
+//!
+//! A hit changes nothing. Invariant: every ranked slot is on exactly one group's chain. Cost: eight
+//! bytes per slot and no write on a hit. Not for reuse: it is the yardstick that others must beat.
+
+use crate::chain::{Chain, Chains, NONE};
+use crate::eviction::group_mut;
+use crate::{Accept, Eviction, Group, Moment, Warmth};
+use alloc::vec::Vec;
+use layby_types::{BlockKey, Slot};
+
+/// See the file's header.
+pub struct Fifo {
+    chains: Chains,
+    groups: Vec<Chain>,
+}
+
+impl Fifo {
+    /// A ranking for `slots` slots.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        Fifo { chains: Chains::new(slots), groups: Vec::new() }
+    }
+}
+
+impl Eviction for Fifo {
+    #[inline]
+    fn on_insert(
+        &mut self,
+        _: &mut Moment<'_>,
+        group: Group,
+        slot: Slot,
+        _: BlockKey,
+        warmth: Warmth,
+    ) {
+        let chain = group_mut(&mut self.groups, group);
+        match warmth {
+            Warmth::Warm => self.chains.push_warm(chain, slot.0),
+            Warmth::Cold => self.chains.push_cold(chain, slot.0),
+        }
+    }
+
+    #[inline]
+    fn on_hit(&mut self, _: &mut Moment<'_>, _: Group, _: Slot) {}
+
+    fn on_remove(&mut self, group: Group, slot: Slot) {
+        self.chains.unlink(group_mut(&mut self.groups, group), slot.0);
+    }
+
+    fn coldest(&self, group: Group) -> Option<Slot> {
+        let chain = self.groups.get(usize::from(group.0))?;
+        (chain.cold != NONE).then_some(Slot(chain.cold))
+    }
+
+    #[inline]
+    fn evict(
+        &mut self,
+        _: &mut Moment<'_>,
+        group: Group,
+        _: Option<BlockKey>,
+        accept: &mut Accept<'_>,
+    ) -> Option<Slot> {
+        self.chains.take_first(self.groups.get_mut(usize::from(group.0))?, accept)
+    }
+
+    fn len(&self, group: Group) -> u32 {
+        self.groups.get(usize::from(group.0)).map_or(0, |chain| chain.len)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.chains.memory_bytes() + self.groups.capacity() * size_of::<Chain>()
+    }
+}
