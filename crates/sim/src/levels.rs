@@ -1,0 +1,1 @@
+//! Drives the cache unchanged over device models in virtual time.
