@@ -14,6 +14,7 @@ mod clock;
 mod conformance;
 mod flights;
 mod host;
+mod linger;
 mod mapping;
 mod open;
 mod operation;

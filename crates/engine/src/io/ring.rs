@@ -15,6 +15,7 @@ mod kernel;
 use super::blocking::{Blocking, zero_flags, zero_unsupported};
 use super::clock::Clock;
 use super::flights::{Flight, Flights};
+use super::linger::Linger;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
@@ -72,6 +73,7 @@ pub struct RingIo {
     waker_mark: FileMark,
     waker_posted: bool,
     clock: Clock,
+    linger: Linger,
 }
 
 impl RingIo {
@@ -105,6 +107,7 @@ impl RingIo {
             waker_mark,
             waker_posted: false,
             clock: Clock::start(),
+            linger: Linger::new(std::thread::available_parallelism().map_or(1, usize::from)),
         })
     }
 
@@ -440,27 +443,24 @@ impl Io for RingIo {
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         let before = done.len();
-        let mut woken = self.reap(done);
-        let mut expired = false;
+        let woken = self.reap(done);
         self.post_waker();
-        let mut entered = false;
-        loop {
-            let idle = done.len() == before && !woken && !expired;
+        if woken || done.len() > before {
             // One entry takes up what was queued and deferred. The kernel may raise its flag again
             // at once and for ever; who has something to do must not wait for it to fall.
-            if !idle && (entered || (self.disk_entries == 0 && !self.kernel.deferred())) {
-                return;
+            if self.disk_entries > 0 || self.kernel.deferred() {
+                self.disk_entries = 0;
+                self.kernel.enter(Nanos::ZERO);
+                self.reap(done);
             }
-            entered = true;
-            let span = match deadline {
-                _ if !idle => Nanos::ZERO,
-                Nanos::NEVER => Nanos::NEVER,
-                deadline => deadline.since(self.clock.now()),
-            };
-            self.disk_entries = 0;
-            expired |= self.kernel.enter(span) == Entered::Expired || span == Nanos::ZERO;
-            woken |= self.reap(done);
+            return;
         }
+        self.disk_entries = 0;
+        let started = self.clock.now();
+        if !self.look(started, deadline, done) {
+            self.sleep(deadline, done);
+        }
+        self.linger.on_waited(self.clock.now().since(started));
     }
 
     fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
@@ -504,6 +504,46 @@ impl Io for RingIo {
             self.ready.push(flight.end(Err(Errno::CANCELED.into())));
         }
         self.free_socket(socket);
+    }
+}
+
+impl RingIo {
+    /// Looks for ends for as long as that promises more than sleeping; true when there are any, or
+    /// the deadline has come.
+    fn look(&mut self, started: Nanos, deadline: Nanos, done: &mut Vec<IoDone>) -> bool {
+        let until = deadline.min(started + self.linger.span());
+        if until <= started {
+            return false;
+        }
+        let before = done.len();
+        self.kernel.enter(Nanos::ZERO);
+        loop {
+            if self.kernel.deferred() {
+                self.kernel.enter(Nanos::ZERO);
+            }
+            if self.reap(done) || done.len() > before {
+                return true;
+            }
+            if self.clock.now() >= until {
+                return until == deadline;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Waits in the kernel for an end, the waker or the deadline.
+    fn sleep(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
+        let before = done.len();
+        loop {
+            let span = match deadline {
+                Nanos::NEVER => Nanos::NEVER,
+                deadline => deadline.since(self.clock.now()),
+            };
+            let expired = self.kernel.enter(span) == Entered::Expired || span == Nanos::ZERO;
+            if self.reap(done) || expired || done.len() > before {
+                return;
+            }
+        }
     }
 }
 
