@@ -17,7 +17,8 @@ use alloc::vec::Vec;
 use layby_policy::Moment;
 use layby_policy::registry::EvictionKind;
 use layby_types::{
-    BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Slot, VolumeId,
+    BlockIndex, BlockKey, Call, ClassId, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Slot,
+    VolumeId,
 };
 
 /// The backing store's place behind the levels, where durability is counted.
@@ -81,6 +82,8 @@ pub struct LevelView {
     pub waiting: u32,
     /// Bytes of memory held for metadata.
     pub memory_bytes: usize,
+    /// Of those, bytes of the index that no block uses.
+    pub slack_bytes: usize,
     /// Counters since the start.
     pub counters: LevelCounters,
 }
@@ -269,6 +272,13 @@ impl Cache {
         self.volumes.number(volume).map_or(0, |number| self.volumes.get(number).blocks)
     }
 
+    /// The class of a volume, `None` for an unknown one.
+    #[must_use]
+    pub fn class_of(&self, volume: VolumeId) -> Option<ClassId> {
+        let number = self.volumes.number(volume)?;
+        Some(ClassId(self.volumes.get(number).class as u8))
+    }
+
     /// Whether no request, operation or dirty block of the volume is left.
     #[must_use]
     pub fn is_idle(&self, volume: VolumeId) -> bool {
@@ -311,7 +321,7 @@ impl Cache {
         spec.validate()?;
         let missing = self.volumes.iter().map(|(_, v)| v.class).find(|c| *c >= spec.classes.len());
         if let Some(class) = missing {
-            return Err(SpecError::UnknownClass { class: layby_types::ClassId(class as u8) });
+            return Err(SpecError::UnknownClass { class: ClassId(class as u8) });
         }
         for level in &mut self.levels {
             level.class_used.resize(spec.classes.len(), 0);
@@ -400,6 +410,7 @@ impl Cache {
             dirty_age: held.dirty_age(now),
             waiting: self.waiting[index].len() as u32,
             memory_bytes: held.memory_bytes(),
+            slack_bytes: held.slack_bytes(),
             counters: self.counters[index],
         }
     }

@@ -32,6 +32,8 @@ const HOMED: u8 = 16;
 /// The upper half of a dirty slot's flags holds the epoch in which it became dirty.
 const EPOCH_SHIFT: u8 = 4;
 const EPOCHS: usize = 16;
+/// A slot's number and the hash table's control byte.
+const INDEX_ENTRY_BYTES: usize = size_of::<u32>() + 1;
 
 /// What a volume holds of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,6 +121,11 @@ impl Level {
             + self.touched.capacity() * 2
             + self.free.capacity() * 4
             + self.ranking.memory_bytes()
+    }
+
+    /// Of those, bytes of the index that no block uses: a hash table is never full.
+    pub(crate) fn slack_bytes(&self) -> usize {
+        self.index.allocation_size() - self.index.len() * INDEX_ENTRY_BYTES
     }
 
     pub(crate) fn holding(&self, volume: u16) -> Holding {

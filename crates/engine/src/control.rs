@@ -186,6 +186,8 @@ pub struct LevelStats {
     pub corrupt: u64,
     /// Bytes of metadata held in memory for the level.
     pub metadata_bytes: u64,
+    /// Of those, bytes of the index that no block uses: a hash table is never full.
+    pub metadata_slack_bytes: u64,
     /// Operations waiting for room in the level now.
     pub waiting: u64,
 }

@@ -189,6 +189,8 @@ pub struct LevelAnswer {
     pub corrupt: u64,
     /// Bytes of memory for its tables.
     pub metadata_bytes: u64,
+    /// Of those, bytes of the index that no block uses: a hash table is never full.
+    pub metadata_slack_bytes: u64,
     /// Operations that wait for room.
     pub waiting: u64,
     /// When it is destaged and freed.
@@ -442,6 +444,7 @@ impl Reading {
             cleaned: sum(|l| l.cleaned),
             corrupt: sum(|l| l.corrupt),
             metadata_bytes: sum(|l| l.metadata_bytes),
+            metadata_slack_bytes: sum(|l| l.metadata_slack_bytes),
             waiting: sum(|l| l.waiting),
             watermarks: level.watermarks.into(),
         }

@@ -114,6 +114,7 @@ impl Core {
             cleaned,
             corrupt,
             metadata_bytes: (view.memory_bytes + store_bytes) as u64,
+            metadata_slack_bytes: view.slack_bytes as u64,
             waiting: u64::from(view.waiting),
         }
     }
