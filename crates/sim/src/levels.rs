@@ -1,1 +1,0 @@
-//! Drives the cache unchanged over device models in virtual time.

@@ -1,0 +1,333 @@
+//! Drives the cache's state machine, unchanged, over device models in virtual time.
+//!
+//! How: a request goes into the cache; its actions are performed strictly in order, as the engine
+//! does. *Counting* ends every action at once and adds costs up from the counters, as papers do;
+//! *queueing* gives each access a channel of its device and ends it when that is done, so that
+//! background work competes with the foreground.
+//! Invariant: the same calls and seed give the same decisions, byte for byte.
+//! Cost: a few hundred nanoseconds per block in counting mode.
+//! Not for: contents; a block's bytes are never kept.
+
+mod queue;
+mod report;
+
+pub use report::{LevelReport, Report, VolumeReport};
+
+use layby_cache::{Action, Cache, CacheSpec, CopyVerified, Moment, OpId, SpecError, VolumeSpec};
+use layby_device::{Direction, Model};
+use layby_types::{Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Rng, VolumeId};
+use queue::{Access, Device, Pending, Place};
+use report::Meter;
+use std::collections::VecDeque;
+
+/// How time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every action ends at once; costs are added up from the counters.
+    Counting,
+    /// Every access takes its time on a channel of its device.
+    Queueing,
+}
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Levels, classes, limits: what a node's configuration becomes.
+    pub cache: CacheSpec,
+    /// A model per level, fastest first.
+    pub devices: Vec<Model>,
+    /// The home of every volume.
+    pub home: Model,
+    /// How time passes.
+    pub mode: Mode,
+    /// Same seed, same run.
+    pub seed: u64,
+}
+
+/// Receives every decision of the cache, in order.
+pub trait DecisionLog {
+    /// The cache asked for this.
+    fn on_action(&mut self, action: &Action);
+}
+
+/// See the module's header.
+pub struct Machine {
+    cache: Cache,
+    rng: Rng,
+    mode: Mode,
+    now: Nanos,
+    devices: Vec<Device>,
+    home: Device,
+    queue: VecDeque<Action>,
+    pending: Pending,
+    scratch: Vec<Action>,
+    meter: Meter,
+    request_next: u64,
+    log: Option<Box<dyn DecisionLog>>,
+}
+
+impl Machine {
+    /// An empty node.
+    ///
+    /// # Errors
+    /// [`SpecError`] when levels and classes contradict each other. Panics when there is not one
+    /// model per level.
+    pub fn new(setup: Setup) -> Result<Machine, SpecError> {
+        assert_eq!(setup.devices.len(), setup.cache.levels.len(), "a model per level");
+        let mut meter = Meter::default();
+        meter.set_block_bytes(setup.cache.block_size.bytes());
+        Ok(Machine {
+            cache: Cache::new(setup.cache)?,
+            rng: Rng::new(setup.seed),
+            mode: setup.mode,
+            now: Nanos::ZERO,
+            devices: setup.devices.into_iter().map(Device::new).collect(),
+            home: Device::new(setup.home),
+            queue: VecDeque::new(),
+            pending: Pending::default(),
+            scratch: Vec::new(),
+            meter,
+            request_next: 0,
+            log: None,
+        })
+    }
+
+    /// Sends every decision from now on to `log`.
+    pub fn log_decisions(&mut self, log: Box<dyn DecisionLog>) {
+        self.log = Some(log);
+    }
+
+    /// The cache, for questions and for changes of its specification.
+    pub fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Adds a volume.
+    ///
+    /// # Errors
+    /// As [`Cache::add_volume`].
+    pub fn add_volume(&mut self, spec: &VolumeSpec) -> Result<(), ErrorKind> {
+        self.cache.add_volume(spec)?;
+        self.meter.add_volume(spec.id);
+        Ok(())
+    }
+
+    /// Destages what a volume has dirty, and forgets it.
+    ///
+    /// # Errors
+    /// As [`Cache::remove_volume`].
+    pub fn remove_volume(&mut self, id: VolumeId) -> Result<(), ErrorKind> {
+        self.drain(Some(id));
+        self.meter.retire(&self.cache, id);
+        let mut actions = Vec::new();
+        self.cache.remove_volume(id, &mut actions)?;
+        self.queue.extend(actions);
+        self.run();
+        Ok(())
+    }
+
+    /// A call that arrives at `at`; time never goes back. In counting mode it has ended, with all
+    /// that it set off, when this returns.
+    pub fn submit(&mut self, at: Nanos, volume: VolumeId, call: &Call) -> RequestId {
+        self.advance_to(at);
+        let request = RequestId(self.request_next);
+        self.request_next += 1;
+        self.meter.start(request, volume, call, self.now);
+        let mut actions = std::mem::take(&mut self.scratch);
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.on_request(&mut moment, request, volume, call, &mut actions);
+        self.take(actions);
+        self.run();
+        if self.mode == Mode::Counting {
+            self.settle();
+        }
+        request
+    }
+
+    /// Lets time pass up to `at`: what ends until then ends, and background work that is due runs.
+    pub fn advance_to(&mut self, at: Nanos) {
+        loop {
+            let next = self.pending.next_end().min(self.cache.next_deadline(self.now));
+            if next > at {
+                break;
+            }
+            self.now = self.now.max(next);
+            if !self.end_next(self.now) {
+                self.tick();
+                if self.cache.next_deadline(self.now) <= self.now {
+                    break;
+                }
+            }
+        }
+        self.now = self.now.max(at);
+    }
+
+    /// Lets everything in flight end.
+    pub fn settle(&mut self) {
+        while self.end_next(Nanos::NEVER) {}
+    }
+
+    /// Destages everything dirty of a volume, or of all.
+    pub fn drain(&mut self, volume: Option<VolumeId>) {
+        let mut actions = Vec::new();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.drain(&mut moment, 0, volume, &mut actions);
+        self.take(actions);
+        self.run();
+        self.settle();
+    }
+
+    /// What came of it so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let models: Vec<&Model> = self.devices.iter().map(Device::model).collect();
+        self.meter.report(&self.cache, &models, &self.devices, &self.home, (self.mode, self.now))
+    }
+
+    fn tick(&mut self) {
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.cache.on_tick(&mut Moment { now: self.now, rng: &mut self.rng }, &mut actions);
+        self.take(actions);
+        self.run();
+    }
+
+    /// Ends what is in flight longest, if it ends by `until`.
+    fn end_next(&mut self, until: Nanos) -> bool {
+        let Some((at, op)) = self.pending.pop_until(until) else { return false };
+        self.now = self.now.max(at);
+        let mut actions = std::mem::take(&mut self.scratch);
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.on_done(&mut moment, op, Ok(()), &mut actions);
+        self.take(actions);
+        self.run();
+        true
+    }
+
+    fn take(&mut self, mut actions: Vec<Action>) {
+        self.queue.extend(actions.drain(..));
+        self.scratch = actions;
+    }
+
+    fn run(&mut self) {
+        while let Some(action) = self.queue.pop_front() {
+            if let Some(log) = &mut self.log {
+                log.on_action(&action);
+            }
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        let block = u64::from(self.cache.spec().block_size.bytes());
+        let bytes = |count: u32| u64::from(count) * block;
+        match action {
+            Action::Copy { request, level, .. } => self.copy(request, level),
+            Action::CopyVerified(copy) => self.copy_verified(&copy),
+            Action::Complete { request, result } => {
+                self.meter.end(request, result.is_ok(), self.now);
+            }
+            Action::ReadLevel { op, level, slots } => {
+                let place = Place::Level(usize::from(level.0));
+                let parts = slots.len() as u32;
+                self.access(op, place, Access { direction: Direction::Read, parts, bytes: block });
+            }
+            Action::ReadBacking { op, count, .. } => {
+                let (direction, parts) = (Direction::Read, 1);
+                self.access(op, Place::Home, Access { direction, parts, bytes: bytes(count) });
+            }
+            Action::WriteLevel { op, level, entries, cause, .. } => {
+                let level = usize::from(level.0);
+                let is_told = self.cache.spec().levels[level].kind.is_persistent()
+                    && cause != layby_cache::Cause::Borrow;
+                let bytes = bytes(entries.len() as u32);
+                let access = Access { direction: Direction::Write, parts: 1, bytes };
+                if is_told {
+                    self.access(op, Place::Level(level), access);
+                } else {
+                    self.devices[level].note(access);
+                }
+            }
+            Action::CopyLevel { to, .. } => {
+                let access = Access { direction: Direction::Write, parts: 1, bytes: block };
+                self.devices[usize::from(to.0.0)].note(access);
+            }
+            Action::WriteBacking { op, count, .. } => {
+                let (direction, parts) = (Direction::Write, 1);
+                self.access(op, Place::Home, Access { direction, parts, bytes: bytes(count) });
+            }
+            // A descriptor's block, and a range that is only marked.
+            Action::Tombstone { op, level, .. } => {
+                let place = Place::Level(usize::from(level.0));
+                self.access(
+                    op,
+                    place,
+                    Access { direction: Direction::Write, parts: 1, bytes: block },
+                );
+            }
+            Action::ZeroBacking { op, .. } => {
+                let access = Access { direction: Direction::Write, parts: 1, bytes: 0 };
+                self.access(op, Place::Home, access);
+            }
+            // The models' writes are durable when they end.
+            Action::SyncBacking { op, .. } | Action::SyncLevel { op, .. } => {
+                self.pending.push(self.now, op);
+            }
+            Action::Deliver { .. }
+            | Action::Merge { .. }
+            | Action::Free { .. }
+            | Action::Forget { .. }
+            | Action::SetClean { .. }
+            | Action::Release { .. }
+            | Action::Drained { .. }
+            | Action::Report(_) => {}
+        }
+    }
+
+    fn copy(&mut self, request: RequestId, level: LevelIndex) {
+        let access = Access {
+            direction: Direction::Read,
+            parts: 1,
+            bytes: u64::from(self.cache.spec().block_size.bytes()),
+        };
+        let cost = self.devices[usize::from(level.0)].note(access);
+        self.meter.add_copy(request, cost);
+    }
+
+    fn copy_verified(&mut self, copy: &CopyVerified) {
+        self.copy(copy.request, copy.level);
+        let mut actions = std::mem::take(&mut self.scratch);
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.on_copied(&mut moment, copy, true, &mut actions);
+        self.take(actions);
+    }
+
+    fn access(&mut self, op: OpId, place: Place, access: Access) {
+        let device = match place {
+            Place::Level(level) => &mut self.devices[level],
+            Place::Home => &mut self.home,
+        };
+        let end = match self.mode {
+            Mode::Counting => {
+                device.note(access);
+                self.now
+            }
+            Mode::Queueing => device.start(self.now, access),
+        };
+        self.pending.push(end, op);
+    }
+}
+
+/// A read or a write of whole blocks, as a call.
+#[must_use]
+pub fn call(operation: Operation, offset: u64, length: u64) -> Call {
+    Call { cookie: 0, operation, offset, length, flags: layby_types::CallFlags::default() }
+}
+
+#[cfg(test)]
+mod tests;

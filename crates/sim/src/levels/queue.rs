@@ -1,0 +1,97 @@
+//! Devices with channels, and what is in flight on them.
+//!
+//! How: each channel knows when it is free; an access takes the one that is free first. What is in
+//! flight ends in order of its end, then of its start.
+//! Invariant: with equal inputs the order of ends is the same on every machine.
+//! Cost: logarithmic in what is in flight; constant in channels for the few that devices have.
+
+use layby_cache::OpId;
+use layby_device::{Direction, Model};
+use layby_types::Nanos;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Where an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Level(usize),
+    Home,
+}
+
+/// One access: `parts` pieces of `bytes` each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) direction: Direction,
+    pub(super) parts: u32,
+    pub(super) bytes: u64,
+}
+
+/// A device in use.
+pub(super) struct Device {
+    model: Model,
+    free_at: Vec<Nanos>,
+    pub(super) busy: Nanos,
+    pub(super) bytes_read: u64,
+    pub(super) bytes_written: u64,
+}
+
+impl Device {
+    pub(super) fn new(model: Model) -> Self {
+        let free_at = vec![Nanos::ZERO; usize::from(model.channels.max(1))];
+        Device { model, free_at, busy: Nanos::ZERO, bytes_read: 0, bytes_written: 0 }
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Counts an access; what it takes without any queueing.
+    pub(super) fn note(&mut self, access: Access) -> Nanos {
+        let bytes = u64::from(access.parts) * access.bytes;
+        match access.direction {
+            Direction::Read => self.bytes_read += bytes,
+            Direction::Write => self.bytes_written += bytes,
+        }
+        let service = self.model.service(access.direction, access.bytes);
+        self.busy = self.busy.saturating_add(Nanos(service.0 * u64::from(access.parts)));
+        service
+    }
+
+    /// Starts an access at `now`; when its last piece ends.
+    pub(super) fn start(&mut self, now: Nanos, access: Access) -> Nanos {
+        let service = self.note(access);
+        let mut last = now;
+        for _ in 0..access.parts {
+            let free = self.free_at.iter_mut().min().expect("a device has a channel");
+            *free = (*free).max(now).saturating_add(service);
+            last = last.max(*free);
+        }
+        last
+    }
+}
+
+/// What is in flight.
+#[derive(Default)]
+pub(super) struct Pending {
+    heap: BinaryHeap<Reverse<(Nanos, u64, OpId)>>,
+    /// Ever pushed: what ends at one time ends in order of its start.
+    count: u64,
+}
+
+impl Pending {
+    pub(super) fn push(&mut self, end: Nanos, op: OpId) {
+        self.heap.push(Reverse((end, self.count, op)));
+        self.count += 1;
+    }
+
+    pub(super) fn next_end(&self) -> Nanos {
+        self.heap.peek().map_or(Nanos::NEVER, |Reverse((end, ..))| *end)
+    }
+
+    pub(super) fn pop_until(&mut self, until: Nanos) -> Option<(Nanos, OpId)> {
+        if self.heap.is_empty() || self.next_end() > until {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((end, _, op))| (end, op))
+    }
+}
