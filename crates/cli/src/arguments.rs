@@ -5,6 +5,8 @@
 //! the API.
 
 use crate::demo::DemoArguments;
+use crate::mrc::MrcArguments;
+use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time};
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Writeback(WritebackArguments),
     Status(StatusArguments),
     Trace(TraceArguments),
+    Replay(ReplayArguments),
+    Mrc(MrcArguments),
     Check(CheckArguments),
     Manual(ManualArguments),
 }
@@ -497,6 +501,10 @@ mod tests {
             "trace convert a b.csv --to csv --event c --overwrite",
             "trace sample a b.csv --rate 1% --seed 2 --block-size 8KiB",
             "trace cut a b.csv --from 1s --until 2s --first 3 --count 4",
+            "replay t -p lru -p s3fifo -p belady -s 5% -s 64MiB -s 1000blocks --json --lenient",
+            "replay t --admission second-miss --seed 2 --block-size 8KiB --format msr",
+            "mrc t --sampled 1% --seed 1,2 --points 10 --counted reads --per-volume --csv",
+            "mrc t --blocks-max 100 --compare --json",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));

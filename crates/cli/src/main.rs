@@ -10,7 +10,9 @@
 mod arguments;
 mod commands;
 mod demo;
+mod mrc;
 mod output;
+mod replay;
 mod trace;
 
 use crate::arguments::{Command, Layby};
@@ -65,6 +67,8 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Level(arguments) => commands::level(arguments, output),
         Command::Writeback(arguments) => commands::writeback(&arguments, output),
         Command::Trace(arguments) => trace::run(&arguments, output),
+        Command::Replay(arguments) => replay::run(&arguments, output),
+        Command::Mrc(arguments) => mrc::run(&arguments, output),
         Command::Status(arguments) => commands::status(&arguments, output),
         Command::Check(arguments) => commands::check(&arguments, output),
         Command::Manual(arguments) => commands::manual(&arguments, output),
@@ -97,6 +101,14 @@ mod tests {
             ("volume", "missing"),
             ("trace sample a b --rate 2", "no share"),
             ("trace info a --format tape", "oracle-general"),
+            ("replay t --policy best", "belady"),
+            ("replay t --cache-size plenty", "1000blocks"),
+            ("replay t --cache-size 0%", "0%"),
+            ("replay t --cache-size 0blocks", "0blocks"),
+            ("mrc t --sampled 0", "share"),
+            ("mrc t --sampled 1% --blocks-max 100", "--blocks-max"),
+            ("mrc t --blocks-max 10", "64"),
+            ("mrc t --json --csv", "--csv"),
         ] {
             let report = refusal(line);
             assert_eq!(report.kind.exit_code(), 2, "{report}");

@@ -7,3 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod levels;
+pub mod single;
+
+pub use layby_policy as policy;

@@ -3,7 +3,7 @@
 //! How: words and flags here; the work is the trace room's. Everything streams: a trace is read a
 //! batch at a time and may be longer than memory.
 //! Invariant: a trace that is written is there whole or not at all; one that was there is replaced
-//! only with `--overwrite`. Not for: replaying traces.
+//! only with `--overwrite`. Not for: replaying traces; see `replay` and `mrc`.
 
 mod copy;
 mod generate;
@@ -109,10 +109,10 @@ Examples:
 
 /// Which trace to read, and how.
 #[derive(Debug, Args)]
-struct SourceArguments {
+pub(crate) struct SourceArguments {
     /// The trace
     #[arg(value_name = "TRACE")]
-    trace: PathBuf,
+    pub(crate) trace: PathBuf,
     /// Its format [default: told by name and contents]
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
@@ -135,10 +135,10 @@ enum EventArgument {
 
 /// In which blocks a device is counted.
 #[derive(Debug, Args)]
-struct BlockArguments {
+pub(crate) struct BlockArguments {
     /// Bytes of a block: a power of two from 4KiB to 64KiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
-    block_size: BlockSize,
+    pub(crate) block_size: BlockSize,
 }
 
 #[derive(Debug, Args)]
@@ -190,7 +190,10 @@ pub(crate) fn run(arguments: &TraceArguments, output: &mut Output) -> Result<(),
 }
 
 /// Opens the trace that `source` names, and a bar that shows how far it is read.
-fn source(source: &SourceArguments, output: &Output) -> Result<(Trace, ProgressBar), Report> {
+pub(crate) fn source(
+    source: &SourceArguments,
+    output: &Output,
+) -> Result<(Trace, ProgressBar), Report> {
     let event = match source.event {
         EventArgument::Q => BlockEvent::Queue,
         EventArgument::C => BlockEvent::Complete,
@@ -215,7 +218,7 @@ fn progress_bar(steps: u64, output: &Output) -> ProgressBar {
 }
 
 /// The report of a trace that cannot be read.
-fn unread(source: &SourceArguments, cause: &TraceError) -> Report {
+pub(crate) fn unread(source: &SourceArguments, cause: &TraceError) -> Report {
     let error = format!("cannot read the trace `{}`", source.trace.display());
     let hint = match cause {
         TraceError::Bad { .. } => {
@@ -275,7 +278,7 @@ fn check_absent(target: &TargetArguments) -> Result<(), Report> {
 }
 
 /// A share such as `1%` or `0.01`.
-fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
         None => (text, 1.0),

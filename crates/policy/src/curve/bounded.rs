@@ -13,7 +13,7 @@
 use super::Access;
 use super::exact::{Served, distance};
 use super::histogram::Histogram;
-use super::sampled::SampleRate;
+use super::sampled::{SampleRate, salt};
 use super::shape::Curve;
 use super::stack::StackDistances;
 use layby_types::BlockKey;
@@ -28,6 +28,7 @@ pub struct BoundedCurve {
 struct Sample {
     stack: StackDistances,
     histogram: Histogram,
+    salt: u64,
     blocks_max: u32,
     /// No cache of interest is larger, in blocks.
     size_max: u64,
@@ -51,18 +52,27 @@ impl BoundedCurve {
         let range = Self::SAMPLE_BLOCKS_MIN..=Self::SAMPLE_BLOCKS_MAX;
         assert!(range.contains(&blocks_max), "a sample of {blocks_max} blocks, not in {range:?}");
         let (stack, histogram) = (StackDistances::bounded(blocks_max), Histogram::coarse());
-        let requests_before = [0.0; 2];
-        let sample = Sample { stack, histogram, blocks_max, size_max, served, requests_before };
+        let (requests_before, salt) = ([0.0; 2], 0);
+        let sample =
+            Sample { stack, histogram, salt, blocks_max, size_max, served, requests_before };
         let curve = BoundedCurve { rate: SampleRate::MAX, requests: [0; 2], sample };
         assert!(curve.memory_bytes() <= Self::MEMORY_BYTES_MAX, "{} bytes", curve.memory_bytes());
         curve
+    }
+
+    /// Chooses other blocks for each `seed`; zero chooses as [`BoundedCurve::new`] does.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        assert!(self.requests == [0; 2], "blocks are chosen before the first request");
+        self.sample.salt = salt(seed);
+        self
     }
 
     /// A request for one block.
     #[inline]
     pub fn on_request(&mut self, key: BlockKey, access: Access) {
         self.requests[access as usize] += 1;
-        if self.rate.takes(key) {
+        if self.rate.takes_salted(key, self.sample.salt) {
             self.rate = self.sample.on_request(self.rate, key, access);
         }
     }
@@ -118,11 +128,11 @@ impl Sample {
 
     /// Drops blocks until there is room for another one.
     fn lower(&mut self, rate: SampleRate) -> SampleRate {
-        let mut rate = rate;
+        let (mut rate, salt) = (rate, self.salt);
         // A rate that cannot fall any more would not end the loop; hashes spread well before that.
         while self.stack.depth() >= self.blocks_max && rate > SampleRate::MIN {
             rate = rate.times(7, 8);
-            self.stack.forget_where(|key, _| !rate.takes(key), Some(8));
+            self.stack.forget_where(|key, _| !rate.takes_salted(key, salt), Some(8));
         }
         assert!(self.stack.depth() < self.blocks_max, "blocks of one hash fill the sample");
         rate

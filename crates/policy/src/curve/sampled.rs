@@ -13,6 +13,7 @@ use super::exact::{Served, distance};
 use super::histogram::Histogram;
 use super::shape::Curve;
 use super::stack::StackDistances;
+use crate::hash::mix;
 use layby_types::BlockKey;
 
 /// The part of the blocks in the sample, in units of 2^-32.
@@ -49,16 +50,28 @@ impl SampleRate {
     #[inline]
     #[must_use]
     pub fn takes(self, key: BlockKey) -> bool {
+        self.takes_salted(key, 0)
+    }
+
+    /// Whether `key` belongs to the sample that a seed's `salt` chooses.
+    #[inline]
+    pub(crate) fn takes_salted(self, key: BlockKey, salt: u64) -> bool {
         // Not the hash of the tables: sampled blocks would crowd in a part of them.
-        let first = key.0.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let first = (key.0 ^ salt).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let hash = (first ^ (first >> 32)).wrapping_mul(0xa076_1d64_78bd_642f);
         hash >> 32 < self.0
     }
 }
 
+/// What a seed does to keys before they are hashed; nothing for zero.
+pub(crate) fn salt(seed: u64) -> u64 {
+    if seed == 0 { 0 } else { mix(seed) }
+}
+
 /// See the file's header.
 pub struct SampledCurve {
     rate: SampleRate,
+    salt: u64,
     requests: [u64; 2],
     sample: Sample,
 }
@@ -79,14 +92,22 @@ impl SampledCurve {
         let (stack, histogram) = (StackDistances::new(), Histogram::fine());
         let weight = 1.0 / rate.part();
         let sample = Sample { stack, histogram, weight, served, requests_before: [0.0; 2] };
-        SampledCurve { rate, requests: [0; 2], sample }
+        SampledCurve { rate, salt: 0, requests: [0; 2], sample }
+    }
+
+    /// Chooses other blocks for each `seed`; zero chooses as [`SampledCurve::new`] does.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        assert!(self.requests == [0; 2], "blocks are chosen before the first request");
+        self.salt = salt(seed);
+        self
     }
 
     /// A request for one block.
     #[inline]
     pub fn on_request(&mut self, key: BlockKey, access: Access) {
         self.requests[access as usize] += 1;
-        if self.rate.takes(key) {
+        if self.rate.takes_salted(key, self.salt) {
             self.sample.on_request(key, access);
         }
     }

@@ -1,0 +1,251 @@
+//! What `layby mrc` answers: tables with a bar per size, CSV, or JSON.
+
+use super::{Measured, MrcArguments};
+use crate::output::{Failure, Output, bytes, table};
+use layby_sim::policy::curve::{Counted, Curve};
+use layby_sim::single::{CurveKind, References};
+use layby_trace::{Reader, Trace, Unit};
+use serde::Serialize;
+use std::time::Duration;
+
+/// The smallest size shown is the largest over this.
+const SIZES_SPAN: f64 = 1024.0;
+/// Sizes at which curves are compared.
+const SIZES_COMPARED: u64 = 100;
+/// Characters of a bar that stands for a miss ratio of one.
+const BAR_CHARS: f64 = 40.0;
+
+/// The answer for scripts.
+#[derive(Debug, Serialize)]
+pub(super) struct MrcAnswer {
+    format: &'static str,
+    /// `bytes` or `objects`: what offsets are.
+    unit: &'static str,
+    block_bytes: u32,
+    /// `reads`, `writes` or `both`.
+    counted: &'static str,
+    /// Trims and flushes.
+    passed_over: u64,
+    /// Records left out by `--lenient`.
+    skipped: u64,
+    /// From beginning to end, reading included.
+    seconds: f64,
+    curves: Vec<CurveAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct CurveAnswer {
+    /// `exact`, `sampled` or `bounded`.
+    kind: &'static str,
+    /// Null for an exact curve.
+    seed: Option<u64>,
+    /// Null for all volumes together.
+    volume: Option<u32>,
+    volume_name: Option<String>,
+    /// Requests that count.
+    requests: u64,
+    /// Blocks followed.
+    blocks: u32,
+    memory_bytes: usize,
+    /// In the curve alone, without reading.
+    seconds: f64,
+    points: Vec<PointAnswer>,
+    /// Null unless compared.
+    error: Option<ErrorAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct PointAnswer {
+    cache_blocks: u64,
+    miss_ratio: f64,
+}
+
+/// How far a curve is from the exact one, in miss ratio.
+#[derive(Debug, Serialize)]
+struct ErrorAnswer {
+    mean: f64,
+    worst: f64,
+    worst_cache_blocks: u64,
+}
+
+impl MrcAnswer {
+    /// `None` where there was nothing to measure.
+    pub(super) fn new(
+        arguments: &MrcArguments,
+        trace: &Trace,
+        references: &References,
+        measured: Vec<Measured>,
+        took: Duration,
+    ) -> Option<Self> {
+        let counted = Counted::from(arguments.counted);
+        let mut exact: Option<Curve> = None;
+        let mut curves = Vec::with_capacity(measured.len());
+        for measured in measured {
+            let curve = measured.run.curve();
+            if measured.kind == CurveKind::Exact {
+                exact = Some(curve.clone());
+            }
+            let truth = exact.as_ref().filter(|_| arguments.compare);
+            curves.push(CurveAnswer::new(arguments, trace, &measured, &curve, truth));
+        }
+        let any = curves.iter().any(|curve| curve.requests > 0);
+        any.then(|| MrcAnswer {
+            format: trace.format().name(),
+            unit: if trace.unit() == Unit::Bytes { "bytes" } else { "objects" },
+            block_bytes: arguments.block.block_size.bytes(),
+            counted: counted_name(counted),
+            passed_over: references.passed_over(),
+            skipped: trace.skipped().total(),
+            seconds: took.as_secs_f64(),
+            curves,
+        })
+    }
+}
+
+fn counted_name(counted: Counted) -> &'static str {
+    match counted {
+        Counted::Reads => "reads",
+        Counted::Writes => "writes",
+        Counted::Both => "both",
+    }
+}
+
+impl CurveAnswer {
+    fn new(
+        arguments: &MrcArguments,
+        trace: &Trace,
+        measured: &Measured,
+        curve: &Curve,
+        exact: Option<&Curve>,
+    ) -> Self {
+        let counted = Counted::from(arguments.counted);
+        let (kind, seed) = match measured.kind {
+            CurveKind::Exact => ("exact", None),
+            CurveKind::Sampled { seed, .. } => ("sampled", Some(seed)),
+            CurveKind::Bounded { seed, .. } => ("bounded", Some(seed)),
+        };
+        // Curves that are compared are shown at the same sizes.
+        let size_max = exact.unwrap_or(curve).size_max();
+        let point = |cache_blocks| {
+            let miss_ratio = curve.miss_ratio(counted, cache_blocks);
+            PointAnswer { cache_blocks, miss_ratio }
+        };
+        let error = exact.filter(|_| measured.kind != CurveKind::Exact).map(|exact| {
+            let off = exact.difference(curve, counted, compared(size_max));
+            ErrorAnswer { mean: off.mean, worst: off.worst, worst_cache_blocks: off.worst_size }
+        });
+        let name = measured.volume.and_then(|volume| trace.volumes().get(volume.0 as usize));
+        CurveAnswer {
+            kind,
+            seed,
+            volume: measured.volume.map(|volume| volume.0),
+            volume_name: name.cloned(),
+            requests: curve.requests(counted) as u64,
+            blocks: measured.run.blocks(),
+            memory_bytes: measured.run.memory_bytes(),
+            seconds: measured.time.as_secs_f64(),
+            points: shown(size_max, arguments.points).into_iter().map(point).collect(),
+            error,
+        }
+    }
+
+    fn title(&self) -> String {
+        let seed = self.seed.map_or(String::new(), |seed| format!(", seed {seed}"));
+        let name = self.volume_name.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        let volume = self.volume.map_or(String::new(), |volume| format!(", volume {volume}{name}"));
+        format!("{}{seed}{volume}", self.kind)
+    }
+}
+
+/// Sizes up to `size_max`, each so many times the one before.
+fn shown(size_max: u64, points: u32) -> Vec<u64> {
+    let steps = f64::from(points.max(2) - 1);
+    let size = |point: u32| {
+        let part = SIZES_SPAN.powf(f64::from(point) / steps - 1.0);
+        ((size_max as f64 * part + 0.5) as u64).clamp(1, size_max.max(1))
+    };
+    let mut sizes: Vec<u64> = (0..points).map(size).collect();
+    sizes.dedup();
+    sizes
+}
+
+/// Sizes at even distances up to `size_max`.
+fn compared(size_max: u64) -> impl Iterator<Item = u64> {
+    (1..=SIZES_COMPARED).map(move |step| (size_max * step / SIZES_COMPARED).max(1))
+}
+
+impl MrcAnswer {
+    /// A table per curve.
+    pub(super) fn show(&self, output: &mut Output) -> Result<(), Failure> {
+        for curve in &self.curves {
+            let counted = if self.counted == "both" { "requests" } else { self.counted };
+            let (title, requests, blocks) = (curve.title(), curve.requests, curve.blocks);
+            output.line(&format!("{title}: {requests} {counted}, {blocks} blocks followed"))?;
+            output.line(&self.table(curve))?;
+            if let Some(error) = &curve.error {
+                output.line(&format!(
+                    "mean absolute error {:.5}, worst {:.5} at {} blocks",
+                    error.mean, error.worst, error.worst_cache_blocks
+                ))?;
+            }
+        }
+        for (count, what) in [
+            (self.passed_over, "trims and flushes were passed over"),
+            (self.skipped, "records were wrong and left out"),
+        ] {
+            if count > 0 {
+                output.line(&format!("{count} {what}"))?;
+            }
+        }
+        output.line(&format!("{:.2} s in all, reading included", self.seconds))
+    }
+
+    fn table(&self, curve: &CurveAnswer) -> String {
+        let mut rows = table(["blocks", "size", "miss ratio", ""], 0);
+        if let Some(bars) = rows.column_mut(3) {
+            bars.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+        for PointAnswer { cache_blocks, miss_ratio } in &curve.points {
+            let size = match self.unit {
+                "objects" => "-".to_owned(),
+                _ => bytes(cache_blocks * u64::from(self.block_bytes)),
+            };
+            let bar = "#".repeat((miss_ratio * BAR_CHARS + 0.5) as usize);
+            rows.add_row([cache_blocks.to_string(), size, format!("{miss_ratio:.4}"), bar]);
+        }
+        rows.to_string()
+    }
+
+    /// A line per point.
+    pub(super) fn csv(&self, output: &mut Output) -> Result<(), Failure> {
+        output.line("kind,seed,volume,cache_blocks,miss_ratio")?;
+        for curve in &self.curves {
+            let seed = curve.seed.map_or(String::new(), |seed| seed.to_string());
+            let volume = curve.volume.map_or(String::new(), |volume| volume.to_string());
+            for PointAnswer { cache_blocks, miss_ratio } in &curve.points {
+                let kind = curve.kind;
+                output.line(&format!("{kind},{seed},{volume},{cache_blocks},{miss_ratio}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: sizes rise to the largest and are distinct, however few blocks there are. Method:
+    /// several ends and counts.
+    #[test]
+    fn sizes_rise() {
+        for size_max in [0, 1, 5, 1000, 1 << 40] {
+            for points in [2, 3, 20, 100] {
+                let sizes = shown(size_max, points);
+                assert!(sizes.is_sorted_by(|one, other| one < other), "{sizes:?}");
+                assert_eq!(sizes.last(), Some(&size_max.max(1)));
+                assert!(sizes[0] >= 1 && compared(size_max).all(|size| size >= 1));
+            }
+        }
+    }
+}

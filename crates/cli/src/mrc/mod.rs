@@ -1,0 +1,210 @@
+//! `layby mrc`: miss-ratio curves of a trace, exact or sampled.
+//!
+//! How: one pass; every curve sees every batch. Curves are those of an LRU cache, by stack
+//! distances; sampled ones are those that a node measures live.
+//! Invariant: the same words give the same curves. Not for: other policies; see `replay`.
+
+mod answer;
+
+use crate::output::{Failure, Output};
+use crate::replay::{nothing_to_replay, now, unmeasured};
+use crate::trace::{BlockArguments, SourceArguments, rate, source, unread};
+use answer::MrcAnswer;
+use clap::{Args, ValueEnum};
+use layby_daemon::types::VolumeId;
+use layby_sim::policy::curve::{BoundedCurve, Counted, SampleRate};
+use layby_sim::single::{CurveKind, CurveRun, References};
+use layby_trace::{Reader, Record};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Volumes with a curve of their own at most.
+const VOLUMES_MAX: usize = 4096;
+
+/// Show how many requests an LRU cache of any size would miss
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby mrc web.parquet
+  layby mrc web.parquet --sampled 1% --points 50 --csv
+  layby mrc web.parquet --sampled 1% --seed 1,2,3 --compare
+  layby mrc web.parquet --blocks-max 1638 --per-volume
+
+Without --sampled and --blocks-max the curve is exact: what `layby replay -p lru` counts, at every
+size at once; it takes some 30 bytes of memory per distinct block. Sampled curves (SHARDS) follow a
+share of the blocks; with --blocks-max at most so many, in 64 KiB, as a node does while it runs.
+--compare measures the exact curve too, and says how far the sampled ones are from it over 100 sizes
+up to the footprint: the mean absolute error in miss ratio, and the worst size.
+Trims and flushes are passed over.
+
+Exit codes: 0 done; 2 a word is wrong, or the trace holds no reads and writes; 3 the trace is wrong;
+6 it is not there.")]
+pub(crate) struct MrcArguments {
+    #[command(flatten)]
+    source: SourceArguments,
+    #[command(flatten)]
+    block: BlockArguments,
+    /// Follow this share of the blocks, such as 1%
+    #[arg(long, value_name = "RATE", value_parser = sampled, conflicts_with = "blocks_max")]
+    sampled: Option<SampleRate>,
+    /// Follow at most this many blocks: 64 to 1638
+    #[arg(long, value_name = "N", value_parser = blocks_max())]
+    blocks_max: Option<u32>,
+    /// Same seed, same blocks; a curve for each (can be repeated)
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    seed: Vec<u64>,
+    /// Sizes to show, each so many times the one before
+    #[arg(long, value_name = "N", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    points: u32,
+    /// Which requests count: reads, writes or both
+    #[arg(long, value_name = "WHICH", default_value = "both")]
+    counted: CountedArgument,
+    /// Show a curve for each volume
+    #[arg(long)]
+    per_volume: bool,
+    /// Measure the exact curve too, and say how far the others are from it
+    #[arg(long)]
+    compare: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    json: bool,
+    /// Answer in CSV
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+/// [`Counted`] as a flag's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CountedArgument {
+    Reads,
+    Writes,
+    Both,
+}
+
+impl From<CountedArgument> for Counted {
+    fn from(counted: CountedArgument) -> Self {
+        match counted {
+            CountedArgument::Reads => Counted::Reads,
+            CountedArgument::Writes => Counted::Writes,
+            CountedArgument::Both => Counted::Both,
+        }
+    }
+}
+
+fn sampled(text: &str) -> Result<SampleRate, String> {
+    let part = rate(text)?;
+    let refused = || format!("`{text}` is no share of the blocks; write 1% or 0.01");
+    (part > 0.0).then(|| SampleRate::new(part)).ok_or_else(refused)
+}
+
+fn blocks_max() -> impl clap::builder::TypedValueParser<Value = u32> {
+    let (least, most) = (BoundedCurve::SAMPLE_BLOCKS_MIN, BoundedCurve::SAMPLE_BLOCKS_MAX);
+    clap::value_parser!(u32).range(i64::from(least)..=i64::from(most))
+}
+
+/// A curve on its way through the trace.
+struct Measured {
+    kind: CurveKind,
+    volume: Option<VolumeId>,
+    run: CurveRun,
+    time: Duration,
+}
+
+impl MrcArguments {
+    /// The curves that are asked for; the exact one comes first where there is one.
+    fn kinds(&self) -> Vec<CurveKind> {
+        let seeds = self.seed.iter().copied();
+        let sampled: Vec<CurveKind> = match (self.sampled, self.blocks_max) {
+            (Some(rate), _) => seeds.map(|seed| CurveKind::Sampled { rate, seed }).collect(),
+            (None, Some(blocks_max)) => {
+                seeds.map(|seed| CurveKind::Bounded { blocks_max, seed }).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        let exact = (self.compare || sampled.is_empty()).then_some(CurveKind::Exact);
+        exact.into_iter().chain(sampled).collect()
+    }
+}
+
+pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), Failure> {
+    let (mut trace, bar) = source(&arguments.source, output)?;
+    let mut references = References::new(trace.unit(), arguments.block.block_size);
+    let mut volumes = Volumes::new(arguments);
+    let (mut records, start) = (Vec::new(), now());
+    while trace.fill(&mut records).map_err(|cause| unread(&arguments.source, &cause))? > 0 {
+        let done = volumes.on_records(&records, &mut references);
+        done.map_err(|cause| unmeasured(&arguments.source, cause))?;
+        bar.set_position(trace.position());
+    }
+    bar.finish_and_clear();
+    let took = start.elapsed();
+    let answer = MrcAnswer::new(arguments, &trace, &references, volumes.measured(), took)
+        .ok_or_else(|| nothing_to_replay(&arguments.source))?;
+    if arguments.json {
+        output.json(&answer)
+    } else if arguments.csv {
+        answer.csv(output)
+    } else {
+        answer.show(output)
+    }
+}
+
+/// The curves of each volume, or of all together.
+struct Volumes {
+    kinds: Vec<CurveKind>,
+    is_per_volume: bool,
+    volumes: BTreeMap<Option<VolumeId>, Vec<Measured>>,
+}
+
+impl Volumes {
+    fn new(arguments: &MrcArguments) -> Self {
+        let (kinds, is_per_volume) = (arguments.kinds(), arguments.per_volume);
+        Volumes { kinds, is_per_volume, volumes: BTreeMap::new() }
+    }
+
+    fn on_records(
+        &mut self,
+        records: &[Record],
+        references: &mut References,
+    ) -> Result<(), layby_sim::single::StreamError> {
+        if !self.is_per_volume {
+            return self.cut(None, records, references);
+        }
+        for run in records.chunk_by(|one, other| one.volume == other.volume) {
+            self.cut(Some(run[0].volume), run, references)?;
+        }
+        Ok(())
+    }
+
+    fn cut(
+        &mut self,
+        volume: Option<VolumeId>,
+        records: &[Record],
+        references: &mut References,
+    ) -> Result<(), layby_sim::single::StreamError> {
+        if self.volumes.len() == VOLUMES_MAX && !self.volumes.contains_key(&volume) {
+            return Err(layby_sim::single::StreamError::Volumes);
+        }
+        let kinds = &self.kinds;
+        let fresh = || {
+            let curve = |kind: &CurveKind| {
+                let (run, time) = (CurveRun::new(*kind), Duration::ZERO);
+                Measured { kind: *kind, volume, run, time }
+            };
+            kinds.iter().map(curve).collect()
+        };
+        let curves: &mut Vec<Measured> = self.volumes.entry(volume).or_insert_with(fresh);
+        references.cut(records, |batch| {
+            for measured in curves.iter_mut() {
+                let start = now();
+                measured.run.on_batch(batch);
+                measured.time += start.elapsed();
+            }
+        })
+    }
+
+    fn measured(self) -> Vec<Measured> {
+        self.volumes.into_values().flatten().collect()
+    }
+}

@@ -1,0 +1,240 @@
+//! `layby replay`: a trace through eviction policies and sizes of cache, all in one pass.
+//!
+//! How: words and flags here; the work is the sim room's. The trace is decoded once, and each batch
+//! goes through every policy and size.
+//! Invariant: the same words give the same counts; only times differ. Not for: several levels.
+
+mod answer;
+mod size;
+
+use crate::output::{Failure, Output};
+use crate::trace::{BlockArguments, SourceArguments, source, unread};
+use answer::{Outcome, ReplayAnswer};
+use clap::Args;
+use indicatif::ProgressBar;
+use layby_daemon::error::{Report, ReportKind};
+use layby_sim::policy::AdmissionKind;
+use layby_sim::policy::registry::EvictionKind;
+use layby_sim::single::{Batch, Footprint, Future, References, Replay, StreamError, build};
+use layby_trace::{Reader, Trace};
+use size::CacheSize;
+use std::time::{Duration, Instant};
+
+/// Levels of one pass at most: policies times sizes.
+const LEVELS_MAX: usize = 256;
+
+/// Replay a trace through eviction policies and cache sizes, and report what hits
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby replay web.parquet
+  layby replay web.parquet -p lru -p s3fifo -p belady -s 1% -s 5% -s 64GiB
+  layby replay web.parquet -p arc -s 1000blocks --admission second-miss --json
+
+The policies are those that a node runs; belady knows the whole trace before it begins, which no
+node can: nothing hits more. It takes 8 bytes of memory per request, the others only what their
+cache takes.
+A size in percent is a share of the distinct blocks of the trace, for which the trace is read once
+before; so is a size of more than 16777216 blocks, which the footprint then bounds.
+A request over several blocks counts once for each. Traces of objects (see `layby trace info`) have
+no bytes of a device: each object is one block, whatever its length. Trims and flushes are passed
+over. Speeds are those of each policy alone, without reading the trace.
+
+Exit codes: 0 done; 2 a word or a size is wrong, or the trace holds no reads and writes; 3 the trace
+is wrong; 6 it is not there.")]
+pub(crate) struct ReplayArguments {
+    #[command(flatten)]
+    source: SourceArguments,
+    /// Policy: lru, fifo, clock, s3fifo, arc, lfu or belady (can be repeated)
+    #[arg(short, long, value_name = "NAME", default_value = "lru", value_parser = contender)]
+    policy: Vec<Contender>,
+    /// Size of the cache: 64GiB, 5% of the footprint, or 1000blocks (can be repeated)
+    #[arg(short = 's', long, value_name = "SIZE", default_value = "5%")]
+    cache_size: Vec<CacheSize>,
+    #[command(flatten)]
+    block: BlockArguments,
+    /// Which missed blocks come in: all, or second-miss, which keeps scans out
+    #[arg(long, value_name = "NAME", default_value = "all", value_parser = admission)]
+    admission: AdmissionKind,
+    /// Same seed, same counts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Answer in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A policy, or the reference that no policy beats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contender {
+    Policy(EvictionKind),
+    Belady,
+}
+
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Contender::Policy(kind) => kind.name(),
+            Contender::Belady => "belady",
+        }
+    }
+}
+
+fn contender(text: &str) -> Result<Contender, String> {
+    if text == Contender::Belady.name() {
+        return Ok(Contender::Belady);
+    }
+    let names = EvictionKind::ALL.map(EvictionKind::name).join(", ");
+    EvictionKind::from_name(text)
+        .map(Contender::Policy)
+        .ok_or_else(|| format!("`{text}` is no policy; there are {names} and belady"))
+}
+
+fn admission(text: &str) -> Result<AdmissionKind, String> {
+    let names = AdmissionKind::ALL.map(AdmissionKind::name).join(" and ");
+    AdmissionKind::from_name(text)
+        .ok_or_else(|| format!("`{text}` is no admission filter; there are {names}"))
+}
+
+/// A policy at a size, on its way through the trace.
+struct Level<'a> {
+    contender: Contender,
+    size: &'a CacheSize,
+    slots: u32,
+    /// `None` for Belady's, which runs when the trace has ended.
+    replay: Option<Box<dyn Replay>>,
+    time: Duration,
+}
+
+#[expect(clippy::disallowed_methods, reason = "speed is measured beside the counts")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<(), Failure> {
+    let block_size = arguments.block.block_size;
+    let start = now();
+    let two_passes = arguments.cache_size.iter().any(|size| size.needs_footprint(block_size));
+    let footprint = if two_passes { Some(footprint(arguments, output)?) } else { None };
+    let (mut trace, bar) = source(&arguments.source, output)?;
+    let mut levels = line_up(arguments, &trace, footprint)?;
+    let mut references = References::new(trace.unit(), block_size);
+    let wants_future = levels.iter().any(|level| level.replay.is_none());
+    let mut future = wants_future.then(Future::default);
+    let mut too_long = Ok(());
+    pass(arguments, (&mut trace, &bar), &mut references, |batch| {
+        for level in &mut levels {
+            level.on_batch(batch);
+        }
+        if let (Some(future), Ok(())) = (&mut future, too_long) {
+            too_long = future.add(batch);
+        }
+    })?;
+    too_long.map_err(|cause| unreplayed(arguments, cause))?;
+    let known = future.map(Future::known);
+    let outcomes = levels.into_iter().map(|level| level.outcome(known.as_ref())).collect();
+    let answer = ReplayAnswer::new(arguments, &trace, &references, footprint, outcomes)
+        .ok_or_else(|| nothing_to_replay(&arguments.source))?
+        .took(start.elapsed());
+    if arguments.json { output.json(&answer) } else { answer.show(output) }
+}
+
+/// Every policy at every size.
+fn line_up<'a>(
+    arguments: &'a ReplayArguments,
+    trace: &Trace,
+    footprint: Option<u32>,
+) -> Result<Vec<Level<'a>>, Report> {
+    let count = arguments.policy.len() * arguments.cache_size.len();
+    if count > LEVELS_MAX {
+        return Err(Report::new(ReportKind::Invalid, "too many policies and sizes")
+            .cause(format!("{count} in one pass, at most {LEVELS_MAX}"))
+            .state("nothing was replayed")
+            .hint("replay some of them, then the others"));
+    }
+    if footprint == Some(0) {
+        return Err(nothing_to_replay(&arguments.source));
+    }
+    let mut levels = Vec::with_capacity(count);
+    for size in &arguments.cache_size {
+        let slots = size.slots(trace.unit(), arguments.block.block_size, footprint)?;
+        for contender in arguments.policy.iter().copied() {
+            let replay = match contender {
+                Contender::Belady => None,
+                Contender::Policy(kind) => {
+                    Some(build(kind, arguments.admission, slots, arguments.seed))
+                }
+            };
+            levels.push(Level { contender, size, slots, replay, time: Duration::ZERO });
+        }
+    }
+    Ok(levels)
+}
+
+impl Level<'_> {
+    fn on_batch(&mut self, batch: &Batch) {
+        let Some(replay) = &mut self.replay else { return };
+        let start = now();
+        replay.on_batch(batch);
+        self.time += start.elapsed();
+    }
+
+    fn outcome(self, known: Option<&layby_sim::single::Known>) -> Outcome {
+        let (policy, size) = (self.contender.name(), self.size.text.clone());
+        let (slots, mut time, mut memory_bytes) = (self.slots, None, None);
+        let counts = if let Some(replay) = &self.replay {
+            (time, memory_bytes) = (Some(self.time), Some(replay.memory_bytes()));
+            replay.counts()
+        } else {
+            known.expect("the future was gathered for Belady's").replay(slots)
+        };
+        Outcome { policy, size, slots, counts, memory_bytes, time }
+    }
+}
+
+/// Distinct blocks of the trace: a pass of its own.
+fn footprint(arguments: &ReplayArguments, output: &Output) -> Result<u32, Failure> {
+    let (mut trace, bar) = source(&arguments.source, output)?;
+    let mut references = References::new(trace.unit(), arguments.block.block_size);
+    let mut footprint = Footprint::default();
+    bar.set_message("footprint");
+    pass(arguments, (&mut trace, &bar), &mut references, |batch| footprint.add(batch))?;
+    Ok(footprint.blocks())
+}
+
+/// Hands every reference of the trace to `take`.
+fn pass(
+    arguments: &ReplayArguments,
+    (trace, bar): (&mut Trace, &ProgressBar),
+    references: &mut References,
+    mut take: impl FnMut(&Batch),
+) -> Result<(), Failure> {
+    let mut records = Vec::new();
+    while trace.fill(&mut records).map_err(|cause| unread(&arguments.source, &cause))? > 0 {
+        references.cut(&records, &mut take).map_err(|cause| unreplayed(arguments, cause))?;
+        bar.set_position(trace.position());
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn unreplayed(arguments: &ReplayArguments, cause: StreamError) -> Report {
+    unmeasured(&arguments.source, cause)
+}
+
+/// The report of a trace whose blocks cannot be told apart.
+pub(crate) fn unmeasured(source: &SourceArguments, cause: StreamError) -> Report {
+    Report::new(ReportKind::Invalid, format!("cannot replay `{}`", source.trace.display()))
+        .cause(cause.to_string())
+        .state("the trace is untouched, and nothing was replayed")
+        .hint("cut the trace, or sample it, with `layby trace cut` or `layby trace sample`")
+}
+
+/// The report of a trace without reads and writes.
+pub(crate) fn nothing_to_replay(source: &SourceArguments) -> Report {
+    let error = format!("there is nothing to replay in `{}`", source.trace.display());
+    Report::new(ReportKind::Invalid, error)
+        .cause("the trace holds no reads and no writes, or is a pipe that was read before")
+        .state("the trace is untouched")
+        .hint("look at it with `layby trace info`; a pipe can be read once, so it takes no percent")
+}
