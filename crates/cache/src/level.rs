@@ -32,6 +32,13 @@ const HOMED: u8 = 16;
 /// The upper half of a dirty slot's flags holds the epoch in which it became dirty.
 const EPOCH_SHIFT: u8 = 4;
 const EPOCHS: usize = 16;
+/// Stamps that pass while the level is used once per slot: how finely ages are told apart.
+const STAMPS_PER_TURN: u32 = 64;
+/// The oldest age, in stamps; what was not used for longer counts as this old.
+const AGE_MAX: u8 = 208;
+/// Slots aged with each access: a round takes a quarter of a turn, 16 stamps (up to 32 where a
+/// level's size is no power of two).
+const AGED_PER_ACCESS: usize = 4;
 /// A slot's number and the hash table's control byte.
 const INDEX_ENTRY_BYTES: usize = size_of::<u32>() + 1;
 
@@ -62,8 +69,10 @@ pub(crate) struct Level {
     index: HashTable<u32>,
     keys: Vec<BlockKey>,
     flags: Vec<u8>,
-    /// When the slot was last used, in accesses of the level, coarse and wrapping.
-    touched: Vec<u16>,
+    /// When the slot was last used: a stamp, which wraps; see [`Level::touch`].
+    touched: Vec<u8>,
+    /// Where the ageing of `touched` goes on.
+    ageing: u32,
     ranking: Box<dyn Eviction>,
     free: Vec<u32>,
     fresh_next: u32,
@@ -101,11 +110,12 @@ impl Level {
             keys: vec![BlockKey(0); slots],
             flags: vec![0; slots],
             touched: vec![0; slots],
+            ageing: 0,
             ranking: eviction.build(spec.slots),
             free: Vec::new(),
             fresh_next: 0,
             accesses: 0,
-            accesses_shift: (spec.slots / 256).max(1).ilog2(),
+            accesses_shift: (spec.slots / STAMPS_PER_TURN).max(1).ilog2(),
             epoch: 0,
             epoch_counts: [0; EPOCHS],
             epoch_starts: [Nanos::ZERO; EPOCHS],
@@ -118,7 +128,7 @@ impl Level {
         self.index.allocation_size()
             + self.keys.capacity() * size_of::<BlockKey>()
             + self.flags.capacity()
-            + self.touched.capacity() * 2
+            + self.touched.capacity()
             + self.free.capacity() * 4
             + self.ranking.memory_bytes()
     }
@@ -275,10 +285,25 @@ impl Level {
             self.accesses += 1;
         }
         self.touched[slot.0 as usize] = self.stamp();
+        self.age();
     }
 
-    fn stamp(&self) -> u16 {
-        (self.accesses >> self.accesses_shift) as u16
+    /// Keeps the oldest stamps from wrapping into young ones: all slots are looked at long before
+    /// [`AGE_MAX`] and the stamps of one round pass the end of a byte.
+    fn age(&mut self) {
+        let stamp = self.stamp();
+        let first = self.ageing as usize;
+        let last = (first + AGED_PER_ACCESS).min(self.touched.len());
+        for touched in &mut self.touched[first..last] {
+            if stamp.wrapping_sub(*touched) > AGE_MAX {
+                *touched = stamp.wrapping_sub(AGE_MAX);
+            }
+        }
+        self.ageing = if last == self.touched.len() { 0 } else { last as u32 };
+    }
+
+    fn stamp(&self) -> u8 {
+        (self.accesses >> self.accesses_shift) as u8
     }
 
     /// Takes the block out; the slot is free afterwards.
@@ -499,3 +524,28 @@ pub(crate) enum Scope {
 }
 
 const _: () = assert!(LEVELS_MAX <= 8, "a class names its levels in eight bits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Watermarks;
+    use layby_types::Rng;
+
+    /// Goal: a slot that is not used grows old and stays old, whatever the level's size; it never
+    /// looks young again. Method: one slot rests while the others are used for many turns.
+    #[test]
+    fn ages_never_wrap() {
+        for slots in [2, 3, 63, 64, 65, 100, 127, 128, 1000] {
+            let spec = LevelSpec { kind: LevelKind::Ssd, slots, watermarks: Watermarks::DEFAULT };
+            let mut level = Level::new(&spec, 1, EvictionKind::Lru);
+            let mut rng = Rng::new(u64::from(slots));
+            let mut age_before = 0;
+            for _ in 0..slots * 20 {
+                level.touch(Slot(1 + rng.below(u64::from(slots) - 1) as u32));
+                let age = level.stamp().wrapping_sub(level.touched[0]);
+                assert!(age >= age_before.min(AGE_MAX), "{slots} slots: {age_before} to {age}");
+                age_before = age;
+            }
+        }
+    }
+}

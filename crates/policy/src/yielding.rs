@@ -18,7 +18,7 @@ pub struct Candidate {
     /// Rank of its class; the highest yields first.
     pub rank: u8,
     /// Accesses since its coldest block was used.
-    pub coldest_age: u16,
+    pub coldest_age: u8,
 }
 
 /// How a candidate stands towards the others.
@@ -38,7 +38,7 @@ pub enum Standing {
 pub fn choose_yielder(candidates: impl Iterator<Item = Candidate>) -> Option<Group> {
     candidates
         .filter(|candidate| candidate.standing != Standing::Protected)
-        .min_by_key(|c| (c.standing, u8::MAX - c.rank, u16::MAX - c.coldest_age, c.group))
+        .min_by_key(|c| (c.standing, u8::MAX - c.rank, u8::MAX - c.coldest_age, c.group))
         .map(|candidate| candidate.group)
 }
 
@@ -46,7 +46,7 @@ pub fn choose_yielder(candidates: impl Iterator<Item = Candidate>) -> Option<Gro
 mod tests {
     use super::*;
 
-    fn candidate(group: u16, standing: Standing, rank: u8, coldest_age: u16) -> Candidate {
+    fn candidate(group: u16, standing: Standing, rank: u8, coldest_age: u8) -> Candidate {
         Candidate { group: Group(group), standing, rank, coldest_age }
     }
 
@@ -55,12 +55,12 @@ mod tests {
     fn the_order_of_yielding() {
         use Standing::{AboveGuarantee, Borrower, Protected, Self_};
         let all = [
-            candidate(0, Protected, 2, 900),
-            candidate(1, AboveGuarantee, 0, 900),
+            candidate(0, Protected, 2, 90),
+            candidate(1, AboveGuarantee, 0, 90),
             candidate(2, AboveGuarantee, 2, 10),
             candidate(3, AboveGuarantee, 2, 20),
             candidate(4, Borrower, 1, 0),
-            candidate(5, Self_, 2, 999),
+            candidate(5, Self_, 2, 99),
         ];
         let choose = |skip: &[u16]| {
             choose_yielder(all.into_iter().filter(|c| !skip.contains(&c.group.0))).map(|g| g.0)
