@@ -6,6 +6,7 @@
 //! Not for: real time or real bytes; contents are never kept.
 #![forbid(unsafe_code)]
 
+pub mod fleet;
 pub mod levels;
 pub mod single;
 

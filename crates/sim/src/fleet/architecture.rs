@@ -1,0 +1,153 @@
+//! Who may use which level, and by what shares are decided.
+//!
+//! How: a row of rules per architecture; the cache below is the same for all.
+//! Not for: numbers of an experiment; those are its configuration.
+
+use super::{FleetSpec, LEVELS};
+use layby_cache::{
+    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, Watermarks,
+    WritebackLimits,
+};
+use layby_policy::curve::{Counted, Served};
+use layby_types::{BlockSize, Nanos};
+
+/// How services share a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Architecture {
+    /// One LRU per level for all: reads rise to DRAM, writes go to NVM.
+    Shared,
+    /// ETICA, extended to three levels: all treated alike; each level is shared out by the reuse
+    /// that its write policy lets it serve.
+    Etica,
+    /// PADSA: DRAM and NVM for critical services only, shares by the objective of section IV.C.
+    Padsa,
+    /// This project's: every level for all, critical services weigh more, writes count, and what
+    /// brings nobody anything is not given out.
+    Layby,
+}
+
+impl Architecture {
+    /// All of them, the plainest first.
+    pub const ALL: [Architecture; 4] =
+        [Architecture::Shared, Architecture::Etica, Architecture::Padsa, Architecture::Layby];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::Shared => "shared LRU",
+            Architecture::Etica => "ETICA, three levels",
+            Architecture::Padsa => "PADSA",
+            Architecture::Layby => "Layby",
+        }
+    }
+}
+
+/// Levels whose shares are decided together, from one curve per service.
+pub(super) struct Stage {
+    /// First level and the one behind the last.
+    pub(super) levels: core::ops::Range<usize>,
+    /// Which of [`Sizing::served`] measures it.
+    pub(super) curve: usize,
+    pub(super) counted: Counted,
+}
+
+/// How shares are decided.
+pub(super) struct Sizing {
+    pub(super) is_partitioned: bool,
+    pub(super) has_classes: bool,
+    /// One bit per level: for critical services and for others.
+    pub(super) allowed: [u8; 2],
+    pub(super) served: &'static [Served],
+    pub(super) stages: Vec<Stage>,
+    /// How much a critical service's waiting counts beside another's.
+    pub(super) critical_weight: f64,
+    /// Units of each level that every service has: for critical services and for others.
+    pub(super) least: [[u32; LEVELS]; 2],
+    /// What gains nobody is given out in equal parts.
+    pub(super) gives_all: bool,
+}
+
+/// Large enough that what a critical service loses is never worth what another gains, small enough
+/// that what it cannot use goes to others.
+const CRITICAL_WEIGHT: f64 = 1000.0;
+
+impl Sizing {
+    pub(super) fn of(architecture: Architecture) -> Sizing {
+        let all = (1 << LEVELS) - 1;
+        let whole = |counted| vec![Stage { levels: 0..LEVELS, curve: 0, counted }];
+        let plain = Sizing {
+            is_partitioned: false,
+            has_classes: false,
+            allowed: [all; 2],
+            served: &[],
+            stages: Vec::new(),
+            critical_weight: 1.0,
+            least: [[1; LEVELS]; 2],
+            gives_all: true,
+        };
+        match architecture {
+            Architecture::Shared => plain,
+            Architecture::Etica => Sizing {
+                is_partitioned: true,
+                served: &[Served::Reads, Served::Writes],
+                stages: vec![
+                    Stage { levels: 0..1, curve: 0, counted: Counted::Reads },
+                    Stage { levels: 1..LEVELS, curve: 1, counted: Counted::Both },
+                ],
+                ..plain
+            },
+            Architecture::Padsa => Sizing {
+                is_partitioned: true,
+                has_classes: true,
+                allowed: [all, 1 << (LEVELS - 1)],
+                served: &[Served::All],
+                stages: whole(Counted::Reads),
+                ..plain
+            },
+            Architecture::Layby => Sizing {
+                is_partitioned: true,
+                has_classes: true,
+                served: &[Served::All],
+                stages: whole(Counted::Both),
+                critical_weight: CRITICAL_WEIGHT,
+                least: [[1; LEVELS], [0, 1, 0]],
+                gives_all: false,
+                ..plain
+            },
+        }
+    }
+
+    /// Whether a service that was not measured yet has an equal part of the level.
+    pub(super) fn welcomes(&self, is_critical: bool, level: usize) -> bool {
+        self.allows(is_critical, level) && (is_critical || self.gives_all)
+    }
+
+    pub(super) fn allows(&self, is_critical: bool, level: usize) -> bool {
+        self.allowed[usize::from(!is_critical)] >> level & 1 == 1
+    }
+}
+
+/// The cache of a fleet. Dirty blocks leave a level by eviction alone, as in the paper.
+pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
+    let sizing = Sizing::of(spec.architecture);
+    let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
+    let watermarks =
+        Watermarks { dirty_red: 100, dirty_green: 100, used_red: 100, used_green: 100 };
+    let level = |(kind, slots)| LevelSpec { kind, slots, watermarks };
+    let class = |(name, rank): (&str, u8)| ClassSpec {
+        name: name.to_string(),
+        rank,
+        levels: sizing.allowed[usize::from(rank)],
+        durable_writes: true,
+        borrow: false,
+        shares: [Share::OPEN; LEVELS_MAX],
+    };
+    CacheSpec {
+        block_size: BlockSize::MIN,
+        levels: kinds.into_iter().zip(spec.slots).map(level).collect(),
+        classes: [("critical", 0), ("normal", 1)].map(class).to_vec(),
+        writeback: WritebackLimits { idle_timeout: Nanos::NEVER, ..WritebackLimits::DEFAULT },
+        read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
+    }
+}

@@ -1,0 +1,1 @@
+//! Fleets beside the rules of their architectures.
