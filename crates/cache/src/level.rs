@@ -381,6 +381,18 @@ impl Level {
         dated.map(|(_, start)| now.since(start)).max().unwrap_or_default()
     }
 
+    /// Whether anybody who holds room now would have to yield some to `asker`, sooner or later.
+    pub(crate) fn may_yield(
+        &self,
+        volumes: &Volumes,
+        level: usize,
+        asker: u16,
+        scope: Scope,
+    ) -> bool {
+        let mut standings = self.standings(volumes, level, Some(asker), scope);
+        standings.any(|(_, standing, _)| standing != Standing::Protected)
+    }
+
     /// The group that has to yield a slot to `asker` (a volume), or to nobody in particular.
     pub(crate) fn yielder(
         &self,
@@ -390,12 +402,28 @@ impl Level {
         scope: Scope,
     ) -> Option<Group> {
         let stamp = self.stamp();
-        let candidates = volumes.iter().filter(|(v, volume)| match scope {
+        let standings = self.standings(volumes, level, asker, scope);
+        choose_yielder(standings.filter_map(|(group, standing, rank)| {
+            let coldest = self.ranking.coldest(group)?;
+            let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
+            Some(Candidate { group, standing, rank, coldest_age })
+        }))
+    }
+
+    /// Who holds room within the scope, how each stands towards `asker`, and its class's rank.
+    fn standings<'a>(
+        &'a self,
+        volumes: &'a Volumes,
+        level: usize,
+        asker: Option<u16>,
+        scope: Scope,
+    ) -> impl Iterator<Item = (Group, Standing, u8)> + 'a {
+        let candidates = volumes.iter().filter(move |(v, volume)| match scope {
             Scope::Level | Scope::Owners => true,
             Scope::Class => asker.is_some_and(|a| volumes.get(a).class == volume.class),
             Scope::Volume => asker == Some(*v),
         });
-        let standings = candidates.flat_map(|(v, volume)| {
+        candidates.flat_map(move |(v, volume)| {
             let holding = self.holding(v);
             let class = &volumes.classes[volume.class];
             let above = holding.used > volume.shares[level].guaranteed
@@ -412,12 +440,7 @@ impl Level {
             let lent_room = lends.then_some((lent(v), Standing::Borrower, rank));
             let own_room = (holding.used > 0).then_some((own(v), standing, rank));
             lent_room.into_iter().chain(own_room)
-        });
-        choose_yielder(standings.filter_map(|(group, standing, rank)| {
-            let coldest = self.ranking.coldest(group)?;
-            let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
-            Some(Candidate { group, standing, rank, coldest_age })
-        }))
+        })
     }
 
     /// Takes the coldest slot of `group` that `accept` takes out of index and ranking; it stays

@@ -42,6 +42,14 @@ impl Cache {
         }
     }
 
+    /// Whether waiting for room in the level can end: there is a free slot that the volume may take,
+    /// or somebody who has to yield one.
+    pub(crate) fn may_have_room(&self, level: usize, volume: u16) -> bool {
+        let (held, scope) = (&self.levels[level], self.scope(level, volume));
+        let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;
+        has_free || held.may_yield(&self.volumes, level, volume, scope)
+    }
+
     /// A held slot for a new block of `volume`, dropping a clean block where needed; `None` when
     /// only dirty or busy blocks could yield, or nobody may.
     pub(crate) fn allocate(
@@ -180,7 +188,7 @@ impl Cache {
     }
 
     /// The persistent level below `level` that the volume may use.
-    fn level_below(&self, level: usize, volume: u16) -> Option<usize> {
+    pub(crate) fn level_below(&self, level: usize, volume: u16) -> Option<usize> {
         let allowed = self.volumes.class(volume).levels;
         let persistent = |l: &usize| self.levels[*l].kind.is_persistent();
         (level + 1..self.levels.len()).filter(|l| allowed & (1 << l) != 0).find(persistent)

@@ -175,6 +175,11 @@ impl Cache {
             if let Some(kind) = self.volumes.get(volume).fault {
                 return self.end_store(moment, id, Err(kind));
             }
+            if !self.may_have_room(index, volume) {
+                let below = self.level_below(index, volume).map(|level| LevelIndex(level as u8));
+                self.store_mut(id).level = below;
+                return self.place(moment, id);
+            }
             // A later block of the run may have its slot already, and others may wait for that.
             let rest = (count > 1).then(|| self.split(id, 1));
             self.store_mut(id).phase = StorePhase::Waiting;

@@ -10,4 +10,5 @@ pub mod fleet;
 pub mod levels;
 pub mod single;
 
+pub use layby_device as device;
 pub use layby_policy as policy;

@@ -85,7 +85,13 @@ impl FleetLoad {
         FleetLoad { pace, rng: Rng::new(seed), heap, running: BTreeMap::new() }
     }
 
-    fn start(&mut self, at: Nanos, volume: VolumeId, service: Service, leaves: Nanos) -> FleetEvent {
+    fn start(
+        &mut self,
+        at: Nanos,
+        volume: VolumeId,
+        service: Service,
+        leaves: Nanos,
+    ) -> FleetEvent {
         let spec = service.spec();
         let is_small = matches!(spec.pattern, crate::Pattern::Zipf { .. });
         let (rate, length) = match is_small {

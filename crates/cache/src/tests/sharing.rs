@@ -136,3 +136,37 @@ fn lowered_caps_are_enforced_live() {
         assert!(answer.cells.iter().all(|cell| *cell == 5), "block {block} is lost");
     }
 }
+
+/// Goal: a write for which nobody may ever make room goes a level down, and home at the end; it
+/// never waits for what cannot come. Method: a cap of nothing, guarantees that fill a level, a cap
+/// of nothing that comes while a write waits; then what was written is read.
+#[test]
+fn a_write_without_any_room_goes_down() {
+    let nowhere = |levels: &[usize]| {
+        let mut capped = volume(2, 0, 64);
+        levels.iter().for_each(|level| capped.shares[*level].cap = 0);
+        capped
+    };
+    let mut full = spec([8, 8, 16]);
+    full.classes[0].shares[1].guaranteed = 8;
+    full.classes[1].levels = 0b110;
+    let mut owner = volume(1, 0, 64);
+    owner.shares[1].guaranteed = 8;
+    for (spec, first, second, lands) in [
+        (spec([8, 8, 16]), volume(1, 0, 64), nowhere(&[1]), 2),
+        (spec([8, 8, 16]), volume(1, 0, 64), nowhere(&[1, 2]), 3),
+        (full, owner, volume(2, 1, 64), 2),
+    ] {
+        let mut host = Host::new(spec, &[first, second], 1);
+        for block in 0..8u64 {
+            host.run(VolumeId(1), call(Operation::Write, block * 4096, 4096), 3);
+        }
+        host.run(VolumeId(2), call(Operation::Write, 0, 4 * 4096), 7);
+        host.settle();
+        let held = |level| host.cache.held_by(VolumeId(2), LevelIndex(level)).2;
+        assert_eq!(held(1), 0);
+        assert_eq!(held(2), if lands == 2 { 4 } else { 0 });
+        let answer = host.run(VolumeId(2), call(Operation::Read, 0, 4 * 4096), 0);
+        assert!(answer.cells.iter().all(|cell| *cell == 7), "lost where it went to {lands}");
+    }
+}

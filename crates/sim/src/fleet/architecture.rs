@@ -123,6 +123,12 @@ impl Sizing {
         self.allows(is_critical, level) && (is_critical || self.gives_all)
     }
 
+    /// Units of the level that a service has in any case.
+    pub(super) fn least_of(&self, is_critical: bool, level: usize) -> u32 {
+        let least = self.least[usize::from(!is_critical)][level];
+        if self.allows(is_critical, level) { least } else { 0 }
+    }
+
     pub(super) fn allows(&self, is_critical: bool, level: usize) -> bool {
         self.allowed[usize::from(!is_critical)] >> level & 1 == 1
     }

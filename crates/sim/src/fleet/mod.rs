@@ -18,8 +18,8 @@ use layby_cache::{LEVELS_MAX, Share, VolumeSpec};
 use layby_device::Model;
 use layby_policy::allocation::Shares;
 use layby_policy::curve::{Access as Use, Curve, ExactCurve};
-use layby_types::{BlockIndex, BlockKey, BlockSize, Call, ClassId, ErrorKind, Nanos, Operation};
 use layby_types::VolumeId;
+use layby_types::{BlockIndex, BlockKey, BlockSize, Call, ClassId, ErrorKind, Nanos, Operation};
 use std::collections::BTreeMap;
 
 /// DRAM, NVM, SSD.
@@ -108,8 +108,7 @@ impl Fleet {
         self.advance_to(at);
         let curves = self.sizing.served.iter().map(|served| ExactCurve::new(*served)).collect();
         let (asked, shares, measured) = ([0; 2], [0; LEVELS_MAX], None);
-        let member =
-            Member { is_critical, length, curves, asked, arrived: at, measured, shares };
+        let member = Member { is_critical, length, curves, asked, arrived: at, measured, shares };
         let volume = self.volume_spec(id, &member);
         self.machine.add_volume(&volume)?;
         self.members.insert(id, member);

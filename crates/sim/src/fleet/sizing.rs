@@ -34,24 +34,20 @@ pub(super) fn shares(
 }
 
 /// Equal parts for who has just come, as far as its class gets any before it is measured.
-fn welcome(
-    sizing: &Sizing,
-    members: &[&Member],
-    shares: &mut [Shares],
-    free: &mut [u32; LEVELS],
-) {
+fn welcome(sizing: &Sizing, members: &[&Member], shares: &mut [Shares], free: &mut [u32; LEVELS]) {
     for level in 0..LEVELS {
-        let counts = |member: &&&Member| sizing.welcomes(member.is_critical, level);
-        let many = members.iter().filter(counts).count() as u32;
-        let units = free[level];
+        let least = |member: &Member| sizing.least_of(member.is_critical, level);
+        let equal = |member: &Member| sizing.welcomes(member.is_critical, level);
+        // What everybody has in any case comes first.
+        let reserved: u32 = members.iter().map(|member| least(member)).sum();
+        let many = members.iter().filter(|member| equal(member)).count() as u32;
+        let part = free[level].saturating_sub(reserved) / many.max(1);
         for (member, share) in members.iter().zip(shares.iter_mut()) {
-            if member.measured.is_some() || !sizing.allows(member.is_critical, level) {
-                continue;
+            if member.measured.is_none() {
+                let more = if equal(member) { part } else { 0 };
+                share[level] = (least(member) + more).min(free[level]);
+                free[level] -= share[level];
             }
-            let equal = if counts(&member) { units / many.max(1) } else { 0 };
-            let least = sizing.least[usize::from(!member.is_critical)][level];
-            share[level] = equal.max(least).min(free[level]);
-            free[level] -= share[level];
         }
     }
 }
@@ -79,10 +75,8 @@ fn share_out(
         stage.levels.clone().map(|l| medium(&spec.devices[l], free[l], l > 0)).collect();
     // A guarantee for each, as far as the levels reach.
     let least = |member: &Member, level: usize| {
-        let least = sizing.least[usize::from(!member.is_critical)][level];
-        let fits = sizing.allows(member.is_critical, level)
-            && least * measured.len() as u32 <= free[level];
-        if fits { least } else { 0 }
+        let least = sizing.least_of(member.is_critical, level);
+        if least * measured.len() as u32 <= free[level] { least } else { 0 }
     };
     let services: Vec<Service<'_>> = measured
         .iter()

@@ -1,0 +1,4 @@
+//! The papers' experiments: configuration, expected figures, report.
+#![forbid(unsafe_code)]
+
+pub mod padsa;

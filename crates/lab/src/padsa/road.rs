@@ -1,0 +1,106 @@
+//! One workload on one road, under one architecture.
+//!
+//! How: the same vehicles and accesses for every architecture, in counting mode with Table I.
+//! Invariant: a road and a seed give the same sums on the same platform.
+//! Cost: about a microsecond per block.
+
+use layby_sim::device::Model;
+use layby_sim::fleet::{Architecture, Fleet, FleetSpec, LEVELS};
+use layby_sim::levels::{Report, VolumeReport, call};
+use layby_trace::{FleetEvent, FleetLoad, Pace, Service, VehicleSpec, Workload};
+use layby_types::{Nanos, VolumeId};
+use std::collections::BTreeMap;
+
+/// Everything that the paper leaves open about a road and its node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Road {
+    /// Who comes and goes.
+    pub vehicles: VehicleSpec,
+    /// How fast and how large services are.
+    pub pace: Pace,
+    /// Blocks of DRAM, NVM and SSD.
+    pub slots: [u32; LEVELS],
+    /// Time between two sizings.
+    pub period: Nanos,
+    /// Blocks of the unit of shares.
+    pub unit_blocks: u32,
+    /// Seed of accesses and cache.
+    pub seed: u64,
+}
+
+/// Which services a figure is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Safety-critical ones.
+    Critical,
+    /// The others.
+    Normal,
+    /// All.
+    All,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    /// By service.
+    pub services: BTreeMap<Service, VolumeReport>,
+    /// The node's levels.
+    pub report: Report,
+}
+
+impl Sums {
+    /// The services of a side together.
+    #[must_use]
+    pub fn side(&self, side: Side) -> VolumeReport {
+        let mut sum = VolumeReport::default();
+        for (service, report) in &self.services {
+            let is_critical = service.spec().class == "critical";
+            let counts = match side {
+                Side::Critical => is_critical,
+                Side::Normal => !is_critical,
+                Side::All => true,
+            };
+            if counts {
+                sum.add(report);
+            }
+        }
+        sum
+    }
+}
+
+/// Sends the road's vehicles, each with the services of `workload`, through a node.
+#[must_use]
+pub fn run(road: &Road, workload: Workload, architecture: Architecture) -> Sums {
+    let stays = road.vehicles.draw();
+    let table_i = |name| Model::built_in(name).expect("Table I has it");
+    let mut fleet = Fleet::new(FleetSpec {
+        architecture,
+        slots: road.slots,
+        devices: ["dram", "nvm", "ssd"].map(table_i),
+        home: Model::main_storage(),
+        period: road.period,
+        unit_blocks: road.unit_blocks,
+        seed: road.seed,
+    });
+    let mut services: BTreeMap<VolumeId, Service> = BTreeMap::new();
+    for (at, event) in FleetLoad::new(&stays, workload, road.pace, road.seed) {
+        match event {
+            FleetEvent::Arrive { volume, service, length } => {
+                services.insert(volume, service);
+                let is_critical = service.spec().class == "critical";
+                fleet.arrive(at, volume, is_critical, length).expect("volumes are new");
+            }
+            FleetEvent::Access { volume, access } => {
+                let call = call(access.operation, access.offset, access.length);
+                fleet.submit(at, volume, &call);
+            }
+            FleetEvent::Leave { volume } => fleet.leave(at, volume).expect("it was there"),
+        }
+    }
+    let report = fleet.report();
+    let mut sums = Sums { services: BTreeMap::new(), report };
+    for (volume, service) in services {
+        sums.services.entry(service).or_default().add(&sums.report.volumes[&volume]);
+    }
+    sums
+}
