@@ -358,7 +358,7 @@ impl Cache {
         let goes_on = match rises {
             Some(top) if self.levels[top].kind == LevelKind::Memory => {
                 self.promote_to_memory(moment, id, top, warmth);
-                false
+                from.is_none() && self.keep(moment, id)
             }
             Some(top) if self.promotions_inflight + count <= PROMOTIONS_MAX => {
                 self.promote_to_persistent(moment, id, top) || self.wait_to_promote(moment, id, top)
@@ -370,6 +370,19 @@ impl Cache {
             self.lend(moment, id, top.unwrap_or(self.levels.len()));
         }
         goes_on
+    }
+
+    /// Stores what came from home and is in memory now into a persistent level, too, where the class
+    /// wants that and there is room; true when that goes on.
+    fn keep(&mut self, moment: &mut Moment<'_>, id: OpId) -> bool {
+        let (volume, _, count) = self.extent(id);
+        let class = self.volumes.class(volume);
+        if !class.keep_reads || self.promotions_inflight + count > PROMOTIONS_MAX {
+            return false;
+        }
+        let allowed = class.levels;
+        let lowest = self.persistent_levels().filter(|level| allowed & (1 << level) != 0).last();
+        lowest.is_some_and(|level| self.promote_to_persistent(moment, id, level))
     }
 
     fn promote_to_memory(&mut self, moment: &mut Moment<'_>, id: OpId, top: usize, warmth: Warmth) {

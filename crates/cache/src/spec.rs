@@ -95,6 +95,9 @@ pub struct ClassSpec {
     pub durable_writes: bool,
     /// Clean copies may use idle room in levels that the class may not otherwise use.
     pub borrow: bool,
+    /// What is read from home into a memory level goes into the class's lowest persistent level,
+    /// too, so that it outlives memory's eviction and a restart; PADSA keeps it in memory only.
+    pub keep_reads: bool,
     /// What all volumes of the class together have of each level.
     pub shares: [Share; LEVELS_MAX],
 }

@@ -287,7 +287,7 @@ impl Cache {
         }
     }
 
-    fn persistent_levels(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn persistent_levels(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.levels.len()).filter(|level| self.levels[*level].kind.is_persistent())
     }
 

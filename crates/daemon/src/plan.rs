@@ -108,6 +108,7 @@ impl Layout {
                 levels: 0,
                 durable_writes: false,
                 borrow: false,
+                keep_reads: false,
                 shares: [Share::OPEN; LEVELS_MAX],
             };
         };
@@ -119,6 +120,7 @@ impl Layout {
             levels: allowed.fold(0, |levels, (index, _)| levels | 1 << index),
             durable_writes: class.durable_writes,
             borrow: class.borrow,
+            keep_reads: false,
             shares: self.shares(&class.share, &class.cap, self.shards),
         }
     }

@@ -10,5 +10,6 @@ pub mod fleet;
 pub mod levels;
 pub mod single;
 
+pub use layby_cache as cache;
 pub use layby_device as device;
 pub use layby_policy as policy;

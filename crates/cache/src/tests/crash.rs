@@ -147,8 +147,9 @@ impl Run {
         let mut spec = self.host.cache.spec().clone();
         for class in &mut spec.classes {
             class.borrow = rng.chance(1, 2);
+            class.keep_reads = rng.chance(1, 2);
         }
-        self.host.cache.reconfigure(spec).expect("only borrowing changed");
+        self.host.cache.reconfigure(spec).expect("only borrowing and keeping changed");
     }
 }
 

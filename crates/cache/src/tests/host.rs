@@ -571,6 +571,7 @@ pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
         levels,
         durable_writes,
         borrow: false,
+        keep_reads: false,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];

@@ -170,3 +170,23 @@ fn a_write_without_any_room_goes_down() {
         assert!(answer.cells.iter().all(|cell| *cell == 7), "lost where it went to {lands}");
     }
 }
+
+/// Goal: what a class keeps outlives its memory level; what it does not keep is read from home
+/// again. Method: more blocks than memory holds are read twice, with and without.
+#[test]
+fn kept_reads_outlive_memory() {
+    for keep in [false, true] {
+        let mut spec = spec([4, 8, 64]);
+        spec.classes[0].keep_reads = keep;
+        spec.read_ahead.window_bytes_max = 0;
+        let mut host = Host::new(spec, &[volume(1, 0, 64)], 1);
+        for block in (0..16u64).chain(0..16) {
+            host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+            host.settle();
+        }
+        let counters = host.cache.volume_counters(VolumeId(1)).expect("the volume exists");
+        let expected = if keep { (16, 16) } else { (0, 32) };
+        assert_eq!((counters.hits[2], counters.misses), expected, "keep: {keep}");
+        assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "copies are clean");
+    }
+}

@@ -44,6 +44,7 @@ fn spec() -> CacheSpec {
         levels,
         durable_writes,
         borrow: true,
+        keep_reads: true,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {

@@ -7,7 +7,7 @@
 use layby_sim::device::Model;
 use layby_sim::fleet::{Architecture, Fleet, FleetSpec, LEVELS};
 use layby_sim::levels::{Report, VolumeReport, call};
-use layby_trace::{FleetEvent, FleetLoad, Pace, Service, VehicleSpec, Workload};
+use layby_trace::{FleetEvent, FleetLoad, Pace, Service, Stay, Workload};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Road {
     /// Who comes and goes.
-    pub vehicles: VehicleSpec,
+    pub stays: Vec<Stay>,
     /// How fast and how large services are.
     pub pace: Pace,
     /// Blocks of DRAM, NVM and SSD.
@@ -70,8 +70,7 @@ impl Sums {
 
 /// Sends the road's vehicles, each with the services of `workload`, through a node.
 #[must_use]
-pub fn run(road: &Road, workload: Workload, architecture: Architecture) -> Sums {
-    let stays = road.vehicles.draw();
+pub fn drive(road: &Road, workload: Workload, architecture: Architecture) -> Sums {
     let table_i = |name| Model::built_in(name).expect("Table I has it");
     let mut fleet = Fleet::new(FleetSpec {
         architecture,
@@ -83,7 +82,7 @@ pub fn run(road: &Road, workload: Workload, architecture: Architecture) -> Sums 
         seed: road.seed,
     });
     let mut services: BTreeMap<VolumeId, Service> = BTreeMap::new();
-    for (at, event) in FleetLoad::new(&stays, workload, road.pace, road.seed) {
+    for (at, event) in FleetLoad::new(&road.stays, workload, road.pace, road.seed) {
         match event {
             FleetEvent::Arrive { volume, service, length } => {
                 services.insert(volume, service);

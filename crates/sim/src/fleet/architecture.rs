@@ -21,6 +21,8 @@ pub enum Architecture {
     Etica,
     /// PADSA: DRAM and NVM for critical services only, shares by the objective of section IV.C.
     Padsa,
+    /// PADSA, whose DRAM and NVM are lent to normal services while no critical one uses them.
+    Lending,
     /// This project's: every level for all, critical services weigh more, writes count, and what
     /// brings nobody anything is not given out.
     Layby,
@@ -28,8 +30,13 @@ pub enum Architecture {
 
 impl Architecture {
     /// All of them, the plainest first.
-    pub const ALL: [Architecture; 4] =
-        [Architecture::Shared, Architecture::Etica, Architecture::Padsa, Architecture::Layby];
+    pub const ALL: [Architecture; 5] = [
+        Architecture::Shared,
+        Architecture::Etica,
+        Architecture::Padsa,
+        Architecture::Lending,
+        Architecture::Layby,
+    ];
 
     /// What people call it.
     #[must_use]
@@ -38,6 +45,7 @@ impl Architecture {
             Architecture::Shared => "shared LRU",
             Architecture::Etica => "ETICA, three levels",
             Architecture::Padsa => "PADSA",
+            Architecture::Lending => "PADSA, lending",
             Architecture::Layby => "Layby",
         }
     }
@@ -66,6 +74,10 @@ pub(super) struct Sizing {
     pub(super) least: [[u32; LEVELS]; 2],
     /// What gains nobody is given out in equal parts.
     pub(super) gives_all: bool,
+    /// Normal services borrow idle room of DRAM and NVM.
+    pub(super) borrows: bool,
+    /// What was read from home is kept on SSD, too.
+    pub(super) keeps_reads: bool,
 }
 
 /// Large enough that what a critical service loses is never worth what another gains, small enough
@@ -85,6 +97,8 @@ impl Sizing {
             critical_weight: 1.0,
             least: [[1; LEVELS]; 2],
             gives_all: true,
+            borrows: false,
+            keeps_reads: false,
         };
         match architecture {
             Architecture::Shared => plain,
@@ -97,7 +111,8 @@ impl Sizing {
                 ],
                 ..plain
             },
-            Architecture::Padsa => Sizing {
+            Architecture::Padsa | Architecture::Lending => Sizing {
+                borrows: architecture == Architecture::Lending,
                 is_partitioned: true,
                 has_classes: true,
                 allowed: [all, 1 << (LEVELS - 1)],
@@ -113,6 +128,7 @@ impl Sizing {
                 critical_weight: CRITICAL_WEIGHT,
                 least: [[1; LEVELS], [0, 1, 0]],
                 gives_all: false,
+                keeps_reads: true,
                 ..plain
             },
         }
@@ -146,7 +162,8 @@ pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
         rank,
         levels: sizing.allowed[usize::from(rank)],
         durable_writes: true,
-        borrow: false,
+        borrow: sizing.borrows,
+        keep_reads: sizing.keeps_reads,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {

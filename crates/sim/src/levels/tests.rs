@@ -21,6 +21,7 @@ fn spec(slots: [u32; 3]) -> CacheSpec {
         levels,
         durable_writes: rank == 0,
         borrow: false,
+        keep_reads: false,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {

@@ -1,0 +1,111 @@
+//! Fig. 3: two levels or three for the same money.
+//!
+//! How: DRAM is the same everywhere; the rest of the budget buys NVM, SSD, or half of each, at
+//! Table I's prices; one safety-critical service reads and writes by Zipf's law, 70/30.
+//! Invariant: all three see the same accesses. Cost: a second or so.
+
+use super::paper::EXPONENTS;
+use layby_sim::cache::{
+    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, VolumeSpec,
+    Watermarks, WritebackLimits,
+};
+use layby_sim::device::Model;
+use layby_sim::levels::{Machine, Mode, Setup, call};
+use layby_trace::{Scatter, Zipf};
+use layby_types::{BlockSize, ClassId, Nanos, Operation, Rng, VolumeId};
+
+/// Blocks that the service uses.
+const FOOTPRINT_BLOCKS: u64 = 1 << 18;
+/// Blocks of DRAM.
+const DRAM_BLOCKS: u32 = 1 << 10;
+/// Blocks of NVM that the whole budget buys.
+const NVM_BLOCKS: u32 = 1 << 13;
+/// Accesses; the first half warms up and does not count.
+const ACCESSES: u64 = 1_000_000;
+const READ_PERCENT: u64 = 70;
+const VOLUME: VolumeId = VolumeId(1);
+
+/// What the budget was spent on.
+pub(super) const SPENDINGS: [&str; 3] = ["DRAM + SSD", "DRAM + NVM", "DRAM + NVM + SSD"];
+
+/// Mean latency in nanoseconds by exponent and spending: of reads, and of reads and writes.
+pub(super) fn means(seed: u64) -> [[[f64; 2]; SPENDINGS.len()]; EXPONENTS.len()] {
+    EXPONENTS.map(|exponent| {
+        let sizes = [[0, ssd_blocks(NVM_BLOCKS)], [NVM_BLOCKS, 0], {
+            let half = NVM_BLOCKS / 2;
+            [half, ssd_blocks(half)]
+        }];
+        sizes.map(|[nvm, ssd]| mean(exponent, nvm, ssd, seed))
+    })
+}
+
+/// Blocks of SSD for the price of `nvm` blocks of NVM.
+fn ssd_blocks(nvm: u32) -> u32 {
+    let price = |name| Model::built_in(name).expect("Table I has it").dollars_per_tb;
+    (u64::from(nvm) * u64::from(price("nvm")) / u64::from(price("ssd"))) as u32
+}
+
+fn mean(exponent: f64, nvm: u32, ssd: u32, seed: u64) -> [f64; 2] {
+    let mut machine = machine(nvm, ssd, seed);
+    let mut rng = Rng::new(seed);
+    let (zipf, scatter) = (Zipf::new(FOOTPRINT_BLOCKS, exponent), Scatter::new(FOOTPRINT_BLOCKS));
+    let block = u64::from(BlockSize::MIN.bytes());
+    let mut warm = None;
+    for access in 0..ACCESSES {
+        if access == ACCESSES / 2 {
+            warm = machine.report().volumes.remove(&VOLUME);
+        }
+        let reads = rng.chance(READ_PERCENT, 100);
+        let operation = if reads { Operation::Read } else { Operation::Write };
+        let place = scatter.place(zipf.sample(&mut rng));
+        machine.submit(Nanos(access * 1000), VOLUME, &call(operation, place * block, block));
+    }
+    let (warm, all) = (warm.expect("it was taken"), &machine.report().volumes[&VOLUME]);
+    let reads = (all.blocks_read() - warm.blocks_read()) as f64;
+    let writes = (all.blocks_written() - warm.blocks_written()) as f64;
+    let (read_ns, write_ns) = (all.read_ns - warm.read_ns, all.write_ns - warm.write_ns);
+    [read_ns / reads, (read_ns + write_ns) / (reads + writes)]
+}
+
+fn machine(nvm: u32, ssd: u32, seed: u64) -> Machine {
+    let wanted = [
+        (LevelKind::Memory, DRAM_BLOCKS, "dram"),
+        (LevelKind::Nvm, nvm, "nvm"),
+        (LevelKind::Ssd, ssd, "ssd"),
+    ];
+    let watermarks =
+        Watermarks { dirty_red: 100, dirty_green: 100, used_red: 100, used_green: 100 };
+    let bought = || wanted.iter().filter(|(_, slots, _)| *slots > 0);
+    let class = ClassSpec {
+        name: "critical".into(),
+        rank: 0,
+        levels: u8::MAX >> (8 - bought().count()),
+        durable_writes: true,
+        borrow: false,
+        keep_reads: false,
+        shares: [Share::OPEN; LEVELS_MAX],
+    };
+    let cache = CacheSpec {
+        block_size: BlockSize::MIN,
+        levels: bought()
+            .map(|(kind, slots, _)| LevelSpec { kind: *kind, slots: *slots, watermarks })
+            .collect(),
+        classes: vec![class],
+        writeback: WritebackLimits { idle_timeout: Nanos::NEVER, ..WritebackLimits::DEFAULT },
+        read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
+    };
+    let devices = bought().map(|(.., name)| Model::built_in(name).expect("Table I has it"));
+    let setup = Setup {
+        cache,
+        devices: devices.collect(),
+        home: Model::main_storage(),
+        mode: Mode::Counting,
+        seed,
+    };
+    let mut machine = Machine::new(setup).expect("a sound specification");
+    let length = FOOTPRINT_BLOCKS * u64::from(BlockSize::MIN.bytes());
+    let shares = [Share::OPEN; LEVELS_MAX];
+    let volume = VolumeSpec { id: VOLUME, class: ClassId(0), length, shares };
+    machine.add_volume(&volume).expect("it is the only one");
+    machine
+}
