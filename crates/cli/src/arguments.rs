@@ -5,6 +5,7 @@
 //! the API.
 
 use crate::demo::DemoArguments;
+use crate::lab::LabArguments;
 use crate::mrc::MrcArguments;
 use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
@@ -51,6 +52,7 @@ pub(crate) enum Command {
     Trace(TraceArguments),
     Replay(ReplayArguments),
     Mrc(MrcArguments),
+    Lab(LabArguments),
     Check(CheckArguments),
     Manual(ManualArguments),
 }

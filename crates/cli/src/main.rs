@@ -10,6 +10,7 @@
 mod arguments;
 mod commands;
 mod demo;
+mod lab;
 mod mrc;
 mod output;
 mod replay;
@@ -69,6 +70,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Replay(arguments) => replay::run(&arguments, output),
         Command::Mrc(arguments) => mrc::run(&arguments, output),
+        Command::Lab(arguments) => lab::run(&arguments, output),
         Command::Status(arguments) => commands::status(&arguments, output),
         Command::Check(arguments) => commands::check(&arguments, output),
         Command::Manual(arguments) => commands::manual(&arguments, output),

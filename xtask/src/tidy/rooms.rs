@@ -44,7 +44,7 @@ const ROOMS: [Room; 17] = [
     host("frontend", Only(&["types"])),
     host("cloud", Only(&["types"])),
     host("daemon", AllBut(&["sim", "trace"])),
-    host("cli", Only(&["daemon", "sim", "trace"])),
+    host("cli", Only(&["daemon", "sim", "trace", "lab"])),
     host("python", Only(&["sim", "trace", "types"])),
     host("lab", Only(&["sim", "trace", "types"])),
     host("planner", Only(&["types"])),

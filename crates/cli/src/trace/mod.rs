@@ -246,7 +246,7 @@ fn unwritten(target: &TargetArguments, cause: &TraceError) -> Report {
     failed(error, cause).state("nothing was written, and what was there is untouched").hint(hint)
 }
 
-fn failed(error: String, cause: &TraceError) -> Report {
+pub(crate) fn failed(error: String, cause: &TraceError) -> Report {
     let kind = match cause {
         TraceError::Open { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
             ReportKind::NotFound

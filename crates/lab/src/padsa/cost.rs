@@ -15,27 +15,31 @@ use layby_trace::{Scatter, Zipf};
 use layby_types::{BlockSize, ClassId, Nanos, Operation, Rng, VolumeId};
 
 /// Blocks that the service uses.
-const FOOTPRINT_BLOCKS: u64 = 1 << 18;
+const FOOTPRINT_BLOCKS: u64 = 1 << 17;
 /// Blocks of DRAM.
 const DRAM_BLOCKS: u32 = 1 << 10;
-/// Blocks of NVM that the whole budget buys.
-const NVM_BLOCKS: u32 = 1 << 13;
+/// Budgets, as parts of the footprint that each buys as NVM, in percent.
+pub(super) const BUDGETS_PERCENT: [u32; 4] = [5, 20, 40, 60];
 /// Accesses; the first half warms up and does not count.
-const ACCESSES: u64 = 1_000_000;
+const ACCESSES: u64 = 600_000;
 const READ_PERCENT: u64 = 70;
 const VOLUME: VolumeId = VolumeId(1);
 
 /// What the budget was spent on.
 pub(super) const SPENDINGS: [&str; 3] = ["DRAM + SSD", "DRAM + NVM", "DRAM + NVM + SSD"];
 
-/// Mean latency in nanoseconds by exponent and spending: of reads, and of reads and writes.
-pub(super) fn means(seed: u64) -> [[[f64; 2]; SPENDINGS.len()]; EXPONENTS.len()] {
-    EXPONENTS.map(|exponent| {
-        let sizes = [[0, ssd_blocks(NVM_BLOCKS)], [NVM_BLOCKS, 0], {
-            let half = NVM_BLOCKS / 2;
-            [half, ssd_blocks(half)]
-        }];
-        sizes.map(|[nvm, ssd]| mean(exponent, nvm, ssd, seed))
+/// Mean latency in nanoseconds of reads, and of reads and writes, by spending.
+pub(super) type Means = [[f64; 2]; SPENDINGS.len()];
+/// By budget and exponent.
+pub(super) type Costs = [[Means; EXPONENTS.len()]; BUDGETS_PERCENT.len()];
+
+/// The means of one seed.
+pub(super) fn means(seed: u64) -> Costs {
+    BUDGETS_PERCENT.map(|percent| {
+        let nvm = (FOOTPRINT_BLOCKS * u64::from(percent) / 100) as u32;
+        let half = nvm / 2;
+        let spendings = [[0, ssd_blocks(nvm)], [nvm, 0], [half, ssd_blocks(half)]];
+        EXPONENTS.map(|exponent| spendings.map(|[nvm, ssd]| mean(exponent, nvm, ssd, seed)))
     })
 }
 

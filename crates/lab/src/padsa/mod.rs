@@ -34,7 +34,7 @@ const LARGE_FOOTPRINT: u64 = 1 << 33;
 /// Time between two sizings.
 const PERIOD: Nanos = Nanos::from_secs(10);
 /// Blocks of the unit of shares.
-const UNIT_BLOCKS: u32 = 8;
+const UNIT_BLOCKS: u32 = 32;
 
 /// By workload and architecture, each in its order.
 type Results = [[Figures; Architecture::ALL.len()]; WORKLOADS.len()];
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
     document(options, &results, &costs)
 }
 
-fn document(options: &Options, results: &Results, costs: &sections::Costs) -> Document {
+fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Document {
     let recorded = if options.stays.is_some() { " --tracks FILE" } else { "" };
     Document {
         title: "PADSA: storage caching that knows which services are safety-critical".into(),

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 
 /// Steps of one search.
 pub(crate) const STEPS_MAX: u32 = 20_000;
-/// Gains below this part of the cost are rounding.
-const GAIN_MIN: f64 = 1e-12;
+/// Gains below this part of the cost are noise: no curve is measured so well.
+const GAIN_MIN: f64 = 1e-7;
 
 fn free(problem: &Problem<'_>, shares: &[Shares]) -> Shares {
     let mut free = [0; LEVELS_MAX];

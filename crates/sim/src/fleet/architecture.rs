@@ -74,6 +74,9 @@ pub(super) struct Sizing {
     pub(super) least: [[u32; LEVELS]; 2],
     /// What gains nobody is given out in equal parts.
     pub(super) gives_all: bool,
+    /// Sizings in each period of the fleet; more than one ages what came before instead of
+    /// forgetting it.
+    pub(super) sizings: u32,
     /// Normal services borrow idle room of DRAM and NVM.
     pub(super) borrows: bool,
     /// What was read from home is kept on SSD, too.
@@ -97,6 +100,7 @@ impl Sizing {
             critical_weight: 1.0,
             least: [[1; LEVELS]; 2],
             gives_all: true,
+            sizings: 1,
             borrows: false,
             keeps_reads: false,
         };
@@ -129,6 +133,7 @@ impl Sizing {
                 least: [[1; LEVELS], [0, 1, 0]],
                 gives_all: false,
                 keeps_reads: true,
+                sizings: 5,
                 ..plain
             },
         }
@@ -136,7 +141,8 @@ impl Sizing {
 
     /// Whether a service that was not measured yet has an equal part of the level.
     pub(super) fn welcomes(&self, is_critical: bool, level: usize) -> bool {
-        self.allows(is_critical, level) && (is_critical || self.gives_all)
+        let is_last = level == LEVELS - 1;
+        self.allows(is_critical, level) && (is_critical || self.gives_all || is_last)
     }
 
     /// Units of the level that a service has in any case.

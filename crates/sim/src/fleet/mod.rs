@@ -89,7 +89,7 @@ impl Fleet {
             seed: spec.seed,
         };
         let machine = Machine::new(setup).expect("architectures are sound");
-        let sizing_next = spec.period;
+        let sizing_next = Nanos(spec.period.0 / u64::from(sizing.sizings));
         let (members, sizing_last) = (BTreeMap::new(), Nanos::ZERO);
         Fleet { spec, machine, sizing, members, sizing_next, sizing_last, is_stale: false }
     }
@@ -157,7 +157,8 @@ impl Fleet {
             self.measure();
             self.is_stale = true;
             self.sizing_last = now;
-            self.sizing_next = now.saturating_add(self.spec.period);
+            let span = Nanos(self.spec.period.0 / u64::from(self.sizing.sizings));
+            self.sizing_next = now.saturating_add(span);
         }
         self.machine.advance_to(at);
     }
@@ -170,7 +171,8 @@ impl Fleet {
 
     /// A period ends: what it told is kept, and the next one begins.
     fn measure(&mut self) {
-        let seconds = self.spec.period.as_secs_f64();
+        let seconds = self.spec.period.as_secs_f64() / f64::from(self.sizing.sizings);
+        let keep = 1.0 - 1.0 / f64::from(self.sizing.sizings);
         for member in self.members.values_mut() {
             if member.arrived <= self.sizing_last {
                 let curves = member.curves.iter().map(ExactCurve::curve).collect();
@@ -179,7 +181,7 @@ impl Fleet {
             }
             member.asked = [0; 2];
             for curve in &mut member.curves {
-                curve.on_period_end(0.0);
+                curve.on_period_end(keep);
             }
         }
     }

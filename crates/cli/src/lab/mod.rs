@@ -1,0 +1,186 @@
+//! `layby lab`: the papers' experiments, their figures beside ours.
+//!
+//! How: an experiment gives a document; its claims and tables go to the terminal, and the whole,
+//! with charts, into one HTML file where one is asked for.
+//! Invariant: an existing report is replaced only once the new one is whole.
+//! Not for: what experiments do; that is the lab's room.
+
+use crate::output::{Failure, Output, table};
+use crate::trace::failed;
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use layby_daemon::error::Report;
+use layby_lab::{Document, Experiment, Options};
+use layby_trace::{Stay, TraceError, tracks_meta};
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+
+/// Repeat the experiments of the papers, their figures beside ours
+#[derive(Debug, Args)]
+#[command(subcommand_required = true)]
+pub(crate) struct LabArguments {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// List the experiments
+    List,
+    Run(RunArguments),
+}
+
+/// Run an experiment in virtual time
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby lab run padsa
+  layby lab run padsa --runs 5 --out padsa.html
+  layby lab run padsa --tracks 01_tracksMeta.csv
+
+The same words give the same figures. --out writes everything, with charts, as one HTML file that
+needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
+
+Exit codes: 0 done, whether or not claims hold; 2 a word is wrong; 3 the recording is wrong; 6 it is
+not there; 7 not permitted; 8 no room for the report.")]
+struct RunArguments {
+    /// Which experiment
+    experiment: ExperimentArgument,
+    /// Seed of vehicles, accesses and caches
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Seeds, counted up from --seed; figures are medians over them
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Take vehicles from this highD `tracksMeta.csv`
+    #[arg(long, value_name = "FILE")]
+    tracks: Option<PathBuf>,
+    /// Write the report here, as HTML
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ExperimentArgument {
+    /// Upper levels for safety-critical services
+    Padsa,
+}
+
+impl From<ExperimentArgument> for Experiment {
+    fn from(argument: ExperimentArgument) -> Self {
+        match argument {
+            ExperimentArgument::Padsa => Experiment::Padsa,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &LabArguments, output: &mut Output) -> Result<(), Failure> {
+    match &arguments.command {
+        LabCommand::List => {
+            let mut list = table(["experiment", "what it shows"], 2);
+            for experiment in Experiment::ALL {
+                list.add_row([experiment.name(), experiment.title()]);
+            }
+            output.line(&list.to_string())
+        }
+        LabCommand::Run(arguments) => run_one(arguments, output),
+    }
+}
+
+fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure> {
+    let stays = arguments.tracks.as_deref().map(recording).transpose()?;
+    let options = Options { seed: arguments.seed, runs: arguments.runs, stays };
+    // Whether the report can be written is found out before minutes are spent, not after.
+    let report = arguments.out.as_deref().map(Page::begin).transpose()?;
+    let target = match output.is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {eta} left") {
+        bar.set_style(style);
+    }
+    let document = Experiment::from(arguments.experiment).run(&options, &mut |progress| {
+        bar.set_length(u64::from(progress.total));
+        bar.set_position(u64::from(progress.done));
+    });
+    bar.finish_and_clear();
+    show(&document, output)?;
+    if let Some(page) = report {
+        let path = page.finish(&document.html())?;
+        output.line(&format!("\nreport with charts: `{}`", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The vehicles of a highD recording.
+fn recording(path: &Path) -> Result<Vec<Stay>, Report> {
+    let opened = std::fs::File::open(path);
+    let opened = opened.map_err(|cause| TraceError::Open { path: path.to_path_buf(), cause });
+    opened.and_then(|file| tracks_meta(BufReader::new(file))).map_err(|cause| {
+        failed(format!("cannot read the recording `{}`", path.display()), &cause)
+            .state("nothing was run or written")
+            .hint("--tracks takes a `tracksMeta.csv` of the highD data set")
+    })
+}
+
+/// A report on its way into place.
+struct Page {
+    path: PathBuf,
+    file: tempfile::NamedTempFile,
+}
+
+impl Page {
+    fn begin(path: &Path) -> Result<Page, Report> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let file = tempfile::Builder::new()
+            .prefix(".layby-lab-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(parent.unwrap_or(Path::new(".")))
+            .map_err(|cause| unwritten(path, &cause))?;
+        Ok(Page { path: path.to_path_buf(), file })
+    }
+
+    fn finish(mut self, html: &str) -> Result<PathBuf, Report> {
+        let written = self.file.write_all(html.as_bytes());
+        let placed = written.and_then(|()| {
+            self.file.persist(&self.path).map_err(|failure| failure.error)?;
+            Ok(())
+        });
+        placed.map_err(|cause| unwritten(&self.path, &cause))?;
+        Ok(self.path)
+    }
+}
+
+fn unwritten(path: &Path, cause: &std::io::Error) -> Report {
+    Report::from_io(&format!("cannot write the report `{}`", path.display()), cause)
+        .state("a report that was there before is unchanged")
+        .hint("choose another place with --out, or leave it out to see tables only")
+}
+
+fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
+    output.line(&document.title)?;
+    let mut claims = table(["claim", "expected", "found", "holds"], 4);
+    for claim in &document.claims {
+        let holds = if claim.holds { "yes" } else { "no" };
+        claims.add_row([&claim.what, &claim.expected, &claim.found, holds]);
+    }
+    output.line(&claims.to_string())?;
+    for section in &document.sections {
+        output.line(&format!("\n{}", section.heading))?;
+        let Some(data) = &section.table else { continue };
+        let mut cells = Table::new();
+        cells.load_preset(presets::ASCII_MARKDOWN);
+        cells.set_header(&data.columns);
+        for column in cells.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for row in &data.rows {
+            cells.add_row(row);
+        }
+        output.line(&cells.to_string())?;
+    }
+    Ok(())
+}
