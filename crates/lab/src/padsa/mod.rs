@@ -107,3 +107,6 @@ fn place(architecture: Architecture) -> usize {
     let found = Architecture::ALL.iter().position(|other| *other == architecture);
     found.expect("all are in the list")
 }
+
+#[cfg(test)]
+mod tests;

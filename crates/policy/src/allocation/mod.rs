@@ -6,7 +6,7 @@
 //! its miss ratio M and its shares c. A write goes to the first persistent level, and what is not
 //! rewritten there goes on to the next. [`allocate`] is exact where that is cheap (see `table`);
 //! elsewhere it gives the steepest gain first, by the convex hull of what is left to gain, and
-//! then exchanges shares while that pays, from several starts.
+//! then exchanges shares while that pays; with few services from several starts.
 //! Invariants: guaranteed ≤ share ≤ cap; a level is never given out twice; the result is never
 //! worse than the equal split or the shares of now. What gains nobody stays free. Cost: see
 //! [`allocate`]. Sources: PADSA, section IV.C (objective; reads only, one latency per level);
@@ -32,6 +32,9 @@ pub const LEVELS_MAX: usize = 8;
 pub const UNITS_MAX: u32 = 4096;
 /// Services that are allocated to at once.
 pub const SERVICES_MAX: usize = 4096;
+
+/// Services up to which a search begins from several starts in any case.
+const STARTS_SERVICES_MAX: usize = 8;
 
 /// Units of each level; levels that do not exist have none.
 pub type Shares = [u32; LEVELS_MAX];
@@ -179,12 +182,18 @@ pub fn allocate(problem: &Problem<'_>, now: Option<&[Shares]>) -> Allocation {
 }
 
 fn approximate(problem: &Problem<'_>, costs: &Costs<'_>, now: Option<&[Shares]>) -> Allocation {
-    let mut best = search::improved(problem, costs, problem.equal_split());
-    let starts = [Some(search::steepest(problem, costs)), now.map(<[Shares]>::to_vec)];
-    for start in starts.into_iter().flatten().filter(|shares| search::is_valid(problem, shares)) {
-        let found = search::improved(problem, costs, start);
-        if found.cost.is_less(best.cost) {
-            best = found;
+    let starts = [Some(problem.equal_split()), now.map(<[Shares]>::to_vec)];
+    let starts = starts.into_iter().flatten().filter(|shares| search::is_valid(problem, shares));
+    let mut best = search::improved(problem, costs, search::steepest(problem, costs));
+    // Another start may lead elsewhere; with many services that is rare, and each search is long.
+    for start in starts {
+        let is_worth_it = problem.services.len() <= STARTS_SERVICES_MAX
+            || costs.total(&start).is_less(best.cost);
+        if is_worth_it {
+            let found = search::improved(problem, costs, start);
+            if found.cost.is_less(best.cost) {
+                best = found;
+            }
         }
     }
     best
