@@ -151,6 +151,7 @@ impl Level {
     }
 
     /// The slot that holds `key`, if `volume` holds anything here.
+    #[inline]
     pub(crate) fn find(&self, volume: u16, key: BlockKey) -> Option<Slot> {
         let holding = self.holding(volume);
         if holding.used + holding.borrowed == 0 {
@@ -486,6 +487,23 @@ impl Level {
         let marks = spec.watermarks;
         let red = if marks.dirty_red == 100 { u32::MAX } else { percent(marks.dirty_red) };
         GateLimits { red, green: percent(marks.dirty_green), idle_timeout }
+    }
+
+    /// Whether another destage should start now.
+    pub(crate) fn wants_destage(
+        &mut self,
+        spec: &LevelSpec,
+        idle_timeout: Nanos,
+        now: Nanos,
+    ) -> bool {
+        let input = self.gate_input(now);
+        if input.dirty == 0 {
+            // What an open gate comes to; most levels of most moments end here.
+            self.gate = Gate::default();
+            return false;
+        }
+        let limits = self.gate_limits(spec, idle_timeout);
+        self.gate.is_open(&limits, &input)
     }
 
     pub(crate) fn gate_input(&self, now: Nanos) -> GateInput {

@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 mod action;
+mod at_once;
 mod background;
 mod cache;
 mod discard;
@@ -33,6 +34,7 @@ mod write;
 mod tests;
 
 pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
+pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use layby_policy::Moment;
 pub use spec::{
