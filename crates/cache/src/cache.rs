@@ -385,9 +385,6 @@ impl Cache {
     }
 
     /// The fastest level that holds a block.
-    ///
-    /// Asked for a few blocks ahead of their requests, it brings what it looks at into the
-    /// processor's caches, for all of them at once.
     #[must_use]
     pub fn level_of(&self, volume: VolumeId, block: BlockIndex) -> Option<LevelIndex> {
         let number = self.volumes.number(volume)?;

@@ -160,6 +160,22 @@ impl Level {
         self.index.find(mix(key.0), |slot| self.keys[*slot as usize] == key).map(|s| Slot(*s))
     }
 
+    /// The slot that may hold `key`, by a part of its hash.
+    pub(crate) fn guess(&self, volume: u16, key: BlockKey) -> Option<u32> {
+        let holding = self.holding(volume);
+        if holding.used + holding.borrowed == 0 {
+            return None;
+        }
+        self.index.find(mix(key.0), |_| true).copied()
+    }
+
+    /// Reads what a hit on `slot` reads and answers with something made of it.
+    pub(crate) fn glance(&self, slot: u32) -> u64 {
+        let at = slot as usize;
+        let bytes = u64::from(self.flags[at]) ^ u64::from(self.touched[at]);
+        self.keys[at].0 ^ bytes ^ u64::from(self.ranking.glance(Slot(slot)))
+    }
+
     /// Whether the slot answers for its block (a slot being stored does not yet).
     pub(crate) fn is_indexed(&self, slot: Slot) -> bool {
         self.is_held(slot)

@@ -22,6 +22,7 @@ mod cache;
 mod discard;
 mod hash;
 mod level;
+mod look_ahead;
 mod op;
 mod read;
 mod room;
@@ -37,6 +38,7 @@ pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Sour
 pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use layby_policy::Moment;
+pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,

@@ -11,14 +11,15 @@
 use super::{Machine, Mode, Report, Setup, call};
 use crate::single::Batch;
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, SpecError,
-    VolumeSpec, Watermarks, WritebackLimits,
+    CacheSpec, ClassSpec, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_device::Model;
 use layby_policy::curve::Access;
 use layby_types::{
     BlockIndex, BlockKey, BlockSize, ClassId, LevelIndex, Nanos, Operation, VolumeId,
 };
+use smallvec::SmallVec;
 use std::fmt;
 
 /// Levels of PADSA's node.
@@ -26,8 +27,6 @@ pub const PADSA_LEVELS: usize = 3;
 /// Services of a replay at most.
 pub const SERVICES_MAX: u32 = 1024;
 
-/// References that are looked up at once before they are replayed one by one.
-const LOOKAHEAD: usize = 16;
 const CRITICAL: ClassId = ClassId(0);
 const NORMAL: ClassId = ClassId(1);
 const BLOCK_SIZE: BlockSize = BlockSize::MIN;
@@ -113,23 +112,22 @@ impl PadsaReplay {
         let tagged = batch.keys().iter().zip(batch.tags());
         let mut references = tagged.zip(batch.accesses());
         loop {
-            let mut ahead = smallvec::SmallVec::<[_; LOOKAHEAD]>::new();
-            for ((key, tag), access) in references.by_ref().take(LOOKAHEAD) {
-                let (service, block) = self.place(*key, *tag)?;
-                ahead.push((VolumeId(service), block, *access));
+            let mut ahead = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
+            let mut accesses = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
+            for ((key, tag), access) in references.by_ref().take(LOOKAHEAD_MAX) {
+                ahead.push(self.place(*key, *tag)?);
+                accesses.push(*access);
             }
             if ahead.is_empty() {
                 return Ok(());
             }
-            for (service, block, _) in &ahead {
-                std::hint::black_box(self.machine.cache().level_of(*service, BlockIndex(*block)));
-            }
-            for (service, block, access) in ahead {
+            self.machine.cache().look_ahead(&ahead);
+            for ((service, block), access) in ahead.into_iter().zip(accesses) {
                 let operation = match access {
                     Access::Read => Operation::Read,
                     Access::Write => Operation::Write,
                 };
-                let call = call(operation, block * BLOCK_BYTES, BLOCK_BYTES);
+                let call = call(operation, block.0 * BLOCK_BYTES, BLOCK_BYTES);
                 self.machine.submit(Nanos::ZERO, service, &call);
             }
         }
@@ -137,7 +135,7 @@ impl PadsaReplay {
 
     /// The service and block of a reference.
     #[inline]
-    fn place(&mut self, key: BlockKey, tag: u32) -> Result<(u32, u64), PadsaError> {
+    fn place(&mut self, key: BlockKey, tag: u32) -> Result<(VolumeId, BlockIndex), PadsaError> {
         let (service, block) = match self.setup.services {
             Some(count) => ((u64::from(tag) * u64::from(count) >> 32) as u32, key.0),
             None => (key.volume().0, key.block().0),
@@ -148,7 +146,7 @@ impl PadsaReplay {
         if service >= self.services {
             self.add_services(service)?;
         }
-        Ok((service, block))
+        Ok((VolumeId(service), BlockIndex(block)))
     }
 
     #[cold]
