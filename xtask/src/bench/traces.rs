@@ -151,7 +151,8 @@ fn run_of(
     let number = |value: &Value| value.as_f64();
     let missing = || Failure::new(format!("{contender} did not say how it went: {answer}"));
     let part = answer["results"].get(0).or_else(|| answer["curves"].get(0)).unwrap_or(answer);
-    let requests = number(&answer["requests"]).ok_or_else(missing)?;
+    let requests = number(&answer["requests"]).or_else(|| number(&part["requests"]));
+    let requests = requests.ok_or_else(missing)?;
     let cpu_seconds = number(&answer["cpu_seconds"]).ok_or_else(missing)?;
     let bytes = number(&part["memory_bytes"]).ok_or_else(missing)?;
     let inner_seconds = answer.get("format").and_then(|_| number(&part["seconds"]));
