@@ -71,10 +71,11 @@ impl Cache {
         let timeout = self.spec.writeback.idle_timeout;
         let mut deadline = Nanos::NEVER;
         for (level, spec) in self.levels.iter().zip(&self.spec.levels) {
-            let (limits, input) = (level.gate_limits(spec, timeout), level.gate_input(now));
+            let input = level.gate_input(now);
             if !level.kind.is_persistent() || input.dirty == 0 {
                 continue;
             }
+            let limits = level.gate_limits(spec, timeout);
             let mut gate = level.gate;
             let due = if !self.drains.is_empty() || gate.is_open(&limits, &input) {
                 now.saturating_add(SWEEP_PAUSE)
@@ -97,8 +98,8 @@ impl Cache {
             && moment.now >= self.destage_not_before
         {
             let level = &mut self.levels[index];
-            let limits = level.gate_limits(&self.spec.levels[index], writeback.idle_timeout);
-            let open = level.gate.is_open(&limits, &level.gate_input(moment.now));
+            let open =
+                level.wants_destage(&self.spec.levels[index], writeback.idle_timeout, moment.now);
             let Some(slot) = self.next_dirty(index, open) else { return };
             if !self.start_destage(moment, index, slot) {
                 return;
@@ -315,10 +316,13 @@ impl Cache {
     /// Moves cold blocks out of an NVM level before a store has to wait for it.
     fn free_ahead(&mut self, moment: &mut Moment<'_>, index: usize) {
         let level = &self.levels[index];
+        if level.kind != LevelKind::Nvm || level.used == 0 {
+            return;
+        }
         let marks = self.spec.levels[index].watermarks;
         let percent = |mark: u8| (u64::from(level.slots) * u64::from(mark)).div_ceil(100) as u32;
         let (red, green) = (percent(marks.used_red), percent(marks.used_green));
-        if level.kind != LevelKind::Nvm || level.used <= red {
+        if level.used <= red {
             return;
         }
         for _ in 0..FREES_PER_CALL {

@@ -14,6 +14,7 @@ use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
 use crate::volumes::{VolumeCounters, Volumes};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use hashbrown::hash_map::Entry;
 use layby_policy::Moment;
 use layby_policy::registry::EvictionKind;
 use layby_types::{
@@ -383,6 +384,15 @@ impl Cache {
         self.levels.iter().any(|l| l.find(number, key).is_some_and(|slot| l.is_dirty(slot)))
     }
 
+    /// The fastest level that holds a block.
+    #[must_use]
+    pub fn level_of(&self, volume: VolumeId, block: BlockIndex) -> Option<LevelIndex> {
+        let number = self.volumes.number(volume)?;
+        let key = BlockKey::new(volume, block);
+        let level = self.levels.iter().position(|level| level.find(number, key).is_some())?;
+        Some(LevelIndex(level as u8))
+    }
+
     /// Slots that a volume holds in a level: its own, lent to it, dirty.
     #[must_use]
     pub fn held_by(&self, volume: VolumeId, level: LevelIndex) -> (u32, u32, u32) {
@@ -433,8 +443,8 @@ impl Cache {
         BlockKey::new(self.volumes.get(volume).id, block)
     }
 
-    pub(crate) fn begin(&mut self, request: RequestId) {
-        let fresh = self.requests.insert(request, RequestState { parts: 1, error: None });
+    pub(crate) fn begin(&mut self, request: RequestId, parts: u32) {
+        let fresh = self.requests.insert(request, RequestState { parts, error: None });
         assert!(fresh.is_none(), "{request:?} is in flight already");
     }
 
@@ -443,14 +453,16 @@ impl Cache {
     }
 
     pub(crate) fn end_part(&mut self, request: RequestId, result: Result<(), ErrorKind>) {
-        let state = self.requests.get_mut(&request).expect("parts end while a request lives");
+        let Entry::Occupied(mut entry) = self.requests.entry(request) else {
+            panic!("parts end while a request lives")
+        };
+        let state = entry.get_mut();
         if let Err(kind) = result {
             state.error.get_or_insert(kind);
         }
         state.parts -= 1;
         if state.parts == 0 {
-            let result = state.error.map_or(Ok(()), Err);
-            self.requests.remove(&request);
+            let result = entry.remove().error.map_or(Ok(()), Err);
             self.actions.push(Action::Complete { request, result });
         }
     }
@@ -468,8 +480,9 @@ impl Cache {
         let op = Op { volume, first, count, task, outstanding: 0, error: None, queue };
         let id = OpId(self.ops.insert(op));
         if lock {
+            let volume = self.volumes.get(volume).id;
             for block in first.0..first.0 + u64::from(count) {
-                let key = self.key(volume, BlockIndex(block));
+                let key = BlockKey::new(volume, BlockIndex(block));
                 assert!(self.busy.insert(key, id).is_none(), "{key:?} is locked already");
             }
         }
@@ -488,10 +501,13 @@ impl Cache {
         assert!(op.outstanding == 0, "an operation ends after its actions");
         self.actions.push(Action::Release { op: id });
         if !self.busy.is_empty() {
+            let volume = self.volumes.get(op.volume).id;
             for block in op.first.0..op.first.0 + u64::from(op.count) {
-                let key = self.key(op.volume, BlockIndex(block));
-                if self.busy.get(&key) == Some(&id) {
-                    self.busy.remove(&key);
+                let entry = self.busy.entry(BlockKey::new(volume, BlockIndex(block)));
+                if let Entry::Occupied(lock) = entry
+                    && *lock.get() == id
+                {
+                    lock.remove();
                 }
             }
         }
@@ -534,7 +550,7 @@ impl Cache {
     // ---- flush ----
 
     fn flush(&mut self, volume: u16, request: RequestId) {
-        self.begin(request);
+        self.begin(request, 1);
         let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
         let stored: Few<(usize, u64)> = (0..=BACKING)
             .filter(|place| epochs[*place].0 > epochs[*place].1)

@@ -27,7 +27,7 @@ impl Cache {
         call: &Call,
     ) {
         let durable = call.flags.fua || self.volumes.class(volume).durable_writes;
-        self.begin(request);
+        self.begin(request, 1);
         let size = self.spec.block_size;
         let first = size.blocks_in(call.offset);
         let end = size.block_of(call.offset + call.length).0;

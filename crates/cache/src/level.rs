@@ -151,12 +151,29 @@ impl Level {
     }
 
     /// The slot that holds `key`, if `volume` holds anything here.
+    #[inline]
     pub(crate) fn find(&self, volume: u16, key: BlockKey) -> Option<Slot> {
         let holding = self.holding(volume);
         if holding.used + holding.borrowed == 0 {
             return None;
         }
         self.index.find(mix(key.0), |slot| self.keys[*slot as usize] == key).map(|s| Slot(*s))
+    }
+
+    /// The slot that may hold `key`, by a part of its hash.
+    pub(crate) fn guess(&self, volume: u16, key: BlockKey) -> Option<u32> {
+        let holding = self.holding(volume);
+        if holding.used + holding.borrowed == 0 {
+            return None;
+        }
+        self.index.find(mix(key.0), |_| true).copied()
+    }
+
+    /// Reads what a hit on `slot` reads and answers with something made of it.
+    pub(crate) fn glance(&self, slot: u32) -> u64 {
+        let at = slot as usize;
+        let bytes = u64::from(self.flags[at]) ^ u64::from(self.touched[at]);
+        self.keys[at].0 ^ bytes ^ u64::from(self.ranking.glance(Slot(slot)))
     }
 
     /// Whether the slot answers for its block (a slot being stored does not yet).
@@ -509,6 +526,23 @@ impl Level {
         let marks = spec.watermarks;
         let red = if marks.dirty_red == 100 { u32::MAX } else { percent(marks.dirty_red) };
         GateLimits { red, green: percent(marks.dirty_green), idle_timeout }
+    }
+
+    /// Whether another destage should start now.
+    pub(crate) fn wants_destage(
+        &mut self,
+        spec: &LevelSpec,
+        idle_timeout: Nanos,
+        now: Nanos,
+    ) -> bool {
+        let input = self.gate_input(now);
+        if input.dirty == 0 {
+            // What an open gate comes to; most levels of most moments end here.
+            self.gate = Gate::default();
+            return false;
+        }
+        let limits = self.gate_limits(spec, idle_timeout);
+        self.gate.is_open(&limits, &input)
     }
 
     pub(crate) fn gate_input(&self, now: Nanos) -> GateInput {

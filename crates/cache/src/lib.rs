@@ -16,11 +16,13 @@ extern crate alloc;
 extern crate std;
 
 mod action;
+mod at_once;
 mod background;
 mod cache;
 mod discard;
 mod hash;
 mod level;
+mod look_ahead;
 mod op;
 mod read;
 mod room;
@@ -33,8 +35,10 @@ mod write;
 mod tests;
 
 pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
+pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use layby_policy::Moment;
+pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,

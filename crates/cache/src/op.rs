@@ -7,8 +7,8 @@
 
 use crate::action::{Few, Part};
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use layby_types::{BlockIndex, ErrorKind, LevelIndex, RequestId, Slot};
+use smallvec::SmallVec;
 
 /// A part of a request that concerns one block.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,9 @@ pub(crate) struct Reader {
     pub(crate) index: u32,
     pub(crate) part: Part,
 }
+
+/// The readers of a run; most runs are one block with one reader.
+pub(crate) type Readers = SmallVec<[Reader; 1]>;
 
 /// See the file's header.
 #[derive(Debug)]
@@ -65,7 +68,7 @@ pub(crate) struct Fetch {
     /// The level read from, or the backing store.
     pub(crate) from: Option<LevelIndex>,
     pub(crate) slots: Few<Slot>,
-    pub(crate) readers: Vec<Reader>,
+    pub(crate) readers: Readers,
     pub(crate) ahead: bool,
     pub(crate) promotion: Option<Promotion>,
     /// The data waits for room in this level; whoever wants to write the block cancels that.

@@ -7,7 +7,7 @@
 
 use crate::action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Source};
 use crate::cache::Cache;
-use crate::op::{Fetch, Piece, Promotion, Reader, Task, Want};
+use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Task, Want};
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use layby_policy::{Moment, Warmth};
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     pub(crate) from: Option<LevelIndex>,
     pub(crate) first: BlockIndex,
     pub(crate) slots: Few<Slot>,
-    pub(crate) readers: Vec<Reader>,
+    pub(crate) readers: Readers,
     pub(crate) count: u32,
 }
 
@@ -54,9 +54,7 @@ impl Cache {
         if parts == 0 {
             self.actions.push(Action::Complete { request, result: Ok(()) });
         } else {
-            self.begin(request);
-            let state = self.requests.get_mut(&request).expect("it was just begun");
-            state.parts = parts;
+            self.begin(request, parts);
         }
         if call.operation == Operation::Read && block_count > 0 {
             self.read_ahead(moment, volume, first, block_count);
@@ -91,16 +89,7 @@ impl Cache {
         run: &mut Option<Run>,
     ) -> bool {
         let hint = piece.part.length == 0;
-        for index in 0..self.levels.len() {
-            let Some(slot) = self.levels[index].find(volume, key) else { continue };
-            self.levels[index].on_hit(moment, volume, slot);
-            if self.levels[index].is_borrowed(slot) {
-                self.touch_home(moment, volume, index, key);
-            }
-            if !hint {
-                self.counters[index].hits += 1;
-                self.volumes.get_mut(volume).counters.hits[index] += 1;
-            }
+        if let Some((index, slot)) = self.hit(moment, volume, key, !hint) {
             let level = LevelIndex(index as u8);
             match self.levels[index].kind {
                 LevelKind::Ssd => break_into(self, volume, run, Some((level, slot)), piece),
@@ -123,6 +112,30 @@ impl Cache {
         }
         break_into(self, volume, run, None, piece);
         false
+    }
+
+    /// Looks for a block down the levels; the first that has it counts a hit.
+    #[inline]
+    pub(crate) fn hit(
+        &mut self,
+        moment: &mut Moment<'_>,
+        volume: u16,
+        key: BlockKey,
+        is_counted: bool,
+    ) -> Option<(usize, Slot)> {
+        for index in 0..self.levels.len() {
+            let Some(slot) = self.levels[index].find(volume, key) else { continue };
+            self.levels[index].on_hit(moment, volume, slot);
+            if self.levels[index].is_borrowed(slot) {
+                self.touch_home(moment, volume, index, key);
+            }
+            if is_counted {
+                self.counters[index].hits += 1;
+                self.volumes.get_mut(volume).counters.hits[index] += 1;
+            }
+            return Some((index, slot));
+        }
+        None
     }
 
     /// What a read may do about the operation that holds its block.
@@ -581,8 +594,11 @@ impl Cache {
     // ---- read-ahead ----
 
     fn read_ahead(&mut self, _: &mut Moment<'_>, volume: u16, first: BlockIndex, count: u64) {
-        let Some(top) = self.top_level(volume) else { return };
         let limits = self.spec.read_ahead;
+        if limits.window_bytes_max == 0 {
+            return;
+        }
+        let Some(top) = self.top_level(volume) else { return };
         let of_level = u64::from(self.levels[top].slots / 16);
         let window_max =
             u64::from(limits.window_bytes_max / self.spec.block_size.bytes()).min(of_level);
@@ -623,7 +639,7 @@ enum Behind {
 
 impl Run {
     fn empty(from: Option<LevelIndex>, first: BlockIndex) -> Self {
-        Run { from, first, slots: Few::new(), readers: Vec::new(), count: 0 }
+        Run { from, first, slots: Few::new(), readers: Readers::new(), count: 0 }
     }
 }
 

@@ -39,6 +39,10 @@ impl<T> Slab<T> {
         self.places[index as usize].as_mut().expect("only live things are looked up")
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.places
             .iter()

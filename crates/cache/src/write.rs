@@ -34,7 +34,7 @@ impl Cache {
         let durable = call.flags.fua || self.volumes.class(volume).durable_writes;
         let persistent = self.spec.write_level(self.class_id(volume)).is_some();
         self.volumes.get_mut(volume).logged |= persistent;
-        self.begin(request);
+        self.begin(request, 1);
         let block_bytes = self.spec.block_size.bytes();
         let mut whole: Option<Whole> = None;
         for (block, part) in Pieces::new(self.spec.block_size, call.offset, call.length) {

@@ -70,6 +70,11 @@ pub trait Eviction: Send {
         incoming: Option<BlockKey>,
         accept: &mut Accept<'_>,
     ) -> Option<Slot>;
+    /// Reads what a hit on `slot` will read, ahead of it, and answers with something made of it:
+    /// wanted for its effect on the processor's caches.
+    fn glance(&self, slot: Slot) -> u32 {
+        slot.0
+    }
     /// Slots ranked in `group`.
     fn len(&self, group: Group) -> u32;
     /// Bytes of memory held.
@@ -105,6 +110,9 @@ impl Eviction for Box<dyn Eviction> {
         accept: &mut Accept<'_>,
     ) -> Option<Slot> {
         (**self).evict(moment, group, incoming, accept)
+    }
+    fn glance(&self, slot: Slot) -> u32 {
+        (**self).glance(slot)
     }
     fn len(&self, group: Group) -> u32 {
         (**self).len(group)

@@ -67,6 +67,10 @@ impl Eviction for Lru {
         self.chains.take_first(self.groups.get_mut(usize::from(group.0))?, accept)
     }
 
+    fn glance(&self, slot: Slot) -> u32 {
+        self.chains.warmer(slot.0)
+    }
+
     fn len(&self, group: Group) -> u32 {
         self.groups.get(usize::from(group.0)).map_or(0, |chain| chain.len)
     }

@@ -10,6 +10,7 @@ mod entries;
 mod fio;
 mod report;
 mod servers;
+mod traces;
 
 use crate::process::{self, Failure};
 use clap::{Args, ValueEnum};
@@ -42,6 +43,12 @@ enum Entry {
     WriteDurable,
     /// Memory that the node spends on knowing where 4 GiB of blocks are
     Metadata,
+    /// Replays of generated traces, beside libCacheSim
+    Replay,
+    /// Miss-ratio curves of generated traces, beside libCacheSim
+    Curves,
+    /// Hits of every policy beside libCacheSim's
+    Hits,
 }
 
 /// Everything measured in a run, in the order it was measured.
@@ -72,6 +79,9 @@ fn measure(
     let plan = entries::Plan { root, binary, work };
     match arguments.entry {
         Entry::Metadata => entries::metadata(&plan),
+        Entry::Replay => traces::replay(&plan, arguments),
+        Entry::Curves => traces::curves(&plan, arguments),
+        Entry::Hits => traces::hits(&plan, arguments),
         entry => {
             let comparison = if entry == Entry::ReadHit {
                 entries::read_hit(&plan)

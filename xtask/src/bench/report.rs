@@ -50,14 +50,14 @@ impl Report {
 
 /// A median and half the range around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    median: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
     half_range: f64,
 }
 
 impl Spread {
     /// Of at least one value.
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         assert!(!sorted.is_empty(), "a median needs a value");
@@ -65,10 +65,10 @@ impl Spread {
         let half_range = (sorted[sorted.len() - 1] - sorted[0]) / 2.0;
         Spread { median: low.midpoint(high), half_range }
     }
-    fn whole(self) -> String {
+    pub(crate) fn whole(self) -> String {
         format!("{:.0} ± {:.0}", self.median, self.half_range)
     }
-    fn fraction(self) -> String {
+    pub(crate) fn fraction(self) -> String {
         format!("{:.2} ± {:.2}", self.median, self.half_range)
     }
 }

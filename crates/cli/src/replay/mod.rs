@@ -2,9 +2,11 @@
 //!
 //! How: words and flags here; the work is the sim room's. The trace is decoded once, and each batch
 //! goes through every policy and size.
-//! Invariant: the same words give the same counts; only times differ. Not for: several levels.
+//! Invariant: the same words give the same counts; only times differ. Levels are replayed by
+//! themselves: see `levels`.
 
 mod answer;
+mod levels;
 mod size;
 
 use crate::output::{Failure, Output};
@@ -13,10 +15,12 @@ use answer::{Outcome, ReplayAnswer};
 use clap::Args;
 use indicatif::ProgressBar;
 use layby_daemon::error::{Report, ReportKind};
+use layby_sim::levels::SERVICES_MAX;
 use layby_sim::policy::AdmissionKind;
 use layby_sim::policy::registry::EvictionKind;
 use layby_sim::single::{Batch, Footprint, Future, References, Replay, StreamError, build};
 use layby_trace::{Reader, Trace};
+use levels::LevelSizes;
 use size::CacheSize;
 use std::time::{Duration, Instant};
 
@@ -30,6 +34,8 @@ Examples:
   layby replay web.parquet
   layby replay web.parquet -p lru -p s3fifo -p belady -s 1% -s 5% -s 64GiB
   layby replay web.parquet -p arc -s 1000blocks --admission second-miss --json
+  layby replay web.parquet --levels 1%,4%,16% --critical 0,2
+  layby replay zipf.oracleGeneral --levels 1%,4%,16% --services 8
 
 The policies are those that a node runs; belady knows the whole trace before it begins, which no
 node can: nothing hits more. It takes 8 bytes of memory per request, the others only what their
@@ -39,6 +45,9 @@ before; so is a size of more than 16777216 blocks, which the footprint then boun
 A request over several blocks counts once for each. Traces of objects (see `layby trace info`) have
 no bytes of a device: each object is one block, whatever its length. Trims and flushes are passed
 over. Speeds are those of each policy alone, without reading the trace.
+With --levels the trace runs through the node's own state machine: DRAM, NVM and SSD under LRU, a
+class of services that uses all three and one that uses the SSD alone. Each volume is a service.
+Latencies are the means that PADSA's Table I gives; dirty blocks go home by watermark and eviction.
 
 Exit codes: 0 done; 2 a word or a size is wrong, or the trace holds no reads and writes; 3 the trace
 is wrong; 6 it is not there.")]
@@ -56,12 +65,25 @@ pub(crate) struct ReplayArguments {
     /// Which missed blocks come in: all, or second-miss, which keeps scans out
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = admission)]
     admission: AdmissionKind,
+    /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one
+    #[arg(long, value_name = "DRAM,NVM,SSD", conflicts_with_all = ["policy", "cache_size", "admission"])]
+    levels: Option<LevelSizes>,
+    /// Volumes that are critical, by number [default: with --services the first half, else none]
+    #[arg(long, value_name = "VOLUMES", value_delimiter = ',', requires = "levels")]
+    critical: Option<Vec<u32>>,
+    /// Deal the blocks out to so many services, by a hash
+    #[arg(long, value_name = "N", requires = "levels", value_parser = services())]
+    services: Option<u32>,
     /// Same seed, same counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
+}
+
+fn services() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(SERVICES_MAX))
 }
 
 /// A policy, or the reference that no policy beats.
@@ -112,6 +134,9 @@ pub(crate) fn now() -> Instant {
 }
 
 pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(sizes) = &arguments.levels {
+        return levels::run(arguments, sizes, output);
+    }
     let block_size = arguments.block.block_size;
     let start = now();
     let two_passes = arguments.cache_size.iter().any(|size| size.needs_footprint(block_size));

@@ -9,16 +9,17 @@
 //! Not for: contents; a block's bytes are never kept.
 
 mod queue;
+mod replay;
 mod report;
 
+pub use replay::{PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX};
 pub use report::{LevelReport, Report, VolumeReport};
 
-use layby_cache::{Action, Cache, CacheSpec, CopyVerified, Moment, OpId, SpecError, VolumeSpec};
+use layby_cache::{Action, Cache, CacheSpec, Moment, OpId, ReadAtOnce, SpecError, VolumeSpec};
 use layby_device::{Direction, Model};
 use layby_types::{Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Rng, VolumeId};
 use queue::{Access, Device, Pending, Place};
 use report::Meter;
-use std::collections::VecDeque;
 
 /// How time passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +59,9 @@ pub struct Machine {
     now: Nanos,
     devices: Vec<Device>,
     home: Device,
-    queue: VecDeque<Action>,
+    /// What the cache asked for and was not performed yet; empty between calls.
+    actions: Vec<Action>,
     pending: Pending,
-    scratch: Vec<Action>,
     meter: Meter,
     request_next: u64,
     log: Option<Box<dyn DecisionLog>>,
@@ -74,8 +75,7 @@ impl Machine {
     /// model per level.
     pub fn new(setup: Setup) -> Result<Machine, SpecError> {
         assert_eq!(setup.devices.len(), setup.cache.levels.len(), "a model per level");
-        let mut meter = Meter::default();
-        meter.set_block_bytes(setup.cache.block_size.bytes());
+        let meter = Meter::new(setup.mode, setup.cache.block_size);
         Ok(Machine {
             cache: Cache::new(setup.cache)?,
             rng: Rng::new(setup.seed),
@@ -83,9 +83,8 @@ impl Machine {
             now: Nanos::ZERO,
             devices: setup.devices.into_iter().map(Device::new).collect(),
             home: Device::new(setup.home),
-            queue: VecDeque::new(),
+            actions: Vec::new(),
             pending: Pending::default(),
-            scratch: Vec::new(),
             meter,
             request_next: 0,
             log: None,
@@ -127,8 +126,7 @@ impl Machine {
         self.meter.retire(&self.cache, id);
         let mut actions = Vec::new();
         self.cache.remove_volume(id, &mut actions)?;
-        self.queue.extend(actions);
-        self.run();
+        self.run(actions);
         Ok(())
     }
 
@@ -138,16 +136,43 @@ impl Machine {
         self.advance_to(at);
         let request = RequestId(self.request_next);
         self.request_next += 1;
+        if self.mode == Mode::Counting && self.log.is_none() && self.read_at_once(volume, call) {
+            return request;
+        }
         self.meter.start(request, volume, call, self.now);
-        let mut actions = std::mem::take(&mut self.scratch);
+        let mut actions = std::mem::take(&mut self.actions);
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_request(&mut moment, request, volume, call, &mut actions);
-        self.take(actions);
-        self.run();
+        self.run(actions);
         if self.mode == Mode::Counting {
             self.settle();
         }
         request
+    }
+
+    /// Counts a read of one block where that needs no action to be performed.
+    fn read_at_once(&mut self, volume: VolumeId, call: &Call) -> bool {
+        let size = self.cache.spec().block_size;
+        let block = size.block_of(call.offset);
+        let is_one = call.length > 0 && size.block_of(call.offset + (call.length - 1)) == block;
+        if call.operation != Operation::Read || !is_one {
+            return false;
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let read = self.cache.read_at_once(&mut moment, volume, block, &mut actions);
+        if let Some(ReadAtOnce { from, to }) = read {
+            let bytes = u64::from(size.bytes());
+            let access = |direction| Access { direction, parts: 1, bytes };
+            let source = from.map_or(&mut self.home, |from| &mut self.devices[usize::from(from.0)]);
+            source.note(access(Direction::Read));
+            if let Some(to) = to {
+                self.devices[usize::from(to.0)].note(access(Direction::Write));
+            }
+        }
+        self.run(actions);
+        self.settle();
+        read.is_some()
     }
 
     /// Lets time pass up to `at`: what ends until then ends, and background work that is due runs.
@@ -178,8 +203,7 @@ impl Machine {
         let mut actions = Vec::new();
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.drain(&mut moment, 0, volume, &mut actions);
-        self.take(actions);
-        self.run();
+        self.run(actions);
         self.settle();
     }
 
@@ -191,48 +215,51 @@ impl Machine {
     }
 
     fn tick(&mut self) {
-        let mut actions = std::mem::take(&mut self.scratch);
+        let mut actions = std::mem::take(&mut self.actions);
         self.cache.on_tick(&mut Moment { now: self.now, rng: &mut self.rng }, &mut actions);
-        self.take(actions);
-        self.run();
+        self.run(actions);
     }
 
     /// Ends what is in flight longest, if it ends by `until`.
     fn end_next(&mut self, until: Nanos) -> bool {
         let Some((at, op)) = self.pending.pop_until(until) else { return false };
         self.now = self.now.max(at);
-        let mut actions = std::mem::take(&mut self.scratch);
+        let mut actions = std::mem::take(&mut self.actions);
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_done(&mut moment, op, Ok(()), &mut actions);
-        self.take(actions);
-        self.run();
+        self.run(actions);
         true
     }
 
-    fn take(&mut self, mut actions: Vec<Action>) {
-        self.queue.extend(actions.drain(..));
-        self.scratch = actions;
-    }
-
-    fn run(&mut self) {
-        while let Some(action) = self.queue.pop_front() {
+    /// Performs all actions in order; what performing one adds comes last.
+    fn run(&mut self, mut actions: Vec<Action>) {
+        let mut next = 0;
+        while let Some(action) = actions.get(next) {
             if let Some(log) = &mut self.log {
-                log.on_action(&action);
+                log.on_action(action);
             }
-            self.perform(action);
+            if let Action::CopyVerified(copy) = *action {
+                self.copy(copy.request, copy.level);
+                let mut moment = Moment { now: self.now, rng: &mut self.rng };
+                self.cache.on_copied(&mut moment, &copy, true, &mut actions);
+            } else {
+                self.perform(action);
+            }
+            next += 1;
         }
+        actions.clear();
+        self.actions = actions;
     }
 
-    fn perform(&mut self, action: Action) {
+    fn perform(&mut self, action: &Action) {
         let block = u64::from(self.cache.spec().block_size.bytes());
         let bytes = |count: u32| u64::from(count) * block;
-        match action {
+        match *action {
             Action::Copy { request, level, .. } => self.copy(request, level),
-            Action::CopyVerified(copy) => self.copy_verified(&copy),
             Action::Complete { request, result } => {
                 self.meter.end(request, result.is_ok(), self.now);
             }
-            Action::ReadLevel { op, level, slots } => {
+            Action::ReadLevel { op, level, ref slots } => {
                 let place = Place::Level(usize::from(level.0));
                 let parts = slots.len() as u32;
                 self.access(op, place, Access { direction: Direction::Read, parts, bytes: block });
@@ -241,7 +268,7 @@ impl Machine {
                 let (direction, parts) = (Direction::Read, 1);
                 self.access(op, Place::Home, Access { direction, parts, bytes: bytes(count) });
             }
-            Action::WriteLevel { op, level, entries, cause, .. } => {
+            Action::WriteLevel { op, level, ref entries, cause, .. } => {
                 let level = usize::from(level.0);
                 let is_told = self.cache.spec().levels[level].kind.is_persistent()
                     && cause != layby_cache::Cause::Borrow;
@@ -278,7 +305,9 @@ impl Machine {
             Action::SyncBacking { op, .. } | Action::SyncLevel { op, .. } => {
                 self.pending.push(self.now, op);
             }
-            Action::Deliver { .. }
+            // `run` performs verified copies itself, since they lead to more actions.
+            Action::CopyVerified(_)
+            | Action::Deliver { .. }
             | Action::Merge { .. }
             | Action::Free { .. }
             | Action::Forget { .. }
@@ -297,14 +326,6 @@ impl Machine {
         };
         let cost = self.devices[usize::from(level.0)].note(access);
         self.meter.add_copy(request, cost);
-    }
-
-    fn copy_verified(&mut self, copy: &CopyVerified) {
-        self.copy(copy.request, copy.level);
-        let mut actions = std::mem::take(&mut self.scratch);
-        let mut moment = Moment { now: self.now, rng: &mut self.rng };
-        self.cache.on_copied(&mut moment, copy, true, &mut actions);
-        self.take(actions);
     }
 
     fn access(&mut self, op: OpId, place: Place, access: Access) {

@@ -9,7 +9,7 @@ use layby_cache::OpId;
 use layby_device::{Direction, Model};
 use layby_types::Nanos;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Where an access goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,12 @@ impl Device {
 }
 
 /// What is in flight.
+///
+/// Ends mostly come in the order in which they are pushed (always, when counting): those queue up,
+/// the others go through a heap, and the earlier of the two fronts is next.
 #[derive(Default)]
 pub(super) struct Pending {
+    in_order: VecDeque<(Nanos, u64, OpId)>,
     heap: BinaryHeap<Reverse<(Nanos, u64, OpId)>>,
     /// Ever pushed: what ends at one time ends in order of its start.
     count: u64,
@@ -80,18 +84,31 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn push(&mut self, end: Nanos, op: OpId) {
-        self.heap.push(Reverse((end, self.count, op)));
         self.count += 1;
+        let entry = (end, self.count, op);
+        if self.in_order.back().is_none_or(|(last, ..)| *last <= end) {
+            self.in_order.push_back(entry);
+        } else {
+            self.heap.push(Reverse(entry));
+        }
+    }
+
+    fn next(&self) -> Option<(Nanos, u64, OpId)> {
+        let (in_order, heap) = (self.in_order.front(), self.heap.peek().map(|entry| &entry.0));
+        in_order.into_iter().chain(heap).min().copied()
     }
 
     pub(super) fn next_end(&self) -> Nanos {
-        self.heap.peek().map_or(Nanos::NEVER, |Reverse((end, ..))| *end)
+        self.next().map_or(Nanos::NEVER, |(end, ..)| end)
     }
 
     pub(super) fn pop_until(&mut self, until: Nanos) -> Option<(Nanos, OpId)> {
-        if self.heap.is_empty() || self.next_end() > until {
-            return None;
+        let (end, number, op) = self.next().filter(|(end, ..)| *end <= until)?;
+        if self.in_order.front().is_some_and(|(_, front, _)| *front == number) {
+            self.in_order.pop_front();
+        } else {
+            self.heap.pop();
         }
-        self.heap.pop().map(|Reverse((end, _, op))| (end, op))
+        Some((end, op))
     }
 }

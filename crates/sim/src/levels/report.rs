@@ -11,7 +11,7 @@ use super::queue::Device;
 use hdrhistogram::Histogram;
 use layby_cache::{Cache, LEVELS_MAX, VolumeCounters};
 use layby_device::Model;
-use layby_types::{Call, LevelIndex, Nanos, Operation, RequestId, VolumeId};
+use layby_types::{BlockSize, Call, LevelIndex, Nanos, Operation, RequestId, VolumeId};
 use std::collections::{BTreeMap, HashMap};
 
 /// The longest latency told apart: an hour, in nanoseconds.
@@ -120,16 +120,40 @@ struct Latency {
     errors: u64,
 }
 
+impl Latency {
+    fn record(&mut self, started: &Started, now: Nanos) {
+        let taken = now.since(started.at).saturating_add(started.copies).0.max(1);
+        match started.operation {
+            Operation::Read => {
+                self.read.saturating_record(taken);
+                self.read_ns += taken as f64;
+            }
+            Operation::Write => {
+                self.write.saturating_record(taken);
+                self.write_ns += taken as f64;
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Follows the requests.
-#[derive(Default)]
 pub(super) struct Meter {
-    started: HashMap<RequestId, Started>,
+    mode: Mode,
+    block_size: BlockSize,
+    /// The request that came last, while it is in flight: when counting, there is no other.
+    newest: Option<(RequestId, Started)>,
+    older: HashMap<RequestId, Started>,
     latency: BTreeMap<VolumeId, Latency>,
     retired: BTreeMap<VolumeId, (VolumeCounters, u8)>,
-    block_bytes: u64,
 }
 
 impl Meter {
+    pub(super) fn new(mode: Mode, block_size: BlockSize) -> Self {
+        let (older, latency, retired) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        Meter { mode, block_size, newest: None, older, latency, retired }
+    }
+
     pub(super) fn add_volume(&mut self, id: VolumeId) {
         let histogram = || Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("sound bounds");
         self.latency.entry(id).or_insert_with(|| Latency {
@@ -149,42 +173,48 @@ impl Meter {
         }
     }
 
-    pub(super) fn set_block_bytes(&mut self, bytes: u32) {
-        self.block_bytes = u64::from(bytes);
-    }
-
     pub(super) fn start(&mut self, id: RequestId, volume: VolumeId, call: &Call, now: Nanos) {
-        let operation = call.operation;
-        let size = self.block_bytes;
-        let first = call.offset / size;
-        let blocks = (call.offset + call.length).div_ceil(size) - first;
-        let copies = Nanos::ZERO;
-        self.started.insert(id, Started { volume, operation, blocks, at: now, copies });
+        let (operation, copies) = (call.operation, Nanos::ZERO);
+        let blocks = match call.length {
+            0 => 0,
+            length => {
+                let last = self.block_size.block_of(call.offset + length - 1);
+                last.0 - self.block_size.block_of(call.offset).0 + 1
+            }
+        };
+        let started = Started { volume, operation, blocks, at: now, copies };
+        if let Some((id, started)) = self.newest.replace((id, started)) {
+            self.older.insert(id, started);
+        }
     }
 
     /// A block came from memory within the request's own time.
     pub(super) fn add_copy(&mut self, id: RequestId, cost: Nanos) {
-        if let Some(started) = self.started.get_mut(&id) {
+        let started = match &mut self.newest {
+            Some((newest, started)) if *newest == id => Some(started),
+            _ => self.older.get_mut(&id),
+        };
+        if let Some(started) = started {
             started.copies = started.copies.saturating_add(cost);
         }
     }
 
     pub(super) fn end(&mut self, id: RequestId, is_ok: bool, now: Nanos) {
-        let started = self.started.remove(&id).expect("a request ends once");
+        let started = match self.newest.take_if(|(newest, _)| *newest == id) {
+            Some((_, started)) => started,
+            None => self.older.remove(&id).expect("a request ends once"),
+        };
+        // Costs of reads are counted by level, not by request.
+        if self.mode == Mode::Counting && is_ok && started.operation == Operation::Read {
+            return;
+        }
         let Some(latency) = self.latency.get_mut(&started.volume) else { return };
         latency.errors += u64::from(!is_ok);
-        let taken = now.since(started.at).saturating_add(started.copies).0.max(1);
-        match started.operation {
-            Operation::Read => {
-                latency.read.saturating_record(taken);
-                latency.read_ns += taken as f64;
-            }
-            Operation::Write => {
-                latency.write.saturating_record(taken);
-                latency.write_ns += taken as f64;
-                latency.blocks_written += started.blocks;
-            }
-            _ => {}
+        if started.operation == Operation::Write {
+            latency.blocks_written += started.blocks;
+        }
+        if self.mode == Mode::Queueing {
+            latency.record(&started, now);
         }
     }
 

@@ -152,3 +152,136 @@ fn a_volume_leaves() {
     assert_eq!(report.volumes[&VolumeId(2)].blocks_written(), 3);
     assert_eq!(report.home_bytes_written, 3 * BLOCK);
 }
+
+/// Hashes decisions (FNV-1a over their text), so that long runs can be compared by a number.
+struct Digest(Rc<RefCell<u64>>);
+
+impl Write for Digest {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let mut digest = self.0.borrow_mut();
+        for byte in text.bytes() {
+            *digest = (*digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+impl DecisionLog for Digest {
+    fn on_action(&mut self, action: &Action) {
+        writeln!(self, "{action:?}").expect("a digest takes all");
+    }
+}
+
+/// Eight volumes of four classes with guarantees, caps, lent room and read-ahead.
+fn crowded(seed: u64, mode: Mode) -> Machine {
+    let mut cache = spec([64, 128, 256]);
+    cache.read_ahead = ReadAheadLimits::DEFAULT;
+    let mut bulk = cache.classes[1].clone();
+    (bulk.rank, bulk.borrow) = (2, true);
+    let outside = ClassSpec { rank: 3, levels: 0, borrow: false, ..bulk.clone() };
+    cache.classes[0].shares[1] = Share { guaranteed: 32, cap: 100 };
+    cache.classes[1].shares[2] = Share { guaranteed: 40, cap: 200 };
+    cache.classes.extend([bulk, outside]);
+    let built_in = |name| Model::built_in(name).expect("Table I has it");
+    let devices = ["dram", "nvm", "ssd"].map(built_in).to_vec();
+    let setup = Setup { cache, devices, home: Model::main_storage(), mode, seed };
+    let mut machine = Machine::new(setup).expect("a sound specification");
+    for id in 0..8 {
+        let mut shares = [Share::OPEN; LEVELS_MAX];
+        shares[2] = Share { guaranteed: 5, cap: 60 + 20 * id };
+        let class = ClassId((id % 4) as u8);
+        let volume = VolumeSpec { id: VolumeId(id), class, length: 1 << 20, shares };
+        machine.add_volume(&volume).expect("a sound volume");
+    }
+    machine
+}
+
+/// The digest of all that the cache decides under a random load.
+fn digest(seed: u64, mode: Mode) -> u64 {
+    let mut machine = crowded(seed, mode);
+    let digest = Rc::new(RefCell::new(0xcbf2_9ce4_8422_2325));
+    machine.log_decisions(Box::new(Digest(Rc::clone(&digest))));
+    let mut rng = Rng::new(seed);
+    for step in 0..6000 {
+        let volume = VolumeId(rng.below(8) as u32);
+        let operation = match rng.below(40) {
+            0 => Operation::Trim,
+            1 => Operation::Flush,
+            2 => Operation::Cache,
+            3..=12 => Operation::Write,
+            _ => Operation::Read,
+        };
+        // Half of the requests go in order, some touch parts of blocks.
+        let block = if rng.below(2) == 0 { step / 4 % 200 } else { rng.below(200) };
+        let (skip, length) = if rng.below(4) == 0 {
+            (512 * rng.below(8), 512 * (1 + rng.below(16)))
+        } else {
+            (0, BLOCK * (1 + rng.below(6)))
+        };
+        let length = if operation == Operation::Flush { 0 } else { length };
+        let at = Nanos::from_micros(step * 40);
+        machine.submit(at, volume, &call(operation, block * BLOCK + skip, length));
+    }
+    machine.drain(None);
+    digest.take()
+}
+
+struct Nobody;
+
+impl DecisionLog for Nobody {
+    fn on_action(&mut self, _: &Action) {}
+}
+
+/// Where every block is, and whether it is dirty there.
+fn places(machine: &mut Machine) -> Vec<(Option<layby_types::LevelIndex>, bool)> {
+    let keys = (0..8).flat_map(|volume| (0..256).map(move |block| (volume, block)));
+    let keys = keys.map(|(volume, block)| (VolumeId(volume), layby_types::BlockIndex(block)));
+    keys.map(|(volume, block)| {
+        (machine.cache().level_of(volume, block), machine.cache().is_dirty(volume, block))
+    })
+    .collect()
+}
+
+/// Goal: reads that are counted at once leave the same node behind as those whose actions are
+/// performed. Method: a log makes a machine perform them; random loads with and without one, and
+/// after every few requests all blocks, counters and costs compared.
+#[test]
+fn reads_at_once_are_the_same_reads() {
+    for seed in 0..12 {
+        let build = || {
+            let mut machine = crowded(seed, Mode::Counting);
+            let mut cache = machine.cache().spec().clone();
+            cache.read_ahead.window_bytes_max = 0;
+            machine.cache().reconfigure(cache).expect("a sound specification");
+            machine
+        };
+        let (mut counted, mut performed) = (build(), build());
+        performed.log_decisions(Box::new(Nobody));
+        let mut rng = Rng::new(seed);
+        for step in 0..4000 {
+            let writes = rng.below(100) < 20 * (seed % 3);
+            let operation = if writes { Operation::Write } else { Operation::Read };
+            let (volume, block) = (VolumeId(rng.below(8) as u32), rng.below(255));
+            let call = call(operation, block * BLOCK, (1 + rng.below(2)) * BLOCK);
+            for machine in [&mut counted, &mut performed] {
+                machine.submit(Nanos::from_micros(step * 40), volume, &call);
+            }
+            if step % 100 == 0 {
+                assert_eq!(counted.report(), performed.report(), "SEED={seed} step {step}");
+                assert_eq!(places(&mut counted), places(&mut performed), "SEED={seed} {step}");
+            }
+        }
+    }
+}
+
+/// Goal: making the cache or the simulator faster changes no decision. Method: digests of random
+/// loads beside those that were written down; who changes a decision on purpose, renews them.
+#[test]
+fn decisions_are_those_written_down() {
+    let counting = [0x57873863d260d0b6, 0xa47ff9982a9ab4e9, 0x99de2de3ede01eaf, 0xc3ce021a9b3acf3c];
+    let queueing = [0xd60305a52699b18f, 0x3eb9a3a26d48120b, 0x1392c9ac9cfa735d, 0x4aaf10d8e556a175];
+    for (mode, expected) in [(Mode::Counting, counting), (Mode::Queueing, queueing)] {
+        let found: Vec<u64> = (0..4).map(|seed| digest(seed, mode)).collect();
+        assert_eq!(found, expected, "{mode:?}: {found:#x?}");
+    }
+}

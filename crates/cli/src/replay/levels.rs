@@ -1,0 +1,273 @@
+//! `layby replay --levels`: a trace through DRAM, NVM and SSD as a node runs them.
+//!
+//! How: the sim room drives the node's state machine; here are words, and the answer as tables for
+//! people or JSON for scripts.
+//! Invariant: the same words give the same answer but for its times.
+
+use super::size::CacheSize;
+use super::{ReplayArguments, footprint, nothing_to_replay, now, pass};
+use crate::output::{Failure, Output, table};
+use crate::trace::source;
+use layby_daemon::error::{Report, ReportKind};
+use layby_sim::levels::{self, PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, VolumeReport};
+use layby_sim::single::References;
+use layby_trace::Reader;
+use serde::Serialize;
+
+/// The names of the levels, fastest first.
+const LEVELS: [&str; PADSA_LEVELS] = ["DRAM", "NVM", "SSD"];
+
+/// Three sizes, fastest level first.
+#[derive(Clone, Debug)]
+pub(super) struct LevelSizes([CacheSize; PADSA_LEVELS]);
+
+impl std::str::FromStr for LevelSizes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sizes: Result<Vec<CacheSize>, String> = text.split(',').map(str::parse).collect();
+        let sizes = <[CacheSize; PADSA_LEVELS]>::try_from(sizes?);
+        sizes.map(LevelSizes).map_err(|_| {
+            format!("`{text}` is not one size each for DRAM, NVM and SSD, such as 1%,4%,16%")
+        })
+    }
+}
+
+/// The answer for scripts.
+#[derive(Debug, Serialize)]
+struct LevelsAnswer {
+    /// References to blocks.
+    requests: u64,
+    passed_over: u64,
+    /// Distinct blocks; null unless a size asked for them.
+    footprint_blocks: Option<u32>,
+    seed: u64,
+    levels: Vec<LevelAnswer>,
+    /// Both classes, then every service.
+    services: Vec<ServiceAnswer>,
+    home_bytes_read: u64,
+    home_bytes_written: u64,
+    memory_bytes: usize,
+    /// From beginning to end, reading included.
+    seconds: f64,
+    requests_per_second: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct LevelAnswer {
+    name: &'static str,
+    blocks: u32,
+    /// Blocks stored: client writes, promotions, evictions from above.
+    block_writes: u64,
+    evictions: u64,
+    /// Blocks copied home.
+    destaged: u64,
+    bytes_written: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ServiceAnswer {
+    name: String,
+    class: &'static str,
+    reads: u64,
+    writes: u64,
+    /// Blocks read that each level had, fastest first.
+    hits: [u64; PADSA_LEVELS],
+    misses: u64,
+    hit_ratio: f64,
+    read_us_mean: f64,
+    write_us_mean: f64,
+}
+
+pub(super) fn run(
+    arguments: &ReplayArguments,
+    sizes: &LevelSizes,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let start = now();
+    let block_size = arguments.block.block_size;
+    let two_passes = sizes.0.iter().any(|size| size.needs_footprint(block_size));
+    let footprint = if two_passes { Some(footprint(arguments, output)?) } else { None };
+    if footprint == Some(0) {
+        return Err(nothing_to_replay(&arguments.source).into());
+    }
+    let (mut trace, bar) = source(&arguments.source, output)?;
+    let mut slots = [0; PADSA_LEVELS];
+    for (slots, size) in slots.iter_mut().zip(&sizes.0) {
+        *slots = size.slots(trace.unit(), block_size, footprint)?;
+    }
+    let (services, seed) = (arguments.services, arguments.seed);
+    let critical = arguments.critical.clone();
+    let critical = critical.unwrap_or_else(|| (0..services.unwrap_or(0) / 2).collect());
+    let setup = PadsaSetup { slots, services, critical, seed };
+    let mut replay = PadsaReplay::new(setup).map_err(|cause| refused(arguments, cause))?;
+    let mut references = References::new(trace.unit(), block_size);
+    let (mut requests, mut done) = (0, Ok(()));
+    pass(arguments, (&mut trace, &bar), &mut references, |batch| {
+        requests += batch.len() as u64;
+        done = done.and_then(|()| replay.on_batch(batch));
+    })?;
+    done.map_err(|cause| refused(arguments, cause))?;
+    if requests == 0 {
+        return Err(nothing_to_replay(&arguments.source).into());
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let mut answer = LevelsAnswer::new(&mut replay, slots, (requests, seconds));
+    answer.passed_over = references.passed_over();
+    (answer.footprint_blocks, answer.seed) = (footprint, seed);
+    if arguments.json { output.json(&answer) } else { answer.show(output) }
+}
+
+fn refused(arguments: &ReplayArguments, cause: PadsaError) -> Report {
+    let trace = arguments.source.trace.display();
+    Report::new(ReportKind::Invalid, format!("cannot replay `{trace}` through levels"))
+        .cause(cause.to_string())
+        .state("the trace is untouched")
+        .hint("sample or cut the trace with `layby trace`, or replay one level without --levels")
+}
+
+impl LevelsAnswer {
+    fn new(
+        replay: &mut PadsaReplay,
+        slots: [u32; PADSA_LEVELS],
+        (requests, seconds): (u64, f64),
+    ) -> Self {
+        let report = replay.report();
+        let mut classes = [VolumeReport::default(), VolumeReport::default()];
+        let mut services = Vec::new();
+        for (id, volume) in &report.volumes {
+            let is_critical = replay.is_critical(id.0);
+            classes[usize::from(!is_critical)].add(volume);
+            let class = if is_critical { "critical" } else { "normal" };
+            services.push(ServiceAnswer::new(id.0.to_string(), class, volume));
+        }
+        let whole = ["critical", "normal"].into_iter().zip(&classes);
+        let whole = whole.filter(|(_, class)| class.blocks_read() + class.blocks_written() > 0);
+        let whole = whole.map(|(class, sum)| ServiceAnswer::new("all".to_owned(), class, sum));
+        LevelsAnswer {
+            requests,
+            passed_over: 0,
+            footprint_blocks: None,
+            seed: 0,
+            levels: level_answers(&report, slots),
+            services: whole.chain(services).collect(),
+            home_bytes_read: report.home_bytes_read,
+            home_bytes_written: report.home_bytes_written,
+            memory_bytes: replay.memory_bytes(),
+            seconds,
+            requests_per_second: requests as f64 / seconds.max(1e-9),
+        }
+    }
+
+    fn show(&self, output: &mut Output) -> Result<(), Failure> {
+        let headings = [
+            "service",
+            "class",
+            "reads",
+            "writes",
+            "DRAM",
+            "NVM",
+            "SSD",
+            "misses",
+            "hit ratio",
+            "read us",
+            "write us",
+        ];
+        let mut rows = table(headings, 2);
+        for service in &self.services {
+            let [dram, nvm, ssd] = service.hits.map(|hits| hits.to_string());
+            rows.add_row([
+                service.name.clone(),
+                service.class.to_owned(),
+                service.reads.to_string(),
+                service.writes.to_string(),
+                dram,
+                nvm,
+                ssd,
+                service.misses.to_string(),
+                format!("{:.4}", service.hit_ratio),
+                format!("{:.2}", service.read_us_mean),
+                format!("{:.2}", service.write_us_mean),
+            ]);
+        }
+        output.line(&rows.to_string())?;
+        output.line(&self.level_table())?;
+        for line in self.notes() {
+            output.line(&line)?;
+        }
+        Ok(())
+    }
+
+    fn level_table(&self) -> String {
+        let headings = ["level", "blocks", "block writes", "evictions", "destaged"];
+        let mut rows = table(headings, 1);
+        for level in &self.levels {
+            rows.add_row([
+                level.name.to_owned(),
+                level.blocks.to_string(),
+                level.block_writes.to_string(),
+                level.evictions.to_string(),
+                level.destaged.to_string(),
+            ]);
+        }
+        rows.to_string()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!("{} requests of one block each", self.requests)];
+        if let Some(blocks) = self.footprint_blocks {
+            notes.push(format!("footprint {blocks} blocks"));
+        }
+        if self.passed_over > 0 {
+            notes.push(format!("{} trims and flushes were passed over", self.passed_over));
+        }
+        let (seconds, speed) = (self.seconds, self.requests_per_second / 1e6);
+        notes.push(format!("{seconds:.2} s in all, reading included: {speed:.1} M requests/s"));
+        notes
+    }
+}
+
+fn level_answers(report: &levels::Report, slots: [u32; PADSA_LEVELS]) -> Vec<LevelAnswer> {
+    let named = LEVELS.into_iter().zip(slots).zip(&report.levels);
+    named
+        .map(|((name, blocks), level)| LevelAnswer {
+            name,
+            blocks,
+            block_writes: level.writes,
+            evictions: level.evictions,
+            destaged: level.destaged,
+            bytes_written: level.bytes_written,
+        })
+        .collect()
+}
+
+impl ServiceAnswer {
+    fn new(name: String, class: &'static str, volume: &VolumeReport) -> Self {
+        let (reads, writes) = (volume.blocks_read(), volume.blocks_written());
+        let mean = |ns: f64, count: u64| ns / 1e3 / count.max(1) as f64;
+        ServiceAnswer {
+            name,
+            class,
+            reads,
+            writes,
+            hits: std::array::from_fn(|level| volume.hits[level]),
+            misses: volume.misses,
+            hit_ratio: volume.hit_ratio(),
+            read_us_mean: mean(volume.read_ns, reads),
+            write_us_mean: mean(volume.write_ns, writes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: three sizes are read, anything else is refused. Method: one of each mistake.
+    #[test]
+    fn three_sizes_or_none() {
+        assert!("1%,4%,16%".parse::<LevelSizes>().is_ok());
+        for text in ["", "1%", "1%,2%", "1%,2%,3%,4%", "1%,x,3%", "1%,0%,3%"] {
+            assert!(text.parse::<LevelSizes>().is_err(), "{text}");
+        }
+    }
+}

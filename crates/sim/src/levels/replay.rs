@@ -1,0 +1,212 @@
+//! A trace through the three levels of PADSA: DRAM, NVM and SSD, with two classes of service.
+//!
+//! How: every volume of the trace is a service, or its blocks are dealt out to a number of services
+//! by a hash. Critical services use all three levels, the others the SSD alone; a request is one
+//! block, and the machine counts.
+//! Invariant: the same references and setup give the same decisions and counts.
+//! Cost: a hundred nanoseconds per reference or two, and some 25 bytes per slot.
+//! Not for: time. Batches have none, so dirty blocks go home by watermark and eviction only.
+//! Source: PADSA, section IV (levels and classes), Table I (costs).
+
+use super::{Machine, Mode, Report, Setup, call};
+use crate::single::Batch;
+use layby_cache::{
+    CacheSpec, ClassSpec, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    SpecError, VolumeSpec, Watermarks, WritebackLimits,
+};
+use layby_device::Model;
+use layby_policy::curve::Access;
+use layby_types::{
+    BlockIndex, BlockKey, BlockSize, ClassId, LevelIndex, Nanos, Operation, VolumeId,
+};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// Levels of PADSA's node.
+pub const PADSA_LEVELS: usize = 3;
+/// Services of a replay at most.
+pub const SERVICES_MAX: u32 = 1024;
+
+const CRITICAL: ClassId = ClassId(0);
+const NORMAL: ClassId = ClassId(1);
+const BLOCK_SIZE: BlockSize = BlockSize::MIN;
+const BLOCK_BYTES: u64 = BLOCK_SIZE.bytes() as u64;
+
+/// What to replay through.
+#[derive(Clone, Debug)]
+pub struct PadsaSetup {
+    /// Blocks of DRAM, NVM and SSD.
+    pub slots: [u32; PADSA_LEVELS],
+    /// Deal the blocks out to so many services; `None`: each volume of the trace is one.
+    pub services: Option<u32>,
+    /// Services that are critical, by number.
+    pub critical: Vec<u32>,
+    /// Same seed, same decisions.
+    pub seed: u64,
+}
+
+/// What cannot be replayed through levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PadsaError {
+    /// The levels contradict each other.
+    Levels(SpecError),
+    /// A volume beyond [`SERVICES_MAX`], counted from zero.
+    Service(u32),
+    /// An identifier that no block device of 64 PiB has.
+    Identifier(u64),
+}
+
+impl fmt::Display for PadsaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PadsaError::Levels(cause) => write!(f, "the levels contradict each other: {cause:?}"),
+            PadsaError::Service(number) => {
+                write!(f, "volume {number} of the trace, counted from zero: at most {SERVICES_MAX}")
+            }
+            PadsaError::Identifier(object) => {
+                write!(f, "object {object}: levels hold objects below {}", BlockIndex::MAX.0)
+            }
+        }
+    }
+}
+
+impl std::error::Error for PadsaError {}
+
+/// See the file's header.
+pub struct PadsaReplay {
+    machine: Machine,
+    setup: PadsaSetup,
+    /// Services known to the machine: all below this number.
+    services: u32,
+}
+
+impl PadsaReplay {
+    /// An empty node with the levels of `setup`.
+    ///
+    /// # Errors
+    /// [`PadsaError`] when the levels contradict each other or there are too many services.
+    pub fn new(setup: PadsaSetup) -> Result<Self, PadsaError> {
+        let built_in = |name| Model::built_in(name).expect("Table I has it");
+        let machine = Machine::new(Setup {
+            cache: spec(setup.slots),
+            devices: ["dram", "nvm", "ssd"].map(built_in).to_vec(),
+            home: Model::main_storage(),
+            mode: Mode::Counting,
+            seed: setup.seed,
+        });
+        let machine = machine.map_err(PadsaError::Levels)?;
+        let services = setup.services;
+        let mut replay = PadsaReplay { machine, setup, services: 0 };
+        if let Some(last) = services.and_then(|count| count.checked_sub(1)) {
+            replay.add_services(last)?;
+        }
+        Ok(replay)
+    }
+
+    /// The next references.
+    ///
+    /// # Errors
+    /// [`PadsaError`] at a reference that no service has; those before it were replayed.
+    pub fn on_batch(&mut self, batch: &Batch) -> Result<(), PadsaError> {
+        let tagged = batch.keys().iter().zip(batch.tags());
+        let mut references = tagged.zip(batch.accesses());
+        loop {
+            let mut ahead = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
+            let mut accesses = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
+            for ((key, tag), access) in references.by_ref().take(LOOKAHEAD_MAX) {
+                ahead.push(self.place(*key, *tag)?);
+                accesses.push(*access);
+            }
+            if ahead.is_empty() {
+                return Ok(());
+            }
+            self.machine.cache().look_ahead(&ahead);
+            for ((service, block), access) in ahead.into_iter().zip(accesses) {
+                let operation = match access {
+                    Access::Read => Operation::Read,
+                    Access::Write => Operation::Write,
+                };
+                let call = call(operation, block.0 * BLOCK_BYTES, BLOCK_BYTES);
+                self.machine.submit(Nanos::ZERO, service, &call);
+            }
+        }
+    }
+
+    /// The service and block of a reference.
+    #[inline]
+    fn place(&mut self, key: BlockKey, tag: u32) -> Result<(VolumeId, BlockIndex), PadsaError> {
+        let (service, block) = match self.setup.services {
+            Some(count) => ((u64::from(tag) * u64::from(count) >> 32) as u32, key.0),
+            None => (key.volume().0, key.block().0),
+        };
+        if block >= BlockIndex::MAX.0 {
+            return Err(PadsaError::Identifier(block));
+        }
+        if service >= self.services {
+            self.add_services(service)?;
+        }
+        Ok((VolumeId(service), BlockIndex(block)))
+    }
+
+    #[cold]
+    fn add_services(&mut self, last: u32) -> Result<(), PadsaError> {
+        if last >= SERVICES_MAX {
+            return Err(PadsaError::Service(last));
+        }
+        for number in self.services..=last {
+            let volume = VolumeSpec {
+                id: VolumeId(number),
+                class: if self.is_critical(number) { CRITICAL } else { NORMAL },
+                length: BlockIndex::MAX.0 * BLOCK_BYTES,
+                shares: [Share::OPEN; LEVELS_MAX],
+            };
+            self.machine.add_volume(&volume).expect("its number and class are sound");
+        }
+        self.services = last + 1;
+        Ok(())
+    }
+
+    /// Whether a service may use all levels.
+    #[must_use]
+    pub fn is_critical(&self, service: u32) -> bool {
+        self.setup.critical.contains(&service)
+    }
+
+    /// What came of it so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.machine.report()
+    }
+
+    /// Bytes of memory that the levels' metadata takes.
+    #[must_use]
+    pub fn memory_bytes(&mut self) -> usize {
+        let now = self.machine.now();
+        let cache = self.machine.cache();
+        let bytes = |level| cache.level_view(LevelIndex(level as u8), now).memory_bytes;
+        (0..PADSA_LEVELS).map(bytes).sum()
+    }
+}
+
+/// PADSA's node: a critical class that uses every level, and one that uses the SSD.
+fn spec(slots: [u32; PADSA_LEVELS]) -> CacheSpec {
+    let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
+    let level = |(kind, slots)| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let class = |name: &str, rank, levels, durable_writes| ClassSpec {
+        name: name.into(),
+        rank,
+        levels,
+        durable_writes,
+        borrow: false,
+        keep_reads: false,
+        shares: [Share::OPEN; LEVELS_MAX],
+    };
+    CacheSpec {
+        block_size: BLOCK_SIZE,
+        levels: kinds.into_iter().zip(slots).map(level).collect(),
+        classes: vec![class("critical", 0, 0b111, true), class("normal", 1, 0b100, false)],
+        writeback: WritebackLimits::DEFAULT,
+        read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
+    }
+}
