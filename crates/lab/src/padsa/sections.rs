@@ -123,7 +123,9 @@ fn equal_cost(costs: &Costs) -> Section {
                 .into(),
             "The paper prints bars without sizes: three levels win everywhere, most at high \
              locality. That depends on the budget. Where money is short, SSD's larger room avoids \
-             reads from main storage, at 250 µs each, and two levels win."
+             reads from main storage, at 250 µs each, and two levels win. Blocks read from main \
+             storage are kept below DRAM here; where DRAM alone keeps them, as PADSA's rules read, \
+             two levels win at nearly every budget."
                 .into(),
         ],
         chart: Some(chart),
