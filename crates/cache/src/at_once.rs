@@ -1,7 +1,7 @@
 //! Reads of one block for a host where every action ends at once: a simulator that counts.
 //!
-//! How: what `on_request` and the ends of its actions come to when nothing else is in flight, in one
-//! step and without naming the actions. It moves the same ranking and counters by the same calls.
+//! How: what `on_request` and the ends of its actions come to when nothing else is in flight, in
+//! one step and without naming the actions. It moves the same ranking and counters.
 //! Invariant: afterwards the cache is as it would be had the actions been performed and ended.
 //! Cost: a look-up, and for a missing block an eviction and an insertion.
 //! Not for: hosts that move bytes or take time; and where more could happen than a look-up and a

@@ -106,6 +106,14 @@ impl Chains {
         self.links[slot as usize].warmer
     }
 
+    /// Reads what moving `slot` within its chain will read.
+    #[inline]
+    pub(crate) fn glance(&self, slot: u32) -> u32 {
+        let Links { colder, warmer } = self.links[slot as usize];
+        let next = |slot: u32| self.links.get(slot as usize).map_or(NONE, |links| links.warmer);
+        next(colder) ^ next(warmer)
+    }
+
     /// The slots of `chain` from the cold end.
     pub(crate) fn coldest_first(&self, chain: &Chain) -> impl Iterator<Item = u32> {
         let valid = |slot: u32| (slot != NONE).then_some(slot);

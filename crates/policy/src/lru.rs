@@ -68,7 +68,7 @@ impl Eviction for Lru {
     }
 
     fn glance(&self, slot: Slot) -> u32 {
-        self.chains.warmer(slot.0)
+        self.chains.glance(slot.0)
     }
 
     fn len(&self, group: Group) -> u32 {

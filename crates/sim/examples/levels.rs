@@ -1,8 +1,8 @@
 //! Replays a trace through three levels and says how fast: for profiles of the hot path.
 //!
-//! `cargo run --release -p layby-sim --example levels -- TRACE SLOTS`, where the SSD gets SLOTS, the
-//! NVM a quarter and the DRAM a sixteenth of them; eight services, half of them critical. Not for:
-//! claims; those are measured with `cargo xtask bench replay`.
+//! `cargo run --release -p layby-sim --example levels -- TRACE SLOTS`, where the SSD gets SLOTS,
+//! the NVM a quarter and the DRAM a sixteenth of them; eight services, half of them critical. Not
+//! for: claims; those are measured with `cargo xtask bench replay`.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement prints a time")]
 
 use layby_sim::levels::{PadsaReplay, PadsaSetup};

@@ -167,7 +167,7 @@ fn report(
     runs: &[Run],
 ) -> Report {
     let mut table = String::from(
-        "| contender | trace | M requests/s | over libCacheSim LRU | alone (M/s) | \
+        "| contender | trace | M requests/s | over libCacheSim LRU | alone, by the clock (M/s) | \
          memory per slot of the cache (B) |\n| --- | --- | ---: | ---: | ---: | ---: |\n",
     );
     let mut is_met = true;

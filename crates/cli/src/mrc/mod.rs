@@ -31,7 +31,7 @@ Examples:
   layby mrc web.parquet --blocks-max 1638 --per-volume
 
 Without --sampled and --blocks-max the curve is exact: what `layby replay -p lru` counts, at every
-size at once; it takes some 30 bytes of memory per distinct block. Sampled curves (SHARDS) follow a
+size at once; it takes some 60 bytes of memory per distinct block. Sampled curves (SHARDS) follow a
 share of the blocks; with --blocks-max at most so many, in 64 KiB, as a node does while it runs.
 --compare measures the exact curve too, and says how far the sampled ones are from it over 100 sizes
 up to the footprint: the mean absolute error in miss ratio, and the worst size.

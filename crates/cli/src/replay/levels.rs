@@ -190,6 +190,7 @@ impl LevelsAnswer {
             ]);
         }
         output.line(&rows.to_string())?;
+        output.line("")?;
         output.line(&self.level_table())?;
         for line in self.notes() {
             output.line(&line)?;

@@ -66,7 +66,8 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = admission)]
     admission: AdmissionKind,
     /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one
-    #[arg(long, value_name = "DRAM,NVM,SSD", conflicts_with_all = ["policy", "cache_size", "admission"])]
+    #[arg(long, value_name = "DRAM,NVM,SSD",
+          conflicts_with_all = ["policy", "cache_size", "admission"])]
     levels: Option<LevelSizes>,
     /// Volumes that are critical, by number [default: with --services the first half, else none]
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',', requires = "levels")]

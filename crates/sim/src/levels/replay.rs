@@ -137,7 +137,7 @@ impl PadsaReplay {
     #[inline]
     fn place(&mut self, key: BlockKey, tag: u32) -> Result<(VolumeId, BlockIndex), PadsaError> {
         let (service, block) = match self.setup.services {
-            Some(count) => ((u64::from(tag) * u64::from(count) >> 32) as u32, key.0),
+            Some(count) => (((u64::from(tag) * u64::from(count)) >> 32) as u32, key.0),
             None => (key.volume().0, key.block().0),
         };
         if block >= BlockIndex::MAX.0 {

@@ -191,7 +191,9 @@ impl<P: Eviction, A: Admission> Replay for Level<P, A> {
             }
             let mut seen = 0;
             for guess in &guesses[..keys.len()] {
-                seen ^= self.keys.get(*guess as usize).map_or(0, |key| key.0);
+                if let Some(key) = self.keys.get(*guess as usize) {
+                    seen ^= key.0 ^ u64::from(self.policy.glance(Slot(*guess)));
+                }
             }
             // The loads above are wanted for their effect on the CPU's caches.
             std::hint::black_box(seen);
