@@ -18,6 +18,7 @@ extern crate std;
 mod action;
 mod background;
 mod cache;
+mod decision;
 mod discard;
 mod hash;
 mod level;
@@ -34,6 +35,7 @@ mod tests;
 
 pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
 pub use cache::{Cache, LevelCounters, LevelView};
+pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::Moment;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
