@@ -6,6 +6,7 @@
 
 use crate::demo::DemoArguments;
 use crate::mrc::MrcArguments;
+use crate::record::RecordArguments;
 use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Level(LevelArguments),
     Writeback(WritebackArguments),
     Status(StatusArguments),
+    Record(RecordArguments),
     Trace(TraceArguments),
     Replay(ReplayArguments),
     Mrc(MrcArguments),

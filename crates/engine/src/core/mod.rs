@@ -11,6 +11,7 @@
 mod decisions;
 mod events;
 mod perform;
+mod recorder;
 mod recover;
 mod status;
 mod stores;
@@ -146,6 +147,7 @@ pub struct Core {
     /// When the cache's next tick is due.
     timer: TickTimer,
     decisions: Decisions,
+    recorder: Option<recorder::Recorder>,
 }
 
 /// What the counters want to know of a request that ended.

@@ -104,6 +104,7 @@ impl Core {
             now: started,
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
+            recorder: None,
         };
         for home in homes {
             core.add_volume(home)?;
