@@ -1,8 +1,8 @@
 //! Decisions as text, and the clockwork around them that engine and simulator share.
 //!
 //! How: each action is one line of words and numbers, so that the logs of two hosts can be compared
-//! byte for byte. [`TickTimer`] says when a tick is due: a host notes the cache's deadline each time
-//! before its time moves, and the earliest that was noted stays until it has come.
+//! byte for byte. [`TickTimer`] says when a tick is due: a host notes the cache's deadline whenever
+//! its time is about to move, and the earliest that was noted stays until it has come.
 //! Invariant: two hosts that give the same calls, times and ends write the same lines; the line of
 //! an action never depends on anything but the action.
 //! Cost: nothing without a log; the timer asks for one deadline per move of time.
@@ -56,7 +56,7 @@ impl TickTimer {
 }
 
 impl Action {
-    /// The operation that this action owes an end ([`Cache::on_done`]); `None` when it is immediate.
+    /// The operation to which this action owes an end ([`Cache::on_done`]), unless immediate.
     #[must_use]
     pub fn awaits(&self, spec: &CacheSpec) -> Option<OpId> {
         match self {

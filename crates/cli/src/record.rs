@@ -35,8 +35,8 @@ Examples:
 whole. The node holds 262144 requests per shard for a recorder; what comes while they wait is served
 and not recorded, and counted as dropped.
 
-Exit codes: 0 done; 2 a word or a format is wrong; 4 the trace is there already, or another recording
-is under way; 5 no node answers; 6 there is no such volume or recording; 8 no room for the trace.")]
+Exit codes: 0 done; 2 a word or a format is wrong; 4 the trace is there, or another recording is
+under way; 5 no node answers; 6 there is no such volume or recording; 8 no room for the trace.")]
 pub(crate) struct RecordArguments {
     #[command(subcommand)]
     command: RecordCommand,

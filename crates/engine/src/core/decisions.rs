@@ -48,8 +48,8 @@ impl Decisions {
         true
     }
 
-    /// Whether the log is to show decisions as if devices took no time. Then a block whose lent slot
-    /// is not empty yet waits for it, instead of being given up.
+    /// Whether the log is to show decisions as if devices took no time. Then a block whose lent
+    /// slot is not empty yet waits for it, instead of being given up.
     pub(super) fn takes_no_time(&self) -> bool {
         self.order.is_some()
     }
