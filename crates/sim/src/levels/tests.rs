@@ -151,3 +151,24 @@ fn a_volume_leaves() {
     assert_eq!(report.volumes[&VolumeId(2)].blocks_written(), 3);
     assert_eq!(report.home_bytes_written, 3 * BLOCK);
 }
+
+/// Goal: background work that is due a little after now comes under steady load too. Method: a
+/// lowered cap, then nothing but hits in memory, more often than the pause of background work.
+#[test]
+fn ticks_come_under_steady_load() {
+    let mut machine = machine([8, 8, 8], Mode::Counting);
+    let (hot, cold) = (VolumeId(1), VolumeId(2));
+    machine.submit(Nanos::ZERO, cold, &call(Operation::Read, 0, 6 * BLOCK));
+    for _ in 0..2 {
+        machine.submit(Nanos::ZERO, hot, &call(Operation::Read, 0, BLOCK));
+    }
+    let used = |machine: &mut Machine| machine.cache().held_by(cold, LevelIndex(2)).0;
+    assert_eq!(used(&mut machine), 6);
+    let mut lowered = spec([8, 8, 8]);
+    lowered.classes[1].shares[2].cap = 2;
+    machine.cache().reconfigure(lowered).expect("a sound specification");
+    for step in 0..20 {
+        machine.submit(Nanos::from_micros(100 * step), hot, &call(Operation::Read, 0, BLOCK));
+    }
+    assert_eq!(used(&mut machine), 2);
+}
