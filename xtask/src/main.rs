@@ -55,6 +55,15 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Mutate traces of every format and read them, for a time
+    Fuzz {
+        /// How long
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+        /// The first seed
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
     /// Measure one claim beside its peers and print its entry
     Bench(bench::Arguments),
     /// Write the manual pages into docs/man
@@ -79,6 +88,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Fuzz { seconds, seed } => suites::fuzz(root, seconds, seed),
         Chore::Bench(arguments) => bench::run(root, &arguments),
         Chore::Man => suites::manual(root),
     }

@@ -23,6 +23,15 @@ pub(crate) fn crash(root: &Path, runs: u32, power_loss: bool, seed: u64) -> Resu
     process::run(&mut suite)
 }
 
+/// The fuzz of bad traces, for `seconds`; it says how many inputs there were.
+pub(crate) fn fuzz(root: &Path, seconds: u32, seed: u64) -> Result<(), Failure> {
+    let mut command = process::cargo(root);
+    command.args(["test", "--locked", "--package", "layby-trace", "--test", "mutated"]);
+    command.args(["mutated", "--", "--nocapture"]);
+    command.env("LAYBY_FUZZ_SECONDS", seconds.to_string()).env("LAYBY_SEED", seed.to_string());
+    process::run(&mut command)
+}
+
 /// The manual pages, as the program itself describes its commands.
 pub(crate) fn manual(root: &Path) -> Result<(), Failure> {
     let mut layby = process::cargo(root);

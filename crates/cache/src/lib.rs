@@ -19,6 +19,7 @@ mod action;
 mod at_once;
 mod background;
 mod cache;
+mod decision;
 mod discard;
 mod hash;
 mod level;
@@ -37,6 +38,7 @@ mod tests;
 pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
 pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
+pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::Moment;
 pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{

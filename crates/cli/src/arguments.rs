@@ -7,6 +7,7 @@
 use crate::demo::DemoArguments;
 use crate::lab::LabArguments;
 use crate::mrc::MrcArguments;
+use crate::record::RecordArguments;
 use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Level(LevelArguments),
     Writeback(WritebackArguments),
     Status(StatusArguments),
+    Record(RecordArguments),
     Trace(TraceArguments),
     Replay(ReplayArguments),
     Mrc(MrcArguments),

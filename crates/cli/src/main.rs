@@ -13,6 +13,7 @@ mod demo;
 mod lab;
 mod mrc;
 mod output;
+mod record;
 mod replay;
 mod trace;
 
@@ -67,6 +68,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Class(arguments) => commands::class(arguments, output),
         Command::Level(arguments) => commands::level(arguments, output),
         Command::Writeback(arguments) => commands::writeback(&arguments, output),
+        Command::Record(arguments) => record::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Replay(arguments) => replay::run(&arguments, output),
         Command::Mrc(arguments) => mrc::run(&arguments, output),
@@ -104,6 +106,7 @@ mod tests {
             ("trace sample a b --rate 2", "no share"),
             ("trace info a --format tape", "oracle-general"),
             ("replay t --policy best", "belady"),
+            ("record start t.parquet --duration soon", "soon"),
             ("replay t --cache-size plenty", "1000blocks"),
             ("replay t --cache-size 0%", "0%"),
             ("replay t --cache-size 0blocks", "0blocks"),

@@ -8,7 +8,7 @@
 use crate::io::{HostIo, IoError, SocketId, Waker};
 use hdrhistogram::Histogram;
 use layby_cache::{CacheSpec, VolumeSpec};
-use layby_types::{Cipher, ErrorKind, VolumeId};
+use layby_types::{Cipher, ErrorKind, Nanos, Operation, VolumeId};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -91,6 +91,15 @@ pub enum Command<S> {
     Reconfigure(CacheSpec, Answer<()>),
     /// Destage every dirty block of a volume, or of all.
     Drain(Option<VolumeId>, Answer<()>),
+    /// Note the requests of clients to these volumes, or to all where none is named.
+    StartRecording(Vec<VolumeId>, Answer<()>),
+    /// Hand over what was noted since the last time, and note nothing more with `end`.
+    TakeRecorded {
+        /// Nothing more is to be noted.
+        end: bool,
+        /// What was noted.
+        answer: Answer<RecordedBatch>,
+    },
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
@@ -119,6 +128,34 @@ impl<S> Clone for ShardSender<S> {
     fn clone(&self) -> Self {
         ShardSender { commands: self.commands.clone(), waker: self.waker.clone() }
     }
+}
+
+/// A client's request, as a trace keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedRequest {
+    /// When the turn began that parsed it, by the shard's clock.
+    pub at: Nanos,
+    /// To which volume.
+    pub volume: VolumeId,
+    /// `Read`, `Write`, `Trim` (also for a zeroing) or `Flush`.
+    pub operation: Operation,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; zero for a flush.
+    pub length: u64,
+}
+
+/// What one shard has recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedBatch {
+    /// In the order of their time.
+    pub requests: Vec<RecordedRequest>,
+    /// No later batch holds a request before this, by the shard's clock.
+    pub until: Nanos,
+    /// The shard's zero, by the system's monotonic clock; the clocks of shards differ.
+    pub clock: Nanos,
+    /// Requests for which there was no room since the recording began.
+    pub dropped: u64,
 }
 
 /// Requests and bytes of one kind, with their latency.

@@ -29,6 +29,9 @@ const METADATA_EXPORT: &str = "5GiB";
 /// The bound that the project promises, per cached block of 4 KiB.
 const METADATA_BYTES_PER_BLOCK_MAX: f64 = 32.0;
 
+/// What recording may cost: 2 % of the requests.
+const RECORDED_RATIO_MIN: f64 = 0.98;
+
 /// Random reads that hit DRAM.
 pub(crate) fn read_hit(plan: &Plan<'_>) -> Result<Comparison, Failure> {
     let node = servers::node(plan.binary, plan.work, READ_HIT_CONFIG)?;
@@ -43,6 +46,22 @@ pub(crate) fn read_hit(plan: &Plan<'_>) -> Result<Comparison, Failure> {
         loads.map(|(name, depth)| Load { name, rw: "randread", depth, writes_per_flush: 0 });
     let question = "Is a read that hits DRAM as fast as the best peer's?";
     filled(plan, question, vec![layby, nbdkit, qemu, node], loads.into())
+}
+
+/// The same reads with and without a recorder: one volume under two names.
+pub(crate) fn record(plan: &Plan<'_>) -> Result<Comparison, Failure> {
+    let node = servers::node(plan.binary, plan.work, READ_HIT_CONFIG)?;
+    let mut off = servers::volume(plan.binary, plan.work, "layby", &bytes(), "critical")?;
+    off.name = "layby, not recorded";
+    off.peer = true;
+    let recorder = servers::Recording { binary: plan.binary.into(), work: plan.work.into() };
+    let on = off.recorded("layby, recorded", recorder);
+    let loads = [("QD1", 1), ("QD32", 32)];
+    let loads =
+        loads.map(|(name, depth)| Load { name, rw: "randread", depth, writes_per_flush: 0 });
+    let question = "Is a node that is recorded as fast as one that is not?";
+    let comparison = filled(plan, question, vec![on, off, node], loads.into())?;
+    Ok(Comparison { ratio_min: RECORDED_RATIO_MIN, ..comparison })
 }
 
 /// Random writes, each or each 32 followed by a flush.
@@ -76,7 +95,7 @@ fn filled(
     for server in &servers {
         fio::fill(plan.root, server, &EXPORT_BYTES.to_string())?;
     }
-    Ok(Comparison { question, servers, loads, node })
+    Ok(Comparison { question, servers, loads, ratio_min: 1.0, node })
 }
 
 /// Fills 4 GiB of a level and asks the node what it spends on knowing where the blocks are.

@@ -41,6 +41,8 @@ enum Entry {
     ReadHit,
     /// 4 KiB random writes with a flush after each, beside nbdkit file
     WriteDurable,
+    /// What recording costs a load of 4 KiB random reads that hit DRAM
+    Record,
     /// Memory that the node spends on knowing where 4 GiB of blocks are
     Metadata,
     /// Replays of generated traces, beside libCacheSim
@@ -83,12 +85,11 @@ fn measure(
         Entry::Curves => traces::curves(&plan, arguments),
         Entry::Hits => traces::hits(&plan, arguments),
         entry => {
-            let comparison = if entry == Entry::ReadHit {
-                entries::read_hit(&plan)
-            } else {
-                entries::durable(&plan)
+            let comparison = match entry {
+                Entry::ReadHit => entries::read_hit(&plan)?,
+                Entry::Record => entries::record(&plan)?,
+                _ => entries::durable(&plan)?,
             };
-            let comparison = comparison?;
             let results = rounds(root, &comparison, arguments)?;
             let report = report::comparison(&comparison, &results.samples);
             Ok((results.raw, report))
@@ -101,6 +102,8 @@ struct Comparison {
     question: &'static str,
     servers: Vec<Server>,
     loads: Vec<fio::Load>,
+    /// The ratio to the best peer that answers the question with yes.
+    ratio_min: f64,
     /// Kept so that it ends after its volumes' clients.
     #[expect(dead_code, reason = "held for its drop")]
     node: Option<Server>,
@@ -114,7 +117,9 @@ fn rounds(root: &Path, comparison: &Comparison, arguments: &Arguments) -> Result
             for turn in 0..count {
                 let server = &comparison.servers[(turn + round as usize) % count];
                 let seed = arguments.seed + u64::from(round);
+                let recorder = server.start_recorder()?;
                 let document = fio::measure(root, server, load, arguments.seconds, seed)?;
+                let recorded = recorder.map(servers::Recorder::stop).transpose()?;
                 let sample = fio::sample(&document, server, load, round)?;
                 process::say(&format!(
                     "round {} of {}: {} {}: {:.0} IOPS",
@@ -126,6 +131,7 @@ fn rounds(root: &Path, comparison: &Comparison, arguments: &Arguments) -> Result
                 ));
                 results.raw.push(json!({
                     "server": server.name, "load": load.name, "round": round, "fio": document,
+                    "recorded": recorded,
                 }));
                 results.samples.push(sample);
             }

@@ -93,7 +93,7 @@ pub(crate) fn comparison(comparison: &Comparison, samples: &[Sample]) -> Report 
     }
     let answers: Vec<String> =
         ratios.iter().map(|(what, spread)| format!("{what} {}", spread.fraction())).collect();
-    let met = ratios.iter().all(|(_, spread)| spread.median >= 1.0);
+    let met = ratios.iter().all(|(_, spread)| spread.median >= comparison.ratio_min);
     let heading = format!("{} {}", comparison.question, if met { "Yes." } else { "Not always." });
     let _ = write!(table, "\nIOPS over the best peer's, per round: {}.", answers.join("; "));
     Report { heading, table }

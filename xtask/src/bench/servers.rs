@@ -14,7 +14,69 @@ pub(crate) struct Server {
     pub(crate) uri: String,
     /// Peers are what a ratio is taken to.
     pub(crate) peer: bool,
+    /// How to record this server while it is measured, if that is what is measured.
+    pub(crate) recorder: Option<Recording>,
     running: Running,
+}
+
+/// The words that start a recorder.
+pub(crate) struct Recording {
+    pub(crate) binary: PathBuf,
+    pub(crate) work: PathBuf,
+}
+
+/// A recorder that records.
+pub(crate) struct Recorder {
+    child: Child,
+    reader: BufReader<std::process::ChildStdout>,
+}
+
+impl Recorder {
+    /// Ends it; what it says of its trace.
+    pub(crate) fn stop(mut self) -> Result<String, Failure> {
+        process::run(Command::new("kill").args(["-INT", &self.child.id().to_string()]))?;
+        let mut said = String::new();
+        let failed =
+            |cause| Failure::new(format!("the recorder's end is not heard\ncause: {cause}"));
+        self.reader.read_to_string(&mut said).map_err(failed)?;
+        Ok(said)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing left to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// The same export, recorded while it is measured.
+    pub(crate) fn recorded(&self, name: &'static str, recorder: Recording) -> Server {
+        let (uri, recorder) = (self.uri.clone(), Some(recorder));
+        Server { name, uri, peer: false, recorder, running: Running::Shared }
+    }
+
+    /// Starts to record, where recording is what is measured; it records when this returns.
+    pub(crate) fn start_recorder(&self) -> Result<Option<Recorder>, Failure> {
+        let Some(Recording { binary, work }) = &self.recorder else { return Ok(None) };
+        let mut command = Command::new(binary);
+        command.args(["record", "start", "--overwrite"]).arg(work.join("bench.parquet"));
+        command.arg("--dir").arg(work.join("node"));
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|cause| Failure::io("cannot start", binary, &cause))?;
+        let stdout = child.stdout.take().ok_or_else(|| Failure::new("the recorder has no pipe"))?;
+        let mut recorder = Recorder { child, reader: BufReader::new(stdout) };
+        let mut line = String::new();
+        match recorder.reader.read_line(&mut line) {
+            Ok(_) if line.starts_with("recording") => Ok(Some(recorder)),
+            _ => Err(Failure::new(format!("the recorder does not record: {line}"))),
+        }
+    }
 }
 
 enum Running {
@@ -57,7 +119,8 @@ pub(crate) fn node(binary: &Path, work: &Path, config: &str) -> Result<Server, F
         .map_err(|cause| Failure::io("cannot start", binary, &cause))?;
     let ready = child.stdout.take().is_some_and(wait_until_ready);
     let uri = socket_uri("", &dir.join("layby.sock"));
-    let server = Server { name: "layby", uri, peer: false, running: Running::Node(child) };
+    let server =
+        Server { name: "layby", uri, peer: false, recorder: None, running: Running::Node(child) };
     if ready { Ok(server) } else { Err(Failure::new("the node ended before it was ready")) }
 }
 
@@ -74,7 +137,7 @@ pub(crate) fn volume(
     command.args(["volume", "create", name, "--size", size, "--class", class, "--dir"]).arg(&dir);
     process::output(&mut command)?;
     let uri = socket_uri(name, &dir.join("layby.sock"));
-    Ok(Server { name, uri, peer: false, running: Running::Shared })
+    Ok(Server { name, uri, peer: false, recorder: None, running: Running::Shared })
 }
 
 /// nbdkit with one of its own plugins.
@@ -84,7 +147,7 @@ pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result
     command.arg("--unix").arg(&socket).arg("--pidfile").arg(&pid).args(plugin);
     process::run(&mut command)?;
     let running = Running::Background(pid);
-    Ok(Server { name, uri: socket_uri("", &socket), peer: true, running })
+    Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 
 /// qemu-nbd on a raw file.
@@ -96,7 +159,7 @@ pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<S
     command.arg(format!("--pid-file={}", pid.display())).arg(file);
     process::run(&mut command)?;
     let running = Running::Background(pid);
-    Ok(Server { name, uri: socket_uri("", &socket), peer: true, running })
+    Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 
 /// An empty file of `bytes` bytes.

@@ -29,13 +29,20 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 /// Runs `request` against the node to its end.
-fn ask<T, F>(node: &NodeArguments, request: impl FnOnce(ControlClient) -> F) -> Result<T, Failure>
+pub(crate) fn ask<T, F>(
+    node: &NodeArguments,
+    request: impl FnOnce(ControlClient) -> F,
+) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Report>>,
 {
+    Ok(runtime(1)?.block_on(request(client(node)))?)
+}
+
+/// The way to the node.
+pub(crate) fn client(node: &NodeArguments) -> ControlClient {
     let socket = node.control.clone().unwrap_or_else(|| node.dir.join("control.sock"));
-    let answer = runtime(1)?.block_on(request(ControlClient::new(&socket)));
-    Ok(answer?)
+    ControlClient::new(&socket)
 }
 
 /// A tokio runtime with `threads` threads; one thread is the caller's own.

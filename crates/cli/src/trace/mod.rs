@@ -163,10 +163,10 @@ struct CopyArguments {
 
 /// Which trace to write.
 #[derive(Debug, Args)]
-struct TargetArguments {
+pub(crate) struct TargetArguments {
     /// The new trace
     #[arg(value_name = "OUT")]
-    out: PathBuf,
+    pub(crate) out: PathBuf,
     /// Its format [default: by its name: .csv, .parquet, .log (fio-v3), .oracleGeneral]
     #[arg(short, long, value_name = "FORMAT")]
     to: Option<Format>,
@@ -237,7 +237,7 @@ pub(crate) fn unread(source: &SourceArguments, cause: &TraceError) -> Report {
 }
 
 /// The report of a trace that cannot be written.
-fn unwritten(target: &TargetArguments, cause: &TraceError) -> Report {
+pub(crate) fn unwritten(target: &TargetArguments, cause: &TraceError) -> Report {
     let error = format!("cannot write the trace `{}`", target.out.display());
     let hint = match cause {
         TraceError::Unsupported { .. } => "choose another format with --to",
@@ -257,7 +257,7 @@ pub(crate) fn failed(error: String, cause: &TraceError) -> Report {
 }
 
 /// The format in which `target` is written.
-fn target_format(target: &TargetArguments) -> Result<Format, Report> {
+pub(crate) fn target_format(target: &TargetArguments) -> Result<Format, Report> {
     target.to.or_else(|| layby_trace::format_of_name(&target.out)).ok_or_else(|| {
         Report::new(ReportKind::Invalid, "cannot tell in which format to write")
             .cause(format!("`{}` ends with no format's name", target.out.display()))
@@ -267,7 +267,7 @@ fn target_format(target: &TargetArguments) -> Result<Format, Report> {
 }
 
 /// Refuses to replace a file unless that was asked for.
-fn check_absent(target: &TargetArguments) -> Result<(), Report> {
+pub(crate) fn check_absent(target: &TargetArguments) -> Result<(), Report> {
     if target.overwrite || !Path::new(&target.out).exists() {
         return Ok(());
     }

@@ -22,8 +22,8 @@ pub use schema::openapi;
 
 use crate::config::Name;
 use crate::control::{
-    ClassCreate, ClassPatch, Control, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch,
-    WritebackPatch,
+    ClassCreate, ClassPatch, Control, DeleteData, RecordingAnswer, RecordingStart, VolumeCreate,
+    VolumePatch, WatermarksPatch, WritebackPatch,
 };
 use crate::error::{Report, ReportKind};
 use axum::extract::rejection::{JsonRejection, QueryRejection};
@@ -52,6 +52,8 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/v1/levels", get(levels))
         .route("/v1/levels/{name}", patch(level_set))
         .route("/v1/writeback", get(writeback).patch(writeback_set))
+        .route("/v1/recording", get(recording).post(recording_start).delete(recording_stop))
+        .route("/v1/recording/{id}/take", post(recording_take))
         .route("/v1/openapi.json", get(schema))
         .route("/metrics", get(metrics))
         .fallback(no_such_path)
@@ -299,6 +301,55 @@ async fn writeback_set(
 ) -> Answer<WritebackAnswer> {
     node.writeback_set(patch).await?;
     Ok(Json(Reading::take(&node).await?.writeback()))
+}
+
+/// The recording of requests that is under way.
+#[utoipa::path(get, path = "/v1/recording", tag = "node",
+    responses((status = 200, body = RecordingAnswer), (status = "default", body = Report)))]
+async fn recording(State(node): Node) -> Answer<RecordingAnswer> {
+    Ok(Json(node.recording().await?))
+}
+
+/// Starts to record the requests of clients; whoever asked takes them away again and again.
+#[utoipa::path(post, path = "/v1/recording", tag = "node", request_body = RecordingStart,
+    responses((status = 201, body = RecordingAnswer), (status = "default", body = Report)))]
+async fn recording_start(
+    State(node): Node,
+    Body(start): Body<RecordingStart>,
+) -> Result<(StatusCode, Json<RecordingAnswer>), Refused> {
+    Ok((StatusCode::CREATED, Json(node.start_recording(start).await?)))
+}
+
+/// Ends the recording: its recorder takes the rest and is told.
+#[utoipa::path(delete, path = "/v1/recording", tag = "node",
+    responses((status = 204), (status = "default", body = Report)))]
+async fn recording_stop(State(node): Node) -> Result<StatusCode, Refused> {
+    node.stop_recording().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Whether the recording is over afterwards.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct TakeQuery {
+    end: Option<bool>,
+}
+
+/// Takes what was recorded since the last time: binary rows that docs/formats.md describes.
+#[utoipa::path(post, path = "/v1/recording/{id}/take", tag = "node",
+    params(("id" = u64, Path), TakeQuery),
+    responses((status = 200, content_type = "application/octet-stream"),
+        (status = "default", body = Report)))]
+async fn recording_take(
+    State(node): Node,
+    Path(id): Path<String>,
+    query: Result<Query<TakeQuery>, QueryRejection>,
+) -> Result<Response, Refused> {
+    let Query(query) = query.map_err(|refused| wrong(refused.body_text()))?;
+    let id = id.parse().map_err(|_| wrong(format!("`{}` is no number", id.escape_default())))?;
+    let bytes = node.take_recorded(id, query.end.unwrap_or(false)).await?.encode();
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
 /// This description.

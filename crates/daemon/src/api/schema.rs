@@ -32,6 +32,10 @@ use utoipa::OpenApi;
         super::level_set,
         super::writeback,
         super::writeback_set,
+        super::recording,
+        super::recording_start,
+        super::recording_stop,
+        super::recording_take,
         super::schema,
         super::metrics,
     )

@@ -8,7 +8,8 @@
 use crate::api::{ClassAnswer, LevelAnswer, StatusAnswer, VolumeAnswer, WritebackAnswer};
 use crate::config::Name;
 use crate::control::{
-    ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
+    ClassCreate, ClassPatch, DeleteData, Recorded, RecordingAnswer, RecordingStart, VolumeCreate,
+    VolumePatch, WatermarksPatch, WritebackPatch,
 };
 use crate::error::{Report, ReportKind};
 use http_body_util::{BodyExt, Full, Limited};
@@ -154,6 +155,37 @@ impl ControlClient {
         self.answer(Method::PATCH, "/v1/writeback", Some(patch)).await
     }
 
+    /// The recording under way.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn recording(&self) -> Result<RecordingAnswer, Report> {
+        self.get("/v1/recording").await
+    }
+    /// Starts a recording.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn recording_start(&self, start: &RecordingStart) -> Result<RecordingAnswer, Report> {
+        self.answer(Method::POST, "/v1/recording", Some(start)).await
+    }
+    /// Asks whoever records to end.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn recording_stop(&self) -> Result<(), Report> {
+        self.call(Method::DELETE, "/v1/recording", NOTHING).await.map(drop)
+    }
+    /// Takes what recording `id` has noted; with `end` it is over.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn recording_take(&self, id: u64, end: bool) -> Result<Recorded, Report> {
+        let path = format!("/v1/recording/{id}/take?end={end}");
+        let bytes = self.call(Method::POST, &path, NOTHING).await?;
+        Recorded::decode(&bytes).ok_or_else(|| strange("its list of requests is damaged"))
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Report> {
         self.answer(Method::GET, path, NOTHING).await
     }
@@ -165,12 +197,7 @@ impl ControlClient {
         body: Option<&B>,
     ) -> Result<T, Report> {
         let bytes = self.call(method, path, body).await?;
-        serde_json::from_slice(&bytes).map_err(|cause| {
-            Report::new(ReportKind::Failure, "cannot understand the node's answer")
-                .cause(cause.to_string())
-                .state("the request was carried out")
-                .hint("use the program of the same version as the node")
-        })
+        serde_json::from_slice(&bytes).map_err(|cause| strange(&cause.to_string()))
     }
 
     /// Sends a request and returns the body of a good answer.
@@ -222,6 +249,13 @@ impl ControlClient {
             .state("the request may or may not have been carried out")
             .hint("look with `layby status`, then repeat the command if need be")
     }
+}
+
+fn strange(cause: &str) -> Report {
+    Report::new(ReportKind::Failure, "cannot understand the node's answer")
+        .cause(cause)
+        .state("the request was carried out")
+        .hint("use the program of the same version as the node")
 }
 
 fn refusal(status: StatusCode, bytes: &[u8]) -> Report {

@@ -8,12 +8,16 @@
 //! Not for: the data path; a shard is told what to do and decides alone.
 
 mod classes;
+mod recording;
 mod request;
 pub(crate) mod volumes;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use recording::{
+    RECORDING_SILENCE_MAX, Recorded, RecordedVolume, RecordingAnswer, RecordingStart, Request,
+};
 pub use request::{
     ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
@@ -123,6 +127,7 @@ pub struct Control {
     view: RwLock<Arc<View>>,
     /// Held by the one change that is under way.
     change: Mutex<()>,
+    recording: Mutex<Option<recording::Recording>>,
 }
 
 impl Control {
@@ -130,7 +135,8 @@ impl Control {
     #[must_use]
     pub fn new(facts: NodeFacts, shards: Vec<Box<dyn ShardPort>>, view: View) -> Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
-        Control { facts, shards, view: RwLock::new(Arc::new(view)), change: Mutex::new(()) }
+        let (view, change) = (RwLock::new(Arc::new(view)), Mutex::new(()));
+        Control { facts, shards, view, change, recording: Mutex::new(None) }
     }
 
     /// What does not change.

@@ -4,7 +4,7 @@ use super::*;
 use crate::assembly::{Prepared, prepare};
 use crate::config::{Overrides, Percent};
 use hdrhistogram::Histogram;
-use layby_engine::control::{LevelStats, OperationStats, VolumeStats};
+use layby_engine::control::{LevelStats, OperationStats, RecordedBatch, VolumeStats};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex as StdMutex;
@@ -121,6 +121,12 @@ impl ShardPort for MockShard {
             }
             Command::Drain(volume, answer) => {
                 self.answer(format!("drain {:?}", volume.map(|v| v.0)), answer, |_| ());
+            }
+            Command::StartRecording(volumes, answer) => {
+                self.answer(format!("record {}", volumes.len()), answer, |_| ());
+            }
+            Command::TakeRecorded { end, answer } => {
+                self.answer(format!("take {end}"), answer, |_| RecordedBatch::default());
             }
             Command::Snapshot(answer) => {
                 self.answer("snapshot".into(), answer, |state| Box::new(snapshot(state)));

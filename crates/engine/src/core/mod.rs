@@ -8,8 +8,10 @@
 //! Cost: no allocation for a read hit; one table entry for other requests.
 //! Not for: several threads; each shard has a core of its own, and they share nothing.
 
+mod decisions;
 mod events;
 mod perform;
+mod recorder;
 mod recover;
 mod status;
 mod stores;
@@ -23,8 +25,9 @@ pub use stores::{Level, LevelPlan};
 use crate::backing::{FileBacking, TOKEN_BITS};
 use crate::io::{Buffer, Io, IoDone};
 use crate::store::CorruptInfo;
+use decisions::Decisions;
 use events::{PeerSync, Tombstones};
-use layby_cache::{Action, Cache, Event, Moment};
+use layby_cache::{Action, Cache, Event, Moment, TickTimer};
 use layby_types::{
     Backing, BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId,
     Rng, VolumeId,
@@ -141,6 +144,10 @@ pub struct Core {
     /// What homes have answered before the delay was over, oldest first.
     delayed: VecDeque<(Nanos, IoDone)>,
     now: Nanos,
+    /// When the cache's next tick is due.
+    timer: TickTimer,
+    decisions: Decisions,
+    recorder: Option<recorder::Recorder>,
 }
 
 /// What the counters want to know of a request that ended.
@@ -178,13 +185,13 @@ impl Core {
         if let Some(out) = out
             && self.answer_from_memory(request, volume, &call, &actions, out)
         {
+            self.decisions.note(self.now, self.cache.spec(), &actions);
             actions.clear();
             self.scratch = actions;
             return true;
         }
         self.insert(request, volume, call, asker);
-        self.queue.extend(actions.drain(..));
-        self.scratch = actions;
+        self.take(actions);
         let unused = self.run(io, Some((request, payload)));
         if unused && let Some(entry) = self.requests.get_mut(&request) {
             entry.payload = Some(payload.into());
@@ -240,10 +247,11 @@ impl Core {
             // What a store says while it is answered counts too.
             while self.take_store_events(io) || self.tell_forgets(io) {}
             self.release_held();
-            if self.queue.is_empty() {
+            if self.queue.is_empty() && !self.tell_next() {
                 break;
             }
         }
+        self.put_nothing_off(io);
         payload.is_some_and(|(_, bytes)| used < bytes.len())
     }
 
@@ -300,11 +308,12 @@ impl Core {
 
     /// Background work whose time has come.
     pub fn on_tick(&mut self, io: &mut dyn Io) {
-        let mut moment = Moment { now: self.now, rng: &mut self.rng };
-        let mut actions = std::mem::take(&mut self.scratch);
-        self.cache.on_tick(&mut moment, &mut actions);
-        self.queue.extend(actions.drain(..));
-        self.scratch = actions;
+        if self.timer.take_due(self.now) {
+            let mut moment = Moment { now: self.now, rng: &mut self.rng };
+            let mut actions = std::mem::take(&mut self.scratch);
+            self.cache.on_tick(&mut moment, &mut actions);
+            self.take(actions);
+        }
         while let Some((_, done)) = self.delayed.pop_front_if(|(at, _)| *at <= self.now) {
             self.on_home(io, done);
         }
@@ -332,12 +341,20 @@ impl Core {
         !self.ended.is_empty()
     }
 
+    /// When the cache is to be ticked if nothing else happens.
+    #[must_use]
+    pub fn next_tick(&self) -> Nanos {
+        let mut timer = self.timer;
+        timer.note(&self.cache, self.now);
+        timer.at()
+    }
+
     /// When [`Core::on_tick`] is wanted if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
         let levels = self.levels.iter().map(Level::next_deadline).min().unwrap_or(Nanos::NEVER);
         let delayed = self.delayed.front().map_or(Nanos::NEVER, |(at, _)| *at);
-        self.cache.next_deadline(self.now).min(levels).min(delayed)
+        self.next_tick().min(levels).min(delayed)
     }
 
     /// Lets homes seem slower by `delay`, to show or test what a slower main storage would do.
@@ -347,7 +364,10 @@ impl Core {
 
     /// The time from now on.
     pub fn set_now(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
+        if now > self.now {
+            self.timer.note(&self.cache, self.now);
+            self.now = now;
+        }
     }
 
     /// Takes one finished request.
@@ -370,7 +390,7 @@ impl Core {
         let mut actions = Vec::new();
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.drain(&mut moment, ticket, volume, &mut actions);
-        self.queue.extend(actions);
+        self.take(actions);
         self.run(io, None);
     }
 
@@ -426,7 +446,7 @@ impl Core {
         }
         let mut actions = Vec::new();
         self.cache.remove_volume(id, &mut actions)?;
-        self.queue.extend(actions);
+        self.take(actions);
         self.run(io, None);
         if let Some(home) = self.homes.remove(&id) {
             io.detach_disk(home.backing.disk);

@@ -115,8 +115,7 @@ impl Core {
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         let mut actions = std::mem::take(&mut self.scratch);
         self.cache.on_copied(&mut moment, copy, sound, &mut actions);
-        self.queue.extend(actions.drain(..));
-        self.scratch = actions;
+        self.take(actions);
     }
 
     fn complete(&mut self, request: RequestId, result: Result<(), ErrorKind>) {
@@ -136,11 +135,17 @@ impl Core {
     }
 
     pub(super) fn done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
+        if !self.decisions.keeps(op, result) {
+            self.tell(op, result);
+        }
+    }
+
+    /// Tells the cache of an end.
+    pub(super) fn tell(&mut self, op: OpId, result: Result<(), ErrorKind>) {
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         let mut actions = std::mem::take(&mut self.scratch);
         self.cache.on_done(&mut moment, op, result, &mut actions);
-        self.queue.extend(actions.drain(..));
-        self.scratch = actions;
+        self.take(actions);
     }
 
     pub(super) fn set_buffer(&mut self, op: OpId, buffer: Buffer) {
@@ -246,7 +251,7 @@ impl Core {
                 }
             }
             Level::Nvm(store) if cause == Cause::Borrow => {
-                if store.has_room(entries.len()) {
+                if store.has_room(entries.len()) || self.decisions.takes_no_time() {
                     let own = Ticket(super::TICKET_OWN | super::events::OWN_BORROWED);
                     store.store_borrowed(io, own, &entries, data);
                 }

@@ -6,6 +6,7 @@
 //! Invariant: when this returns, every acknowledged durable write is readable.
 //! Cost: what the stores read since their last checkpoint, and one checkpoint.
 
+use super::decisions::Decisions;
 use super::events::Tombstones;
 use super::stores::{Level, LevelPlan, Slab};
 use super::{Core, HOMES_MAX, Home, TAG_HOME, status};
@@ -16,7 +17,7 @@ use crate::store::{
     Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, RecoveredEntry, Resolved,
     SeqSource, StoreError, StoreIdentity, resolve,
 };
-use layby_cache::{Cache, CacheSpec, Moment, VolumeSpec};
+use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
 use layby_types::{ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
 use std::collections::{HashMap, VecDeque};
 
@@ -74,9 +75,10 @@ impl Core {
         homes: Vec<HomePlan>,
         seed: u64,
     ) -> Result<(Core, StartReport), CoreError> {
-        let mut rng = Rng::new(seed);
+        // Two generators: the cache's draws must not depend on which stores were made anew.
+        let (rng, mut instances) = (Rng::new(seed), Rng::new(!seed));
         let started = io.now();
-        let (levels, nvm, log) = open_levels(io, &spec, plans, identity, &mut rng)?;
+        let (levels, nvm, log) = open_levels(io, &spec, plans, identity, &mut instances)?;
         let refused = |error| CoreError::Spec(format!("{error:?}"));
         let cache = Cache::new(with_slots(spec, &levels)).map_err(refused)?;
         let mut core = Core {
@@ -100,6 +102,9 @@ impl Core {
             home_delay: Nanos::ZERO,
             delayed: VecDeque::new(),
             now: started,
+            timer: TickTimer::IDLE,
+            decisions: Decisions::default(),
+            recorder: None,
         };
         for home in homes {
             core.add_volume(home)?;

@@ -186,6 +186,7 @@ impl<S: Session> Client<S> {
     fn ask(&mut self, io: &mut dyn Io, core: &mut Core, call: Call, payload: &[u8]) {
         let asker = Asker(u64::from(self.number));
         let volume = self.volume;
+        core.note_request(volume, &call);
         if call.operation != Operation::Read {
             core.submit(io, asker, volume, call, payload, None);
             self.began(&call);

@@ -9,7 +9,7 @@ use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
 use crate::core::{Asker, CoreError, Finished, HomePlan};
 use crate::io::{Io, OpenMode, open_disk};
 use layby_cache::{CacheSpec, VolumeSpec};
-use layby_types::{Call, CallFlags, ErrorKind, Operation, Session, VolumeId};
+use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 
@@ -74,6 +74,14 @@ impl<S: Session> Shard<S> {
                 self.pending.drains.insert(ticket, answer);
                 self.core.drain(&mut self.io, ticket, volume);
             }
+            Command::StartRecording(volumes, answer) => {
+                let time = clock_gettime(ClockId::Monotonic);
+                let monotonic = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+                let clock = Nanos(monotonic.saturating_sub(self.io.now().0));
+                self.core.start_recording(volumes, clock);
+                answer(Ok(()));
+            }
+            Command::TakeRecorded { end, answer } => answer(Ok(self.core.take_recorded(end))),
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;

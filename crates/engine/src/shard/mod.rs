@@ -17,7 +17,7 @@ use crate::core::{Core, Finished, Notice};
 use crate::io::{HostIo, Io, IoDone};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
-use layby_types::{Nanos, Session, VolumeId};
+use layby_types::{Session, VolumeId};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
@@ -35,7 +35,6 @@ pub(crate) struct Shard<S> {
     paths: HashMap<VolumeId, PathBuf>,
     notices: NoticeSink,
     done: Vec<IoDone>,
-    tick_at: Nanos,
     is_stopping: bool,
 }
 
@@ -45,8 +44,7 @@ impl<S: Session> Shard<S> {
         loop {
             self.core.set_now(self.io.now());
             self.take_commands();
-            if self.tick_at.min(self.core.next_deadline()) <= self.io.now() {
-                self.tick_at = Nanos::NEVER;
+            if self.core.next_deadline() <= self.io.now() {
                 self.core.on_tick(&mut self.io);
             }
             self.answer();
@@ -56,7 +54,7 @@ impl<S: Session> Shard<S> {
             if self.is_stopping && self.is_quiet() {
                 return self.stop();
             }
-            let deadline = self.deadline();
+            let deadline = self.core.next_deadline();
             let mut done = std::mem::take(&mut self.done);
             self.io.wait(deadline, &mut done);
             self.core.set_now(self.io.now());
@@ -65,13 +63,6 @@ impl<S: Session> Shard<S> {
             }
             self.done = done;
         }
-    }
-
-    /// When the next tick is due. A deadline that was set stays, however often it is asked for:
-    /// one that is always a little ahead of now would never come.
-    fn deadline(&mut self) -> Nanos {
-        self.tick_at = self.tick_at.min(self.core.next_deadline());
-        self.tick_at
     }
 
     fn route(&mut self, done: IoDone) {

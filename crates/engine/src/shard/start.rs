@@ -191,19 +191,9 @@ fn serve<S: Session>(
     let started = open(plan).map(|(io, waker, core, report)| {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
         let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        let (is_stopping, tick_at) = (false, Nanos::NEVER);
-        let shard = Shard {
-            io,
-            core,
-            clients,
-            commands,
-            pending,
-            paths,
-            notices,
-            done,
-            tick_at,
-            is_stopping,
-        };
+        let is_stopping = false;
+        let shard =
+            Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping };
         (shard, report, waker)
     });
     match started {

@@ -12,10 +12,13 @@ mod queue;
 mod replay;
 mod report;
 
+pub use layby_cache::DecisionLog;
 pub use replay::{PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX};
 pub use report::{LevelReport, Report, VolumeReport};
 
-use layby_cache::{Action, Cache, CacheSpec, Moment, OpId, ReadAtOnce, SpecError, VolumeSpec};
+use layby_cache::{
+    Action, Cache, CacheSpec, Moment, OpId, ReadAtOnce, SpecError, TickTimer, VolumeSpec,
+};
 use layby_device::{Direction, Model};
 use layby_types::{Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Rng, VolumeId};
 use queue::{Access, Device, Pending, Place};
@@ -45,12 +48,6 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// Receives every decision of the cache, in order.
-pub trait DecisionLog {
-    /// The cache asked for this.
-    fn on_action(&mut self, action: &Action);
-}
-
 /// See the module's header.
 pub struct Machine {
     cache: Cache,
@@ -64,6 +61,7 @@ pub struct Machine {
     pending: Pending,
     meter: Meter,
     request_next: u64,
+    timer: TickTimer,
     log: Option<Box<dyn DecisionLog>>,
 }
 
@@ -87,6 +85,7 @@ impl Machine {
             pending: Pending::default(),
             meter,
             request_next: 0,
+            timer: TickTimer::IDLE,
             log: None,
         })
     }
@@ -178,16 +177,16 @@ impl Machine {
     /// Lets time pass up to `at`: what ends until then ends, and background work that is due runs.
     pub fn advance_to(&mut self, at: Nanos) {
         loop {
-            let next = self.pending.next_end().min(self.cache.next_deadline(self.now));
-            if next > at {
+            if self.now < at && self.now < self.pending.next_end() {
+                self.timer.note(&self.cache, self.now);
+            }
+            let next = self.pending.next_end().min(self.timer.at());
+            if next > at || next == Nanos::NEVER {
                 break;
             }
             self.now = self.now.max(next);
-            if !self.end_next(self.now) {
+            if !self.end_next(self.now) && self.timer.take_due(self.now) {
                 self.tick();
-                if self.cache.next_deadline(self.now) <= self.now {
-                    break;
-                }
             }
         }
         self.now = self.now.max(at);
@@ -236,7 +235,7 @@ impl Machine {
         let mut next = 0;
         while let Some(action) = actions.get(next) {
             if let Some(log) = &mut self.log {
-                log.on_action(action);
+                log.on_action(self.now, action);
             }
             if let Action::CopyVerified(copy) = *action {
                 self.copy(copy.request, copy.level);

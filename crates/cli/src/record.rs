@@ -1,0 +1,205 @@
+//! `layby record`: what clients ask of a running node, as a trace.
+//!
+//! How: the node notes requests in memory; this program takes them away ten times a second and
+//! writes the trace, so that a slow disk costs requests of the trace and never of a client.
+//! Invariant: the trace is there whole or not at all; what is missing from it is counted.
+//! Not for: contents of blocks, which no trace holds.
+
+use crate::arguments::NodeArguments;
+use crate::commands::{ask, client, interrupted, runtime};
+use crate::output::{Failure, Output};
+use crate::trace::{TargetArguments, check_absent, target_format, unwritten};
+use clap::{Args, Subcommand};
+use layby_daemon::client::ControlClient;
+use layby_daemon::config::{Name, Time};
+use layby_daemon::control::{Recorded, RecordingAnswer, RecordingStart, Request};
+use layby_daemon::error::Report;
+use layby_trace::{NewTrace, Record, Unit, Writer, create};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+/// How often the node's lists are emptied.
+const TAKE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Record the requests of a node's clients as a trace
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby record start busy.parquet
+  layby record start busy.parquet --volume vol0 --volume vol1 --duration 10m
+  layby record status
+  layby record stop
+
+`start` records until it is interrupted, its time is over, or `layby record stop`; then the trace is
+whole. The node holds 262144 requests per shard for a recorder; what comes while they wait is served
+and not recorded, and counted as dropped.
+
+Exit codes: 0 done; 2 a word or a format is wrong; 4 the trace is there, or another recording is
+under way; 5 no node answers; 6 there is no such volume or recording; 8 no room for the trace.")]
+pub(crate) struct RecordArguments {
+    #[command(subcommand)]
+    command: RecordCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RecordCommand {
+    /// Record until interrupted
+    Start(StartArguments),
+    /// Ask the recorder to end; its trace is then whole
+    Stop(NodeArguments),
+    /// Show the recording under way
+    Status(NodeArguments),
+}
+
+#[derive(Debug, Args)]
+struct StartArguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Whose requests (can be repeated) [default: all volumes]
+    #[arg(long, value_name = "NAME")]
+    volume: Vec<Name>,
+    /// End after this time [default: when interrupted]
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Time>,
+    #[command(flatten)]
+    node: NodeArguments,
+}
+
+pub(crate) fn run(arguments: &RecordArguments, output: &mut Output) -> Result<(), Failure> {
+    match &arguments.command {
+        RecordCommand::Start(start) => record(start, output),
+        RecordCommand::Stop(node) => {
+            ask(node, |client| async move { client.recording_stop().await })?;
+            output.line("the recorder was told to end")
+        }
+        RecordCommand::Status(node) => {
+            let about = ask(node, |client| async move { client.recording().await })?;
+            if node.json { output.json(&about) } else { show(&about, output) }
+        }
+    }
+}
+
+fn show(about: &RecordingAnswer, output: &mut Output) -> Result<(), Failure> {
+    let RecordingAnswer { id, volumes, requests, dropped, seconds } = about;
+    output.line(&format!(
+        "recording {id}: {requests} requests in {seconds:.0} s, {dropped} dropped"
+    ))?;
+    for volume in volumes {
+        output.line(&format!("volume {} is `{}`", volume.number, volume.name))?;
+    }
+    Ok(())
+}
+
+/// A trace that grows, and what it holds so far.
+struct Recording {
+    trace: Box<NewTrace>,
+    records: Vec<Record>,
+    counts: BTreeMap<u32, u64>,
+    dropped: u64,
+    /// Why the node answers no more.
+    lost: Option<Report>,
+}
+
+fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure> {
+    let target = &arguments.target;
+    let format = target_format(target)?;
+    check_absent(target)?;
+    let failed = |cause| unwritten(target, &cause);
+    let trace = Box::new(create(&target.out, format, Unit::Bytes).map_err(failed)?);
+    let (records, counts) = (Vec::new(), BTreeMap::new());
+    let mut recording = Recording { trace, records, counts, dropped: 0, lost: None };
+    let about = runtime(1)?.block_on(follow(arguments, &mut recording, output))?;
+    let written = recording.trace.finish().map_err(failed)?;
+    let (path, dropped) = (target.out.display(), recording.dropped);
+    let requests = written.records;
+    output.line(&format!("`{path}`: {requests} requests in {format}, {dropped} dropped"))?;
+    for (number, count) in &recording.counts {
+        let volume = about.volumes.iter().find(|volume| volume.number == *number);
+        let name =
+            volume.map_or_else(|| "a new volume".into(), |known| format!("`{}`", known.name));
+        output.line(&format!("volume {number} is {name}: {count} requests"))?;
+    }
+    match recording.lost {
+        None => Ok(()),
+        Some(cause) => Err(cause.state("the trace is whole up to then").into()),
+    }
+}
+
+/// Takes and writes until the end; whatever goes wrong here, the node stops recording.
+async fn follow(
+    arguments: &StartArguments,
+    recording: &mut Recording,
+    output: &mut Output,
+) -> Result<RecordingAnswer, Failure> {
+    let client = client(&arguments.node);
+    let interrupt = interrupted()?;
+    let start = RecordingStart { volumes: arguments.volume.clone() };
+    let about = client.recording_start(&start).await?;
+    let ready = output.line(&format!("recording {}; interrupt to end", about.id));
+    let followed = match ready {
+        Ok(()) | Err(Failure::PipeClosed) => {
+            let duration = arguments.duration.map(|time| Duration::from_nanos(time.0.0));
+            let end = ended(interrupt, duration);
+            recording.fill(&client, about.id, end, &arguments.target).await
+        }
+        Err(failure) => Err(failure),
+    };
+    if followed.is_err() {
+        // The failure is what counts; a node that has gone records no more either way.
+        let _ = client.recording_take(about.id, true).await;
+    }
+    followed.map(|()| about)
+}
+
+async fn ended(interrupt: impl Future<Output = ()>, duration: Option<Duration>) {
+    match duration {
+        None => interrupt.await,
+        Some(duration) => {
+            tokio::select! {
+                () = interrupt => {}
+                () = tokio::time::sleep(duration) => {}
+            }
+        }
+    }
+}
+
+impl Recording {
+    async fn fill(
+        &mut self,
+        client: &ControlClient,
+        id: u64,
+        end: impl Future<Output = ()>,
+        target: &TargetArguments,
+    ) -> Result<(), Failure> {
+        let mut end = std::pin::pin!(end);
+        loop {
+            let is_over = tokio::select! {
+                () = &mut end => true,
+                () = tokio::time::sleep(TAKE_INTERVAL) => false,
+            };
+            let taken = match client.recording_take(id, is_over).await {
+                Ok(taken) => taken,
+                Err(cause) => {
+                    self.lost = Some(cause);
+                    return Ok(());
+                }
+            };
+            let is_ended = taken.is_ended;
+            self.write(taken).map_err(|cause| unwritten(target, &cause))?;
+            if is_ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&mut self, taken: Recorded) -> Result<(), layby_trace::TraceError> {
+        self.dropped = taken.dropped;
+        self.records.clear();
+        for Request { at, volume, operation, offset, length } in taken.requests {
+            self.records.push(Record { at, volume, operation, offset, length });
+            *self.counts.entry(volume.0).or_default() += 1;
+        }
+        self.trace.write(&self.records)
+    }
+}
