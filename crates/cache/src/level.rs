@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 use layby_policy::registry::EvictionKind;
 use layby_policy::{
-    Candidate, Eviction, Gate, GateInput, GateLimits, Group, Moment, Standing, Warmth,
+    Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Standing, Warmth,
     choose_yielder,
 };
 use layby_types::{BlockKey, Nanos, Slot};
@@ -39,6 +39,8 @@ const AGE_MAX: u8 = 208;
 /// Slots aged with each access: a round takes a quarter of a turn, 16 stamps (up to 32 where a
 /// level's size is no power of two).
 const AGED_PER_ACCESS: usize = 4;
+/// A hit on a slot reads the same whatever its group.
+const ANY_GROUP: Group = Group(0);
 /// A slot's number and the hash table's control byte.
 const INDEX_ENTRY_BYTES: usize = size_of::<u32>() + 1;
 
@@ -173,7 +175,13 @@ impl Level {
     pub(crate) fn glance(&self, slot: u32) -> u64 {
         let at = slot as usize;
         let bytes = u64::from(self.flags[at]) ^ u64::from(self.touched[at]);
-        self.keys[at].0 ^ bytes ^ u64::from(self.ranking.glance(Slot(slot)))
+        let rank = self.ranking.glance(ANY_GROUP, Glance::Hit(Slot(slot)));
+        self.keys[at].0 ^ bytes ^ u64::from(rank)
+    }
+
+    /// The same of what a hit on `slot` reads around it.
+    pub(crate) fn glance_around(&self, slot: u32) -> u64 {
+        u64::from(self.ranking.glance(ANY_GROUP, Glance::Around(Slot(slot))))
     }
 
     /// Whether the slot answers for its block (a slot being stored does not yet).

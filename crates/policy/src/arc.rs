@@ -13,7 +13,7 @@
 use crate::chain::{Chain, Chains, NONE};
 use crate::eviction::{OFFERS_MAX, group_mut};
 use crate::ghosts::Ghosts;
-use crate::{Accept, Eviction, Group, Moment, Warmth};
+use crate::{Accept, Eviction, Glance, Group, Moment, Warmth};
 use alloc::vec;
 use alloc::vec::Vec;
 use layby_types::{BlockKey, Slot};
@@ -219,6 +219,17 @@ impl Eviction for Arc {
         }
         self.groups[usize::from(group.0)] = lists;
         out
+    }
+
+    #[inline]
+    fn glance(&self, group: Group, at: Glance) -> u32 {
+        match at {
+            Glance::Hit(slot) => {
+                self.chains.glance(slot.0) ^ u32::from(self.states[slot.0 as usize])
+            }
+            Glance::Around(slot) => self.chains.glance_around(slot.0),
+            Glance::Miss(key) => self.ghosts.glance(group, key),
+        }
     }
 
     fn len(&self, group: Group) -> u32 {

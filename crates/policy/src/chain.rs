@@ -106,9 +106,16 @@ impl Chains {
         self.links[slot as usize].warmer
     }
 
-    /// Reads what moving `slot` within its chain will read.
+    /// Reads the links of `slot`.
     #[inline]
     pub(crate) fn glance(&self, slot: u32) -> u32 {
+        let Links { colder, warmer } = self.links[slot as usize];
+        colder ^ warmer
+    }
+
+    /// Reads the links of the neighbours of `slot`, which moving it writes.
+    #[inline]
+    pub(crate) fn glance_around(&self, slot: u32) -> u32 {
         let Links { colder, warmer } = self.links[slot as usize];
         let next = |slot: u32| self.links.get(slot as usize).map_or(NONE, |links| links.warmer);
         next(colder) ^ next(warmer)

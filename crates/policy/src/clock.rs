@@ -8,7 +8,7 @@
 
 use crate::chain::{Chain, Chains, NONE};
 use crate::eviction::{LOOKS_MAX, OFFERS_MAX, group_mut};
-use crate::{Accept, Eviction, Group, Moment, Warmth};
+use crate::{Accept, Eviction, Glance, Group, Moment, Warmth};
 use alloc::vec;
 use alloc::vec::Vec;
 use layby_types::{BlockKey, Slot};
@@ -86,6 +86,14 @@ impl Eviction for Clock {
             }
         }
         None
+    }
+
+    #[inline]
+    fn glance(&self, _: Group, at: Glance) -> u32 {
+        match at {
+            Glance::Hit(slot) => u32::from(self.used[slot.0 as usize]),
+            Glance::Around(_) | Glance::Miss(_) => 0,
+        }
     }
 
     fn len(&self, group: Group) -> u32 {

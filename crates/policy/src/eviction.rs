@@ -39,6 +39,18 @@ pub enum Warmth {
 /// Answers an offer: the key of the block in the slot if it may leave, `None` if it has to stay.
 pub type Accept<'a> = dyn FnMut(Slot) -> Option<BlockKey> + 'a;
 
+/// What is expected soon. Several are looked at in turn, one kind after the other, so that the
+/// processor waits for all of a kind at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// A hit on the slot: its own state.
+    Hit(Slot),
+    /// The same hit: what the slot's state, at hand by now, points to.
+    Around(Slot),
+    /// A miss of the block.
+    Miss(BlockKey),
+}
+
 /// Ranks resident slots. Each method is amortised constant and allocates only while a group or the
 /// memory of blocks that left grows to its bound.
 pub trait Eviction: Send {
@@ -70,10 +82,11 @@ pub trait Eviction: Send {
         incoming: Option<BlockKey>,
         accept: &mut Accept<'_>,
     ) -> Option<Slot>;
-    /// Reads what a hit on `slot` will read, ahead of it, and answers with something made of it:
-    /// wanted for its effect on the processor's caches.
-    fn glance(&self, slot: Slot) -> u32 {
-        slot.0
+    /// Reads what will be read soon, and answers with something made of it: wanted for its effect on
+    /// the processor's caches. `group` need not exist yet.
+    fn glance(&self, group: Group, at: Glance) -> u32 {
+        let _ = (group, at);
+        0
     }
     /// Slots ranked in `group`.
     fn len(&self, group: Group) -> u32;
@@ -111,8 +124,8 @@ impl Eviction for Box<dyn Eviction> {
     ) -> Option<Slot> {
         (**self).evict(moment, group, incoming, accept)
     }
-    fn glance(&self, slot: Slot) -> u32 {
-        (**self).glance(slot)
+    fn glance(&self, group: Group, at: Glance) -> u32 {
+        (**self).glance(group, at)
     }
     fn len(&self, group: Group) -> u32 {
         (**self).len(group)

@@ -38,7 +38,7 @@ mod golden;
 pub use admission::{Admission, AdmissionKind, AdmitAll, SecondMiss};
 pub use arc::Arc;
 pub use clock::Clock;
-pub use eviction::{Accept, Eviction, Group, Moment, Warmth};
+pub use eviction::{Accept, Eviction, Glance, Group, Moment, Warmth};
 pub use fifo::Fifo;
 pub use hash::mix;
 pub use lfu::Lfu;

@@ -7,7 +7,7 @@
 
 use crate::chain::{Chain, Chains, NONE};
 use crate::eviction::group_mut;
-use crate::{Accept, Eviction, Group, Moment, Warmth};
+use crate::{Accept, Eviction, Glance, Group, Moment, Warmth};
 use alloc::vec::Vec;
 use layby_types::{BlockKey, Slot};
 
@@ -67,8 +67,13 @@ impl Eviction for Lru {
         self.chains.take_first(self.groups.get_mut(usize::from(group.0))?, accept)
     }
 
-    fn glance(&self, slot: Slot) -> u32 {
-        self.chains.glance(slot.0)
+    #[inline]
+    fn glance(&self, _: Group, at: Glance) -> u32 {
+        match at {
+            Glance::Hit(slot) => self.chains.glance(slot.0),
+            Glance::Around(slot) => self.chains.glance_around(slot.0),
+            Glance::Miss(_) => 0,
+        }
     }
 
     fn len(&self, group: Group) -> u32 {

@@ -13,7 +13,7 @@
 use crate::chain::{Chain, Chains, NONE};
 use crate::eviction::{LOOKS_MAX, OFFERS_MAX, group_mut};
 use crate::ghosts::Ghosts;
-use crate::{Accept, Eviction, Group, Moment, Warmth};
+use crate::{Accept, Eviction, Glance, Group, Moment, Warmth};
 use alloc::vec;
 use alloc::vec::Vec;
 use layby_types::{BlockKey, Slot};
@@ -242,6 +242,15 @@ impl Eviction for S3Fifo {
             self.trim(group, room);
         }
         out
+    }
+
+    #[inline]
+    fn glance(&self, group: Group, at: Glance) -> u32 {
+        match at {
+            Glance::Hit(slot) => u32::from(self.states[slot.0 as usize]),
+            Glance::Around(_) => 0,
+            Glance::Miss(key) => self.ghosts.glance(group, key),
+        }
     }
 
     fn len(&self, group: Group) -> u32 {

@@ -187,8 +187,8 @@ fn approximate(problem: &Problem<'_>, costs: &Costs<'_>, now: Option<&[Shares]>)
     let mut best = search::improved(problem, costs, search::steepest(problem, costs));
     // Another start may lead elsewhere; with many services that is rare, and each search is long.
     for start in starts {
-        let is_worth_it = problem.services.len() <= STARTS_SERVICES_MAX
-            || costs.total(&start).is_less(best.cost);
+        let is_worth_it =
+            problem.services.len() <= STARTS_SERVICES_MAX || costs.total(&start).is_less(best.cost);
         if is_worth_it {
             let found = search::improved(problem, costs, start);
             if found.cost.is_less(best.cost) {

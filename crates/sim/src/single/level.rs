@@ -10,19 +10,19 @@
 //! policy's own. Not for: what comes before its time, such as read-ahead.
 
 use super::references::{Batch, tag};
-use super::table::{NONE, Table};
+use super::table::{NONE, STALE_MAX, Table};
 use layby_policy::curve::Access;
 use layby_policy::registry::EvictionKind;
 use layby_policy::{
-    Admission, AdmissionKind, AdmitAll, Arc, Clock, Eviction, Fifo, Group, Lfu, Lru, Moment,
-    S3Fifo, SecondMiss, Warmth,
+    Admission, AdmissionKind, AdmitAll, Arc, Clock, Eviction, Fifo, Glance, Group, Lfu, Lru,
+    Moment, S3Fifo, SecondMiss, Warmth,
 };
 use layby_types::{BlockKey, Nanos, Rng, Slot};
 
 /// Slots of a level at most.
 pub const SLOTS_MAX: u32 = u32::MAX - 1;
-/// References that are looked up ahead of their turn.
-const AHEAD: usize = 32;
+/// References that are looked up ahead of their turn; each evicts one block at most.
+const AHEAD: usize = STALE_MAX;
 /// The only group: a level of one.
 const GROUP: Group = Group(0);
 
@@ -81,6 +81,8 @@ pub struct Level<P, A> {
     admission: A,
     table: Table,
     keys: Vec<BlockKey>,
+    /// Tags and slots of blocks that left and are in the table still.
+    departed: Vec<(u32, u32)>,
     slots: u32,
     rng: Rng,
     counts: Counts,
@@ -125,7 +127,35 @@ impl<P: Eviction, A: Admission> Level<P, A> {
         assert!((1..=SLOTS_MAX).contains(&slots), "a level of {slots} slots");
         let (table, keys) = (Table::new(slots), Vec::with_capacity(slots as usize));
         let (rng, counts) = (Rng::new(seed), Counts::default());
-        Level { policy, admission, table, keys, slots, rng, counts }
+        let departed = Vec::with_capacity(AHEAD);
+        Level { policy, admission, table, keys, departed, slots, rng, counts }
+    }
+
+    /// Guesses the slots of what comes, and removes from the table what has left, such that memory
+    /// is asked for all of it before any of it is needed.
+    #[inline]
+    fn look_ahead(&mut self, keys: &[BlockKey], tags: &[u32], guesses: &mut [u32; AHEAD]) {
+        let departed = self.departed.iter().map(|(tag, _)| tag);
+        let seen = tags.iter().chain(departed).fold(0, |seen, tag| seen ^ self.table.touch(*tag));
+        std::hint::black_box(seen);
+        for (tag, slot) in self.departed.drain(..) {
+            self.table.remove(tag, slot);
+        }
+        let mut seen = 0;
+        for ((guess, tag), key) in guesses.iter_mut().zip(tags).zip(keys) {
+            *guess = self.table.guess(*tag);
+            let at = match *guess {
+                NONE => Glance::Miss(*key),
+                slot => Glance::Hit(Slot(slot)),
+            };
+            seen ^= self.policy.glance(GROUP, at);
+        }
+        for guess in guesses.iter().filter(|guess| **guess != NONE) {
+            seen ^= self.keys[*guess as usize].0 as u32;
+            seen ^= self.policy.glance(GROUP, Glance::Around(Slot(*guess)));
+        }
+        // What was read is wanted for its effect on the CPU's caches alone.
+        std::hint::black_box(seen);
     }
 
     /// Whether `slot` is a slot that holds `key`.
@@ -175,7 +205,7 @@ impl<P: Eviction, A: Admission> Level<P, A> {
         let out = self.policy.evict(moment, GROUP, Some(key), accept);
         let slot = out.expect("a full level has a slot that may leave");
         let old = std::mem::replace(&mut self.keys[slot.0 as usize], key);
-        self.table.remove(self::tag(old), slot.0);
+        self.departed.push((self::tag(old), slot.0));
         self.counts.evictions += 1;
         slot
     }
@@ -186,17 +216,7 @@ impl<P: Eviction, A: Admission> Replay for Level<P, A> {
         let groups = batch.keys().chunks(AHEAD).zip(batch.tags().chunks(AHEAD));
         for ((keys, tags), accesses) in groups.zip(batch.accesses().chunks(AHEAD)) {
             let mut guesses = [NONE; AHEAD];
-            for (guess, tag) in guesses.iter_mut().zip(tags) {
-                *guess = self.table.guess(*tag);
-            }
-            let mut seen = 0;
-            for guess in &guesses[..keys.len()] {
-                if let Some(key) = self.keys.get(*guess as usize) {
-                    seen ^= key.0 ^ u64::from(self.policy.glance(Slot(*guess)));
-                }
-            }
-            // The loads above are wanted for their effect on the CPU's caches.
-            std::hint::black_box(seen);
+            self.look_ahead(keys, tags, &mut guesses);
             for (at, guess) in guesses[..keys.len()].iter().enumerate() {
                 self.refer(*guess, keys[at], tags[at], accesses[at]);
             }

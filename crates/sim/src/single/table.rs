@@ -11,6 +11,8 @@ use std::ops::ControlFlow;
 pub(crate) const NONE: u32 = u32::MAX;
 /// Places looked at by a guess: those that share a cache line at best.
 const GUESSES: usize = 8;
+/// Entries of slots that were given away, at most; see [`Table::remove`].
+pub(crate) const STALE_MAX: usize = 32;
 
 #[derive(Clone, Copy)]
 struct Place {
@@ -28,7 +30,7 @@ pub(crate) struct Table {
 impl Table {
     /// Room for `slots` slots.
     pub(crate) fn new(slots: u32) -> Self {
-        let places = u64::from(slots) * 8 / 5 + GUESSES as u64;
+        let places = u64::from(slots) * 8 / 5 + (GUESSES + STALE_MAX) as u64;
         Table { places: vec![FREE; places as usize] }
     }
 
@@ -46,6 +48,12 @@ impl Table {
     #[inline]
     fn steps(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.places.len() - from }
+    }
+
+    /// Reads where `tag` is at home, for the effect on the CPU's caches.
+    #[inline]
+    pub(crate) fn touch(&self, tag: u32) -> u32 {
+        self.places[self.home(tag)].slot
     }
 
     /// The first slot near its home that has `tag`: a guess, to be verified.
@@ -85,11 +93,12 @@ impl Table {
         self.places[at] = Place { tag, slot };
     }
 
-    /// Removes `slot`, which is here.
+    /// Removes `slot` under `tag`, which is here. It may have been given to another block since:
+    /// up to [`STALE_MAX`] entries may wait for their removal, as the caller verifies what it finds.
     #[inline]
     pub(crate) fn remove(&mut self, tag: u32, slot: u32) {
         let mut hole = self.home(tag);
-        while self.places[hole].slot != slot {
+        while self.places[hole].slot != slot || self.places[hole].tag != tag {
             assert!(self.places[hole].slot != NONE, "slot {slot} is in the table");
             hole = self.after(hole);
         }
