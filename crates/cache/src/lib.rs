@@ -21,12 +21,15 @@ mod cache;
 mod discard;
 mod hash;
 mod level;
+mod miniature;
 mod op;
 mod read;
 mod room;
+pub mod sizing;
 mod slab;
 mod spec;
 mod volumes;
+mod watch;
 mod write;
 
 #[cfg(test)]
@@ -35,8 +38,10 @@ mod tests;
 pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use layby_policy::Moment;
+pub use layby_policy::registry::EvictionKind;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
 pub use volumes::{VOLUMES_MAX, VolumeCounters};
+pub use watch::{Observation, VOLUMES_WATCHED_MAX};

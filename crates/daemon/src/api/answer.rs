@@ -6,7 +6,7 @@
 //! Cost: one pass over the shards' counters per request.
 
 use crate::catalog::VolumeRecord;
-use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Size, Time};
+use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Policy, Size, Time};
 use crate::control::{Control, View};
 use crate::error::Report;
 use crate::metrics::durability;
@@ -161,6 +161,8 @@ pub struct LevelAnswer {
     pub name: Name,
     /// What it is made of.
     pub kind: Kind,
+    /// Which block leaves first.
+    pub policy: Policy,
     /// Bytes of its file or memory, metadata included.
     pub size_bytes: u64,
     /// Bytes of blocks that it has room for.
@@ -430,6 +432,7 @@ impl Reading {
         LevelAnswer {
             name: level.name.clone(),
             kind: level.kind,
+            policy: level.policy,
             size_bytes: level.size,
             room_bytes: sum(|l| l.slots) * block,
             used_bytes: sum(|l| l.slots_used) * block,

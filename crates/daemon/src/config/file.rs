@@ -62,6 +62,7 @@ pub(super) struct LevelTable {
     pub(super) size: Size,
     pub(super) path: Option<PathBuf>,
     pub(super) persistence: Option<super::PersistenceChoice>,
+    pub(super) policy: Option<super::Policy>,
     pub(super) dirty_red: Option<Percent>,
     pub(super) dirty_green: Option<Percent>,
     pub(super) used_red: Option<Percent>,

@@ -20,7 +20,7 @@ pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed}
 use crate::error::{Report, ReportKind};
 use checks::Source;
 use file::{ClassTable, File, LevelTable, VolumeTable};
-use layby_cache::{LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
+use layby_cache::{EvictionKind, LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
 use layby_types::{BlockSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -92,6 +92,39 @@ impl From<Kind> for LevelKind {
     }
 }
 
+/// Which block leaves a level first, as it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// The least recently used.
+    #[default]
+    Lru,
+    /// The first that came.
+    Fifo,
+    /// The first without a reference bit that a hand meets.
+    Clock,
+    /// Those used once from a small queue, before the main one's.
+    #[serde(alias = "s3-fifo")]
+    S3Fifo,
+    /// By recency and frequency, balanced by what left too early.
+    Arc,
+    /// The least frequently used, with ageing.
+    Lfu,
+}
+
+impl From<Policy> for EvictionKind {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Lru => EvictionKind::Lru,
+            Policy::Fifo => EvictionKind::Fifo,
+            Policy::Clock => EvictionKind::Clock,
+            Policy::S3Fifo => EvictionKind::S3Fifo,
+            Policy::Arc => EvictionKind::Arc,
+            Policy::Lfu => EvictionKind::Lfu,
+        }
+    }
+}
+
 /// How stores into an NVM level become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -157,6 +190,8 @@ pub struct LevelConfig {
     pub path: Option<PathBuf>,
     /// How an NVM level becomes durable.
     pub persistence: PersistenceChoice,
+    /// Which block leaves first; a restart changes it.
+    pub policy: Policy,
     /// When it is destaged and freed.
     pub watermarks: Watermarks,
 }
@@ -391,6 +426,7 @@ fn level(dir: &Path, table: LevelTable) -> LevelConfig {
         size: table.size.0,
         path,
         persistence: table.persistence.unwrap_or_default(),
+        policy: table.policy.unwrap_or_default(),
         watermarks: Watermarks {
             dirty_red: percent(table.dirty_red, default.dirty_red),
             dirty_green: percent(table.dirty_green, default.dirty_green),
@@ -412,6 +448,7 @@ fn default_levels(dir: &Path) -> Vec<LevelConfig> {
         size: Size(size),
         path: None,
         persistence: None,
+        policy: None,
         dirty_red: None,
         dirty_green: None,
         used_red: None,

@@ -37,7 +37,8 @@ struct Shape {
 }
 
 fn spec() -> CacheSpec {
-    let level = |kind, slots| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |kind, slots| LevelSpec { kind, slots, eviction, watermarks };
     let class = |name: &str, rank, levels, durable_writes| ClassSpec {
         name: name.into(),
         rank,

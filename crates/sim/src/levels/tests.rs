@@ -2,7 +2,7 @@
 
 use super::*;
 use layby_cache::{
-    ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, Watermarks,
+    ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, Watermarks,
     WritebackLimits,
 };
 use layby_types::{BlockSize, ClassId};
@@ -14,7 +14,8 @@ const BLOCK: u64 = 4096;
 
 fn spec(slots: [u32; 3]) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
-    let level = |(kind, slots)| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
     let class = |name: &str, rank, levels| ClassSpec {
         name: name.into(),
         rank,
