@@ -183,7 +183,7 @@ pub fn plan(input: &SizingInput<'_>) -> Plan {
     for _ in 0..2 {
         let problem = problem(input, &media, unit, &capped);
         found = allocate(&problem, Some(&now)).shares;
-        if !lower_caps(input, &sized, unit, &mut capped, &found) {
+        if !lower_caps(input, &sized, (&media, unit), &mut capped, &found) {
             break;
         }
     }
@@ -268,29 +268,33 @@ fn shares_now(of: &Observation, service: &Service<'_>, unit: u32) -> Shares {
     })
 }
 
-/// Lowers the caps of volumes whose class got more than its own cap; false where none did.
+/// Lowers the caps of volumes whose class got more than its own cap, to what is best for the class
+/// alone within that cap; false where none did.
 fn lower_caps(
     input: &SizingInput<'_>,
     sized: &[&Observation],
-    unit: u32,
+    (media, unit): (&[Medium], u32),
     services: &mut [Service<'_>],
     found: &[Shares],
 ) -> bool {
     let mut lowered = false;
     for (number, class) in input.spec.classes.iter().enumerate() {
-        let member = |i: &usize| usize::from(sized[*i].class.0) == number;
-        for level in 0..input.spec.levels.len() {
-            let cap = u64::from(class.shares[level].cap / unit);
-            let sum: u64 =
-                (0..found.len()).filter(member).map(|i| u64::from(found[i][level])).sum();
-            if sum <= cap {
-                continue;
-            }
-            lowered = true;
-            for i in (0..found.len()).filter(member) {
-                let part = (u64::from(found[i][level]) * cap / sum) as u32;
-                services[i].cap[level] = part.max(services[i].guaranteed[level]);
-            }
+        let members: Vec<usize> =
+            (0..found.len()).filter(|i| usize::from(sized[*i].class.0) == number).collect();
+        let cap = |level: usize| class.shares[level].cap / unit;
+        let sum = |level: usize| members.iter().map(|i| u64::from(found[*i][level])).sum::<u64>();
+        let is_above = |level: &usize| sum(*level) > u64::from(cap(*level));
+        let above: Vec<usize> = (0..input.spec.levels.len()).filter(is_above).collect();
+        if above.is_empty() {
+            continue;
+        }
+        lowered = true;
+        let mut media = media.to_vec();
+        above.iter().for_each(|level| media[*level].units = cap(*level));
+        let own: Vec<Service<'_>> = members.iter().map(|i| services[*i]).collect();
+        let best = allocate(&problem(input, &media, unit, &own), None).shares;
+        for (member, best) in members.iter().zip(&best) {
+            above.iter().for_each(|level| services[*member].cap[*level] = best[*level]);
         }
     }
     lowered

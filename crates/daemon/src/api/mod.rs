@@ -10,6 +10,7 @@
 mod answer;
 mod guard;
 mod schema;
+mod sizing;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,9 @@ pub use answer::{
     TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
 pub use schema::openapi;
+pub use sizing::{
+    PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer, VolumeSizingAnswer,
+};
 
 use crate::config::Name;
 use crate::control::{
@@ -52,6 +56,7 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/v1/levels", get(levels))
         .route("/v1/levels/{name}", patch(level_set))
         .route("/v1/writeback", get(writeback).patch(writeback_set))
+        .route("/v1/sizing", get(sizing))
         .route("/v1/openapi.json", get(schema))
         .route("/metrics", get(metrics))
         .fallback(no_such_path)
@@ -299,6 +304,13 @@ async fn writeback_set(
 ) -> Answer<WritebackAnswer> {
     node.writeback_set(patch).await?;
     Ok(Json(Reading::take(&node).await?.writeback()))
+}
+
+/// Live sizing: shares, what was predicted and what came, and what other sizes or policies would do.
+#[utoipa::path(get, path = "/v1/sizing", tag = "node",
+    responses((status = 200, body = SizingAnswer), (status = "default", body = Report)))]
+async fn sizing(State(node): Node) -> Json<SizingAnswer> {
+    Json(SizingAnswer::of(&node))
 }
 
 /// This description.

@@ -32,6 +32,7 @@ use utoipa::OpenApi;
         super::level_set,
         super::writeback,
         super::writeback_set,
+        super::sizing,
         super::schema,
         super::metrics,
     )

@@ -21,6 +21,7 @@ pub(super) struct File {
     pub(super) level: Option<Vec<Spanned<LevelTable>>>,
     pub(super) writeback: WritebackTable,
     pub(super) read_ahead: ReadAheadTable,
+    pub(super) sizing: super::sizing::SizingTable,
     pub(super) class: BTreeMap<Name, Spanned<ClassTable>>,
     pub(super) volume: BTreeMap<Name, Spanned<VolumeTable>>,
 }
@@ -91,6 +92,8 @@ pub(super) struct ClassTable {
     pub(super) rank: Option<u8>,
     pub(super) durable_writes: Option<bool>,
     pub(super) borrow: Option<bool>,
+    pub(super) weight: Option<u16>,
+    pub(super) latency_objective: Option<Time>,
     pub(super) share: Option<BTreeMap<Name, Amount>>,
     pub(super) cap: Option<BTreeMap<Name, Amount>>,
 }

@@ -9,6 +9,7 @@
 //! Not for: several threads; each shard has a core of its own, and they share nothing.
 
 mod events;
+mod observe;
 mod perform;
 mod recover;
 mod status;
@@ -140,6 +141,7 @@ pub struct Core {
     home_delay: Nanos,
     /// What homes have answered before the delay was over, oldest first.
     delayed: VecDeque<(Nanos, IoDone)>,
+    fetches: observe::FetchMeter,
     now: Nanos,
 }
 

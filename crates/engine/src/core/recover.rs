@@ -99,6 +99,7 @@ impl Core {
             ended: Vec::new(),
             home_delay: Nanos::ZERO,
             delayed: VecDeque::new(),
+            fetches: super::observe::FetchMeter::default(),
             now: started,
         };
         for home in homes {

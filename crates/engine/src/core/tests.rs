@@ -10,8 +10,8 @@ use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, SimIo};
 use crate::store::{Region, StoreIdentity};
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, VolumeSpec,
-    Watermarks, WritebackLimits,
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_types::{BlockSize, CallFlags, ClassId, ShardIndex};
 use std::collections::HashMap;

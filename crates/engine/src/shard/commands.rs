@@ -74,6 +74,13 @@ impl<S: Session> Shard<S> {
                 self.pending.drains.insert(ticket, answer);
                 self.core.drain(&mut self.io, ticket, volume);
             }
+            Command::Observe { volumes, keep, answer } => {
+                answer(Ok(self.core.observe(&volumes, keep)));
+            }
+            Command::SetSized(sized, answer) => {
+                self.core.set_sized(&sized);
+                answer(Ok(()));
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;
