@@ -236,6 +236,7 @@ fn wishes(view: &View) -> Vec<Wish> {
     view.classes.iter().map(wish).collect()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the time that thinking takes is shown")]
 fn think(question: &Question) -> Thought {
     let begun = Instant::now();
     let observations: Vec<Observation> =

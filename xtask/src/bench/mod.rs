@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod live;
 mod report;
 mod servers;
 
@@ -32,6 +33,12 @@ pub(crate) struct Arguments {
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// Seconds after which the working sets swap, in `live`
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(8..=600))]
+    swap: u32,
+    /// Seconds of a sizing period, in `live`; at most a quarter of `--swap` is of use
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=150))]
+    period: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -42,6 +49,8 @@ enum Entry {
     WriteDurable,
     /// Memory that the node spends on knowing where 4 GiB of blocks are
     Metadata,
+    /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
+    Live,
 }
 
 /// Everything measured in a run, in the order it was measured.
@@ -72,6 +81,7 @@ fn measure(
     let plan = entries::Plan { root, binary, work };
     match arguments.entry {
         Entry::Metadata => entries::metadata(&plan),
+        Entry::Live => live::measure(&plan, arguments),
         entry => {
             let comparison = if entry == Entry::ReadHit {
                 entries::read_hit(&plan)

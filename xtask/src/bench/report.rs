@@ -4,7 +4,7 @@
 //! export to the best peer within each round, so that drift cancels out.
 
 use super::fio::Sample;
-use super::{Arguments, Comparison};
+use super::{Arguments, Comparison, Entry};
 use crate::process;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -31,10 +31,15 @@ impl Origin {
         let entry = clap::ValueEnum::to_possible_value(&arguments.entry);
         let entry = entry.map_or(String::new(), |value| value.get_name().to_string());
         let (runs, seed, seconds) = (arguments.runs, arguments.seed, arguments.seconds);
+        let more = if arguments.entry == Entry::Live {
+            format!(" --swap {} --period {}", arguments.swap, arguments.period)
+        } else {
+            format!(" --seconds {seconds}")
+        };
         let line = format!(
             "Median of {runs} ± half the range; commit {}{mark}; machine: {cores} cores; \
              raw: {kept}\n\
-             Run: cargo xtask bench {entry} --runs {runs} --seed {seed} --seconds {seconds}",
+             Run: cargo xtask bench {entry} --runs {runs} --seed {seed}{more}",
             commit.trim()
         );
         Origin { line }
@@ -50,14 +55,14 @@ impl Report {
 
 /// A median and half the range around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    median: f64,
-    half_range: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) half_range: f64,
 }
 
 impl Spread {
     /// Of at least one value.
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         assert!(!sorted.is_empty(), "a median needs a value");
@@ -65,10 +70,10 @@ impl Spread {
         let half_range = (sorted[sorted.len() - 1] - sorted[0]) / 2.0;
         Spread { median: low.midpoint(high), half_range }
     }
-    fn whole(self) -> String {
+    pub(crate) fn whole(self) -> String {
         format!("{:.0} ± {:.0}", self.median, self.half_range)
     }
-    fn fraction(self) -> String {
+    pub(crate) fn fraction(self) -> String {
         format!("{:.2} ± {:.2}", self.median, self.half_range)
     }
 }

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A period lasts this long at least.
-pub const PERIOD_MIN: Nanos = Nanos::from_millis(100);
+pub(super) const PERIOD_MIN: Nanos = Nanos::from_millis(100);
 /// A period lasts this long at most.
-pub const PERIOD_MAX: Nanos = Nanos::from_secs(3600);
+pub(super) const PERIOD_MAX: Nanos = Nanos::from_secs(3600);
 /// A period lasts this long when nothing is said.
-pub const PERIOD_DEFAULT: Nanos = Nanos::from_secs(10);
+pub(super) const PERIOD_DEFAULT: Nanos = Nanos::from_secs(10);
 /// What a period counts in the next one at most: the past has to fade.
-pub const KEEP_MAX: Percent = Percent(95);
+pub(super) const KEEP_MAX: Percent = Percent(95);
 /// What a period counts in the next one when nothing is said.
-pub const KEEP_DEFAULT: Percent = Percent(50);
+pub(super) const KEEP_DEFAULT: Percent = Percent(50);
 /// The name under which `latency` speaks of the volumes' homes.
 pub const HOME: &str = "home";
 /// What a read costs from memory, NVM, flash and a home until it was measured.
