@@ -16,7 +16,7 @@ use crate::watch::Observation;
 use alloc::vec::Vec;
 pub use layby_policy::allocation::{Aim, Cost, Decision, MoverLimits};
 use layby_policy::allocation::{Medium, Problem, Service, Shares, allocate};
-pub use layby_policy::curve::{Counted, Curve};
+pub use layby_policy::curve::{Counted, Curve, Point};
 use layby_policy::registry::EvictionKind;
 use layby_types::{Nanos, VolumeId};
 

@@ -297,3 +297,104 @@ pub fn known<'a>(
         Some((name, record, sizing))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::SizingAnswer;
+    use crate::control::tests::MockNode;
+    use layby_cache::Share;
+    use layby_cache::sizing::{Curve, Point};
+    use layby_types::ClassId;
+
+    const CONFIG: &str = "[sizing]\nenabled = true\nperiod = \"1s\"\nlatency = { home = \"2ms\" }\n\
+                          [volume.a]\nsize = \"1GiB\"\n[volume.b]\nsize = \"1GiB\"\n\
+                          [volume.c]\nsize = \"1GiB\"\n";
+    /// The SSD level of the default configuration.
+    const SSD: usize = 2;
+
+    /// A period of 1000 reads a second, of which a room of `slots` serves nearly all.
+    fn seen(volume: u32, slots: u64) -> VolumeObserved {
+        let points = vec![Point { size: slots, hits: [990.0, 0.0] }];
+        let mut held = [0; layby_cache::LEVELS_MAX];
+        held[SSD] = 1000;
+        let cache = Observation {
+            volume: VolumeId(volume),
+            class: ClassId(1),
+            curve: Curve::new(points, [1000.0, 0.0]),
+            policies: Vec::new(),
+            requests: [1000, 0],
+            hits: [10; layby_cache::LEVELS_MAX],
+            misses: 80,
+            held,
+            sized: None,
+            shares: [Share::OPEN; layby_cache::LEVELS_MAX],
+        };
+        VolumeObserved { cache, reads: 1000, read_wait_ns: 1_600_000_000 }
+    }
+
+    fn observed() -> Observed {
+        Observed {
+            volumes: vec![seen(0, 30_000), seen(2, 1 << 40)],
+            levels_read_ns: vec![None, None, Some(50_000.0)],
+            home_read_ns: Some(9e9),
+        }
+    }
+
+    fn answer(node: &MockNode, observed: Observed) {
+        node.shards[0].state().observed.push_back(observed);
+    }
+
+    /// Goal: a period reaches the shards as shares, and people as prediction beside outcome. Method:
+    /// two volumes on a shard, one that reuses 30000 blocks and one that never will; two periods.
+    #[tokio::test]
+    async fn periods_become_shares() {
+        let node = MockNode::new(CONFIG);
+        let mut sizer = Sizer::new(Arc::clone(&node.control));
+        answer(&node, observed());
+        sizer.period().await;
+        let sized = node.shards[0].state().sized.clone();
+        let of = |id| sized.iter().find(|(v, _)| *v == VolumeId(id)).and_then(|(_, s)| *s);
+        assert!(of(0).is_some_and(|slots| slots[SSD] >= 30_000), "{sized:?}");
+        assert!(of(2).is_some_and(|slots| slots[SSD] < 30_000), "{sized:?}");
+        assert!(node.shards[1].state().sized.is_empty(), "nobody asked for anything there");
+        let first = SizingAnswer::of(&node.control);
+        assert!(first.volumes[0].predicted.is_none() && first.shards[0].is_move);
+        assert!((first.shards[0].latency_us["home"] - 2000.0).abs() < 1e-6, "it was configured");
+        assert!((first.shards[0].latency_us["ssd"] - 75.0).abs() < 1e-6, "half way from 100");
+        answer(&node, observed());
+        sizer.period().await;
+        let second = SizingAnswer::of(&node.control);
+        let a = &second.volumes[0];
+        let predicted = a.predicted.expect("the first period predicted it");
+        assert_eq!(predicted, first.volumes[0].next);
+        assert!(predicted.miss_ratio < 0.02 && predicted.latency_us_mean < 200.0);
+        assert!((a.measured.latency_us_mean - 1600.0).abs() < 1e-6);
+        assert_eq!(a.sizes.len(), WHAT_IF_FACTORS.len());
+        let snapshots = node.control.snapshots().await.expect("the shards run");
+        let state = node.control.sizing();
+        let text =
+            crate::metrics::render(node.control.facts(), node.control.view(), snapshots, state);
+        for part in [
+            "layby_sizing_moves_total{shard=\"0\"} 2",
+            "layby_sizing_miss_ratio{volume=\"a\",class=\"normal\",kind=\"predicted\"} 0.0",
+            "layby_what_if_latency_mean_seconds{volume=\"b\",class=\"normal\",what=\"x0.25\"} 0.0",
+        ] {
+            assert!(text.contains(part), "`{part}` is missing in\n{text}");
+        }
+    }
+
+    /// Goal: a node that is not to size says what it would do and does nothing. Method: the same
+    /// period with sizing off.
+    #[tokio::test]
+    async fn advice_moves_nothing() {
+        let node = MockNode::new(&CONFIG.replace("enabled = true", "enabled = false"));
+        let mut sizer = Sizer::new(Arc::clone(&node.control));
+        answer(&node, observed());
+        sizer.period().await;
+        assert!(node.shards[0].state().sized.is_empty());
+        let answer = SizingAnswer::of(&node.control);
+        assert!(!answer.enabled && answer.shards[0].is_move && answer.shards[0].moves == 0);
+        assert!(answer.volumes.iter().all(|volume| volume.share_bytes.is_empty()));
+    }
+}

@@ -20,18 +20,18 @@ use std::path::Path;
 /// The volumes; their bytes are [`HOME_BYTES`].
 const VOLUMES: [&str; 2] = ["a", "b"];
 /// Bytes of the level.
-const LEVEL: &str = "64MiB";
+const LEVEL: &str = "32MiB";
 /// Bytes read at random by the volume that reuses them, and how often per second.
-const HOT: (&str, &str) = ("48m", "3000");
+const HOT: (&str, &str) = ("24m", "3000");
 /// Bytes read at random by the other one: all of its home.
-const COLD: (&str, &str) = ("256m", "1500");
-const HOME_BYTES: &str = "256MiB";
+const COLD: (&str, &str) = ("128m", "1500");
+const HOME_BYTES: &str = "128MiB";
 /// What a home takes longer than it really does.
 const HOME_DELAY: &str = "2ms";
 /// Requests in flight per volume at most.
 const DEPTH: &str = "32";
 /// The share of the level that says that the shares followed: most of what the hot set needs.
-const FOLLOWED_BYTES: f64 = 40.0 * 1048576.0;
+const FOLLOWED_BYTES: f64 = 20.0 * 1048576.0;
 
 /// Percent of the level for each volume; `None` leaves it to the node.
 #[derive(Clone, Copy)]

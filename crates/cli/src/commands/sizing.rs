@@ -4,7 +4,9 @@
 //! Invariant: every figure has its unit; what is not known is a dash.
 
 use crate::output::{Failure, Output, bytes, micros, table};
-use layby_daemon::api::{PredictionAnswer, SizingAnswer, VolumeSizingAnswer};
+use layby_daemon::api::{
+    PolicyAnswer, PredictionAnswer, SizeAnswer, SizingAnswer, VolumeSizingAnswer,
+};
 use std::collections::BTreeMap;
 
 /// A ratio as percent with one digit.
@@ -95,7 +97,7 @@ pub(super) fn what_if(sizing: &SizingAnswer, output: &mut Output) -> Result<(), 
     ))?;
     let mut table = table(["volume", "class", "what if", "room", "hits", "mean read"], 3);
     for volume in &sizing.volumes {
-        for (what, room, expected) in rows(volume) {
+        for (what, room, expected) in rows(&volume.sizes, &volume.policies) {
             table.add_row([
                 volume.volume.to_string(),
                 volume.class.to_string(),
@@ -106,20 +108,32 @@ pub(super) fn what_if(sizing: &SizingAnswer, output: &mut Output) -> Result<(), 
             ]);
         }
     }
+    for class in &sizing.classes {
+        for (what, room, expected) in rows(&class.sizes, &class.policies) {
+            table.add_row([
+                "(all)".to_owned(),
+                class.class.to_string(),
+                what,
+                bytes(room),
+                ratio(1.0 - expected.miss_ratio),
+                micros(expected.latency_us_mean),
+            ]);
+        }
+    }
     output.line(&table.to_string())
 }
 
-fn rows(volume: &VolumeSizingAnswer) -> Vec<(String, u64, PredictionAnswer)> {
-    let sizes = volume.sizes.iter();
+fn rows(sizes: &[SizeAnswer], policies: &[PolicyAnswer]) -> Vec<(String, u64, PredictionAnswer)> {
     let mut rows: Vec<_> = sizes
+        .iter()
         .map(|size| {
             let what =
                 if size.factor == 1.0 { "as now".into() } else { format!("x{}", size.factor) };
             (what, size.room_bytes, size.expected)
         })
         .collect();
-    let room = volume.sizes.iter().find(|size| size.factor == 1.0).map_or(0, |s| s.room_bytes);
-    rows.extend(volume.policies.iter().map(|of| {
+    let room = sizes.iter().find(|size| size.factor == 1.0).map_or(0, |s| s.room_bytes);
+    rows.extend(policies.iter().map(|of| {
         let policy = format!("{:?}", of.policy).to_lowercase();
         (policy, room, of.expected)
     }));
@@ -129,7 +143,6 @@ fn rows(volume: &VolumeSizingAnswer) -> Vec<(String, u64, PredictionAnswer)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use layby_daemon::api::{PolicyAnswer, SizeAnswer};
     use layby_daemon::config::Policy;
 
     /// Goal: what-ifs name the present size, the others and the policies, with the room of each.
@@ -150,8 +163,10 @@ mod tests {
             sizes: vec![size(0.5, 512), size(1.0, 1024)],
             policies: vec![PolicyAnswer { policy: Policy::S3Fifo, expected }],
         };
-        let shown: Vec<(String, u64)> =
-            rows(&volume).into_iter().map(|(what, room, _)| (what, room)).collect();
+        let shown: Vec<(String, u64)> = rows(&volume.sizes, &volume.policies)
+            .into_iter()
+            .map(|(what, room, _)| (what, room))
+            .collect();
         let row = |what: &str, room| (what.to_owned(), room);
         assert_eq!(shown, [row("x0.5", 512), row("as now", 1024), row("s3fifo", 1024)]);
         assert_eq!(parts(&volume.share_bytes), "ssd 1.00 MiB");

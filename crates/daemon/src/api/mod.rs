@@ -21,7 +21,8 @@ pub use answer::{
 };
 pub use schema::openapi;
 pub use sizing::{
-    PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer, VolumeSizingAnswer,
+    ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,
+    VolumeSizingAnswer,
 };
 
 use crate::config::Name;

@@ -9,7 +9,8 @@
 use crate::config::{Counts, Name, Objective, Percent, Policy, Time};
 use crate::control::{Control, View};
 use crate::sizing::{ShardSizing, VolumeSizing, known};
-use layby_cache::sizing::{Prediction, Slots, Why};
+use layby_cache::EvictionKind;
+use layby_cache::sizing::{Prediction, Slots, WHAT_IF_FACTORS, Why};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -75,6 +76,19 @@ pub struct VolumeSizingAnswer {
     pub policies: Vec<PolicyAnswer>,
 }
 
+/// The volumes of a class together, each weighted by its reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClassSizingAnswer {
+    /// Its name.
+    pub class: Name,
+    /// Read requests in the period.
+    pub reads: u64,
+    /// Other sizes, of every volume at once.
+    pub sizes: Vec<SizeAnswer>,
+    /// Other policies; only of the volumes whose sample is large enough.
+    pub policies: Vec<PolicyAnswer>,
+}
+
 /// A shard's last decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardSizingAnswer {
@@ -123,6 +137,8 @@ pub struct SizingAnswer {
     pub shards: Vec<ShardSizingAnswer>,
     /// By name.
     pub volumes: Vec<VolumeSizingAnswer>,
+    /// Classes whose volumes were read in the period, in the order of their numbers.
+    pub classes: Vec<ClassSizingAnswer>,
 }
 
 impl SizingAnswer {
@@ -132,7 +148,12 @@ impl SizingAnswer {
         let (view, state) = (control.view(), control.sizing());
         let config = &control.facts().config.sizing;
         let shards = (0u8..).zip(&state.shards);
+        let volumes: Vec<VolumeSizingAnswer> = known(&view, &state)
+            .map(|(name, record, sizing)| volume_answer(&view, name, &record.class, sizing))
+            .collect();
+        let classes = view.classes().filter_map(|(name, _)| class_answer(name, &volumes));
         SizingAnswer {
+            classes: classes.collect(),
             enabled: config.enabled,
             watch: config.watch,
             period: Time(config.period),
@@ -141,9 +162,7 @@ impl SizingAnswer {
             gain_min: config.gain_min,
             periods: state.periods,
             shards: shards.map(|(index, shard)| shard_answer(&view, index, shard)).collect(),
-            volumes: known(&view, &state)
-                .map(|(name, record, sizing)| volume_answer(&view, name, &record.class, sizing))
-                .collect(),
+            volumes,
         }
     }
 }
@@ -192,6 +211,44 @@ fn volume_answer(
             })
             .collect(),
     }
+}
+
+/// The mean of predictions, weighted; nothing without weight.
+fn mean(parts: impl Iterator<Item = (u64, PredictionAnswer)>) -> Option<PredictionAnswer> {
+    let (mut weight, mut sum) = (0.0, PredictionAnswer::default());
+    for (reads, part) in parts {
+        let reads = reads as f64;
+        weight += reads;
+        sum.miss_ratio += reads * part.miss_ratio;
+        sum.latency_us_mean += reads * part.latency_us_mean;
+    }
+    (weight > 0.0).then(|| PredictionAnswer {
+        miss_ratio: sum.miss_ratio / weight,
+        latency_us_mean: sum.latency_us_mean / weight,
+    })
+}
+
+fn class_answer(class: &Name, volumes: &[VolumeSizingAnswer]) -> Option<ClassSizingAnswer> {
+    let members: Vec<&VolumeSizingAnswer> = volumes.iter().filter(|v| v.class == *class).collect();
+    let reads = members.iter().map(|volume| volume.reads).sum();
+    let size = |(index, factor): (usize, &f64)| {
+        let of = |volume: &&VolumeSizingAnswer| volume.sizes[index];
+        let expected = mean(members.iter().map(|volume| (volume.reads, of(volume).expected)))?;
+        let room_bytes = members.iter().map(|volume| of(volume).room_bytes).sum();
+        Some(SizeAnswer { factor: *factor, room_bytes, expected })
+    };
+    let policy = |kind: EvictionKind| {
+        let policy = Policy::from(kind);
+        let of = |volume: &&VolumeSizingAnswer| {
+            let found = volume.policies.iter().find(|of| of.policy == policy)?;
+            Some((volume.reads, found.expected))
+        };
+        Some(PolicyAnswer { policy, expected: mean(members.iter().filter_map(of))? })
+    };
+    let sizes: Vec<SizeAnswer> = WHAT_IF_FACTORS.iter().enumerate().filter_map(size).collect();
+    let policies = EvictionKind::ALL.into_iter().filter_map(policy).collect();
+    let answer = ClassSizingAnswer { class: class.clone(), reads, sizes, policies };
+    (reads > 0).then_some(answer)
 }
 
 fn shard_answer(view: &View, shard: u8, of: &ShardSizing) -> ShardSizingAnswer {
