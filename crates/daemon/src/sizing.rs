@@ -378,7 +378,7 @@ mod tests {
         for part in [
             "layby_sizing_moves_total{shard=\"0\"} 2",
             "layby_sizing_miss_ratio{volume=\"a\",class=\"normal\",kind=\"predicted\"} 0.0",
-            "layby_what_if_latency_mean_seconds{volume=\"b\",class=\"normal\",what=\"x0.25\"} 0.0",
+            "layby_what_if_latency_mean_seconds{volume=\"c\",class=\"normal\",what=\"x0.25\"} 0.0",
         ] {
             assert!(text.contains(part), "`{part}` is missing in\n{text}");
         }
