@@ -64,7 +64,7 @@ impl Arrangement {
         let enabled = matches!(self, Arrangement::Live);
         format!(
             "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
-             [sizing]\nenabled = {enabled}\nperiod = \"{period}s\"\n\
+             [sizing]\nenabled = {enabled}\nperiod = \"{period}s\"\nkeep = \"25%\"\n\
              [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"{LEVEL}\"\n"
         )
     }

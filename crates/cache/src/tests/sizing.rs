@@ -18,7 +18,7 @@ const LIMITS: SizingLimits = SizingLimits {
     aim: Aim::Mean,
     counted: Counted::Reads,
     mover: MoverLimits::DEFAULT,
-    keep: 0.5,
+    keep: 0.25,
 };
 const WISHES: [Wish; 2] = [Wish { weight: 1.0, latency_ns_p999: None }; 2];
 

@@ -21,7 +21,7 @@ pub(super) const PERIOD_DEFAULT: Nanos = Nanos::from_secs(10);
 /// What a period counts in the next one at most: the past has to fade.
 pub(super) const KEEP_MAX: Percent = Percent(95);
 /// What a period counts in the next one when nothing is said.
-pub(super) const KEEP_DEFAULT: Percent = Percent(50);
+pub(super) const KEEP_DEFAULT: Percent = Percent(25);
 /// The name under which `latency` speaks of the volumes' homes.
 pub const HOME: &str = "home";
 /// What a read costs from memory, NVM, flash and a home until it was measured.
@@ -122,7 +122,7 @@ fn check(config: &SizingConfig, levels: &[LevelConfig]) -> Result<(), Problem> {
     }
     if config.keep > KEEP_MAX {
         let cause = format!("{} is more than {KEEP_MAX}: the past would never fade", config.keep);
-        return problem("keep", cause, "write a part such as `50%`");
+        return problem("keep", cause, "write a part such as `25%`");
     }
     if !(MoverLimits::MIN.payback..=MoverLimits::MAX.payback).contains(&config.payback) {
         let cause = format!("{} is outside 1s to 24h", config.payback);

@@ -259,13 +259,13 @@ fn sizing_is_configured() {
     let silent = parse("").expect("nothing to refuse").sizing;
     assert!(!silent.enabled && silent.watch && silent.period == Nanos::from_secs(10));
     let text = "[sizing]\nenabled = true\nperiod = \"2s\"\nobjective = \"objectives-first\"\n\
-                counts = \"both\"\nkeep = \"25%\"\ngain_min = \"5%\"\npayback = \"90s\"\n\
+                counts = \"both\"\nkeep = \"40%\"\ngain_min = \"5%\"\npayback = \"90s\"\n\
                 latency = { ssd = \"80us\", home = \"4ms\" }\n\
                 [class.normal]\nweight = 3\nlatency_objective = \"2ms\"\n";
     let config = parse(text).expect("every key is good");
     let limits = config.sizing.limits();
     assert_eq!((limits.mover.gain_permille, limits.mover.payback), (50, Nanos::from_secs(90)));
-    assert!((limits.keep - 0.25).abs() < 1e-9);
+    assert!((limits.keep - 0.4).abs() < 1e-9);
     let latencies = config.sizing.latencies(&config.levels);
     assert!((latencies.levels[2] - 80e3).abs() < 1e-6 && (latencies.home - 4e6).abs() < 1e-6);
     let normal = &config.classes[1].1;
