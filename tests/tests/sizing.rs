@@ -25,7 +25,7 @@ fn refusal(more: &str) -> layby_tests::Refusal {
     }
 }
 
-/// Goal: a wrong policy and wrong sizing are explained, with line and known words. Method: one each.
+/// Goal: a wrong policy and wrong sizing are explained, with line and known words. Method: a few.
 #[test]
 fn wrong_words_are_explained() {
     refusal("policy = \"best\"\n").assert_explains(&["line"]);

@@ -211,8 +211,8 @@ fn equal_needs_do_not_swing() {
     assert_eq!(node.size(&observations).why, Why::Quiet);
 }
 
-/// Goal: a class's cap bounds what its volumes are sized together, and within it the one that reuses
-/// its blocks gets room. Method: two volumes of a capped class, one a stream, beside another class.
+/// Goal: a class's cap bounds what its volumes are sized together, and within it the one that
+/// reuses its blocks gets room. Method: a reuser and a stream of a capped class, beside another.
 #[test]
 fn class_caps_bound_the_sum() {
     let mut spec = one_level();

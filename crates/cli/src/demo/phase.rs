@@ -38,8 +38,8 @@ const FOOTPRINT_CRITICAL: u64 = NVM_BYTES / 4 * 3;
 const FOOTPRINT_ZIPF: u64 = 4 << 20;
 /// Bytes that a streaming service goes through before it begins anew.
 const FOOTPRINT_STREAM: u64 = 32 << 20;
-/// Main storage in the paper is a mid-range SSD, ten times slower than the cache's. Here all lies on
-/// one disk, or in the page cache, so homes answer later than they could.
+/// Main storage in the paper is a mid-range SSD, ten times slower than the cache's. Here all lies
+/// on one disk, or in the page cache, so homes answer later than they could.
 pub(super) const HOME_DELAY: Duration = Duration::from_millis(2);
 /// A request of a service with reuse is started this often.
 const PACE_ZIPF: Duration = Duration::from_millis(2);

@@ -307,7 +307,7 @@ async fn writeback_set(
     Ok(Json(Reading::take(&node).await?.writeback()))
 }
 
-/// Live sizing: shares, what was predicted and what came, and what other sizes or policies would do.
+/// Live sizing: shares, what was predicted and what came, what other sizes or policies would do.
 #[utoipa::path(get, path = "/v1/sizing", tag = "node",
     responses((status = 200, body = SizingAnswer), (status = "default", body = Report)))]
 async fn sizing(State(node): Node) -> Json<SizingAnswer> {

@@ -1,8 +1,8 @@
 //! What stores and homes have to say, turned into ends of the cache's operations.
 //!
 //! How: tickets and tokens are the operations' numbers; the core's own calls carry a bit above.
-//! A tombstone is done for once its home has synced the zeros, void if its home fails; a checkpoint of the log asks the
-//! other level and the homes to be safe first.
+//! A tombstone is done for once its home has synced the zeros, void if its home fails; a checkpoint
+//! of the log asks the other level and the homes to be safe first.
 //! Invariant: a checkpoint is answered only when everything it asked for is durable.
 
 use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
