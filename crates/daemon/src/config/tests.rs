@@ -239,7 +239,7 @@ fn levels_name_their_policies() {
         format!("[[level]]\nname = \"x\"\nkind = \"memory\"\nsize = \"1MiB\"\n{policy}\n")
     };
     for kind in EvictionKind::ALL {
-        let config = parse(&text(&format!("policy = \"{}\"", kind.name()))).expect(kind.name());
+        let config = parse(&text(&format!("policy = \"{}\"", kind.name()))).expect("a known name");
         assert_eq!(EvictionKind::from(config.levels[0].policy), kind);
         assert_eq!(Policy::from(kind), config.levels[0].policy);
     }

@@ -1,8 +1,8 @@
 //! How long a thread looks for work before it sleeps.
 //!
 //! How: waking a sleeping processor costs more than most requests. Where the last wait was short,
-//! the next one likely is, so the thread looks on for a bounded moment; a wait that outlasts the moment
-//! ends that until a short one is seen again (as KVM's halt polling grows and shrinks).
+//! the next one likely is, so the thread looks on for a bounded moment; a wait that outlasts the
+//! moment ends that until a short one is seen again (as KVM's halt polling grows and shrinks).
 //! Invariant: a thread without work sleeps; it looks for at most one [`LINGER_MAX`] in vain.
 //! Not for: machines with one processor, where looking would keep the client from running.
 

@@ -1,8 +1,8 @@
 //! What came of a simulation: per volume hits and latency, per level writes and wear.
 //!
 //! How: hits and writes are the cache's own counters. In counting mode a read pays a look-up in
-//! each level that its class may use down to the one that has it (PADSA, section IV.C: H is the ratio
-//! among the requests that reach a level), a write pays the level that takes it; in queueing mode
+//! each level that its class may use down to the one that has it (PADSA, section IV.C: H is the
+//! ratio among the requests that reach a level), a write pays the level that takes it; in queueing mode
 //! latencies are those of the requests themselves.
 //! Invariant: hits and misses add up to the blocks read.
 
