@@ -346,7 +346,8 @@ mod tests {
     }
 
     /// Goal: a period reaches the shards as shares, and people as prediction beside outcome.
-    /// Method: two volumes on a shard, one that reuses 30000 blocks and one that never will; two periods.
+    /// Method: two volumes on a shard, one that reuses 30000 blocks and one that never will; two
+    /// periods.
     #[tokio::test]
     async fn periods_become_shares() {
         let node = MockNode::new(CONFIG);

@@ -2,8 +2,8 @@
 //!
 //! How: hits and writes are the cache's own counters. In counting mode a read pays a look-up in
 //! each level that its class may use down to the one that has it (PADSA, section IV.C: H is the
-//! ratio among the requests that reach a level), a write pays the level that takes it; in queueing mode
-//! latencies are those of the requests themselves.
+//! ratio among the requests that reach a level), a write pays the level that takes it; in queueing
+//! mode latencies are those of the requests themselves.
 //! Invariant: hits and misses add up to the blocks read.
 
 use super::Mode;
