@@ -4,6 +4,7 @@
 
 mod faults;
 mod history;
+mod observing;
 
 use super::*;
 use crate::check::{StoreKind, check_store};
