@@ -187,6 +187,9 @@ pub fn plan(input: &SizingInput<'_>) -> Plan {
             break;
         }
     }
+    for (share, (of, service)) in found.iter_mut().zip(sized.iter().zip(&services)) {
+        trim(input, of, service, unit, share);
+    }
     let problem = problem(input, &media, unit, &services);
     let decision = input.limits.mover.decide(&problem, &now, &found);
     let moves = if decision.is_move { moves(input, &sized, unit, &found) } else { Vec::new() };
@@ -298,6 +301,34 @@ fn lower_caps(
         }
     }
     lowered
+}
+
+/// Gives up units that hit nothing more: whoever needs them may then have them.
+fn trim(
+    input: &SizingInput<'_>,
+    of: &Observation,
+    service: &Service<'_>,
+    unit: u32,
+    share: &mut Shares,
+) {
+    let levels = input.spec.levels.len();
+    let hits = |share: &Shares| {
+        let mut size = 0;
+        core::array::from_fn::<u64, LEVELS_MAX, _>(|level| {
+            size += u64::from(share[level]) * u64::from(unit);
+            of.curve.hits(input.limits.counted, size).to_bits()
+        })
+    };
+    for level in (0..levels).rev() {
+        while share[level] > service.guaranteed[level] {
+            let mut less = *share;
+            less[level] -= 1;
+            if hits(&less) != hits(share) {
+                break;
+            }
+            *share = less;
+        }
+    }
 }
 
 /// The shares in slots; what is not sized has none.

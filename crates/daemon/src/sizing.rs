@@ -357,7 +357,7 @@ mod tests {
         let sized = node.shards[0].state().sized.clone();
         let of = |id| sized.iter().find(|(v, _)| *v == VolumeId(id)).and_then(|(_, s)| *s);
         assert!(of(0).is_some_and(|slots| slots[SSD] >= 30_000), "{sized:?}");
-        assert!(of(2).is_some_and(|slots| slots[SSD] < 30_000), "{sized:?}");
+        assert_eq!(of(2).map(|slots| slots[SSD]), Some(0), "{sized:?}");
         assert!(node.shards[1].state().sized.is_empty(), "nobody asked for anything there");
         let first = SizingAnswer::of(&node.control);
         assert!(first.volumes[0].predicted.is_none() && first.shards[0].is_move);
