@@ -16,7 +16,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 use layby_policy::Moment;
-use layby_policy::registry::EvictionKind;
 use layby_types::{
     BlockIndex, BlockKey, Call, ClassId, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Slot,
     VolumeId,
@@ -130,7 +129,7 @@ impl Cache {
     pub fn new(spec: CacheSpec) -> Result<Cache, SpecError> {
         spec.validate()?;
         let classes = spec.classes.len();
-        let build = |level| Level::new(level, classes, EvictionKind::default());
+        let build = |level| Level::new(level, classes);
         Ok(Cache {
             levels: spec.levels.iter().map(build).collect(),
             counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
@@ -175,6 +174,7 @@ impl Cache {
             actions.push(Action::Complete { request, result: Err(ErrorKind::Invalid) });
             return;
         }
+        self.watch(moment, volume, call);
         core::mem::swap(&mut self.actions, actions);
         match call.operation {
             Operation::Read | Operation::Cache => self.read(moment, volume, request, call),

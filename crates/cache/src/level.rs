@@ -12,7 +12,6 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use layby_policy::registry::EvictionKind;
 use layby_policy::{
     Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Standing, Warmth,
     choose_yielder,
@@ -95,7 +94,7 @@ fn lent(volume: u16) -> Group {
 }
 
 impl Level {
-    pub(crate) fn new(spec: &LevelSpec, classes: usize, eviction: EvictionKind) -> Self {
+    pub(crate) fn new(spec: &LevelSpec, classes: usize) -> Self {
         let slots = spec.slots as usize;
         Level {
             kind: spec.kind,
@@ -113,7 +112,7 @@ impl Level {
             flags: vec![0; slots],
             touched: vec![0; slots],
             ageing: 0,
-            ranking: eviction.build(spec.slots),
+            ranking: spec.eviction.build(spec.slots),
             free: Vec::new(),
             fresh_next: 0,
             accesses: 0,
@@ -451,14 +450,12 @@ impl Level {
         candidates.flat_map(move |(v, volume)| {
             let holding = self.holding(v);
             let class = &volumes.classes[volume.class];
-            let above = holding.used > volume.shares[level].guaranteed
-                && self.class_used[volume.class] > class.shares[level].guaranteed;
-            let standing = if above || matches!(scope, Scope::Class | Scope::Volume) {
-                Standing::AboveGuarantee
-            } else if asker == Some(v) {
-                Standing::Self_
-            } else {
-                Standing::Protected
+            let is_asker = asker == Some(v);
+            let standing = match self.claim(volumes, level, v, asker, scope) {
+                Claim::None => Standing::AboveGuarantee,
+                _ if is_asker => Standing::Self_,
+                Claim::Share => Standing::WithinShare,
+                Claim::Guarantee => Standing::Protected,
             };
             let rank = class.rank;
             let lends = holding.borrowed > 0 && scope == Scope::Level;
@@ -466,6 +463,31 @@ impl Level {
             let own_room = (holding.used > 0).then_some((own(v), standing, rank));
             lent_room.into_iter().chain(own_room)
         })
+    }
+
+    /// What `volume` may say against a demand for its room.
+    fn claim(
+        &self,
+        volumes: &Volumes,
+        level: usize,
+        volume: u16,
+        asker: Option<u16>,
+        scope: Scope,
+    ) -> Claim {
+        let (used, state) = (self.holding(volume).used, volumes.get(volume));
+        let class_guaranteed = volumes.classes[state.class].shares[level].guaranteed;
+        // Sized volumes of a class share its guarantee among each other.
+        let is_sibling =
+            || state.sized.is_some() && asker.is_some_and(|a| volumes.get(a).class == state.class);
+        let above = used > state.shares[level].guaranteed
+            && (self.class_used[state.class] > class_guaranteed || is_sibling());
+        if !above && !matches!(scope, Scope::Class | Scope::Volume) {
+            Claim::Guarantee
+        } else if state.sized.is_some_and(|sized| used <= sized[level]) {
+            Claim::Share
+        } else {
+            Claim::None
+        }
     }
 
     /// Takes the coldest slot of `group` that `accept` takes out of index and ranking; it stays
@@ -575,6 +597,17 @@ impl Resident {
     }
 }
 
+/// Why a volume may keep its room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// It holds more than it is entitled to.
+    None,
+    /// It holds no more than the share that it was sized.
+    Share,
+    /// It or its class holds no more than its guarantee.
+    Guarantee,
+}
+
 /// Among whom a yielder is sought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -594,6 +627,7 @@ const _: () = assert!(LEVELS_MAX <= 8, "a class names its levels in eight bits")
 mod tests {
     use super::*;
     use crate::spec::Watermarks;
+    use layby_policy::registry::EvictionKind;
     use layby_types::Rng;
 
     /// Goal: a slot that is not used grows old and stays old, whatever the level's size; it never
@@ -601,8 +635,9 @@ mod tests {
     #[test]
     fn ages_never_wrap() {
         for slots in [2, 3, 63, 64, 65, 100, 127, 128, 1000] {
-            let spec = LevelSpec { kind: LevelKind::Ssd, slots, watermarks: Watermarks::DEFAULT };
-            let mut level = Level::new(&spec, 1, EvictionKind::Lru);
+            let (kind, eviction) = (LevelKind::Ssd, EvictionKind::Lru);
+            let spec = LevelSpec { kind, slots, eviction, watermarks: Watermarks::DEFAULT };
+            let mut level = Level::new(&spec, 1);
             let mut rng = Rng::new(u64::from(slots));
             let mut age_before = 0;
             for _ in 0..slots * 20 {

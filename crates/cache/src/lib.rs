@@ -24,12 +24,15 @@ mod discard;
 mod hash;
 mod level;
 mod look_ahead;
+mod miniature;
 mod op;
 mod read;
 mod room;
+pub mod sizing;
 mod slab;
 mod spec;
 mod volumes;
+mod watch;
 mod write;
 
 #[cfg(test)]
@@ -40,9 +43,11 @@ pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::Moment;
+pub use layby_policy::registry::EvictionKind;
 pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
 pub use volumes::{VOLUMES_MAX, VolumeCounters};
+pub use watch::{Observation, VOLUMES_WATCHED_MAX};

@@ -7,6 +7,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use layby_policy::registry::EvictionKind;
 use layby_types::{BlockSize, ClassId, Nanos, VolumeId};
 
 /// How many levels a node may have.
@@ -45,6 +46,8 @@ pub struct LevelSpec {
     pub kind: LevelKind,
     /// Blocks the level holds.
     pub slots: u32,
+    /// Which block leaves first; stays for the life of the cache.
+    pub eviction: EvictionKind,
     /// When destaging and freeing start and stop.
     pub watermarks: Watermarks,
 }

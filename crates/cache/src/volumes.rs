@@ -4,6 +4,8 @@
 //! Invariant: a number is reused only when no level holds a slot for it.
 
 use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
+use crate::watch::Watch;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use layby_policy::ReadAhead;
 use layby_types::{BlockIndex, ErrorKind, VolumeId};
@@ -28,6 +30,10 @@ pub(crate) struct VolumeState {
     pub(crate) class: usize,
     pub(crate) blocks: u64,
     pub(crate) shares: [Share; LEVELS_MAX],
+    /// The shares that live sizing gave it, in slots; they yield to every guarantee.
+    pub(crate) sized: Option<[u32; LEVELS_MAX]>,
+    /// Samples its requests, where somebody wants to know.
+    pub(crate) watch: Option<Box<Watch>>,
     pub(crate) read_ahead: ReadAhead,
     /// Fetches ahead in flight.
     pub(crate) ahead_inflight: u32,
@@ -85,6 +91,8 @@ impl Volumes {
             class: usize::from(spec.class.0),
             blocks,
             shares: spec.shares,
+            sized: None,
+            watch: None,
             read_ahead: ReadAhead::default(),
             ahead_inflight: 0,
             logged: false,

@@ -96,6 +96,9 @@ pub(crate) struct ServeArguments {
     /// After a kill, lose everything that was not durable, as a power cut would (tests only)
     #[arg(long, hide = true)]
     pub(crate) simulate_power_loss: bool,
+    /// Let volumes' homes seem slower by this (tests and demonstrations only)
+    #[arg(long, hide = true, value_name = "TIME")]
+    pub(crate) home_delay: Option<Time>,
 }
 
 /// [`IoChoice`] as a flag's value.
@@ -357,6 +360,12 @@ pub(crate) struct ClassSetArguments {
     /// Whether clean copies may use idle room of other levels
     #[arg(long, value_name = "BOOL")]
     pub(crate) borrow: Option<bool>,
+    /// How much a wait of its volumes counts where shares are sized live, 1 to 1000
+    #[arg(long, value_name = "N")]
+    pub(crate) weight: Option<u16>,
+    /// The time within which 999 of 1000 reads shall be served; 0s is none
+    #[arg(long, value_name = "TIME")]
+    pub(crate) latency_objective: Option<Time>,
     #[command(flatten)]
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
@@ -427,8 +436,12 @@ pub(crate) struct WritebackArguments {
 #[command(after_help = "\
 Examples:
   layby status
+  layby status --what-if
   layby status --json | jq '.levels[].dirty_bytes'")]
 pub(crate) struct StatusArguments {
+    /// Show what other sizes and other eviction policies would do, by volume
+    #[arg(long)]
+    pub(crate) what_if: bool,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
@@ -498,6 +511,8 @@ mod tests {
             "level set ssd --dirty-red 60%",
             "writeback --idle-timeout 250ms",
             "status --json --dir d",
+            "status --what-if --dir d",
+            "class set bulk --weight 4 --latency-objective 2ms",
             "check --dir d --full",
             "manual --out m",
             "demo",

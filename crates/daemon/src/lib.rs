@@ -25,6 +25,7 @@ pub mod plan;
 pub mod server;
 pub mod session;
 pub mod shards;
+pub mod sizing;
 pub mod sockets;
 pub mod tls;
 

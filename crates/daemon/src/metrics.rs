@@ -7,7 +7,10 @@
 //! for those of a volume that was deleted.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.
 
+mod sizing;
+
 use crate::control::{NodeFacts, View};
+use crate::sizing::SizingState;
 use hdrhistogram::Histogram;
 use layby_cache::LevelKind;
 use layby_engine::control::{LevelStats, OperationStats, Snapshot, VolumeStats};
@@ -30,8 +33,13 @@ pub const LATENCY_BUCKETS_US: [u64; 19] = [
 
 /// Writes all metrics of a node.
 #[must_use]
-pub fn render(facts: &NodeFacts, view: Arc<View>, snapshots: Vec<Snapshot>) -> String {
-    let scrape = Scrape { node: NodeSummary::of(facts, &view), view, snapshots };
+pub fn render(
+    facts: &NodeFacts,
+    view: Arc<View>,
+    snapshots: Vec<Snapshot>,
+    sizing: Arc<SizingState>,
+) -> String {
+    let scrape = Scrape { node: NodeSummary::of(facts, &view), view, snapshots, sizing };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
     let mut text = String::new();
@@ -66,6 +74,7 @@ struct Scrape {
     node: NodeSummary,
     view: Arc<View>,
     snapshots: Vec<Snapshot>,
+    sizing: Arc<SizingState>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -117,6 +126,7 @@ impl Collector for Scrape {
         self.encode_volumes(&mut encoder)?;
         self.encode_levels(&mut encoder)?;
         self.encode_backing(&mut encoder)?;
+        self.encode_sizing(&mut encoder)?;
         self.encode_shards(&mut encoder)
     }
 }
@@ -443,7 +453,12 @@ mod tests {
     async fn scrape_shows_every_family() {
         let node = MockNode::new("");
         let snapshots = node.control.snapshots().await.expect("the shards run");
-        let text = super::render(node.control.facts(), node.control.view(), snapshots);
+        let text = super::render(
+            node.control.facts(),
+            node.control.view(),
+            snapshots,
+            node.control.sizing(),
+        );
         let volume = "volume=\"vol0\",class=\"normal\"";
         let bucket = "layby_volume_latency_seconds_bucket";
         let expected = [

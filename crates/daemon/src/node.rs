@@ -16,6 +16,7 @@ use crate::control::{Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
 use crate::metrics::durability;
 use crate::server::{NbdServer, uris};
+use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, bind_tcp};
 use crate::{api, levels, listen};
 use layby_cache::CacheSpec;
@@ -228,6 +229,7 @@ impl Node {
             let server = nbd_server.clone();
             doors.spawn(async move { server.accept_tcp(&listener).await });
         }
+        doors.spawn(Sizer::new(Arc::clone(&control)).run());
         let router = api::router(Arc::clone(&control));
         doors.spawn(listen::serve_unix(control_socket, router.clone()));
         if let Some(http) = http {

@@ -87,6 +87,7 @@ impl Layout {
         let level = |(level, slots): (&LevelConfig, &u32)| LevelSpec {
             kind: level.kind.into(),
             slots: *slots,
+            eviction: level.policy.into(),
             watermarks: level.watermarks,
         };
         let spec = CacheSpec {

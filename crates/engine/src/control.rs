@@ -7,7 +7,7 @@
 
 use crate::io::{HostIo, IoError, SocketId, Waker};
 use hdrhistogram::Histogram;
-use layby_cache::{CacheSpec, VolumeSpec};
+use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, Nanos, Operation, VolumeId};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -100,6 +100,17 @@ pub enum Command<S> {
         /// What was noted.
         answer: Answer<RecordedBatch>,
     },
+    /// End a period of some volumes and report what it showed; the first time begins the watch.
+    Observe {
+        /// Which volumes; few at a time, since a curve is made of each.
+        volumes: Vec<VolumeId>,
+        /// How much the past counts from now on, from 0 to 1.
+        keep: f64,
+        /// What it showed.
+        answer: Answer<Observed>,
+    },
+    /// Give volumes the shares that they were sized, in slots by level, or take them away.
+    SetSized(Vec<(VolumeId, Option<[u32; LEVELS_MAX]>)>, Answer<()>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
@@ -194,6 +205,29 @@ pub struct VolumeStats {
     pub connections: u64,
     /// Requests in flight now.
     pub queue_depth: u64,
+}
+
+/// What a period showed of a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeObserved {
+    /// Curves, hits, room.
+    pub cache: Observation,
+    /// Read requests that ended.
+    pub reads: u64,
+    /// Nanoseconds that they waited in sum.
+    pub read_wait_ns: u64,
+}
+
+/// What a period showed of a shard.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Of the volumes that were asked for and were watched already.
+    pub volumes: Vec<VolumeObserved>,
+    /// Mean nanoseconds of a fetch from each level since the last time; `None` where there was
+    /// none, as from levels that are memory.
+    pub levels_read_ns: Vec<Option<f64>>,
+    /// The same for the volumes' homes.
+    pub home_read_ns: Option<f64>,
 }
 
 /// A level's counters since the shard started.

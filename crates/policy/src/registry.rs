@@ -45,9 +45,10 @@ impl EvictionKind {
         }
     }
 
-    /// The policy of that name.
+    /// The policy of that name; `s3-fifo`, as its authors write it, is `s3fifo`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
+        let name = if name == "s3-fifo" { "s3fifo" } else { name };
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The order in one sentence: room is taken first from borrowers, then from the lowest class that
 //! is above its guarantee, its coldest block first, and never from a volume or class at or below
-//! its guarantee, except by itself.
+//! its guarantee, except by itself. Where shares are sized live, a volume within its share is asked
+//! after all others, and displaces itself before anybody else who is within theirs.
 //! How: one pass over the candidates, which are the volumes that hold slots in the level.
 //! Cost: linear in their number, which is small beside the cost of an eviction.
 
@@ -30,6 +31,8 @@ pub enum Standing {
     AboveGuarantee,
     /// It is the one who asks, at or below a guarantee: it may only displace itself.
     Self_,
+    /// Above its guarantee, but within the share that it was sized: last to be asked.
+    WithinShare,
     /// At or below a guarantee: untouchable.
     Protected,
 }
@@ -53,7 +56,7 @@ mod tests {
     /// Goal: the sentence in the header. Method: one case per clause.
     #[test]
     fn the_order_of_yielding() {
-        use Standing::{AboveGuarantee, Borrower, Protected, Self_};
+        use Standing::{AboveGuarantee, Borrower, Protected, Self_, WithinShare};
         let all = [
             candidate(0, Protected, 2, 90),
             candidate(1, AboveGuarantee, 0, 90),
@@ -61,6 +64,7 @@ mod tests {
             candidate(3, AboveGuarantee, 2, 20),
             candidate(4, Borrower, 1, 0),
             candidate(5, Self_, 2, 99),
+            candidate(6, WithinShare, 3, 99),
         ];
         let choose = |skip: &[u16]| {
             choose_yielder(all.into_iter().filter(|c| !skip.contains(&c.group.0))).map(|g| g.0)
@@ -70,6 +74,7 @@ mod tests {
         assert_eq!(choose(&[4, 3]), Some(2));
         assert_eq!(choose(&[4, 3, 2]), Some(1), "then the next class");
         assert_eq!(choose(&[4, 3, 2, 1]), Some(5), "then itself");
-        assert_eq!(choose(&[4, 3, 2, 1, 5]), None, "the protected never yield");
+        assert_eq!(choose(&[4, 3, 2, 1, 5]), Some(6), "then who is within its share");
+        assert_eq!(choose(&[4, 3, 2, 1, 5, 6]), None, "the protected never yield");
     }
 }

@@ -9,8 +9,8 @@ mod hosts;
 
 use hosts::{Engine, Host, LevelBytes, Lines, Simulator};
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, VolumeSpec,
-    Watermarks, WritebackLimits,
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_trace::{ReadOptions, Reader as _, Record, open};
 use layby_types::{BlockSize, Call, CallFlags, ClassId, Nanos, Operation, Rng, VolumeId};
@@ -45,7 +45,8 @@ struct Node {
 }
 
 fn spec() -> CacheSpec {
-    let level = |kind| LevelSpec { kind, slots: 1 << 20, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |kind| LevelSpec { kind, slots: 1 << 20, eviction, watermarks };
     let class = |name: &str, rank, levels, durable_writes| ClassSpec {
         name: name.into(),
         rank,

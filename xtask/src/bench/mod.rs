@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod live;
 mod report;
 mod servers;
 mod traces;
@@ -33,6 +34,12 @@ pub(crate) struct Arguments {
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// Seconds after which the working sets swap, in `live`
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(8..=600))]
+    swap: u32,
+    /// Seconds of a sizing period, in `live`; at most a quarter of `--swap` is of use
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=150))]
+    period: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,6 +58,8 @@ enum Entry {
     Curves,
     /// Hits of every policy beside libCacheSim's
     Hits,
+    /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
+    Live,
 }
 
 /// Everything measured in a run, in the order it was measured.
@@ -84,6 +93,7 @@ fn measure(
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),
         Entry::Hits => traces::hits(&plan, arguments),
+        Entry::Live => live::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

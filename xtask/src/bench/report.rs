@@ -4,7 +4,7 @@
 //! export to the best peer within each round, so that drift cancels out.
 
 use super::fio::Sample;
-use super::{Arguments, Comparison};
+use super::{Arguments, Comparison, Entry};
 use crate::process;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -31,10 +31,15 @@ impl Origin {
         let entry = clap::ValueEnum::to_possible_value(&arguments.entry);
         let entry = entry.map_or(String::new(), |value| value.get_name().to_string());
         let (runs, seed, seconds) = (arguments.runs, arguments.seed, arguments.seconds);
+        let more = if arguments.entry == Entry::Live {
+            format!(" --swap {} --period {}", arguments.swap, arguments.period)
+        } else {
+            format!(" --seconds {seconds}")
+        };
         let line = format!(
             "Median of {runs} ± half the range; commit {}{mark}; machine: {cores} cores; \
              raw: {kept}\n\
-             Run: cargo xtask bench {entry} --runs {runs} --seed {seed} --seconds {seconds}",
+             Run: cargo xtask bench {entry} --runs {runs} --seed {seed}{more}",
             commit.trim()
         );
         Origin { line }
@@ -52,7 +57,7 @@ impl Report {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
-    half_range: f64,
+    pub(crate) half_range: f64,
 }
 
 impl Spread {

@@ -106,12 +106,22 @@ impl Drop for Server {
 
 /// Starts a node in `work` with the levels of `config`. It has no volume yet.
 pub(crate) fn node(binary: &Path, work: &Path, config: &str) -> Result<Server, Failure> {
+    node_with(binary, work, config, &[])
+}
+
+/// The same with more flags for `layby serve`.
+pub(crate) fn node_with(
+    binary: &Path,
+    work: &Path,
+    config: &str,
+    flags: &[&str],
+) -> Result<Server, Failure> {
     let dir = work.join("node");
     std::fs::create_dir_all(&dir).map_err(|cause| Failure::io("cannot make", &dir, &cause))?;
     let file = work.join("layby.toml");
     process::write(&file, config)?;
     let mut command = Command::new(binary);
-    command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file);
+    command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file).args(flags);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -132,9 +142,19 @@ pub(crate) fn volume(
     size: &str,
     class: &str,
 ) -> Result<Server, Failure> {
+    volume_with(binary, work, name, &["--size", size, "--class", class])
+}
+
+/// The same with any flags for `layby volume create`.
+pub(crate) fn volume_with(
+    binary: &Path,
+    work: &Path,
+    name: &'static str,
+    flags: &[&str],
+) -> Result<Server, Failure> {
     let dir = work.join("node");
     let mut command = process::command(&binary.to_string_lossy(), work);
-    command.args(["volume", "create", name, "--size", size, "--class", class, "--dir"]).arg(&dir);
+    command.args(["volume", "create", name]).args(flags).arg("--dir").arg(&dir);
     process::output(&mut command)?;
     let uri = socket_uri(name, &dir.join("layby.sock"));
     Ok(Server { name, uri, peer: false, recorder: None, running: Running::Shared })

@@ -224,6 +224,20 @@ fn histories_equal_a_plain_array() {
     });
 }
 
+/// Goal: the same under every eviction policy. Method: as above, a policy per seed in every level.
+#[test]
+fn histories_under_every_policy() {
+    each_seed(300, |seed| {
+        let mut spec = spec([3 + (seed % 4) as u32, 4 + (seed % 5) as u32, 8 + (seed % 9) as u32]);
+        let kinds = EvictionKind::ALL;
+        for (index, level) in spec.levels.iter_mut().enumerate() {
+            level.eviction = kinds[(seed as usize + index * (seed as usize / 6)) % kinds.len()];
+        }
+        let volumes = [volume(1, 0, BLOCKS), volume(2, 1, BLOCKS), volume(3, 0, BLOCKS)];
+        one_history(spec, &volumes, seed);
+    });
+}
+
 /// Goal: the same with other lists of levels: none persistent, NVM alone, SSD alone, SSD below
 /// memory. Method: as above.
 #[test]

@@ -564,7 +564,8 @@ pub(super) fn call(operation: Operation, offset: u64, length: u64) -> Call {
 
 /// DRAM, NVM and SSD of the given slots; critical may use all, normal the SSD level.
 pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
-    let level = |kind, slots| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |kind, slots| LevelSpec { kind, slots, eviction, watermarks };
     let class = |name: &str, rank, levels, durable_writes| ClassSpec {
         name: name.into(),
         rank,

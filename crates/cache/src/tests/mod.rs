@@ -4,3 +4,4 @@ mod crash;
 mod figures;
 mod host;
 mod sharing;
+mod sizing;

@@ -40,9 +40,12 @@ pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<()
 fn settings(
     arguments: ClassSetArguments,
 ) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
-    let ClassSetArguments { name, levels, rank, durable_writes, borrow, shares, node } = arguments;
+    let ClassSetArguments { name, levels, rank, durable_writes, borrow, weight, .. } = arguments;
+    let ClassSetArguments { latency_objective, shares, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
-    (name, ClassPatch { levels, rank, durable_writes, borrow, share, cap }, node)
+    let patch =
+        ClassPatch { levels, rank, durable_writes, borrow, weight, latency_objective, share, cap };
+    (name, patch, node)
 }
 
 pub(super) fn class_table(classes: &[ClassAnswer]) -> String {
@@ -82,6 +85,8 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
         return output.json(class);
     }
     let settings = &class.settings;
+    let objective = settings.latency_objective;
+    let objective = objective.map_or_else(|| "-".to_owned(), |time| format!("within {time}"));
     let borrow = if settings.borrow { "idle room of other levels" } else { "nothing" };
     for (word, text) in [
         ("class", class.name.to_string()),
@@ -89,6 +94,8 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
         ("levels", list_text(settings.levels.iter())),
         ("writes", format!("land in {}, answered when {}", class.write_level, class.acknowledged)),
         ("borrows", borrow.to_owned()),
+        ("weight", settings.weight.to_string()),
+        ("p99.9", objective),
         ("shares", amounts_text(&settings.share)),
         ("caps", amounts_text(&settings.cap)),
         ("volumes", list_text(class.volumes.iter())),

@@ -28,6 +28,7 @@ pub(super) fn level_table(levels: &[LevelAnswer]) -> String {
         [
             "level",
             "kind",
+            "policy",
             "room",
             "used",
             "dirty",
@@ -39,7 +40,7 @@ pub(super) fn level_table(levels: &[LevelAnswer]) -> String {
             "destage",
             "free",
         ],
-        2,
+        3,
     );
     for level in levels {
         let marks = level.watermarks;
@@ -47,6 +48,7 @@ pub(super) fn level_table(levels: &[LevelAnswer]) -> String {
         table.add_row([
             level.name.to_string(),
             kind,
+            format!("{:?}", level.policy).to_lowercase(),
             bytes(level.room_bytes),
             percent(level.used_bytes, level.room_bytes),
             percent(level.dirty_bytes, level.room_bytes),

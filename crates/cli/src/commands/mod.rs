@@ -9,6 +9,7 @@ mod class;
 mod level;
 mod manual;
 mod serve;
+mod sizing;
 mod status;
 mod volume;
 

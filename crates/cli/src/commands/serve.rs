@@ -10,6 +10,7 @@ use layby_daemon::node::Node;
 use layby_daemon::shards::EngineStarter;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the control plane; shards have their own.
@@ -24,7 +25,9 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
         simulate_power_loss: arguments.simulate_power_loss,
-        home_delay: std::time::Duration::ZERO,
+        home_delay: arguments
+            .home_delay
+            .map_or(Duration::ZERO, |time| Duration::from_nanos(time.0.0)),
     };
     let config = Config::load(&overrides)?;
     logging::start(arguments.log_format.into());

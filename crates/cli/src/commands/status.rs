@@ -3,6 +3,7 @@
 use super::ask;
 use super::class::class_table;
 use super::level::level_table;
+use super::sizing::{sizing_lines, what_if};
 use super::volume::volume_table;
 use crate::arguments::StatusArguments;
 use crate::output::{Failure, Output, bytes};
@@ -10,6 +11,10 @@ use layby_daemon::api::StatusAnswer;
 
 pub(crate) fn status(arguments: &StatusArguments, output: &mut Output) -> Result<(), Failure> {
     let node = &arguments.node;
+    if arguments.what_if {
+        let sizing = ask(node, |client| async move { client.sizing().await })?;
+        return if node.json { output.json(&sizing) } else { what_if(&sizing, output) };
+    }
     let status = ask(node, |client| async move { client.status().await })?;
     if node.json {
         return output.json(&status);
@@ -19,7 +24,11 @@ pub(crate) fn status(arguments: &StatusArguments, output: &mut Output) -> Result
     }
     output.line(&level_table(&status.levels))?;
     output.line(&class_table(&status.classes))?;
-    output.line(&volume_table(&status.volumes))
+    output.line(&volume_table(&status.volumes))?;
+    for line in sizing_lines(&status.sizing) {
+        output.line(&line)?;
+    }
+    Ok(())
 }
 
 fn summary(status: &StatusAnswer) -> Vec<String> {

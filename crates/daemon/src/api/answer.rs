@@ -5,8 +5,9 @@
 //! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
 //! Cost: one pass over the shards' counters per request.
 
+use super::sizing::SizingAnswer;
 use crate::catalog::VolumeRecord;
-use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Size, Time};
+use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Policy, Size, Time};
 use crate::control::{Control, View};
 use crate::error::Report;
 use crate::metrics::durability;
@@ -161,6 +162,8 @@ pub struct LevelAnswer {
     pub name: Name,
     /// What it is made of.
     pub kind: Kind,
+    /// Which block leaves first.
+    pub policy: Policy,
     /// Bytes of its file or memory, metadata included.
     pub size_bytes: u64,
     /// Bytes of blocks that it has room for.
@@ -292,6 +295,8 @@ pub struct StatusAnswer {
     pub volumes: Vec<VolumeAnswer>,
     /// Destaging and read-ahead.
     pub writeback: WritebackAnswer,
+    /// Live sizing.
+    pub sizing: SizingAnswer,
     /// The volumes' homes together.
     pub backing: BackingAnswer,
     /// Threads of the data path.
@@ -318,7 +323,8 @@ impl Reading {
     /// The node's metrics as text.
     #[must_use]
     pub fn metrics(self) -> String {
-        crate::metrics::render(self.control.facts(), self.view, self.snapshots)
+        let sizing = self.control.sizing();
+        crate::metrics::render(self.control.facts(), self.view, self.snapshots, sizing)
     }
 
     fn block_bytes(&self) -> u64 {
@@ -430,6 +436,7 @@ impl Reading {
         LevelAnswer {
             name: level.name.clone(),
             kind: level.kind,
+            policy: level.policy,
             size_bytes: level.size,
             room_bytes: sum(|l| l.slots) * block,
             used_bytes: sum(|l| l.slots_used) * block,
@@ -482,6 +489,7 @@ impl Reading {
             classes: self.classes(),
             volumes: self.volumes(),
             writeback: self.writeback(),
+            sizing: SizingAnswer::of(&self.control),
             backing: BackingAnswer {
                 bytes_read: sum(|s| s.backing_blocks_read) * block,
                 bytes_read_ahead: sum(|s| s.backing_blocks_read_ahead) * block,

@@ -10,6 +10,7 @@
 mod answer;
 mod guard;
 mod schema;
+mod sizing;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,10 @@ pub use answer::{
     TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
 pub use schema::openapi;
+pub use sizing::{
+    ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,
+    VolumeSizingAnswer,
+};
 
 use crate::config::Name;
 use crate::control::{
@@ -54,6 +59,7 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/v1/writeback", get(writeback).patch(writeback_set))
         .route("/v1/recording", get(recording).post(recording_start).delete(recording_stop))
         .route("/v1/recording/{id}/take", post(recording_take))
+        .route("/v1/sizing", get(sizing))
         .route("/v1/openapi.json", get(schema))
         .route("/metrics", get(metrics))
         .fallback(no_such_path)
@@ -350,6 +356,13 @@ async fn recording_take(
     let id = id.parse().map_err(|_| wrong(format!("`{}` is no number", id.escape_default())))?;
     let bytes = node.take_recorded(id, query.end.unwrap_or(false)).await?.encode();
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}
+
+/// Live sizing: shares, what was predicted and what came, what other sizes or policies would do.
+#[utoipa::path(get, path = "/v1/sizing", tag = "node",
+    responses((status = 200, body = SizingAnswer), (status = "default", body = Report)))]
+async fn sizing(State(node): Node) -> Json<SizingAnswer> {
+    Json(SizingAnswer::of(&node))
 }
 
 /// This description.

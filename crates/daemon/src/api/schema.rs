@@ -36,6 +36,7 @@ use utoipa::OpenApi;
         super::recording_start,
         super::recording_stop,
         super::recording_take,
+        super::sizing,
         super::schema,
         super::metrics,
     )

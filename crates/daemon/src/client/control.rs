@@ -5,7 +5,9 @@
 //! Invariant: an answer is at most [`ANSWER_BYTES_MAX`] long.
 //! Cost: a connection per request.
 
-use crate::api::{ClassAnswer, LevelAnswer, StatusAnswer, VolumeAnswer, WritebackAnswer};
+use crate::api::{
+    ClassAnswer, LevelAnswer, SizingAnswer, StatusAnswer, VolumeAnswer, WritebackAnswer,
+};
 use crate::config::Name;
 use crate::control::{
     ClassCreate, ClassPatch, DeleteData, Recorded, RecordingAnswer, RecordingStart, VolumeCreate,
@@ -45,6 +47,13 @@ impl ControlClient {
     /// A report, as all methods here.
     pub async fn status(&self) -> Result<StatusAnswer, Report> {
         self.get("/v1/status").await
+    }
+    /// Live sizing and what other sizes or policies would do.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn sizing(&self) -> Result<SizingAnswer, Report> {
+        self.get("/v1/sizing").await
     }
     /// All volumes.
     ///

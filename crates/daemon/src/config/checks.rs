@@ -53,6 +53,8 @@ pub enum Place {
     Writeback,
     /// `[read_ahead]`.
     ReadAhead,
+    /// `[sizing]`.
+    Sizing,
     /// `[[level]]`, counted from zero.
     Level(usize),
     /// `[class.NAME]`.
@@ -171,6 +173,7 @@ fn title_of(place: &Place) -> String {
         Place::Control => "[control]".into(),
         Place::Writeback => "[writeback]".into(),
         Place::ReadAhead => "[read_ahead]".into(),
+        Place::Sizing => "[sizing]".into(),
         Place::Level(index) => format!("[[level]] number {}", index + 1),
         Place::Class(name) => format!("[class.{name}]"),
         Place::Volume(name) => format!("[volume.{name}]"),
@@ -377,6 +380,10 @@ pub(crate) fn class(
         if !levels.iter().any(|known| known.name == *level) {
             return Err(unknown_level(place(), "levels", levels, level));
         }
+    }
+    if !(super::WEIGHT_MIN..=super::WEIGHT_MAX).contains(&class.weight) {
+        let cause = format!("{} is outside {} to {}", class.weight, 1, super::WEIGHT_MAX);
+        return Err(Problem::new(place(), "weight", cause, "write a number such as 1"));
     }
     check_amounts(levels, place(), &class.share, &class.cap)?;
     match class.share.keys().find(|level| !class.levels.contains(level)) {

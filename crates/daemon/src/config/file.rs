@@ -21,6 +21,7 @@ pub(super) struct File {
     pub(super) level: Option<Vec<Spanned<LevelTable>>>,
     pub(super) writeback: WritebackTable,
     pub(super) read_ahead: ReadAheadTable,
+    pub(super) sizing: super::sizing::SizingTable,
     pub(super) class: BTreeMap<Name, Spanned<ClassTable>>,
     pub(super) volume: BTreeMap<Name, Spanned<VolumeTable>>,
 }
@@ -62,6 +63,7 @@ pub(super) struct LevelTable {
     pub(super) size: Size,
     pub(super) path: Option<PathBuf>,
     pub(super) persistence: Option<super::PersistenceChoice>,
+    pub(super) policy: Option<super::Policy>,
     pub(super) dirty_red: Option<Percent>,
     pub(super) dirty_green: Option<Percent>,
     pub(super) used_red: Option<Percent>,
@@ -90,6 +92,8 @@ pub(super) struct ClassTable {
     pub(super) rank: Option<u8>,
     pub(super) durable_writes: Option<bool>,
     pub(super) borrow: Option<bool>,
+    pub(super) weight: Option<u16>,
+    pub(super) latency_objective: Option<Time>,
     pub(super) share: Option<BTreeMap<Name, Amount>>,
     pub(super) cap: Option<BTreeMap<Name, Amount>>,
 }

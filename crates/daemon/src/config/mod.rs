@@ -9,18 +9,20 @@
 
 pub(crate) mod checks;
 mod file;
+mod sizing;
 #[cfg(test)]
 mod tests;
 mod values;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
 use crate::error::{Report, ReportKind};
 use checks::Source;
 use file::{ClassTable, File, LevelTable, VolumeTable};
-use layby_cache::{LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
+use layby_cache::{EvictionKind, LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
 use layby_types::{BlockSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -92,6 +94,52 @@ impl From<Kind> for LevelKind {
     }
 }
 
+/// Which block leaves a level first, as it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// The least recently used.
+    #[default]
+    Lru,
+    /// The first that came.
+    Fifo,
+    /// The first without a reference bit that a hand meets.
+    Clock,
+    /// Those used once from a small queue, before the main one's.
+    #[serde(alias = "s3-fifo")]
+    S3Fifo,
+    /// By recency and frequency, balanced by what left too early.
+    Arc,
+    /// The least frequently used, with ageing.
+    Lfu,
+}
+
+impl From<Policy> for EvictionKind {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Lru => EvictionKind::Lru,
+            Policy::Fifo => EvictionKind::Fifo,
+            Policy::Clock => EvictionKind::Clock,
+            Policy::S3Fifo => EvictionKind::S3Fifo,
+            Policy::Arc => EvictionKind::Arc,
+            Policy::Lfu => EvictionKind::Lfu,
+        }
+    }
+}
+
+impl From<EvictionKind> for Policy {
+    fn from(kind: EvictionKind) -> Self {
+        match kind {
+            EvictionKind::Lru => Policy::Lru,
+            EvictionKind::Fifo => Policy::Fifo,
+            EvictionKind::Clock => Policy::Clock,
+            EvictionKind::S3Fifo => Policy::S3Fifo,
+            EvictionKind::Arc => Policy::Arc,
+            EvictionKind::Lfu => Policy::Lfu,
+        }
+    }
+}
+
 /// How stores into an NVM level become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -157,6 +205,8 @@ pub struct LevelConfig {
     pub path: Option<PathBuf>,
     /// How an NVM level becomes durable.
     pub persistence: PersistenceChoice,
+    /// Which block leaves first; a restart changes it.
+    pub policy: Policy,
     /// When it is destaged and freed.
     pub watermarks: Watermarks,
 }
@@ -173,12 +223,29 @@ pub struct ClassConfig {
     pub durable_writes: bool,
     /// Clean copies may use idle room of other levels.
     pub borrow: bool,
+    /// How much a wait of its volumes counts where shares are sized live.
+    #[serde(default = "weight_default")]
+    pub weight: u16,
+    /// The time within which 999 of 1000 of its reads shall be served.
+    #[serde(default)]
+    pub latency_objective: Option<Time>,
     /// What nobody else can take, by level.
     #[serde(default)]
     pub share: BTreeMap<Name, Amount>,
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+}
+
+/// What a class weighs at least.
+pub const WEIGHT_MIN: u16 = 1;
+/// What a class weighs at most.
+pub const WEIGHT_MAX: u16 = 1000;
+/// What a class weighs when nothing is said.
+pub const WEIGHT_DEFAULT: u16 = 1;
+
+const fn weight_default() -> u16 {
+    WEIGHT_DEFAULT
 }
 
 /// A volume that exists from the node's start on.
@@ -231,6 +298,8 @@ pub struct Config {
     pub writeback: WritebackLimits,
     /// Read-ahead.
     pub read_ahead: ReadAheadLimits,
+    /// Live sizing of shares.
+    pub sizing: SizingConfig,
     /// Built-in classes first, then the file's in the order of their names.
     pub classes: Vec<(Name, ClassConfig)>,
     /// Volumes that must exist.
@@ -343,6 +412,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         control: control(&dir, file.control)?,
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
+        sizing: file.sizing.config(&levels)?,
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
@@ -391,6 +461,7 @@ fn level(dir: &Path, table: LevelTable) -> LevelConfig {
         size: table.size.0,
         path,
         persistence: table.persistence.unwrap_or_default(),
+        policy: table.policy.unwrap_or_default(),
         watermarks: Watermarks {
             dirty_red: percent(table.dirty_red, default.dirty_red),
             dirty_green: percent(table.dirty_green, default.dirty_green),
@@ -412,6 +483,7 @@ fn default_levels(dir: &Path) -> Vec<LevelConfig> {
         size: Size(size),
         path: None,
         persistence: None,
+        policy: None,
         dirty_red: None,
         dirty_green: None,
         used_red: None,
@@ -469,6 +541,8 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         rank,
         durable_writes: critical,
         borrow,
+        weight: WEIGHT_DEFAULT,
+        latency_objective: None,
         share: BTreeMap::new(),
         cap,
     };
@@ -499,6 +573,8 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         rank: 1,
         durable_writes: false,
         borrow: false,
+        weight: WEIGHT_DEFAULT,
+        latency_objective: None,
         share: BTreeMap::new(),
         cap: BTreeMap::new(),
     }
@@ -533,6 +609,8 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     set(&mut class.rank, table.rank);
     set(&mut class.durable_writes, table.durable_writes);
     set(&mut class.borrow, table.borrow);
+    set(&mut class.weight, table.weight);
+    class.latency_objective = table.latency_objective.or(class.latency_objective);
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
 }

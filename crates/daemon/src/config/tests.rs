@@ -230,3 +230,65 @@ fn long_socket_paths_are_refused() {
     let report = Config::parse(None, "", &overrides).expect_err("the path is too long");
     assert!(report.cause.contains("107 at most"), "{report}");
 }
+
+/// Goal: a policy is a level's own, every name of the registry is known, and a wrong one is refused
+/// with its line and the known ones. Method: all names, the other spelling, none, a wrong one.
+#[test]
+fn levels_name_their_policies() {
+    let text = |policy: &str| {
+        format!("[[level]]\nname = \"x\"\nkind = \"memory\"\nsize = \"1MiB\"\n{policy}\n")
+    };
+    for kind in EvictionKind::ALL {
+        let config = parse(&text(&format!("policy = \"{}\"", kind.name()))).expect("a known name");
+        assert_eq!(EvictionKind::from(config.levels[0].policy), kind);
+        assert_eq!(Policy::from(kind), config.levels[0].policy);
+    }
+    let other = parse(&text("policy = \"s3-fifo\"")).expect("as its authors write it");
+    assert_eq!(other.levels[0].policy, Policy::S3Fifo);
+    assert_eq!(parse(&text("")).expect("a default").levels[0].policy, Policy::Lru);
+    let report = refusal(&text("policy = \"mru\""));
+    for word in ["line 5", "mru", "lru", "clock", "s3fifo", "arc", "lfu"] {
+        assert!(report.cause.contains(word), "{report}");
+    }
+}
+
+/// Goal: live sizing is off until it is asked for, and what is asked for arrives. Method: no table,
+/// a whole one, classes with a weight and an objective.
+#[test]
+fn sizing_is_configured() {
+    let silent = parse("").expect("nothing to refuse").sizing;
+    assert!(!silent.enabled && silent.watch && silent.period == Nanos::from_secs(10));
+    let text = "[sizing]\nenabled = true\nperiod = \"2s\"\nobjective = \"objectives-first\"\n\
+                counts = \"both\"\nkeep = \"40%\"\ngain_min = \"5%\"\npayback = \"90s\"\n\
+                latency = { ssd = \"80us\", home = \"4ms\" }\n\
+                [class.normal]\nweight = 3\nlatency_objective = \"2ms\"\n";
+    let config = parse(text).expect("every key is good");
+    let limits = config.sizing.limits();
+    assert_eq!((limits.mover.gain_permille, limits.mover.payback), (50, Nanos::from_secs(90)));
+    assert!((limits.keep - 0.4).abs() < 1e-9);
+    let latencies = config.sizing.latencies(&config.levels);
+    assert!((latencies.levels[2] - 80e3).abs() < 1e-6 && (latencies.home - 4e6).abs() < 1e-6);
+    let normal = &config.classes[1].1;
+    assert_eq!(
+        (normal.weight, normal.latency_objective.map(|t| t.0)),
+        (3, Some(Nanos::from_millis(2)))
+    );
+}
+
+/// Goal: sizing that makes no sense is refused with its line. Method: a value out of each range.
+#[test]
+fn bad_sizing_is_refused() {
+    for (line, word) in [
+        ("period = \"1ms\"", "100ms"),
+        ("keep = \"99%\"", "fade"),
+        ("payback = \"1ms\"", "1s to 24h"),
+        ("latency = { tape = \"1s\" }", "tape"),
+        ("objective = \"median\"", "objectives-first"),
+        ("enabled = true\nwatch = false", "watch"),
+    ] {
+        let report = refusal(&format!("[sizing]\n{line}\n"));
+        assert!(report.cause.contains(word) && report.cause.contains("line "), "{line}: {report}");
+    }
+    let report = refusal("[class.normal]\nweight = 0\n");
+    assert!(report.cause.contains("line 2"), "{report}");
+}

@@ -183,11 +183,16 @@ fn unknown_class(error: &str, name: &Name) -> Report {
 }
 
 fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
-    let ClassPatch { levels, rank, durable_writes, borrow, share, cap } = patch;
+    let ClassPatch { levels, rank, durable_writes, borrow, weight, latency_objective, share, cap } =
+        patch;
     class.levels = levels.unwrap_or_else(|| class.levels.clone());
     class.rank = rank.unwrap_or(class.rank);
     class.durable_writes = durable_writes.unwrap_or(class.durable_writes);
     class.borrow = borrow.unwrap_or(class.borrow);
+    class.weight = weight.unwrap_or(class.weight);
+    if let Some(objective) = latency_objective {
+        class.latency_objective = Some(objective).filter(|time| time.0 > Nanos::ZERO);
+    }
     class.share = share.unwrap_or_else(|| class.share.clone());
     class.cap = cap.unwrap_or_else(|| class.cap.clone());
 }

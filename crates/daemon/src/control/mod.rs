@@ -27,8 +27,12 @@ use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
 use crate::plan::{ClassSlot, Layout};
 use crate::session::Served;
+use crate::sizing::SizingState;
 use layby_cache::CacheSpec;
-use layby_engine::control::{Answer, CommandError, ShardSender, Snapshot, StartReport, VolumePlan};
+use layby_cache::sizing::Slots;
+use layby_engine::control::{
+    Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
+};
 use layby_frontend::nbd::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
 use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::path::{Path, PathBuf};
@@ -125,6 +129,8 @@ pub struct Control {
     facts: NodeFacts,
     shards: Vec<Box<dyn ShardPort>>,
     view: RwLock<Arc<View>>,
+    /// What sizing knows after its last period.
+    sizing: RwLock<Arc<SizingState>>,
     /// Held by the one change that is under way.
     change: Mutex<()>,
     recording: Mutex<Option<recording::Recording>>,
@@ -135,8 +141,9 @@ impl Control {
     #[must_use]
     pub fn new(facts: NodeFacts, shards: Vec<Box<dyn ShardPort>>, view: View) -> Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
-        let (view, change) = (RwLock::new(Arc::new(view)), Mutex::new(()));
-        Control { facts, shards, view, change, recording: Mutex::new(None) }
+        let (view, sizing) = (RwLock::new(Arc::new(view)), RwLock::default());
+        let (change, recording) = (Mutex::new(()), Mutex::new(None));
+        Control { facts, shards, view, sizing, change, recording }
     }
 
     /// What does not change.
@@ -149,6 +156,35 @@ impl Control {
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What sizing knows after its last period.
+    #[must_use]
+    pub fn sizing(&self) -> Arc<SizingState> {
+        Arc::clone(&self.sizing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn publish_sizing(&self, state: SizingState) {
+        *self.sizing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+    }
+
+    /// Ends a period of some volumes of a shard.
+    pub(crate) async fn observe(
+        &self,
+        shard: usize,
+        volumes: Vec<VolumeId>,
+        keep: f64,
+    ) -> Result<Observed, CommandError> {
+        self.ask(shard, |answer| Command::Observe { volumes, keep, answer }).await
+    }
+
+    /// Gives volumes of a shard the shares that they were sized.
+    pub(crate) async fn set_sized(
+        &self,
+        shard: usize,
+        sized: Vec<(VolumeId, Option<Slots>)>,
+    ) -> Result<(), CommandError> {
+        self.ask(shard, |answer| Command::SetSized(sized, answer)).await
     }
 
     /// The way to the shard that serves `volume`.

@@ -102,6 +102,12 @@ pub struct ClassPatch {
     /// Clean copies may use idle room of other levels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub borrow: Option<bool>,
+    /// How much a wait of its volumes counts where shares are sized live.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// The time within which 999 of 1000 of its reads shall be served; zero is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_objective: Option<Time>,
     /// What nobody else can take, by level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<BTreeMap<Name, Amount>>,

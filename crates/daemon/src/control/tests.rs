@@ -20,6 +20,10 @@ pub(crate) struct MockState {
     /// The next command with an answer fails with this.
     pub(crate) fail_next: Option<CommandError>,
     pub(crate) stopped: bool,
+    /// What the next questions for a period are answered with.
+    pub(crate) observed: std::collections::VecDeque<layby_engine::control::Observed>,
+    /// The shares that were sized last.
+    pub(crate) sized: Vec<(VolumeId, Option<layby_cache::sizing::Slots>)>,
 }
 
 /// A shard that answers at once, on the caller's thread.
@@ -130,6 +134,15 @@ impl ShardPort for MockShard {
             }
             Command::Snapshot(answer) => {
                 self.answer("snapshot".into(), answer, |state| Box::new(snapshot(state)));
+            }
+            Command::Observe { volumes, answer, .. } => {
+                let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
+                self.answer(format!("observe {ids:?}"), answer, |state| {
+                    state.observed.pop_front().unwrap_or_default()
+                });
+            }
+            Command::SetSized(sized, answer) => {
+                self.answer("size".into(), answer, |state| state.sized = sized);
             }
             Command::Stop(answer) => self.answer("stop".into(), answer, |s| s.stopped = true),
         }

@@ -10,6 +10,7 @@
 
 mod decisions;
 mod events;
+mod observe;
 mod perform;
 mod recorder;
 mod recover;
@@ -143,6 +144,7 @@ pub struct Core {
     home_delay: Nanos,
     /// What homes have answered before the delay was over, oldest first.
     delayed: VecDeque<(Nanos, IoDone)>,
+    fetches: observe::FetchMeter,
     now: Nanos,
     /// When the cache's next tick is due.
     timer: TickTimer,

@@ -142,6 +142,7 @@ impl Core {
 
     /// Tells the cache of an end.
     pub(super) fn tell(&mut self, op: OpId, result: Result<(), ErrorKind>) {
+        self.fetches.end(op, self.now);
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         let mut actions = std::mem::take(&mut self.scratch);
         self.cache.on_done(&mut moment, op, result, &mut actions);
@@ -167,7 +168,10 @@ impl Core {
         self.release(io, op);
         match &mut self.levels[usize::from(level.0)] {
             Level::Memory(_) => panic!("memory is never read by an operation"),
-            Level::Ssd(store) => store.read(io, ticket(op), slots),
+            Level::Ssd(store) => {
+                self.fetches.begin(op, usize::from(level.0), self.now);
+                store.read(io, ticket(op), slots);
+            }
             Level::Nvm(store) => {
                 let size = self.cache.spec().block_size.len();
                 let mut buffer = io.buffer(slots.len() * size);
@@ -196,6 +200,7 @@ impl Core {
         count: u32,
     ) {
         self.release(io, op);
+        self.fetches.begin(op, super::observe::HOME, self.now);
         let size = self.cache.spec().block_size;
         let buffer = io.buffer(count as usize * size.len());
         let read = BackingOperation::Read { offset: size.offset_of(first), buffer };

@@ -101,6 +101,7 @@ impl Core {
             ended: Vec::new(),
             home_delay: Nanos::ZERO,
             delayed: VecDeque::new(),
+            fetches: super::observe::FetchMeter::default(),
             now: started,
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),

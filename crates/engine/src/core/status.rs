@@ -16,6 +16,8 @@ pub(super) struct VolumeMeter {
     read: OperationStats,
     write: OperationStats,
     other: OperationStats,
+    /// Reads since the last observation, and the nanoseconds that they waited.
+    reads: (u64, u64),
 }
 
 fn operation_stats() -> OperationStats {
@@ -25,10 +27,14 @@ fn operation_stats() -> OperationStats {
 
 impl VolumeMeter {
     pub(super) fn new() -> Self {
-        VolumeMeter { read: operation_stats(), write: operation_stats(), other: operation_stats() }
+        let [read, write, other] = [(); 3].map(|()| operation_stats());
+        VolumeMeter { read, write, other, reads: (0, 0) }
     }
 
     pub(super) fn count(&mut self, call: &Call, latency: Nanos, is_ok: bool) {
+        if call.operation == Operation::Read {
+            self.reads = (self.reads.0 + 1, self.reads.1 + latency.0);
+        }
         let stats = match call.operation {
             Operation::Read => &mut self.read,
             Operation::Write => &mut self.write,
@@ -38,6 +44,11 @@ impl VolumeMeter {
         stats.bytes += call.length;
         stats.errors += u64::from(!is_ok);
         stats.latency_ns.saturating_record(latency.0.max(1));
+    }
+
+    /// Reads since the last call, and the nanoseconds that they waited.
+    pub(super) fn take_reads(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.reads)
     }
 }
 

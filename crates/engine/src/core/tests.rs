@@ -4,14 +4,15 @@
 
 mod faults;
 mod history;
+mod observing;
 
 use super::*;
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, SimIo};
 use crate::store::{Region, StoreIdentity};
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, VolumeSpec,
-    Watermarks, WritebackLimits,
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_types::{BlockSize, CallFlags, ClassId, ShardIndex};
 use std::collections::HashMap;
@@ -37,7 +38,8 @@ struct Shape {
 }
 
 fn spec() -> CacheSpec {
-    let level = |kind, slots| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |kind, slots| LevelSpec { kind, slots, eviction, watermarks };
     let class = |name: &str, rank, levels, durable_writes| ClassSpec {
         name: name.into(),
         rank,

@@ -82,6 +82,13 @@ impl<S: Session> Shard<S> {
                 answer(Ok(()));
             }
             Command::TakeRecorded { end, answer } => answer(Ok(self.core.take_recorded(end))),
+            Command::Observe { volumes, keep, answer } => {
+                answer(Ok(self.core.observe(&volumes, keep)));
+            }
+            Command::SetSized(sized, answer) => {
+                self.core.set_sized(&sized);
+                answer(Ok(()));
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;

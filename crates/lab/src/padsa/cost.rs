@@ -7,8 +7,8 @@
 
 use super::paper::EXPONENTS;
 use layby_sim::cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, VolumeSpec,
-    Watermarks, WritebackLimits,
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_sim::device::Model;
 use layby_sim::levels::{Machine, Mode, Setup, call};
@@ -93,7 +93,12 @@ fn machine(nvm: u32, ssd: u32, seed: u64) -> Machine {
     let cache = CacheSpec {
         block_size: BlockSize::MIN,
         levels: bought()
-            .map(|(kind, slots, _)| LevelSpec { kind: *kind, slots: *slots, watermarks })
+            .map(|(kind, slots, _)| LevelSpec {
+                kind: *kind,
+                slots: *slots,
+                eviction: EvictionKind::Lru,
+                watermarks,
+            })
             .collect(),
         classes: vec![class],
         writeback: WritebackLimits { idle_timeout: Nanos::NEVER, ..WritebackLimits::DEFAULT },

@@ -34,6 +34,8 @@ struct Sample {
     size_max: u64,
     served: Served,
     requests_before: [f64; 2],
+    /// The rate does not rise above this.
+    rate_max: SampleRate,
 }
 
 impl BoundedCurve {
@@ -53,8 +55,16 @@ impl BoundedCurve {
         assert!(range.contains(&blocks_max), "a sample of {blocks_max} blocks, not in {range:?}");
         let (stack, histogram) = (StackDistances::bounded(blocks_max), Histogram::coarse());
         let (requests_before, salt) = ([0.0; 2], 0);
-        let sample =
-            Sample { stack, histogram, salt, blocks_max, size_max, served, requests_before };
+        let sample = Sample {
+            stack,
+            histogram,
+            salt,
+            blocks_max,
+            size_max,
+            served,
+            requests_before,
+            rate_max: SampleRate::MAX,
+        };
         let curve = BoundedCurve { rate: SampleRate::MAX, requests: [0; 2], sample };
         assert!(curve.memory_bytes() <= Self::MEMORY_BYTES_MAX, "{} bytes", curve.memory_bytes());
         curve
@@ -88,6 +98,14 @@ impl BoundedCurve {
         self.sample.requests_before = self.requests().map(|requests| requests * keep);
         self.requests = [0; 2];
         self.rate = self.sample.renew(self.rate);
+    }
+
+    /// Keeps the rate at `rate_max` or below from now on, for a host whose time is short.
+    pub fn limit_rate(&mut self, rate_max: SampleRate) {
+        self.sample.rate_max = rate_max;
+        while self.rate > rate_max {
+            self.rate = self.sample.drop_eighth(self.rate);
+        }
     }
 
     /// The part of the blocks in the sample now.
@@ -128,19 +146,26 @@ impl Sample {
 
     /// Drops blocks until there is room for another one.
     fn lower(&mut self, rate: SampleRate) -> SampleRate {
-        let (mut rate, salt) = (rate, self.salt);
+        let mut rate = rate;
         // A rate that cannot fall any more would not end the loop; hashes spread well before that.
         while self.stack.depth() >= self.blocks_max && rate > SampleRate::MIN {
-            rate = rate.times(7, 8);
-            self.stack.forget_where(|key, _| !rate.takes_salted(key, salt), Some(8));
+            rate = self.drop_eighth(rate);
         }
         assert!(self.stack.depth() < self.blocks_max, "blocks of one hash fill the sample");
+        rate
+    }
+
+    /// The blocks of the highest hashes leave the sample; the rate without them.
+    fn drop_eighth(&mut self, rate: SampleRate) -> SampleRate {
+        let (rate, salt) = (rate.times(7, 8), self.salt);
+        self.stack.forget_where(|key, _| !rate.takes_salted(key, salt), Some(8));
         rate
     }
 
     fn renew(&mut self, rate: SampleRate) -> SampleRate {
         let deepest = (self.size_max as f64 * rate.part()) as u32;
         self.stack.forget_where(|_, depth| depth > deepest, None);
-        if self.stack.depth() < self.blocks_max / 2 { rate.times(2, 1) } else { rate }
+        let is_low = self.stack.depth() < self.blocks_max / 2 && rate < self.rate_max;
+        if is_low { rate.times(2, 1).min(self.rate_max) } else { rate }
     }
 }

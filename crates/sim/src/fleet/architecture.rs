@@ -5,8 +5,8 @@
 
 use super::{FleetSpec, LEVELS};
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, Watermarks,
-    WritebackLimits,
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    Watermarks, WritebackLimits,
 };
 use layby_policy::curve::{Counted, Served};
 use layby_types::{BlockSize, Nanos};
@@ -162,7 +162,8 @@ pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
     let watermarks =
         Watermarks { dirty_red: 100, dirty_green: 100, used_red: 100, used_green: 100 };
-    let level = |(kind, slots)| LevelSpec { kind, slots, watermarks };
+    let eviction = EvictionKind::Lru;
+    let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
     let class = |(name, rank): (&str, u8)| ClassSpec {
         name: name.to_string(),
         rank,

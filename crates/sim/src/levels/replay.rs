@@ -11,8 +11,8 @@
 use super::{Machine, Mode, Report, Setup, call};
 use crate::single::Batch;
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
-    SpecError, VolumeSpec, Watermarks, WritebackLimits,
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind, LevelSpec,
+    ReadAheadLimits, Share, SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_device::Model;
 use layby_policy::curve::Access;
@@ -192,7 +192,8 @@ impl PadsaReplay {
 /// PADSA's node: a critical class that uses every level, and one that uses the SSD.
 fn spec(slots: [u32; PADSA_LEVELS]) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
-    let level = |(kind, slots)| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
     let class = |name: &str, rank, levels, durable_writes| ClassSpec {
         name: name.into(),
         rank,

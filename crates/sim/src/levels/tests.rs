@@ -2,7 +2,7 @@
 
 use super::*;
 use layby_cache::{
-    ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, Watermarks,
+    ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share, Watermarks,
     WritebackLimits,
 };
 use layby_types::{BlockSize, ClassId};
@@ -14,7 +14,8 @@ const BLOCK: u64 = 4096;
 
 fn spec(slots: [u32; 3]) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
-    let level = |(kind, slots)| LevelSpec { kind, slots, watermarks: Watermarks::DEFAULT };
+    let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
+    let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
     let class = |name: &str, rank, levels| ClassSpec {
         name: name.into(),
         rank,
@@ -70,7 +71,7 @@ fn counting_adds_up_the_papers_costs() {
     let (critical, normal) = (&report.volumes[&VolumeId(1)], &report.volumes[&VolumeId(2)]);
     // N has it, then D; the miss pays all three levels and the home.
     assert_eq!((critical.hits[0], critical.hits[1], critical.misses), (1, 1, 1));
-    let expected = 78.0 + 8.0 + (8.0 + 70.0 + 25_000.0 + 250_000.0);
+    let expected = 78.0 + 8.0 + f64::from(8 + 70 + 25_000 + 250_000);
     assert_eq!((critical.read_ns, critical.write_ns), (expected, 500.0));
     assert_eq!((normal.hits[2], normal.misses), (2, 1));
     assert_eq!((normal.read_ns, normal.write_ns), (3.0 * 25_000.0 + 250_000.0, 200_000.0));

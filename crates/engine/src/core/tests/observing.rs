@@ -1,0 +1,42 @@
+//! What a core says of a period, and shares that it is given, in the simulated disks' time.
+
+use super::*;
+
+/// Goal: a period shows requests, misses, waits and the home's latency, starts again afterwards,
+/// and asks nothing of volumes that are not there. Method: homes that answer 5 ms late, each block
+/// read twice, once from the home; then a silent period.
+#[test]
+fn periods_show_what_was_read() {
+    let mut shape = Shape::roomy();
+    shape.spec.read_ahead.window_bytes_max = 0;
+    let mut world = World::new(1, shape);
+    let volumes = [VolumeId(1), VolumeId(2), VolumeId(9)];
+    assert!(world.core.observe(&volumes, 0.5).volumes.is_empty(), "the watch only begins");
+    world.core.delay_homes(Nanos::from_millis(5));
+    for block in (0..16).chain(0..16) {
+        world.read(2, block * BLOCK, BLOCK).expect("sound disks");
+    }
+    let observed = world.core.observe(&volumes, 0.5);
+    let [one, two] = &observed.volumes[..] else { panic!("two volumes are watched") };
+    assert_eq!((one.cache.volume, one.reads, one.cache.misses), (VolumeId(1), 0, 0));
+    assert_eq!((two.cache.volume, two.reads, two.cache.requests), (VolumeId(2), 32, [32, 0]));
+    assert_eq!((two.cache.misses, two.cache.hits.iter().sum::<u64>()), (16, 16));
+    assert!(observed.home_read_ns.is_some_and(|ns| ns >= 5e6), "{:?}", observed.home_read_ns);
+    let late = observed.home_read_ns.unwrap_or(0.0) * 16.0;
+    assert!(two.read_wait_ns as f64 >= late * 0.99, "reads wait for the home at least");
+    assert!(observed.levels_read_ns[0].is_none(), "memory is not fetched from");
+    let silent = world.core.observe(&volumes, 0.5);
+    assert!(silent.volumes.iter().all(|volume| volume.reads == 0 && volume.cache.misses == 0));
+    assert!(silent.home_read_ns.is_none());
+}
+
+/// Goal: shares arrive, and one for a volume that went away is no fault. Method: set and observe.
+#[test]
+fn sized_shares_arrive() {
+    let mut world = World::new(1, Shape::roomy());
+    world.core.observe(&[VolumeId(1)], 0.5);
+    let slots = [7; LEVELS_MAX];
+    world.core.set_sized(&[(VolumeId(1), Some(slots)), (VolumeId(9), Some(slots))]);
+    let observed = world.core.observe(&[VolumeId(1)], 0.5);
+    assert_eq!(observed.volumes[0].cache.sized, Some(slots));
+}
