@@ -313,8 +313,10 @@ impl Core {
     /// One wait and what follows from it, while no client is served.
     pub fn turn(&mut self, io: &mut dyn Io) {
         self.set_now(io.now());
+        let is_answered = self.delayed.front().is_some_and(|(at, _)| *at <= self.now);
         self.on_tick(io);
-        let deadline = self.next_deadline();
+        // A late home's answer may be all that was waited for.
+        let deadline = if is_answered { self.now } else { self.next_deadline() };
         let mut done = Vec::new();
         io.wait(deadline, &mut done);
         self.set_now(io.now());

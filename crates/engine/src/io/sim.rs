@@ -55,7 +55,9 @@ pub struct SimIo {
     flights: Vec<Flight>,
     pool: BufferPool,
     waker: Waker,
+    /// Since the last end, and ever.
     idle_waits: u32,
+    waits_in_vain: u64,
 }
 
 impl SimIo {
@@ -71,6 +73,7 @@ impl SimIo {
             pool: BufferPool::new(0),
             waker: Waker::flag_only(),
             idle_waits: 0,
+            waits_in_vain: 0,
         }
     }
 
@@ -213,12 +216,19 @@ impl SimIo {
     }
 
     /// Nothing can end: time passes until the deadline.
+    /// Waits so far that a real machine would never have come back from.
+    #[cfg(test)]
+    pub(crate) fn waits_in_vain(&self) -> u64 {
+        self.waits_in_vain
+    }
+
     fn idle(&mut self, deadline: Nanos) {
         if deadline != Nanos::NEVER {
             self.now = self.now.max(deadline);
             return;
         }
         self.idle_waits += 1;
+        self.waits_in_vain += 1;
         assert!(self.idle_waits < IDLE_WAITS_MAX, "a wait without deadline that nothing can end");
     }
 }

@@ -40,3 +40,15 @@ fn sized_shares_arrive() {
     let observed = world.core.observe(&[VolumeId(1)], 0.5);
     assert_eq!(observed.volumes[0].cache.sized, Some(slots));
 }
+
+/// Goal: a core whose homes answer late shuts down: the last answer that it waits for comes by time
+/// and not by I/O. Method: a stop, which syncs every home.
+#[test]
+fn late_homes_do_not_hold_a_shutdown() {
+    let mut world = World::new(1, Shape::roomy());
+    world.core.delay_homes(Nanos::from_millis(5));
+    let World { core, io, .. } = &mut world;
+    let before = io.waits_in_vain();
+    core.shut_down(io);
+    assert_eq!(io.waits_in_vain(), before, "it waits for what cannot come");
+}
