@@ -360,6 +360,9 @@ pub(crate) struct ClassSetArguments {
     /// Whether clean copies may use idle room of other levels
     #[arg(long, value_name = "BOOL")]
     pub(crate) borrow: Option<bool>,
+    /// Whether reads from home are kept below memory, too
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) keep_reads: Option<bool>,
     /// How much a wait of its volumes counts where shares are sized live, 1 to 1000
     #[arg(long, value_name = "N")]
     pub(crate) weight: Option<u16>,
@@ -507,7 +510,7 @@ mod tests {
             "volume set v --class bulk --read-only true --no-share",
             "volume delete v --data delete",
             "volume drain",
-            "class set bulk --levels nvm,ssd --borrow false --cap ssd=10%",
+            "class set bulk --levels nvm,ssd --borrow false --keep-reads true --cap ssd=10%",
             "level set ssd --dirty-red 60%",
             "writeback --idle-timeout 250ms",
             "status --json --dir d",

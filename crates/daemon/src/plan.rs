@@ -121,7 +121,7 @@ impl Layout {
             levels: allowed.fold(0, |levels, (index, _)| levels | 1 << index),
             durable_writes: class.durable_writes,
             borrow: class.borrow,
-            keep_reads: false,
+            keep_reads: class.keep_reads,
             shares: self.shares(&class.share, &class.cap, self.shards),
         }
     }

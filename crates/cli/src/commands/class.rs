@@ -40,11 +40,22 @@ pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<()
 fn settings(
     arguments: ClassSetArguments,
 ) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
-    let ClassSetArguments { name, levels, rank, durable_writes, borrow, weight, .. } = arguments;
+    let ClassSetArguments {
+        name, levels, rank, durable_writes, borrow, keep_reads, weight, ..
+    } = arguments;
     let ClassSetArguments { latency_objective, shares, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
-    let patch =
-        ClassPatch { levels, rank, durable_writes, borrow, weight, latency_objective, share, cap };
+    let patch = ClassPatch {
+        levels,
+        rank,
+        durable_writes,
+        borrow,
+        keep_reads,
+        weight,
+        latency_objective,
+        share,
+        cap,
+    };
     (name, patch, node)
 }
 
@@ -88,12 +99,14 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
     let objective = settings.latency_objective;
     let objective = objective.map_or_else(|| "-".to_owned(), |time| format!("within {time}"));
     let borrow = if settings.borrow { "idle room of other levels" } else { "nothing" };
+    let keeps = if settings.keep_reads { "reads from home, below memory" } else { "writes" };
     for (word, text) in [
         ("class", class.name.to_string()),
         ("rank", format!("{} (the highest yields first)", settings.rank)),
         ("levels", list_text(settings.levels.iter())),
         ("writes", format!("land in {}, answered when {}", class.write_level, class.acknowledged)),
         ("borrows", borrow.to_owned()),
+        ("keeps", keeps.to_owned()),
         ("weight", settings.weight.to_string()),
         ("p99.9", objective),
         ("shares", amounts_text(&settings.share)),

@@ -74,7 +74,13 @@ async fn settings_change_through_the_api() {
     let class = json!({"name": "video", "settings": {"rank": 3, "share": {"ssd": "25%"}}});
     let made = call(&node, "POST", "/v1/classes", Some(class)).await;
     assert_eq!((made.status, &made.json()["write_level"]), (201, &json!("ssd")));
-    let changed = call(&node, "PATCH", "/v1/classes/video", Some(json!({"borrow": true}))).await;
+    let changed = call(
+        &node,
+        "PATCH",
+        "/v1/classes/video",
+        Some(json!({"borrow": true, "keep_reads": true})),
+    )
+    .await;
     assert_eq!(changed.json()["settings"]["borrow"], true);
     let marks = json!({"dirty_red": "60%", "dirty_green": "20%"});
     let level = call(&node, "PATCH", "/v1/levels/nvm", Some(marks)).await;
@@ -86,7 +92,11 @@ async fn settings_change_through_the_api() {
         let spec = shard.state().spec.clone().expect("it was told");
         assert_eq!(spec.levels[1].watermarks.dirty_green, 20);
         assert_eq!(spec.writeback.merge_bytes, 2 << 20);
-        assert!(spec.classes[3].borrow && spec.classes[3].shares[2].guaranteed > 0);
+        assert!(
+            spec.classes[3].borrow
+                && spec.classes[3].keep_reads
+                && spec.classes[3].shares[2].guaranteed > 0
+        );
     }
     assert_eq!(call(&node, "DELETE", "/v1/classes/video", None).await.status, 204);
     assert_eq!(call(&node, "DELETE", "/v1/classes/normal", None).await.status, 409);

@@ -92,6 +92,7 @@ pub(super) struct ClassTable {
     pub(super) rank: Option<u8>,
     pub(super) durable_writes: Option<bool>,
     pub(super) borrow: Option<bool>,
+    pub(super) keep_reads: Option<bool>,
     pub(super) weight: Option<u16>,
     pub(super) latency_objective: Option<Time>,
     pub(super) share: Option<BTreeMap<Name, Amount>>,

@@ -223,6 +223,9 @@ pub struct ClassConfig {
     pub durable_writes: bool,
     /// Clean copies may use idle room of other levels.
     pub borrow: bool,
+    /// What is read from home into memory is kept in the class's lowest persistent level, too.
+    #[serde(default)]
+    pub keep_reads: bool,
     /// How much a wait of its volumes counts where shares are sized live.
     #[serde(default = "weight_default")]
     pub weight: u16,
@@ -541,6 +544,7 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         rank,
         durable_writes: critical,
         borrow,
+        keep_reads: false,
         weight: WEIGHT_DEFAULT,
         latency_objective: None,
         share: BTreeMap::new(),
@@ -573,6 +577,7 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         rank: 1,
         durable_writes: false,
         borrow: false,
+        keep_reads: false,
         weight: WEIGHT_DEFAULT,
         latency_objective: None,
         share: BTreeMap::new(),
@@ -609,6 +614,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     set(&mut class.rank, table.rank);
     set(&mut class.durable_writes, table.durable_writes);
     set(&mut class.borrow, table.borrow);
+    set(&mut class.keep_reads, table.keep_reads);
     set(&mut class.weight, table.weight);
     class.latency_objective = table.latency_objective.or(class.latency_objective);
     set(&mut class.share, table.share);

@@ -183,12 +183,22 @@ fn unknown_class(error: &str, name: &Name) -> Report {
 }
 
 fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
-    let ClassPatch { levels, rank, durable_writes, borrow, weight, latency_objective, share, cap } =
-        patch;
+    let ClassPatch {
+        levels,
+        rank,
+        durable_writes,
+        borrow,
+        keep_reads,
+        weight,
+        latency_objective,
+        share,
+        cap,
+    } = patch;
     class.levels = levels.unwrap_or_else(|| class.levels.clone());
     class.rank = rank.unwrap_or(class.rank);
     class.durable_writes = durable_writes.unwrap_or(class.durable_writes);
     class.borrow = borrow.unwrap_or(class.borrow);
+    class.keep_reads = keep_reads.unwrap_or(class.keep_reads);
     class.weight = weight.unwrap_or(class.weight);
     if let Some(objective) = latency_objective {
         class.latency_objective = Some(objective).filter(|time| time.0 > Nanos::ZERO);

@@ -102,6 +102,8 @@ pub struct ClassPatch {
     /// Clean copies may use idle room of other levels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub borrow: Option<bool>,
+    /// Whether what is read from home into memory is kept in a persistent level, too.
+    pub keep_reads: Option<bool>,
     /// How much a wait of its volumes counts where shares are sized live.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
