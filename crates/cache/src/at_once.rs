@@ -5,7 +5,8 @@
 //! Invariant: afterwards the cache is as it would be had the actions been performed and ended.
 //! Cost: a look-up, and for a missing block an eviction and an insertion.
 //! Not for: hosts that move bytes or take time; and where more could happen than a look-up and a
-//! promotion (read-ahead, lent room, kept reads, a watch, a full NVM level) it leaves the read to `on_request`.
+//! promotion (read-ahead, lent room, kept reads, a watch, a full NVM level) it leaves the read to
+//! `on_request`.
 
 use crate::action::Action;
 use crate::cache::Cache;

@@ -1,8 +1,8 @@
 //! Looking at blocks shortly before they are asked for.
 //!
 //! How: a hit waits for one place in memory after the other. For several blocks at once the waits
-//! overlap: first the indexes are asked for likely slots, then all that a hit reads of them, then what
-//! that points to.
+//! overlap: first the indexes are asked for likely slots, then all that a hit reads of them, then
+//! what that points to.
 //! Invariant: nothing changes. Cost: a fraction of the hits that it makes faster. Not for: a
 //! cache whose metadata the processor keeps at hand anyway, or requests that are not known ahead.
 

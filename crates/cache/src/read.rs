@@ -385,8 +385,8 @@ impl Cache {
         goes_on
     }
 
-    /// Stores what came from home and is in memory now into a persistent level, too, where the class
-    /// wants that and there is room; true when that goes on.
+    /// Stores what came from home and is in memory now into a persistent level, too, where the
+    /// class wants that and there is room; true when that goes on.
     fn keep(&mut self, moment: &mut Moment<'_>, id: OpId) -> bool {
         let (volume, _, count) = self.extent(id);
         let class = self.volumes.class(volume);

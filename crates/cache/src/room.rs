@@ -42,8 +42,8 @@ impl Cache {
         }
     }
 
-    /// Whether waiting for room in the level can end: there is a free slot that the volume may take,
-    /// or somebody who has to yield one.
+    /// Whether waiting for room in the level can end: there is a free slot that the volume may
+    /// take, or somebody who has to yield one.
     pub(crate) fn may_have_room(&self, level: usize, volume: u16) -> bool {
         let (held, scope) = (&self.levels[level], self.scope(level, volume));
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;

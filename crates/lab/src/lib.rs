@@ -1,7 +1,7 @@
 //! The papers' experiments: configuration, expected figures, report.
 //!
-//! How: an [`Experiment`] runs in virtual time and gives a [`Document`] in which the paper's figures
-//! stand beside ours; a document becomes one HTML file, or tables on a terminal.
+//! How: an [`Experiment`] runs in virtual time and gives a [`Document`] in which the paper's
+//! figures stand beside ours; a document becomes one HTML file, or tables on a terminal.
 //! Invariant: the same options give the same document on the same platform.
 //! Cost: stated by each experiment. Not for: live nodes; see `bench`.
 #![forbid(unsafe_code)]

@@ -82,8 +82,8 @@ pub trait Eviction: Send {
         incoming: Option<BlockKey>,
         accept: &mut Accept<'_>,
     ) -> Option<Slot>;
-    /// Reads what will be read soon, and answers with something made of it: wanted for its effect on
-    /// the processor's caches. `group` need not exist yet.
+    /// Reads what will be read soon, and answers with something made of it: wanted for its effect
+    /// on the processor's caches. `group` need not exist yet.
     fn glance(&self, group: Group, at: Glance) -> u32 {
         let _ = (group, at);
         0

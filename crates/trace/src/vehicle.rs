@@ -1,4 +1,4 @@
-//! Vehicles that arrive, stay and leave: drawn from parameters, or read from highD's track metadata.
+//! Vehicles that arrive, stay and leave: drawn from parameters, or read from highD's metadata.
 //!
 //! How: gaps between drawn arrivals are exponential, stays even between two bounds; a recording's
 //! tracks give the first and the last frame of each vehicle.

@@ -155,7 +155,7 @@ impl Page {
 }
 
 fn unwritten(path: &Path, cause: &std::io::Error) -> Report {
-    Report::from_io(&format!("cannot write the report `{}`", path.display()), cause)
+    Report::from_io(format!("cannot write the report `{}`", path.display()), cause)
         .state("a report that was there before is unchanged")
         .hint("choose another place with --out, or leave it out to see tables only")
 }

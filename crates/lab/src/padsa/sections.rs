@@ -189,9 +189,9 @@ fn hits(results: &Results) -> Section {
     Section {
         heading: "Fig. 8: hit ratio of critical reads".into(),
         text: vec![format!(
-            "The paper: {HITS_POINTS:+.0} points on average over its baseline, up to +8. What every \
-             architecture misses alike are first reads: a vehicle comes with a volume that no level \
-             has seen."
+            "The paper: {HITS_POINTS:+.0} points on average over its baseline, up to +8. What \
+             every architecture misses alike are first reads: a vehicle comes with a volume that \
+             no level has seen."
         )],
         chart: Some(chart_of(results, "critical hit ratio (%)", &|figures| {
             figures.hits[0] * 100.0

@@ -93,8 +93,8 @@ impl Table {
         self.places[at] = Place { tag, slot };
     }
 
-    /// Removes `slot` under `tag`, which is here. It may have been given to another block since:
-    /// up to [`STALE_MAX`] entries may wait for their removal, as the caller verifies what it finds.
+    /// Removes `slot` under `tag`, which is here. It may have been given to another block since: up
+    /// to [`STALE_MAX`] entries may wait for their removal, as the caller verifies what it finds.
     #[inline]
     pub(crate) fn remove(&mut self, tag: u32, slot: u32) {
         let mut hole = self.home(tag);
