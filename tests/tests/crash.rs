@@ -107,7 +107,8 @@ fn start_load(node: &Node) -> Option<Child> {
     }
     let mut fio = Command::new("fio");
     fio.args(["--name=load", "--ioengine=nbd", "--rw=randwrite", "--bs=16k", "--iodepth=8"]);
-    fio.args(["--fsync=16", "--size=192M", "--time_based", "--runtime=300"]);
+    // Without a process of its own, which would outlive the kill of the one that is known here.
+    fio.args(["--fsync=16", "--size=192M", "--time_based", "--runtime=300", "--thread"]);
     fio.arg(format!("--uri={}", node.uri("load")));
     fio.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Some(fio.spawn().expect("fio was found before"))
