@@ -108,17 +108,18 @@ fn endurance(claims: &mut Vec<Claim>, results: &Results, baseline: Architecture)
     }
 }
 
+/// Fig. 3 is about mixed workloads, so reads and writes count.
 fn equal_cost(claims: &mut Vec<Claim>, costs: &Costs) {
-    let gain = |row: &Means| change(row[0][0].min(row[1][0]), row[2][0]);
+    let gain = |row: &Means| change(row[0][1].min(row[1][1]), row[2][1]);
     let wins = |rows: &[Means]| rows.iter().filter(|row| gain(row) < 0.0).count();
-    let best = costs.iter().zip(BUDGETS_PERCENT).max_by_key(|(rows, _)| wins(*rows));
-    let (rows, budget) = best.expect("there are budgets");
-    let count = wins(rows);
+    let most = costs.iter().map(|rows| wins(rows)).max().unwrap_or_default();
+    let mut budgets = costs.iter().zip(BUDGETS_PERCENT);
+    let (rows, budget) = budgets.find(|(rows, _)| wins(*rows) == most).expect("one has most");
     claims.push(Claim {
-        what: "Fig. 3: three levels beat two at equal cost, mean read latency".into(),
+        what: "Fig. 3: three levels beat two at equal cost, mean latency".into(),
         expected: "for all four exponents".into(),
-        found: format!("for {count} of {} at the budget of {budget} %", EXPONENTS.len()),
-        holds: count == EXPONENTS.len(),
+        found: format!("for {most} of {} at the budget of {budget} %", EXPONENTS.len()),
+        holds: most == EXPONENTS.len(),
     });
     let (least, most) = (gain(&rows[0]), gain(&rows[EXPONENTS.len() - 1]));
     claims.push(Claim {
