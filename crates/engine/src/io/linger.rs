@@ -1,8 +1,8 @@
 //! How long a thread looks for work before it sleeps.
 //!
 //! How: waking a sleeping processor costs more than most requests. Where the last wait was short,
-//! the next one likely is, so the thread looks on for a bounded moment (as KVM's halt polling does).
-//! A wait counts as short up to twice that moment, since a wait that was slept through is longer by
+//! the next one likely is, so the thread looks on for a bounded moment, as KVM's halt polling does.
+//! A wait counts as short up to twice that moment, since one that was slept through is longer by
 //! the waking itself; who looked in vain several times in a row rests from looking for a while.
 //! Invariant: a thread without work sleeps; under a steady load that comes just too late, looking
 //! takes less than a tenth of the time.
