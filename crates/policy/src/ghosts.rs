@@ -9,6 +9,7 @@ use crate::chain::{Chain, Chains, NONE};
 use crate::hash::mix;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use layby_types::BlockKey;
 
 #[derive(Clone, Copy)]
@@ -53,14 +54,21 @@ impl Ghosts {
 
     /// Remembers `key` at the warm end of `chain`, which is number `queue` of `group`.
     pub(crate) fn remember(&mut self, chain: &mut Chain, group: Group, queue: u8, key: BlockKey) {
-        debug_assert!(self.find(group, key).is_none(), "{key:?} left twice without coming back");
         let ghost = self.take_free(Node { key, group, queue });
-        self.chains.push_warm(chain, ghost);
         let nodes = &self.nodes;
-        self.index.insert_unique(hash_of(group, key), ghost, |other| {
+        let is_it = |other: &u32| {
+            let node = nodes[*other as usize];
+            *other != ghost && node.key == key && node.group == group
+        };
+        let hash = |other: &u32| {
             let node = nodes[*other as usize];
             hash_of(node.group, node.key)
-        });
+        };
+        match self.index.entry(hash_of(group, key), is_it, hash) {
+            Entry::Vacant(place) => drop(place.insert(ghost)),
+            Entry::Occupied(_) => panic!("{key:?} left twice without coming back"),
+        }
+        self.chains.push_warm(chain, ghost);
     }
 
     /// The ghost of `key` in `group`, and the number of its queue.
