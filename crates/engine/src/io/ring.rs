@@ -458,7 +458,7 @@ impl Io for RingIo {
         self.disk_entries = 0;
         let started = self.clock.now();
         if !self.look(started, deadline, done) {
-            self.sleep(deadline, done);
+            self.wait_in_kernel(deadline, done);
         }
         self.linger.on_waited(self.clock.now().since(started));
     }
@@ -531,8 +531,8 @@ impl RingIo {
         }
     }
 
-    /// Waits in the kernel for an end, the waker or the deadline.
-    fn sleep(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
+    /// Gives the processor up until an end, the waker or the deadline.
+    fn wait_in_kernel(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         let before = done.len();
         loop {
             let span = match deadline {

@@ -215,13 +215,13 @@ impl SimIo {
         IoDone { token, result, buffer: operation.into_buffer(), extents }
     }
 
-    /// Nothing can end: time passes until the deadline.
     /// Waits so far that a real machine would never have come back from.
     #[cfg(test)]
     pub(crate) fn waits_in_vain(&self) -> u64 {
         self.waits_in_vain
     }
 
+    /// Nothing can end: time passes until the deadline.
     fn idle(&mut self, deadline: Nanos) {
         if deadline != Nanos::NEVER {
             self.now = self.now.max(deadline);
