@@ -1,4 +1,7 @@
 //! A document as one HTML file that needs nothing else.
+//!
+//! How: written front to back, with style and charts inside.
+//! Invariant: text never becomes markup; the page loads nothing. Cost: as large as its charts.
 
 use super::{Claim, Document, Section, Table};
 use std::fmt::Write as _;

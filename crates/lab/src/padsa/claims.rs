@@ -1,4 +1,8 @@
 //! What the paper and this project claim, and whether it holds here.
+//!
+//! How: each claim compares figures of two architectures, at the workload where it holds least.
+//! Invariant: a claim that does not hold is listed like one that does. Cost: none.
+//! Not for: why; the sections say that.
 
 use super::cost::{BUDGETS_PERCENT, Costs, Means};
 use super::figures::change;

@@ -6,12 +6,9 @@
 //! Invariant: all three see the same accesses. Cost: a second or so.
 
 use super::paper::EXPONENTS;
-use layby_sim::cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
-    VolumeSpec, Watermarks, WritebackLimits,
-};
+use layby_sim::cache::{ClassSpec, LEVELS_MAX, LevelKind, Share, VolumeSpec};
 use layby_sim::device::Model;
-use layby_sim::levels::{Machine, Mode, Setup, call};
+use layby_sim::levels::{Machine, Mode, Setup, call, paper_cache};
 use layby_trace::{Scatter, Zipf};
 use layby_types::{BlockSize, ClassId, Nanos, Operation, Rng, VolumeId};
 
@@ -78,8 +75,6 @@ fn machine(nvm: u32, ssd: u32, seed: u64) -> Machine {
         (LevelKind::Nvm, nvm, "nvm"),
         (LevelKind::Ssd, ssd, "ssd"),
     ];
-    let watermarks =
-        Watermarks { dirty_red: 100, dirty_green: 100, used_red: 100, used_green: 100 };
     let bought = || wanted.iter().filter(|(_, slots, _)| *slots > 0);
     let class = ClassSpec {
         name: "critical".into(),
@@ -90,20 +85,8 @@ fn machine(nvm: u32, ssd: u32, seed: u64) -> Machine {
         keep_reads: true,
         shares: [Share::OPEN; LEVELS_MAX],
     };
-    let cache = CacheSpec {
-        block_size: BlockSize::MIN,
-        levels: bought()
-            .map(|(kind, slots, _)| LevelSpec {
-                kind: *kind,
-                slots: *slots,
-                eviction: EvictionKind::Lru,
-                watermarks,
-            })
-            .collect(),
-        classes: vec![class],
-        writeback: WritebackLimits { idle_timeout: Nanos::NEVER, ..WritebackLimits::DEFAULT },
-        read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
-    };
+    let levels: Vec<(LevelKind, u32)> = bought().map(|(kind, slots, _)| (*kind, *slots)).collect();
+    let cache = paper_cache(&levels, vec![class]);
     let devices = bought().map(|(.., name)| Model::built_in(name).expect("Table I has it"));
     let setup = Setup {
         cache,

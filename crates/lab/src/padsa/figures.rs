@@ -1,4 +1,7 @@
 //! From what a run counted to the figures that the paper prints.
+//!
+//! How: services are summed by side, times divided by blocks; medians are taken figure by figure.
+//! Invariant: a figure about nothing is zero, never no number. Cost: a pass over the services.
 
 use super::road::{Side, Sums};
 use layby_trace::Service;

@@ -2,6 +2,7 @@
 //!
 //! How: vehicles come and go on one road per seed; all architectures see the same accesses, in
 //! counting mode with Table I's devices. Figures are medians over the seeds.
+//! Invariant: the same options give the same document on the same platform.
 //! Cost: about three minutes for three seeds on one core.
 //! Source: `papers/padsa.txt`, section V; gaps and their filling in `specs/priority-cache.md`.
 

@@ -1,4 +1,7 @@
 //! The figures that PADSA's paper prints.
+//!
+//! How: constants, read from the paper's text; its charts have no readable values.
+//! Invariant: nothing here comes from a run. Not for: this project's own parameters; see `padsa`.
 
 use layby_trace::Workload;
 

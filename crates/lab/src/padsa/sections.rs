@@ -1,4 +1,7 @@
 //! The document's parts: parameters, then a section per figure.
+//!
+//! How: a table, a chart and what to know when reading them, per figure of the paper.
+//! Invariant: every section has a table; a chart shows nothing that no table has. Cost: none.
 
 use super::cost::{BUDGETS_PERCENT, Costs, SPENDINGS};
 use super::figures::{Figures, change};

@@ -1,15 +1,13 @@
 //! Who may use which level, and by what shares are decided.
 //!
 //! How: a row of rules per architecture; the cache below is the same for all.
+//! Invariant: whoever may use a level may be given a share of it, and nobody else. Cost: none.
 //! Not for: numbers of an experiment; those are its configuration.
 
 use super::{FleetSpec, LEVELS};
-use layby_cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
-    Watermarks, WritebackLimits,
-};
+use crate::levels::paper_cache;
+use layby_cache::{CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, Share};
 use layby_policy::curve::{Counted, Served};
-use layby_types::{BlockSize, Nanos};
 
 /// How services share a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,14 +154,10 @@ impl Sizing {
     }
 }
 
-/// The cache of a fleet. Dirty blocks leave a level by eviction alone, as in the paper.
+/// The cache of a fleet.
 pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
     let sizing = Sizing::of(spec.architecture);
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
-    let watermarks =
-        Watermarks { dirty_red: 100, dirty_green: 100, used_red: 100, used_green: 100 };
-    let eviction = EvictionKind::Lru;
-    let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
     let class = |(name, rank): (&str, u8)| ClassSpec {
         name: name.to_string(),
         rank,
@@ -173,11 +167,6 @@ pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
         keep_reads: sizing.keeps_reads,
         shares: [Share::OPEN; LEVELS_MAX],
     };
-    CacheSpec {
-        block_size: BlockSize::MIN,
-        levels: kinds.into_iter().zip(spec.slots).map(level).collect(),
-        classes: [("critical", 0), ("normal", 1)].map(class).to_vec(),
-        writeback: WritebackLimits { idle_timeout: Nanos::NEVER, ..WritebackLimits::DEFAULT },
-        read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
-    }
+    let levels: Vec<(LevelKind, u32)> = kinds.into_iter().zip(spec.slots).collect();
+    paper_cache(&levels, [("critical", 0), ("normal", 1)].map(class).to_vec())
 }

@@ -17,10 +17,13 @@ pub use replay::{PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX
 pub use report::{LevelReport, Report, VolumeReport};
 
 use layby_cache::{
-    Action, Cache, CacheSpec, Moment, OpId, ReadAtOnce, SpecError, TickTimer, VolumeSpec,
+    Action, Cache, CacheSpec, ClassSpec, EvictionKind, LevelKind, LevelSpec, Moment, OpId,
+    ReadAheadLimits, ReadAtOnce, SpecError, TickTimer, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_device::{Direction, Model};
-use layby_types::{Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Rng, VolumeId};
+use layby_types::{
+    BlockSize, Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Rng, VolumeId,
+};
 use queue::{Access, Device, Pending, Place};
 use report::Meter;
 
@@ -340,6 +343,28 @@ impl Machine {
             Mode::Queueing => device.start(self.now, access),
         };
         self.pending.push(end, op);
+    }
+}
+
+/// A cache as papers have it: LRU, dirty blocks leave their level by eviction alone, and nothing is
+/// read ahead. `levels` are kinds and slots, fastest first.
+#[must_use]
+pub fn paper_cache(levels: &[(LevelKind, u32)], classes: Vec<ClassSpec>) -> CacheSpec {
+    let watermarks =
+        Watermarks { dirty_red: 100, dirty_green: 100, used_red: 100, used_green: 100 };
+    let eviction = EvictionKind::Lru;
+    let level = |(kind, slots): &(LevelKind, u32)| LevelSpec {
+        kind: *kind,
+        slots: *slots,
+        eviction,
+        watermarks,
+    };
+    CacheSpec {
+        block_size: BlockSize::MIN,
+        levels: levels.iter().map(level).collect(),
+        classes,
+        writeback: WritebackLimits { idle_timeout: Nanos::NEVER, ..WritebackLimits::DEFAULT },
+        read_ahead: ReadAheadLimits { window_bytes_max: 0, ..ReadAheadLimits::DEFAULT },
     }
 }
 
