@@ -53,6 +53,7 @@ impl Cache {
             if !self.waiting[level].is_empty() {
                 self.retry_waiting(moment, level);
                 self.relieve_waiting(moment, level);
+                self.refuse_hopeless(moment, level);
             }
             if self.levels[level].kind.is_persistent() {
                 self.destage_level(moment, level);

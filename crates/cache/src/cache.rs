@@ -114,6 +114,8 @@ pub struct Cache {
     pub(crate) caps_changed: bool,
     /// No destage is started before this, after one failed.
     pub(crate) destage_not_before: Nanos,
+    /// No dirty block moves to another level before this, after one could not be stored there.
+    pub(crate) evict_not_before: Nanos,
     /// Non-durable stores per volume and level, and how many of them a sync has covered.
     pub(crate) stored: FixedMap<u32, [(u64, u64); BACKING + 1]>,
     pub(crate) blocks_read: u64,
@@ -148,6 +150,7 @@ impl Cache {
             promotions_inflight: 0,
             caps_changed: false,
             destage_not_before: Nanos::ZERO,
+            evict_not_before: Nanos::ZERO,
             stored: FixedMap::default(),
             blocks_read: 0,
             blocks_read_ahead: 0,

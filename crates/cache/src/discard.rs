@@ -133,6 +133,9 @@ impl Cache {
         result: Result<(), ErrorKind>,
     ) {
         if result.is_err() {
+            if self.discard_mut(id).phase == DiscardPhase::Zeroing {
+                self.distrust_home(moment, id);
+            }
             return self.end_discard(moment, id, result);
         }
         match self.discard_mut(id).phase {
@@ -158,6 +161,27 @@ impl Cache {
         }
         self.note_stored(volume, BACKING);
         self.drop_chunk(moment, op);
+    }
+
+    /// The chunk may read as zeros below, or not: its copies count for more from now on. Persistent
+    /// ones are to go home again, others go, so that whoever reads twice sees the same.
+    fn distrust_home(&mut self, moment: &mut Moment<'_>, op: OpId) {
+        let (volume, first, count) = self.chunk(op);
+        self.note_stored(volume, BACKING);
+        for level in 0..self.levels.len() {
+            for block in first..first + u64::from(count) {
+                let key = self.key(volume, BlockIndex(block));
+                let Some(slot) = self.levels[level].find(volume, key) else { continue };
+                let is_own = !self.levels[level].is_borrowed(slot);
+                if self.levels[level].kind.is_persistent() && is_own {
+                    if !self.levels[level].is_dirty(slot) {
+                        self.levels[level].set_dirty(moment.now, volume, slot);
+                    }
+                } else {
+                    self.drop_copy(volume, level, slot, true);
+                }
+            }
+        }
     }
 
     /// The chunk reads as zeros below: its copies go.

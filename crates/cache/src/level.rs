@@ -60,6 +60,8 @@ pub(crate) struct Level {
     pub(crate) slots: u32,
     pub(crate) used: u32,
     pub(crate) borrowed: u32,
+    /// A dirty block was unreadable once.
+    pub(crate) has_sick: bool,
     pub(crate) dirty: u32,
     /// Dirty slots on their way home.
     pub(crate) destaging: u32,
@@ -101,6 +103,7 @@ impl Level {
             slots: spec.slots,
             used: 0,
             borrowed: 0,
+            has_sick: false,
             dirty: 0,
             destaging: 0,
             dirtied_last: Nanos::ZERO,
@@ -221,6 +224,7 @@ impl Level {
     pub(crate) fn set_sick(&mut self, slot: Slot) {
         assert!(self.is_dirty(slot), "a clean block is dropped instead");
         self.flags[slot.0 as usize] |= MARK;
+        self.has_sick = true;
     }
 
     fn group_of(&self, slot: Slot, volume: u16) -> Group {

@@ -13,10 +13,12 @@ use crate::level::{Resident, Scope};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
 use layby_policy::{Group, Moment, Warmth};
-use layby_types::{BlockKey, ErrorKind, LevelIndex, Slot};
+use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
 /// Evictions of dirty blocks in flight at most.
 const EVICTIONS_MAX: u32 = 64;
+/// How long no dirty block moves to another level after one could not be stored there.
+const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
 
@@ -202,6 +204,9 @@ impl Cache {
         volume: u16,
         slot: Slot,
     ) -> bool {
+        if moment.now < self.evict_not_before {
+            return false;
+        }
         let Some(below) = self.level_below(level, volume) else { return false };
         let Some(to) = self.allocate(moment, below, volume) else { return false };
         let key = self.levels[level].key(slot);
@@ -241,6 +246,7 @@ impl Cache {
                 },
             );
         }
+        let evict_was_storing = evict.storing;
         let (above, below) = (usize::from(from.0.0), usize::from(to.0.0));
         if result.is_ok() {
             self.counters[above].evictions += 1;
@@ -254,6 +260,10 @@ impl Cache {
             self.push_free(below, to.1, false);
             if result == Err(ErrorKind::Corrupt) {
                 self.note_sick(moment, volume, from.0, from.1);
+            }
+            if evict_was_storing {
+                // The level below fails: victims go home instead, for a while.
+                self.evict_not_before = moment.now.saturating_add(EVICT_PAUSE);
             }
         }
         self.evictions_inflight -= 1;
@@ -277,6 +287,36 @@ impl Cache {
                 return;
             }
         }
+    }
+
+    /// Fails stores that wait for room which only sick blocks hold: nobody can move those, and
+    /// nobody may drop them.
+    pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
+        if !self.levels[level].has_sick {
+            return;
+        }
+        let waiting: Few<OpId> = self.waiting[level].iter().copied().collect();
+        for id in waiting {
+            let op = self.ops.get(id.0);
+            if matches!(op.task, Task::Store(_)) && self.is_hopeless(level, op.volume) {
+                self.waiting[level].retain(|other| *other != id);
+                self.end_store(moment, id, Err(ErrorKind::Full));
+            }
+        }
+    }
+
+    fn is_hopeless(&self, level: usize, volume: u16) -> bool {
+        let (held, scope) = (&self.levels[level], self.scope(level, volume));
+        let class = self.volumes.get(volume).class;
+        let is_within = |key: BlockKey| match scope {
+            Scope::Level | Scope::Owners => true,
+            Scope::Class => self.volumes.number(key.volume()).is_some_and(|other| {
+                self.volumes.get(other).class == class
+            }),
+            Scope::Volume => self.volumes.get(volume).id == key.volume(),
+        };
+        let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;
+        !has_free && held.slots_of(is_within).iter().all(|slot| held.is_sick(*slot))
     }
 
     /// Fails the volume's stores that wait for room which the backing store cannot make.

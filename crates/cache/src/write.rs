@@ -431,6 +431,10 @@ impl Cache {
             self.levels[usize::from(level.0)].release(volume, class, slot);
             self.actions.push(Action::Free { level, slot, superseded: false });
         }
+        if result.is_err() {
+            // Some of it may be seen all the same: no flush may pass over that.
+            self.note_stored(volume, level.map_or(BACKING, |level| usize::from(level.0)));
+        }
         self.finish(moment, id);
         self.end_part(request, result);
     }

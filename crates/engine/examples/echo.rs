@@ -5,7 +5,7 @@
 //! Run: `cargo run --release --example echo -- [rounds]`.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement for a terminal")]
 
-use layby_engine::io::{HostIo, Io, IoChoice, IoOperation, SocketId, Token};
+use layby_engine::io::{Host, HostIo, Io, IoChoice, IoOperation, SocketId, Token};
 use layby_types::Nanos;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -18,6 +18,12 @@ pub struct FileBacking {
     tag: u64,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
+    /// Syncs in flight, by the caller's token.
+    syncs: Vec<u64>,
+    /// A sync failed: the device may have dropped what it covered, so that no later one can vouch
+    /// for it. All syncs fail until the home is opened again; what is not durable here stays dirty
+    /// in the levels' records.
+    is_lost: bool,
 }
 
 /// Bits of a token that the caller of a home may use.
@@ -27,7 +33,8 @@ impl FileBacking {
     /// A home on an attached disk; `tag` goes above [`TOKEN_BITS`] of every token.
     #[must_use]
     pub fn new(disk: DiskId, name: String, tag: u64) -> Self {
-        FileBacking { disk, name, tag, queue: VecDeque::new(), done: VecDeque::new() }
+        let (queue, done) = (VecDeque::new(), VecDeque::new());
+        FileBacking { disk, name, tag, queue, done, syncs: Vec::new(), is_lost: false }
     }
 
     /// Hands queued operations to the kernel.
@@ -39,9 +46,18 @@ impl FileBacking {
 
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
+        let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
+        let mut result = done.result.map(drop).map_err(kind_of);
+        if let Some(index) = self.syncs.iter().position(|sync| *sync == token) {
+            self.syncs.swap_remove(index);
+            if self.is_lost {
+                result = Err(ErrorKind::Closed);
+            }
+            self.is_lost |= result.is_err();
+        }
         self.done.push_back(BackingDone {
-            token: done.token.0 & ((1 << TOKEN_BITS) - 1),
-            result: done.result.map(drop).map_err(kind_of),
+            token,
+            result,
             buffer: done.buffer,
             extents: done.extents.iter().map(|e| (e.offset, e.length, e.data)).collect(),
         });
@@ -77,7 +93,10 @@ impl Backing<Buffer> for FileBacking {
             BackingOperation::Extents { offset, length } => {
                 IoOperation::Extents { disk, offset, length }
             }
-            BackingOperation::Sync => IoOperation::Sync { disk },
+            BackingOperation::Sync => {
+                self.syncs.push(token);
+                IoOperation::Sync { disk }
+            }
         };
         self.queue.push_back((Token(self.tag << TOKEN_BITS | token), operation));
     }

@@ -5,7 +5,7 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
-use crate::io::{HostIo, IoError, SocketId, Waker};
+use crate::io::{Host, IoError, SocketId, Waker};
 use hdrhistogram::Histogram;
 use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, Nanos, Operation, VolumeId};
@@ -51,7 +51,7 @@ pub struct Connection<S> {
 
 impl<S> Connection<S> {
     /// Hands the socket to a shard's I/O; a connection is attached once.
-    pub(crate) fn take_socket(&mut self, io: &mut HostIo) -> Result<SocketId, IoError> {
+    pub(crate) fn take_socket(&mut self, io: &mut impl Host) -> Result<SocketId, IoError> {
         let socket = self.socket.take().expect("a connection is attached once");
         io.attach_socket(socket)
     }

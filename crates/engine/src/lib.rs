@@ -13,4 +13,4 @@ pub mod io;
 pub mod shard;
 pub mod store;
 
-pub use shard::{LevelPart, ShardPlan, StartError, start_shard};
+pub use shard::{LevelPart, Shard, ShardPlan, StartError, start_shard};

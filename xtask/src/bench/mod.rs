@@ -34,6 +34,11 @@ pub(crate) struct Arguments {
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// Folder for nodes and their files, made and removed; one in memory keeps a shared disk's
+    /// noise out of what is no claim about disks [default: in the target folder]
+    #[arg(long)]
+    work: Option<PathBuf>,
+
     /// Seconds after which the working sets swap, in `live`
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(8..=600))]
     swap: u32,
@@ -71,7 +76,8 @@ struct Results {
 /// Measures an entry, keeps the raw results and prints the entry.
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let binary = release_binary(root)?;
-    let work = process::target(root).join("bench").join(std::process::id().to_string());
+    let parent = arguments.work.clone().unwrap_or_else(|| process::target(root).join("bench"));
+    let work = parent.join(std::process::id().to_string());
     let measured = measure(root, &binary, &work, arguments);
     // Room on the disk matters more than a look at what a failed run left.
     let _ = std::fs::remove_dir_all(&work);

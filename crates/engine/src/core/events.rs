@@ -19,6 +19,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(super) const OWN_BORROWED: u64 = 1;
 /// Own ticket: the NVM level's sync for a checkpoint.
 const OWN_PEER: u64 = 2;
+/// Bits of an own ticket that say whose it is; above them stands which one.
+const OWN_BITS: u32 = 8;
 
 /// A tombstone that recovery would still redo.
 struct LiveTombstone {
@@ -113,6 +115,13 @@ impl Core {
                     log.flush_forgets(io);
                 }
             }
+            StoreEvent::ForgetsFailed { kind } => {
+                for level in &mut self.levels {
+                    if let Level::Nvm(store) = level {
+                        store.refuse_delayed(kind);
+                    }
+                }
+            }
             StoreEvent::CheckpointDone { clean, .. } => self.checkpoints.push(clean),
             StoreEvent::CheckpointFailed => self.notices.push(Notice::CheckpointFailed),
         }
@@ -145,12 +154,20 @@ impl Core {
         if ticket.0 & TICKET_OWN == 0 {
             return self.done(OpId(ticket.0 as u32), result);
         }
-        assert_eq!(ticket.0 & !TICKET_OWN, OWN_PEER, "the core's only own sync");
-        if result.is_ok()
-            && let Some(peer) = &mut self.peer_sync
+        let own = ticket.0 & !TICKET_OWN;
+        assert_eq!(own & ((1 << OWN_BITS) - 1), OWN_PEER, "the core's only own sync");
+        let id = own >> OWN_BITS;
+        let Some(peer) = self.peer_sync.as_mut().filter(|peer| peer.id == id) else { return };
+        peer.nvm_waiting = false;
+        if result.is_ok() { self.end_peer_sync() } else { self.fail_peer_sync() }
+    }
+
+    /// Somebody that a checkpoint waits for has failed.
+    fn fail_peer_sync(&mut self) {
+        if let Some(peer) = self.peer_sync.take()
+            && let Some(log) = self.log_mut()
         {
-            peer.nvm_waiting = false;
-            self.end_peer_sync();
+            log.peer_failed(peer.id);
         }
     }
 
@@ -217,6 +234,9 @@ impl Core {
             // The next sync, at the latest the next checkpoint's, tries again.
             home.unsynced = true;
             self.tombstones.undone.entry(id).or_default().extend(covered);
+            if self.peer_sync.as_ref().is_some_and(|peer| peer.homes.contains(&id)) {
+                self.fail_peer_sync();
+            }
             return;
         }
         if let Some(log) = self.log_mut()
@@ -310,7 +330,7 @@ impl Core {
         let mut nvm_waiting = false;
         for level in &mut self.levels {
             if let Level::Nvm(store) = level {
-                store.sync(io, Ticket(TICKET_OWN | OWN_PEER), scope);
+                store.sync(io, Ticket(TICKET_OWN | id << OWN_BITS | OWN_PEER), scope);
                 nvm_waiting = true;
             }
         }

@@ -8,11 +8,12 @@
 use super::pool::PoolIo;
 use super::ring::RingIo;
 use super::{
-    Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, SocketId, Token,
-    VolatileIo, Waker,
+    Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, OpenError, OpenMode,
+    Opened, SocketId, Token, VolatileIo, Waker, open_disk,
 };
 use layby_types::Nanos;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Which way to the kernel to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,11 +94,16 @@ impl HostIo {
         }
     }
 
-    /// Takes a connected stream socket over.
-    ///
-    /// # Errors
-    /// The system's error where the socket cannot be watched.
-    pub fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError> {
+}
+
+impl Host for HostIo {
+    fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
+        let opened = open_disk(path, mode)?;
+        let is_direct = opened.is_direct();
+        Ok(Opened { disk: self.attach_disk(opened), is_direct })
+    }
+
+    fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError> {
         match self {
             HostIo::Ring(io) => io.attach_socket(socket),
             HostIo::Pool(io) => io.attach_socket(socket),

@@ -33,11 +33,13 @@ pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
 pub use pool::PoolIo;
 pub use ring::RingIo;
-pub use sim::{CrashMode, SimIo};
+pub use sim::{CrashMode, CutAt, Deed, PowerCut, SimHost, SimIo, Step, Window};
 pub use volatile::{VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MAX, VOLATILE_BYTES_MIN, VolatileIo};
 pub use waker::Waker;
 
 use layby_types::Nanos;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// A file, block device or simulated disk that was attached to an [`Io`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +161,29 @@ pub trait Io {
     fn detach_disk(&mut self, disk: DiskId);
     /// Shuts a socket down and forgets it; operations in flight on it still end.
     fn close_socket(&mut self, socket: SocketId);
+}
+
+/// A machine as a shard finds it: an [`Io`] whose disks have paths.
+pub trait Host: Io {
+    /// Opens a file or device and attaches it.
+    ///
+    /// # Errors
+    /// The step that failed; nothing is attached then.
+    fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError>;
+    /// Takes a connected stream socket over.
+    ///
+    /// # Errors
+    /// The system's error where the socket cannot be watched.
+    fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError>;
+}
+
+/// A disk that [`Host::open_disk`] attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number.
+    pub disk: DiskId,
+    /// Aligned operations go past the page cache.
+    pub is_direct: bool,
 }
 
 /// Runs one operation to its end while a node starts or stops. No other operation may be in flight.

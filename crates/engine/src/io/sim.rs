@@ -5,11 +5,14 @@
 //! Invariant: the same seed and the same calls give the same ends, the same times and, after a
 //! crash, the same bytes. A change that a completed Sync or durable write covers survives a crash.
 //! Cost: memory for the written pages, twice where unsynced, plus the changes since the last sync.
-//! Not for: sockets (a test feeds its session directly) and latency claims (see `device`).
+//! Not for: latency claims (see `device`).
 
 mod disk;
+mod fuse;
+mod host;
 mod mapping;
 mod pages;
+mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +21,14 @@ use super::{
     Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
 };
 use disk::{Change, Fault, SimDisk};
+use fuse::Fuse;
+pub use fuse::{CutAt, Deed, PowerCut, Step, Window};
+pub use host::SimHost;
 use layby_types::{Nanos, Rng};
 use mapping::{SimMapping, lock};
 use rustix::io::Errno;
+use socket::SimSocket;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a crash does to changes that are not durable yet.
@@ -46,12 +54,14 @@ struct Flight {
     mark: u64,
 }
 
-/// A machine's disks, in memory.
+/// A machine's disks and sockets, in memory.
 pub struct SimIo {
     rng: Rng,
     now: Nanos,
     disks: Vec<Arc<Mutex<SimDisk>>>,
     names: Vec<String>,
+    sockets: Vec<SimSocket>,
+    fuse: Arc<Fuse>,
     flights: Vec<Flight>,
     pool: BufferPool,
     waker: Waker,
@@ -69,6 +79,8 @@ impl SimIo {
             now: Nanos::ZERO,
             disks: Vec::new(),
             names: Vec::new(),
+            sockets: Vec::new(),
+            fuse: Arc::new(Fuse::default()),
             flights: Vec::new(),
             pool: BufferPool::new(0),
             waker: Waker::flag_only(),
@@ -117,6 +129,8 @@ impl SimIo {
     /// still to come are forgotten; bad sectors and fullness remain.
     pub fn crash(&mut self, mode: CrashMode) {
         let mut in_flight: Vec<Vec<Change>> = self.disks.iter().map(|_| Vec::new()).collect();
+        self.fuse.rest();
+        self.sockets.iter_mut().for_each(SimSocket::reset);
         for flight in std::mem::take(&mut self.flights) {
             let Some(disk) = flight.operation.disk() else { continue };
             if let Some(change) = change_of(&flight.operation) {
@@ -162,7 +176,74 @@ impl SimIo {
 
     /// Keeps every operation on a disk from ending, or ends that.
     pub fn set_stuck(&mut self, disk: DiskId, stuck: bool) {
-        self.disk(disk).stuck = stuck;
+        self.disk(disk).stuck_until = if stuck { Nanos::NEVER } else { Nanos::ZERO };
+    }
+
+    /// Keeps every operation on a disk from ending for a while.
+    pub fn stall(&mut self, disk: DiskId, time: Nanos) {
+        self.disk(disk).stuck_until = self.now.saturating_add(time);
+    }
+
+    /// Lets every operation on a disk fail with `ENODEV`, or ends that.
+    pub fn set_gone(&mut self, disk: DiskId, gone: bool) {
+        self.disk(disk).is_gone = gone;
+    }
+
+    /// Cuts the power at a step still to come, or at none: [`PowerCut`] unwinds out of whoever is
+    /// inside the machine then, and [`SimIo::crash`] is to follow.
+    pub fn cut_at(&mut self, cut: Option<CutAt>) {
+        self.fuse.set(cut);
+    }
+
+    /// Steps so far, in the sense of [`Step`].
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.fuse.steps()
+    }
+
+    /// The windows between two steps that were passed so far, and those of them into which a power
+    /// cut fell.
+    #[must_use]
+    pub fn windows(&self) -> (BTreeSet<Window>, BTreeSet<Window>) {
+        self.fuse.windows()
+    }
+
+    /// A connected socket.
+    pub fn add_socket(&mut self) -> SocketId {
+        self.sockets.push(SimSocket::default());
+        SocketId(u32::try_from(self.sockets.len() - 1).expect("a test has few sockets"))
+    }
+
+    /// Sends bytes to the node.
+    pub fn put(&mut self, socket: SocketId, bytes: &[u8]) {
+        self.sockets[socket.0 as usize].put(bytes);
+    }
+
+    /// Takes at most so many bytes that the node has sent.
+    pub fn take(&mut self, socket: SocketId, most: usize) -> Vec<u8> {
+        self.sockets[socket.0 as usize].take(most)
+    }
+
+    /// The peer sends no more; what it sent still arrives.
+    pub fn end(&mut self, socket: SocketId) {
+        self.sockets[socket.0 as usize].end();
+    }
+
+    /// Breaks a connection; what is under way in either direction is lost.
+    pub fn reset(&mut self, socket: SocketId) {
+        self.sockets[socket.0 as usize].reset();
+    }
+
+    /// Whether the node has closed its side.
+    #[must_use]
+    pub fn is_closed(&self, socket: SocketId) -> bool {
+        self.sockets[socket.0 as usize].is_closed
+    }
+
+    /// Whether an operation in flight could end now.
+    #[must_use]
+    pub fn can_end(&self) -> bool {
+        (0..self.flights.len()).any(|index| self.may_end(&self.flights[index]))
     }
 
     /// What a reader would see, without an operation. Bad sectors are read through.
@@ -180,9 +261,15 @@ impl SimIo {
 
     /// The flights that may end now.
     fn ready(&self) -> Vec<usize> {
-        let free =
-            |flight: &Flight| flight.operation.disk().is_none_or(|disk| !self.disk(disk).stuck);
-        (0..self.flights.len()).filter(|index| free(&self.flights[*index])).collect()
+        (0..self.flights.len()).filter(|index| self.may_end(&self.flights[*index])).collect()
+    }
+
+    fn may_end(&self, flight: &Flight) -> bool {
+        match &flight.operation {
+            IoOperation::Receive { socket, .. } => self.sockets[socket.0 as usize].may_receive(),
+            IoOperation::Send { socket, .. } => self.sockets[socket.0 as usize].may_send(),
+            other => other.disk().is_none_or(|disk| self.disk(disk).stuck_until <= self.now),
+        }
     }
 
     /// Ends a seeded choice of flights; at least one if `must` and any can end.
@@ -197,13 +284,19 @@ impl SimIo {
                 *other -= usize::from(*other > index);
             }
             let flight = self.flights.remove(index);
+            let step = step_of(&flight.operation, Deed::Ended(flight.operation.kind()));
             done.push(self.perform(flight));
+            self.fuse.burn(step);
         }
     }
 
     /// Takes an operation into effect.
     fn perform(&mut self, flight: Flight) -> IoDone {
         let Flight { token, mut operation, mark } = flight;
+        if operation.disk().is_none() {
+            let result = self.perform_on_socket(&mut operation);
+            return IoDone::new(token, result, operation.into_buffer());
+        }
         let id = operation.disk().expect("submit refuses what is not for a disk");
         let mut disk = lock(&self.disks[id.0 as usize]);
         let fault = disk.take_fault(operation.kind());
@@ -215,14 +308,30 @@ impl SimIo {
         IoDone { token, result, buffer: operation.into_buffer(), extents }
     }
 
+    fn perform_on_socket(&mut self, operation: &mut IoOperation) -> Result<usize, IoError> {
+        operation.check(0)?;
+        match operation {
+            IoOperation::Receive { socket, buffer, filled } => {
+                self.sockets[socket.0 as usize].receive(buffer, *filled, &mut self.rng)
+            }
+            IoOperation::Send { socket, buffer, start, end } => {
+                self.sockets[socket.0 as usize].send(&buffer[*start..*end])
+            }
+            _ => unreachable!("every other operation has a disk"),
+        }
+    }
+
     /// Waits so far that a real machine would never have come back from.
     #[cfg(test)]
     pub(crate) fn waits_in_vain(&self) -> u64 {
         self.waits_in_vain
     }
 
-    /// Nothing can end: time passes until the deadline.
+    /// Nothing can end: time passes until the deadline, or until a stalled disk goes on.
     fn idle(&mut self, deadline: Nanos) {
+        let stalls = self.flights.iter().filter_map(|flight| flight.operation.disk());
+        let until = stalls.map(|disk| self.disk(disk).stuck_until).filter(|at| *at > self.now);
+        let deadline = until.fold(deadline, Nanos::min);
         if deadline != Nanos::NEVER {
             self.now = self.now.max(deadline);
             return;
@@ -242,6 +351,10 @@ fn change_of(operation: &IoOperation) -> Option<Change> {
     }
 }
 
+fn step_of(operation: &IoOperation, deed: Deed) -> Step {
+    Step { disk: operation.disk().map(|disk| disk.0), deed }
+}
+
 fn perform_on(
     disk: &mut SimDisk,
     operation: &mut IoOperation,
@@ -250,6 +363,9 @@ fn perform_on(
     rng: &mut Rng,
 ) -> Result<usize, IoError> {
     operation.check(disk.length())?;
+    if disk.is_gone {
+        return Err(Errno::NODEV.into());
+    }
     match operation {
         IoOperation::Read { offset, buffer, .. } => {
             if let Some(Fault::Fail(errno)) = fault {
@@ -324,12 +440,14 @@ impl Io for SimIo {
     }
 
     fn submit(&mut self, token: Token, operation: IoOperation) {
-        let disk = operation.disk().expect("simulated disks have no sockets: feed the session");
-        let disk = self.disk(disk);
-        assert!(disk.attached, "an operation on {}, which was detached", disk.name);
-        let mark = disk.mark();
-        drop(disk);
+        let mark = operation.disk().map_or(0, |disk| {
+            let disk = self.disk(disk);
+            assert!(disk.attached, "an operation on {}, which was detached", disk.name);
+            disk.mark()
+        });
+        let step = step_of(&operation, Deed::Begun(operation.kind()));
         self.flights.push(Flight { token, operation, mark });
+        self.fuse.burn(step);
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
@@ -360,14 +478,15 @@ impl Io for SimIo {
     }
 
     fn map(&mut self, disk: DiskId) -> Result<Box<dyn Mapping>, IoError> {
-        Ok(Box::new(SimMapping::new(&self.disks[disk.0 as usize])))
+        let shared = &self.disks[disk.0 as usize];
+        Ok(Box::new(SimMapping::new(shared, disk.0, self.fuse.clone())))
     }
 
     fn detach_disk(&mut self, disk: DiskId) {
         self.disk(disk).attached = false;
     }
 
-    fn close_socket(&mut self, _: SocketId) {
-        panic!("simulated disks have no sockets");
+    fn close_socket(&mut self, socket: SocketId) {
+        self.sockets[socket.0 as usize].is_closed = true;
     }
 }

@@ -7,7 +7,7 @@
 use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
 use crate::core::{Asker, CoreError, Finished, HomePlan};
-use crate::io::{Io, OpenMode, open_disk};
+use crate::io::{Host, OpenMode};
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
@@ -53,7 +53,7 @@ fn failed<T>(kind: ErrorKind, cause: impl Into<String>) -> Result<T, CommandErro
     Err(CommandError { kind, cause: cause.into() })
 }
 
-impl<S: Session> Shard<S> {
+impl<S: Session, H: Host> Shard<S, H> {
     pub(super) fn take_commands(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             self.on_command(command);
@@ -98,7 +98,8 @@ impl<S: Session> Shard<S> {
         }
     }
 
-    fn snapshot(&mut self) -> Snapshot {
+    /// The shard's counters.
+    pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = self.core.snapshot();
         for volume in &mut snapshot.volumes {
             let mine = |client: &&Client<S>| client.volume == volume.volume;
@@ -237,10 +238,4 @@ impl<S: Session> Shard<S> {
 /// How a volume's home is opened.
 pub(super) fn home_mode(create: Option<u64>) -> OpenMode {
     OpenMode { direct: true, create_length: create, ..OpenMode::default() }
-}
-
-/// Opens the file or device of a home.
-pub(super) fn open_path(plan: &VolumePlan) -> Result<crate::io::OpenDisk, crate::io::OpenError> {
-    let create = plan.backing.create.then_some(plan.spec.length);
-    open_disk(&plan.backing.path, home_mode(create))
 }

@@ -12,9 +12,9 @@ mod start;
 
 pub use start::{LevelPart, ShardPlan, StartError, start_shard};
 
-use crate::control::Command;
+use crate::control::{Command, Connection, StartReport};
 use crate::core::{Core, Finished, Notice};
-use crate::io::{HostIo, Io, IoDone};
+use crate::io::{Host, IoDone, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
 use layby_types::{Session, VolumeId};
@@ -25,9 +25,10 @@ use std::sync::mpsc::Receiver;
 /// Where notices go: the daemon's log.
 pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 
-/// See the module's header.
-pub(crate) struct Shard<S> {
-    io: HostIo,
+/// See the module's header. A thread of its own [runs](start_shard) it on a real host; who simulates
+/// a host [starts](Shard::start) it there and takes its turns one by one.
+pub struct Shard<S, H> {
+    io: H,
     core: Core,
     clients: Vec<Option<Client<S>>>,
     commands: Receiver<Command<S>>,
@@ -38,31 +39,64 @@ pub(crate) struct Shard<S> {
     is_stopping: bool,
 }
 
-impl<S: Session> Shard<S> {
+impl<S: Session, H: Host> Shard<S, H> {
+    fn new(
+        io: H,
+        core: Core,
+        plan: &ShardPlan,
+        commands: Receiver<Command<S>>,
+        notices: NoticeSink,
+    ) -> Self {
+        let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
+        let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
+        Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping: false }
+    }
+
+    /// Opens the disks of `plan` on `io` and recovers; all chance follows from `seed`.
+    ///
+    /// # Errors
+    /// [`StartError`]; `io` is dropped with what was opened.
+    pub fn start(
+        mut io: H,
+        plan: &ShardPlan,
+        seed: u64,
+        commands: Receiver<Command<S>>,
+        notices: NoticeSink,
+    ) -> Result<(Self, StartReport), StartError> {
+        let (core, report) = start::open_core(&mut io, plan, seed)?;
+        Ok((Shard::new(io, core, plan, commands, notices), report))
+    }
+
     /// Serves until a stop command has been carried out.
-    pub(crate) fn run(mut self) {
-        loop {
-            self.core.set_now(self.io.now());
-            self.take_commands();
-            if self.core.next_deadline() <= self.io.now() {
-                self.core.on_tick(&mut self.io);
-            }
-            self.answer();
-            if self.core.has_ended() {
-                self.core.count_ended(self.io.now());
-            }
-            if self.is_stopping && self.is_quiet() {
-                return self.stop();
-            }
-            let deadline = self.core.next_deadline();
-            let mut done = std::mem::take(&mut self.done);
-            self.io.wait(deadline, &mut done);
-            self.core.set_now(self.io.now());
-            for done in done.drain(..) {
-                self.route(done);
-            }
-            self.done = done;
+    fn run(mut self) {
+        while self.turn() {}
+    }
+
+    /// Takes commands, ticks, answers, then waits for what ends next; false when a stop command has
+    /// been carried out, after which there is no other turn.
+    pub fn turn(&mut self) -> bool {
+        self.core.set_now(self.io.now());
+        self.take_commands();
+        if self.core.next_deadline() <= self.io.now() {
+            self.core.on_tick(&mut self.io);
         }
+        self.answer();
+        if self.core.has_ended() {
+            self.core.count_ended(self.io.now());
+        }
+        if self.is_stopping && self.is_quiet() {
+            self.stop();
+            return false;
+        }
+        let deadline = self.core.next_deadline();
+        let mut done = std::mem::take(&mut self.done);
+        self.io.wait(deadline, &mut done);
+        self.core.set_now(self.io.now());
+        for done in done.drain(..) {
+            self.route(done);
+        }
+        self.done = done;
+        true
     }
 
     fn route(&mut self, done: IoDone) {
@@ -134,16 +168,26 @@ impl<S: Session> Shard<S> {
         }
     }
 
+    /// Requests of all volumes that have not ended.
+    #[must_use]
+    pub fn inflight(&self) -> u64 {
+        self.paths.keys().map(|volume| self.core.inflight(*volume)).sum()
+    }
+
     fn is_quiet(&self) -> bool {
         self.clients.iter().flatten().all(Client::is_quiet) && self.pending.is_empty()
     }
 
-    fn attach(&mut self, connection: crate::control::Connection<S>) {
-        let mut connection = connection;
-        let (socket, peer) = match connection.take_socket(&mut self.io) {
-            Ok(socket) => (socket, connection.peer.clone()),
-            Err(error) => return (self.notices)(Notice::SocketRefused { errno: error.errno }),
-        };
+    fn attach(&mut self, mut connection: Connection<S>) {
+        match connection.take_socket(&mut self.io) {
+            Ok(socket) => self.serve(socket, connection),
+            Err(error) => (self.notices)(Notice::SocketRefused { errno: error.errno }),
+        }
+    }
+
+    /// Serves a client whose socket is attached already.
+    pub fn serve(&mut self, socket: SocketId, connection: Connection<S>) {
+        let peer = connection.peer.clone();
         if !self.paths.contains_key(&connection.volume) || self.is_stopping {
             self.io.close_socket(socket);
             let volume = connection.volume;
@@ -160,7 +204,7 @@ impl<S: Session> Shard<S> {
         self.advance(number as u32);
     }
 
-    fn stop(mut self) {
+    fn stop(&mut self) {
         for client in self.clients.iter_mut().flatten() {
             client.cut(&mut self.io);
         }
@@ -168,6 +212,6 @@ impl<S: Session> Shard<S> {
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
-        self.pending.answer_stops();
+        std::mem::take(&mut self.pending).answer_stops();
     }
 }

@@ -4,13 +4,13 @@
 //! waits on it; the caller gets the report, or the error, through a channel.
 //! Invariant: when `start_shard` returns an error, no thread and no lock is left.
 
-use super::commands::{Pending, open_path};
+use super::commands::home_mode;
 use super::{NoticeSink, Shard};
 use crate::control::{ShardSender, StartReport, VolumePlan};
 use crate::core::{Core, CoreError, HomePlan, LevelPlan};
 use crate::io::{
-    ARENA_BYTES_DEFAULT, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
-    VOLATILE_BYTES_DEFAULT, Waker, open_disk,
+    ARENA_BYTES_DEFAULT, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
+    VOLATILE_BYTES_DEFAULT, Waker,
 };
 use crate::store::{Region, StoreError, StoreIdentity};
 use layby_cache::{CacheSpec, LevelKind};
@@ -189,12 +189,7 @@ fn serve<S: Session>(
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
     let started = open(plan).map(|(io, waker, core, report)| {
-        let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
-        let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        let is_stopping = false;
-        let shard =
-            Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping };
-        (shard, report, waker)
+        (Shard::new(io, core, plan, commands, notices), report, waker)
     });
     match started {
         Err(error) => drop(tell.send(Err(error))),
@@ -213,29 +208,39 @@ fn open(plan: &ShardPlan) -> Result<(HostIo, Waker, Core, StartReport), StartErr
         io = io.into_volatile(VOLATILE_BYTES_DEFAULT);
         description.push_str(", power loss simulated");
     }
+    let seed = seed_of(&io, plan);
+    let (core, mut report) = open_core(&mut io, plan, seed)?;
+    report.io = description;
+    Ok((io, waker, core, report))
+}
+
+/// Opens a shard's disks on any machine and recovers; chance follows from `seed`.
+pub(super) fn open_core(
+    io: &mut impl Host,
+    plan: &ShardPlan,
+    seed: u64,
+) -> Result<(Core, StartReport), StartError> {
     let mut lines = Vec::new();
     let mut levels = Vec::new();
     for (part, level) in plan.levels.iter().zip(&plan.spec.levels) {
-        let (level_plan, line) = open_level(&mut io, plan, part, level.kind, level.slots)?;
+        let (level_plan, line) = open_level(io, plan, part, level.kind, level.slots)?;
         levels.push(level_plan);
         lines.push(line);
     }
     let mut homes = Vec::new();
     for volume in &plan.volumes {
-        homes.push(open_home(&mut io, volume)?);
+        homes.push(open_home(io, volume)?);
     }
     let identity = StoreIdentity {
         node: plan.node,
         shard: ShardIndex(plan.index),
         shard_count: u16::from(plan.count),
     };
-    let seed = seed_of(&io, plan);
-    let started = Core::start(&mut io, plan.spec.clone(), &levels, identity, homes, seed);
+    let started = Core::start(io, plan.spec.clone(), &levels, identity, homes, seed);
     let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
     core.delay_homes(plan.home_delay);
-    report.io = description;
     report.levels = lines;
-    Ok((io, waker, core, report))
+    Ok((core, report))
 }
 
 /// Chance for instance numbers of fresh stores; nothing secret hangs on it.
@@ -264,7 +269,7 @@ fn explain(plan: &ShardPlan, error: CoreError) -> StartError {
 }
 
 fn open_level(
-    io: &mut HostIo,
+    io: &mut impl Host,
     plan: &ShardPlan,
     part: &LevelPart,
     kind: LevelKind,
@@ -281,10 +286,11 @@ fn open_level(
         is_shared: plan.count > 1,
         ..OpenMode::default()
     };
-    let opened = open_disk(path, mode)
+    let opened = io
+        .open_disk(path, mode)
         .map_err(|error| StartError::LevelDisk { name: part.name.clone(), error })?;
-    let direct = if opened.is_direct() { "direct I/O" } else { "page cache" };
-    let disk = io.attach_disk(opened);
+    let direct = if opened.is_direct { "direct I/O" } else { "page cache" };
+    let disk = opened.disk;
     let block_size = plan.spec.block_size;
     let region = Region { disk, base: part.base, length: part.length, block_size };
     let format = plan.is_new;
@@ -301,14 +307,16 @@ fn open_level(
 }
 
 /// Opens and attaches a volume's home.
-pub(super) fn open_home(io: &mut HostIo, plan: &VolumePlan) -> Result<HomePlan, StartError> {
+pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePlan, StartError> {
     let volume = plan.spec.id;
-    let disk = open_path(plan).map_err(|error| StartError::Home { volume, error })?;
-    if disk.length() < plan.spec.length {
-        let path = plan.backing.path.clone();
-        let (length, needed) = (disk.length(), plan.spec.length);
-        return Err(StartError::HomeShort { volume, path, length, needed });
+    let path = &plan.backing.path;
+    let create = plan.backing.create.then_some(plan.spec.length);
+    let opened = io.open_disk(path, home_mode(create));
+    let disk = opened.map_err(|error| StartError::Home { volume, error })?.disk;
+    let (length, needed) = (io.disk_length(disk), plan.spec.length);
+    if length < needed {
+        io.detach_disk(disk);
+        return Err(StartError::HomeShort { volume, path: path.clone(), length, needed });
     }
-    let name = plan.backing.path.display().to_string();
-    Ok(HomePlan { spec: plan.spec.clone(), disk: io.attach_disk(disk), name })
+    Ok(HomePlan { spec: plan.spec.clone(), disk, name: path.display().to_string() })
 }

@@ -142,6 +142,8 @@ pub(super) struct Segment {
     pub(super) live: u32,
     /// Reads in flight.
     pub(super) pins: u32,
+    /// Times that cleaning could not read it.
+    pub(super) failures: u8,
     pub(super) state: SegmentState,
 }
 
@@ -202,7 +204,8 @@ pub(super) struct PendingSlot {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SyncFor {
     Caller(Ticket),
-    Checkpoint,
+    /// The checkpoint of this seq; it may have failed meanwhile.
+    Checkpoint(Seq),
     /// Nobody; it bounds the list of batches not known durable.
     Bound,
 }
@@ -267,6 +270,8 @@ pub struct LogStore {
     pub(super) checkpoint: Checkpoint,
     pub(super) events: Vec<StoreEvent>,
     pub(super) counters: LogCounters,
+    /// The last batch failed, with this.
+    pub(super) failing: Option<ErrorKind>,
 }
 
 /// What a token of the log is for.
@@ -472,6 +477,12 @@ impl LogStore {
     /// The answer to `NeedPeerSync`: what was asked for is safe.
     pub fn peer_synced(&mut self, id: u64) {
         super::log_checkpoint::on_peer_synced(self, id);
+    }
+
+    /// The other answer to `NeedPeerSync`: what was asked for cannot be made safe now. The
+    /// checkpoint fails and is tried again later.
+    pub fn peer_failed(&mut self, id: u64) {
+        super::log_checkpoint::on_peer_failed(self, id);
     }
 
     /// Takes the end of an operation whose token carries this log's tag.

@@ -7,8 +7,8 @@
 //! Cost: data is copied once into the queue and once into the batch. Not for: reading.
 
 use super::log::{
-    FREE_KEPT, Flight, LogStore, NOWHERE, Place, Purpose, Queued, SegmentState, SyncFor,
-    SyncWaiter, UNSYNCED_MAX,
+    FREE_KEPT, Flight, LogStore, NOWHERE, Place, Purpose, Queued, SegmentState, StreamState,
+    SyncFor, SyncWaiter, UNSYNCED_MAX,
 };
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
 use super::{SlotInfo, StoreEvent, Stream};
@@ -38,7 +38,62 @@ impl LogStore {
         for stream in Stream::ALL {
             self.start_batch(io, stream);
         }
+        if let Some(kind) = self.reason_to_refuse() {
+            self.refuse_stranded(kind);
+        }
         self.start_sync(io);
+    }
+
+    /// Why what waits for a segment had better not: it may wait for ever.
+    fn reason_to_refuse(&self) -> Option<ErrorKind> {
+        if self.sync.lost {
+            return Some(ErrorKind::Closed);
+        }
+        let waits = |stream: &StreamState| !stream.queue.is_empty() && stream.flight.is_none();
+        let is_waiting = self.streams[..2].iter().any(waits);
+        let is_full = is_waiting && super::log_clean::is_stranded(self);
+        self.failing.or(is_full.then_some(ErrorKind::Full))
+    }
+
+    /// The device fails, so that nobody can say when there will be room: what waits for a segment
+    /// ends with an error rather than never.
+    pub(super) fn refuse_stranded(&mut self, kind: ErrorKind) {
+        self.refuse_forgets(kind);
+        for stream in [Stream::Write, Stream::Promote] {
+            let state = &mut self.streams[stream as usize];
+            if state.flight.is_some() {
+                continue;
+            }
+            let stranded = core::mem::take(&mut state.queue);
+            state.ended_total += stranded.len() as u64;
+            state.data.clear();
+            state.data_taken = 0;
+            for queued in stranded {
+                if let Record::Block { slot, .. } = queued.record {
+                    self.end_pending(slot, None);
+                }
+                if let Some(ticket) = queued.ticket {
+                    self.end_record(ticket, Err(kind));
+                }
+            }
+        }
+    }
+
+    /// Who waits for forgets that cannot be written now is told so; the forgets wait on.
+    fn refuse_forgets(&mut self, kind: ErrorKind) {
+        let is_free = self.streams[Stream::Relocate as usize].flight.is_none();
+        if !is_free || !core::mem::take(&mut self.forgets.flush) {
+            return;
+        }
+        self.forgets.deadline = None;
+        self.events.push(StoreEvent::ForgetsFailed { kind });
+        let durable = self.forgets_durable();
+        let waiting = core::mem::take(&mut self.sync.waiting);
+        let (refused, rest): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|waiter| waiter.forgets > durable);
+        self.sync.waiting = rest;
+        let refused: Vec<_> = refused.iter().map(|waiter| waiter.whom).collect();
+        self.end_syncs(&refused, Err(kind));
     }
 
     fn start_batch(&mut self, io: &mut dyn Io, stream: Stream) {
@@ -129,7 +184,7 @@ impl LogStore {
         let segment = &mut self.segments[index as usize];
         assert!(segment.live == 0 && segment.pins == 0, "a free segment holds nothing");
         segment.state = SegmentState::Open;
-        segment.generation = self.seqs.take();
+        (segment.generation, segment.failures) = (self.seqs.take(), 0);
         self.streams[stream as usize].open = Some((index, 0));
         Some(if scarce && forgets { 0 } else { size as usize - 2 })
     }
@@ -236,6 +291,7 @@ impl LogStore {
     }
 
     fn batch_written(&mut self, stream: Stream, flight: &Flight) {
+        self.failing = None;
         let state = &mut self.streams[stream as usize];
         state.previous = flight.name;
         if flight.durable {
@@ -308,7 +364,11 @@ impl LogStore {
         for queued in flight.records.into_iter().rev() {
             self.forgets.queue.push_front(queued.record);
         }
-        self.forgets.flush = false;
+        self.failing = Some(kind);
+        if !self.forgets.queue.is_empty() {
+            self.forgets.flush = true;
+            self.refuse_forgets(kind);
+        }
         for queued in records {
             if let Record::Block { slot, .. } = queued.record {
                 if queued.origin == NOWHERE {
@@ -389,7 +449,7 @@ impl LogStore {
         for whom in waiters {
             match *whom {
                 SyncFor::Caller(ticket) => self.events.push(StoreEvent::Synced { ticket, result }),
-                SyncFor::Checkpoint => super::log_checkpoint::on_synced(self, result),
+                SyncFor::Checkpoint(seq) => super::log_checkpoint::on_synced(self, seq, result),
                 SyncFor::Bound => {}
             }
         }

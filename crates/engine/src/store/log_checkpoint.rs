@@ -189,9 +189,22 @@ pub(super) fn on_peer_synced(log: &mut LogStore, answered: u64) {
     }
 }
 
+/// See [`LogStore::peer_failed`].
+pub(super) fn on_peer_failed(log: &mut LogStore, answered: u64) {
+    let waits = |run: &Run| match run.stage {
+        Stage::Quiescing(id) | Stage::Settling { peer: Some(id), .. } => id == answered,
+        _ => false,
+    };
+    if log.checkpoint.run.as_ref().is_some_and(waits) {
+        fail(log);
+    }
+}
+
 /// The own disk is synced, or has failed.
-pub(super) fn on_synced(log: &mut LogStore, result: Result<(), ErrorKind>) {
-    let Some(run) = &mut log.checkpoint.run else { return };
+pub(super) fn on_synced(log: &mut LogStore, seq: Seq, result: Result<(), ErrorKind>) {
+    let Some(run) = log.checkpoint.run.as_mut().filter(|run| run.trailer.seq == seq) else {
+        return;
+    };
     let Stage::Settling { peer, .. } = run.stage else { return };
     if result.is_err() {
         fail(log);
@@ -264,8 +277,9 @@ fn settle(log: &mut LogStore) {
     let id = ask_peer(log, PeerScope::Frees);
     let run = log.checkpoint.run.as_mut().expect("a run is settling");
     run.stage = Stage::Settling { own: false, peer: Some(id) };
+    let seq = run.trailer.seq;
     log.sync.chunks_written = true;
-    log.sync_for(SyncFor::Checkpoint);
+    log.sync_for(SyncFor::Checkpoint(seq));
 }
 
 fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
@@ -317,5 +331,6 @@ fn free_segments(log: &mut LogStore, seq: Seq) {
 fn fail(log: &mut LogStore) {
     log.checkpoint.run = None;
     log.checkpoint.failed = true;
+    log.refuse_stranded(ErrorKind::Retry);
     log.events.push(StoreEvent::CheckpointFailed);
 }

@@ -12,10 +12,13 @@ use super::log::{FREE_KEPT, LogStore, Place, Purpose, Queued, SegmentState};
 use super::log_layout::{BatchHeader, Record};
 use super::{CorruptInfo, SlotView, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation};
-use layby_types::{Nanos, Slot};
+use layby_types::{ErrorKind, Nanos, Slot};
 
 /// How long cleaning rests after a device error.
 const REST: Nanos = Nanos::from_millis(100);
+
+/// How often a victim is read before its segment counts as damaged: an error may pass.
+const READ_TRIES: u8 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
@@ -69,8 +72,8 @@ pub(super) fn wants_checkpoint(log: &LogStore) -> bool {
 pub(super) fn wants_step(log: &LogStore) -> bool {
     match log.cleaning.state {
         State::Idle => {
-            !log.cleaning.failed
-                && log.cleaning.resting_until.is_none()
+            log.cleaning.failed
+                || log.cleaning.resting_until.is_none()
                 && is_wanted(log)
                 && choose_victim(log).is_some()
         }
@@ -82,6 +85,16 @@ pub(super) fn wants_step(log: &LogStore) -> bool {
 /// When cleaning goes on after a device error.
 pub(super) fn retry_at(log: &LogStore) -> Nanos {
     log.cleaning.resting_until.unwrap_or(Nanos::NEVER)
+}
+
+/// Nothing that goes on will ever free a segment: damaged ones hold what cleaning needed.
+pub(super) fn is_stranded(log: &LogStore) -> bool {
+    let relocate = &log.streams[Stream::Relocate as usize];
+    matches!(log.cleaning.state, State::Idle)
+        && log.waiting_segments == 0
+        && relocate.flight.is_none()
+        && log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
+        && choose_victim(log).is_none()
 }
 
 /// One bounded step.
@@ -130,7 +143,12 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     } else {
         io.recycle(buffer);
         log.cleaning.failed = true;
-        set_damaged(log, victim);
+        let segment = &mut log.segments[victim as usize];
+        segment.failures = segment.failures.saturating_add(1);
+        if segment.failures >= READ_TRIES {
+            set_damaged(log, victim);
+        }
+        log.refuse_stranded(ErrorKind::Retry);
     }
 }
 

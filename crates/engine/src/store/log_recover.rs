@@ -484,7 +484,7 @@ impl LogStore {
         let segments = parts.headers.iter().map(|header| Segment {
             generation: header.map_or(Seq(0), |header| header.generation),
             live: 0,
-            pins: 0,
+            pins: 0, failures: 0,
             state: SegmentState::Closed,
         });
         let mut log = LogStore {
@@ -511,6 +511,7 @@ impl LogStore {
             checkpoint: Checkpoint::new(parts.trailer.seq, parts.area, recovered.bytes_scanned),
             events: Vec::new(),
             counters: Default::default(),
+            failing: None,
         };
         for winner in &replayed.winners {
             log.place(winner.slot, Place { location: winner.location, crc: winner.crc });

@@ -236,6 +236,12 @@ pub enum StoreEvent {
     },
     /// The NVM store waits for forgets to become durable: call `log.flush_forgets`.
     NeedForgets,
+    /// The log cannot write forgets now; they are tried again later. What waits for them in the
+    /// NVM store is to end with an error: call `nvm.refuse_delayed`.
+    ForgetsFailed {
+        /// Why.
+        kind: ErrorKind,
+    },
     /// A checkpoint is complete.
     CheckpointDone {
         /// Its seq.

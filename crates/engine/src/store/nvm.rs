@@ -338,6 +338,22 @@ impl NvmStore {
         self.pump(io);
     }
 
+    /// Nobody can say when slots will be freed: stores that wait for one end with an error rather
+    /// than never.
+    pub fn refuse_delayed(&mut self, kind: ErrorKind) {
+        for store in core::mem::take(&mut self.delayed) {
+            let (ticket, result) = (store.ticket, Err(kind));
+            self.events.push(StoreEvent::Stored { ticket, result });
+        }
+        for (_, ticket) in core::mem::take(&mut self.frees_waiters) {
+            self.answer(Waiter::Sync(ticket), Err(kind));
+        }
+        self.forgets_asked = 0;
+        for ticket in core::mem::take(&mut self.behind) {
+            self.wait(self.changed, Waiter::Sync(ticket));
+        }
+    }
+
     /// Takes the end of a sync, the only operation of this store.
     pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         assert!(core::mem::take(&mut self.sync_in_flight), "an end belongs to a sync in flight");
@@ -508,6 +524,8 @@ impl NvmStore {
     fn answer_waiters(&mut self) {
         let (lost, done) = (self.lost, self.sync_done);
         if lost {
+            // No slot will be freed any more: what waits for one ends now rather than never.
+            self.refuse_delayed(ErrorKind::Closed);
             let behind = core::mem::take(&mut self.behind);
             self.waiters.extend(behind.into_iter().map(|ticket| (0, Waiter::Sync(ticket))));
         }

@@ -12,7 +12,7 @@
 use super::pages::Pages;
 use super::{CrashMode, OperationKind};
 use crate::io::{DiskExtent, IoError};
-use layby_types::Rng;
+use layby_types::{Nanos, Rng};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -115,7 +115,10 @@ pub(super) struct SimDisk {
     faults: VecDeque<(OperationKind, Fault)>,
     unreadable: Vec<Range<u64>>,
     pub(super) full: bool,
-    pub(super) stuck: bool,
+    /// Nothing ends before this.
+    pub(super) stuck_until: Nanos,
+    /// Everything fails.
+    pub(super) is_gone: bool,
     pub(super) attached: bool,
     pub(super) mapped: bool,
     /// Under cache-flush persistence a mapping's stores need `persist` or a sync.
@@ -135,7 +138,8 @@ impl SimDisk {
             faults: VecDeque::new(),
             unreadable: Vec::new(),
             full: false,
-            stuck: false,
+            stuck_until: Nanos::ZERO,
+            is_gone: false,
             attached: true,
             mapped: false,
             flushes_caches: false,
@@ -268,7 +272,7 @@ impl SimDisk {
             }
         }
         self.current = self.durable.clone();
-        (self.attached, self.mapped, self.stuck) = (true, false, false);
+        (self.attached, self.mapped, self.stuck_until) = (true, false, Nanos::ZERO);
         self.faults.clear();
         self.epoch += 1;
     }

@@ -7,6 +7,7 @@
 //! Not for: use after a crash, which panics.
 
 use super::disk::{Change, Content, SECTOR, STORE, SimDisk};
+use super::fuse::{Deed, Fuse, Step};
 use crate::io::{Mapping, Persistence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,10 +17,12 @@ pub(super) struct SimMapping {
     bytes: Vec<u8>,
     epoch: u64,
     persistence: Persistence,
+    number: u32,
+    fuse: Arc<Fuse>,
 }
 
 impl SimMapping {
-    pub(super) fn new(shared: &Arc<Mutex<SimDisk>>) -> Self {
+    pub(super) fn new(shared: &Arc<Mutex<SimDisk>>, number: u32, fuse: Arc<Fuse>) -> Self {
         let mut disk = lock(shared);
         assert!(!disk.mapped, "{} is mapped twice", disk.name);
         disk.mapped = true;
@@ -27,7 +30,8 @@ impl SimMapping {
         disk.read_raw(&mut bytes);
         let persistence =
             if disk.flushes_caches { Persistence::CacheFlush } else { Persistence::Sync };
-        SimMapping { disk: shared.clone(), bytes, epoch: disk.epoch, persistence }
+        let epoch = disk.epoch;
+        SimMapping { disk: shared.clone(), bytes, epoch, persistence, number, fuse }
     }
 
     fn locked(&self) -> MutexGuard<'_, SimDisk> {
@@ -51,11 +55,13 @@ impl Mapping for SimMapping {
         let content = Content::Bytes(bytes.to_vec());
         self.locked().change(Change { offset, content, durable: false, grain });
         self.bytes[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        self.fuse.burn(Step { disk: Some(self.number), deed: Deed::Stored });
     }
 
     fn persist(&mut self, offset: u64, length: usize) {
         if self.persistence == Persistence::CacheFlush {
             self.locked().persist(offset, length as u64);
+            self.fuse.burn(Step { disk: Some(self.number), deed: Deed::Persisted });
         }
     }
 

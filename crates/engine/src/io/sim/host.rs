@@ -1,0 +1,97 @@
+//! A simulated machine that a node and its test hold at the same time.
+//!
+//! How: clones share one [`SimIo`]; the node drives it through its turns, the test reaches in
+//! between them to feed sockets and to plan faults, and keeps it when the node is gone.
+//! Invariant: only one side is inside at a time, since both run on one thread.
+//! Cost: a borrow flag per call. Not for: several threads.
+
+use super::SimIo;
+use crate::io::{
+    Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode, Opened,
+    SocketId, Token,
+};
+use layby_types::{ErrorKind, Nanos};
+use rustix::io::Errno;
+use std::cell::{RefCell, RefMut};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::rc::Rc;
+
+/// See the file's header.
+#[derive(Clone)]
+pub struct SimHost {
+    io: Rc<RefCell<SimIo>>,
+    names: Rc<[String]>,
+}
+
+impl SimHost {
+    /// Shares a machine whose disks are all there.
+    #[must_use]
+    pub fn new(io: SimIo) -> Self {
+        let names = io.names.clone().into();
+        SimHost { io: Rc::new(RefCell::new(io)), names }
+    }
+
+    /// The machine, for the test's side; not to be held while the node takes a turn.
+    #[must_use]
+    pub fn machine(&self) -> RefMut<'_, SimIo> {
+        self.io.borrow_mut()
+    }
+}
+
+impl Io for SimHost {
+    fn now(&self) -> Nanos {
+        self.io.borrow().now()
+    }
+
+    fn buffer(&mut self, length: usize) -> Buffer {
+        self.machine().buffer(length)
+    }
+
+    fn recycle(&mut self, buffer: Buffer) {
+        self.machine().recycle(buffer);
+    }
+
+    fn submit(&mut self, token: Token, operation: IoOperation) {
+        self.machine().submit(token, operation);
+    }
+
+    fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
+        self.machine().wait(deadline, done);
+    }
+
+    fn disk_length(&self, disk: DiskId) -> u64 {
+        self.io.borrow().disk_length(disk)
+    }
+
+    fn disk_name(&self, disk: DiskId) -> &str {
+        &self.names[disk.0 as usize]
+    }
+
+    fn map(&mut self, disk: DiskId) -> Result<Box<dyn Mapping>, IoError> {
+        self.machine().map(disk)
+    }
+
+    fn detach_disk(&mut self, disk: DiskId) {
+        self.machine().detach_disk(disk);
+    }
+
+    fn close_socket(&mut self, socket: SocketId) {
+        self.machine().close_socket(socket);
+    }
+}
+
+impl Host for SimHost {
+    fn open_disk(&mut self, path: &Path, _: OpenMode) -> Result<Opened, OpenError> {
+        let disk = self.machine().attach_disk(&path.to_string_lossy());
+        let (path, step) = (path.to_owned(), "find");
+        let errno = Errno::NOENT.raw_os_error();
+        let missing = OpenError { kind: ErrorKind::Invalid, path, step, errno };
+        disk.map(|disk| Opened { disk, is_direct: true }).ok_or(missing)
+    }
+
+    fn attach_socket(&mut self, _: OwnedFd) -> Result<SocketId, IoError> {
+        // Simulated sockets have no descriptors: see `SimIo::add_socket`.
+        Err(Errno::NOTSOCK.into())
+    }
+}

@@ -1,0 +1,85 @@
+//! A simulated stream socket: bytes in both directions, in pieces that chance cuts.
+//!
+//! How: the test's side puts bytes in and takes bytes out; a receive ends with some of what is
+//! there, a send puts all of its bytes behind the others.
+//! Invariant: bytes keep their order; after a reset nothing more arrives on either side.
+//! Cost: a copy per byte. Not for: loss or reordering, which a stream's kernel hides.
+
+use crate::io::{Buffer, IoError};
+use layby_types::Rng;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+
+/// Bytes that wait for the test's side before sends stop ending, as with a full window.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// See the file's header.
+#[derive(Debug, Default)]
+pub(super) struct SimSocket {
+    inbound: VecDeque<u8>,
+    outbound: VecDeque<u8>,
+    /// The test's side will send no more.
+    is_ended: bool,
+    /// The connection is gone.
+    is_reset: bool,
+    /// The node has closed its side.
+    pub(super) is_closed: bool,
+}
+
+impl SimSocket {
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.inbound.extend(bytes);
+    }
+
+    pub(super) fn take(&mut self, most: usize) -> Vec<u8> {
+        let count = most.min(self.outbound.len());
+        self.outbound.drain(..count).collect()
+    }
+
+    pub(super) fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.is_reset = true;
+        self.inbound.clear();
+        self.outbound.clear();
+    }
+
+    pub(super) fn may_receive(&self) -> bool {
+        !self.inbound.is_empty() || self.is_ended || self.is_reset || self.is_closed
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        self.outbound.len() < WINDOW_BYTES || self.is_reset || self.is_closed
+    }
+
+    /// Fills some of `buffer` behind `filled`; zero bytes mean the end.
+    pub(super) fn receive(
+        &mut self,
+        buffer: &mut Buffer,
+        filled: usize,
+        rng: &mut Rng,
+    ) -> Result<usize, IoError> {
+        if self.is_reset {
+            return Err(Errno::CONNRESET.into());
+        }
+        let most = self.inbound.len().min(buffer.len() - filled);
+        if most == 0 || self.is_closed {
+            return Ok(0);
+        }
+        let count = if rng.chance(1, 3) { 1 + rng.below(most as u64) as usize } else { most };
+        for (place, byte) in buffer[filled..].iter_mut().zip(self.inbound.drain(..count)) {
+            *place = byte;
+        }
+        Ok(count)
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, IoError> {
+        if self.is_reset || self.is_closed {
+            return Err(Errno::PIPE.into());
+        }
+        self.outbound.extend(bytes);
+        Ok(bytes.len())
+    }
+}

@@ -1,0 +1,157 @@
+//! `cargo xtask simulate`: lives seeds, or shows one of them.
+//!
+//! How: a campaign with progress and a table; a seed that fails is shrunk and its timeline printed,
+//! with the line that replays it. Exit 1 where a life failed. Not for: users of Layby.
+
+use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use layby_proof::campaign::{self, Length, Outcome};
+use layby_proof::plan::Life;
+use layby_proof::shrink::shrink;
+use layby_proof::timeline::Timeline;
+use layby_proof::world::{Failure, live};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Live whole lives of a simulated node: load, faults, power cuts, recovery, each from one seed
+#[derive(Parser)]
+#[command(name = "cargo xtask simulate")]
+struct Arguments {
+    /// Live so many seeds
+    #[arg(long, default_value_t = 2000, conflicts_with_all = ["seconds", "seed"])]
+    seeds: u64,
+    /// Live as many seeds as fit into this time
+    #[arg(long, conflicts_with = "seed")]
+    seconds: Option<u64>,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Live this one only, and print its timeline if it fails
+    #[arg(long)]
+    seed: Option<u64>,
+    /// With --seed: print the timeline even if all is well, and shrink nothing
+    #[arg(long, requires = "seed")]
+    timeline: bool,
+    /// Threads [default: as many as cores]
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    campaign::hush_panics();
+    match arguments.seed {
+        Some(seed) => show(seed, arguments.timeline),
+        None => many(&arguments),
+    }
+}
+
+/// Prints a text for people.
+fn say(text: &str) {
+    // Nobody is left to hear of it if this fails.
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// Lives one seed; prints how it went, and the shrunk life's timeline if it failed.
+fn show(seed: u64, wants_timeline: bool) -> ExitCode {
+    let life = Life::draw(seed);
+    let mut timeline = Timeline::new(wants_timeline);
+    let result = live(&life, &mut timeline);
+    say(&format!("seed {seed}: disks are {:?}, {} acts", life.character, life.acts.len()));
+    if wants_timeline {
+        say(&timeline.to_string());
+    }
+    match result {
+        Ok(tally) => {
+            say(&format!(
+                "all is well: {} requests, {} errors, {} power cuts",
+                tally.requests, tally.errors, tally.cuts
+            ));
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            say(&format!("act {}: {}", failure.act, failure.what));
+            if !wants_timeline {
+                explain(seed, failure);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Shrinks a failing life and prints what is left of it.
+fn explain(seed: u64, failure: Failure) {
+    let (life, failure) = shrink(&Life::draw(seed), failure);
+    let mut timeline = Timeline::new(true);
+    let _ = live(&life, &mut timeline);
+    say(&format!("shrunk to {} acts: {}\n{timeline}", life.acts.len(), failure.what));
+    say(&format!("replay with: cargo xtask simulate --seed {seed}"));
+}
+
+fn many(arguments: &Arguments) -> ExitCode {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = arguments.threads.unwrap_or(cores);
+    let length = match arguments.seconds {
+        Some(seconds) => Length::Time(Duration::from_secs(seconds)),
+        None => Length::Seeds(arguments.seeds),
+    };
+    let bar = match length {
+        Length::Seeds(count) => ProgressBar::new(count),
+        Length::Time(_) => ProgressBar::new_spinner(),
+    };
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {pos} lives, {per_sec}, {elapsed}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let outcome = campaign::run(arguments.first, length, threads, 3, &|lives| {
+        bar.set_position(lives);
+    });
+    bar.finish_and_clear();
+    say(&report(&outcome, arguments.first, threads));
+    for (seed, failure) in &outcome.failures {
+        say(&format!("seed {seed} fails at act {}: {}", failure.act, failure.what));
+    }
+    let Some((seed, failure)) = outcome.failures.first() else { return ExitCode::SUCCESS };
+    explain(*seed, failure.clone());
+    ExitCode::FAILURE
+}
+
+fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
+    let tally = &outcome.tally;
+    let minutes = outcome.elapsed.as_secs_f64() / 60.0;
+    let mut text = format!(
+        "{} lives from seed {first} in {:.1} s on {threads} threads: {:.0} per minute\n",
+        outcome.lives,
+        outcome.elapsed.as_secs_f64(),
+        outcome.lives as f64 / minutes
+    );
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
+         ({} in recovery), {} starts refused with reason",
+        tally.requests, tally.errors, tally.broken, tally.cuts, tally.cuts_in_recovery, tally.refused
+    );
+    let _ = writeln!(
+        text,
+        "{} steps of devices; power cut in {} of {} distinct windows between two steps; {} kinds \
+         of fault:",
+        tally.steps,
+        tally.windows_cut.len(),
+        tally.windows.len(),
+        tally.faults.len()
+    );
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["fault", "times"]);
+    for (kind, count) in &tally.faults {
+        table.add_row([(*kind).to_owned(), count.to_string()]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let _ = write!(text, "{table}");
+    text
+}

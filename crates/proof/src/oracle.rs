@@ -1,0 +1,304 @@
+//! What a volume may hold: every cell's versions, which were acknowledged, which must be durable.
+//!
+//! How: each cell of 512 bytes has the list of its versions, the oldest that a power cut may leave
+//! and the latest acknowledged one. A version's bytes name version, volume and cell, so that
+//! misplaced or mixed bytes are noticed. Overlapping changes never race (the world sees to it),
+//! since they have no defined order; reads may see what is in flight.
+//! Invariant: `durable <= latest < versions.len()`.
+//! Cost: a few words per cell and version. Not for: what a device may do; that is the plan's.
+
+use layby_types::{Call, Operation};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Bytes of a cell: what a disk tears.
+pub(crate) const CELL: u64 = 512;
+/// The version of a cell that was never written, trimmed or zeroed.
+pub(crate) const ZERO: u32 = 0;
+
+/// What a request may see, or vouches for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expected {
+    /// Read and block status: what each cell may hold.
+    seen: Vec<BTreeSet<u32>>,
+    /// Change or flush: the version of each cell that the end of the request vouches for.
+    vouched: Vec<usize>,
+}
+
+/// How closely bytes are held to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rigour {
+    /// One of the allowed versions.
+    Exact,
+    /// After a power cut on disks that lied: any version that the cell ever had, never a mixture.
+    AnyOwn,
+}
+
+/// A version and its place in the order in which changes were asked for.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    value: u32,
+    born: u32,
+}
+
+struct Cell {
+    versions: Vec<Version>,
+    durable: usize,
+    latest: usize,
+    /// Changes that failed and could not be seen: a power cut may bring them to light, as with any
+    /// disk, until something newer is durable.
+    ghosts: Vec<Version>,
+}
+
+struct Volume {
+    cells: Vec<Cell>,
+    /// An acknowledged change is durable.
+    is_durable: bool,
+}
+
+/// See the file's header.
+pub(crate) struct Oracle {
+    volumes: Vec<Volume>,
+    next: u32,
+    has_ghosts: bool,
+    /// The last version asked for before the last power cut.
+    crashed_at: u32,
+}
+
+/// The cells of a call.
+pub(crate) fn cells(call: &Call) -> Range<usize> {
+    (call.offset / CELL) as usize..((call.offset + call.length) / CELL) as usize
+}
+
+/// Whether two calls have a cell in common.
+pub(crate) fn overlap(a: &Call, b: &Call) -> bool {
+    cells(a).start < cells(b).end && cells(b).start < cells(a).end
+}
+
+/// Whether an operation changes bytes.
+pub(crate) fn changes(operation: Operation) -> bool {
+    matches!(operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
+}
+
+fn word(version: u32, volume: usize, at: usize) -> u64 {
+    if version == ZERO { 0 } else { u64::from(version) << 32 | (volume as u64) << 24 | at as u64 }
+}
+
+/// The bytes of a version of a range of cells.
+pub(crate) fn encode(version: u32, volume: usize, range: Range<usize>) -> Vec<u8> {
+    let cell = |at| std::iter::repeat_n(word(version, volume, at).to_le_bytes(), 64).flatten();
+    range.flat_map(cell).collect()
+}
+
+/// The version of a cell's bytes, or a sentence about what else they are.
+fn decode(bytes: &[u8], volume: usize, at: usize) -> Result<u32, String> {
+    let first = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    let version = (first >> 32) as u32;
+    if first != word(version, volume, at) {
+        return Err(format!("bytes of volume {} cell {}", first >> 24 & 0xff, first & 0xff_ffff));
+    }
+    match bytes.chunks_exact(8).all(|word| word == &bytes[..8]) {
+        true => Ok(version),
+        false => Err("a mixture of versions".to_owned()),
+    }
+}
+
+impl Oracle {
+    /// Volumes of so many bytes; each says whether its acknowledged changes are durable.
+    pub(crate) fn new(volumes: impl Iterator<Item = (u64, bool)>) -> Oracle {
+        let never = Version { value: ZERO, born: 0 };
+        let cell =
+            || Cell { versions: vec![never], durable: 0, latest: 0, ghosts: Vec::new() };
+        let volume = |(bytes, is_durable)| Volume {
+            cells: (0..bytes / CELL).map(|_| cell()).collect(),
+            is_durable,
+        };
+        Oracle { volumes: volumes.map(volume).collect(), next: ZERO, has_ghosts: false, crashed_at: 0 }
+    }
+
+    /// A version for the next write.
+    pub(crate) fn version(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A failed change may come to light after a power cut: see [`Cell::ghosts`].
+    pub(crate) fn expect_ghosts(&mut self) {
+        self.has_ghosts = true;
+    }
+
+    /// Takes note of a request's start; `version` is what a change leaves behind.
+    pub(crate) fn begin(&mut self, volume: usize, call: &Call, version: u32) -> Expected {
+        let born = self.version();
+        let cells_of = &mut self.volumes[volume].cells;
+        if call.operation == Operation::Flush {
+            let vouched = cells_of.iter().map(|cell| cell.latest).collect();
+            return Expected { vouched, ..Expected::default() };
+        }
+        let cells_of = &mut cells_of[cells(call)];
+        if !changes(call.operation) {
+            let visible = |cell: &Cell| cell.visible().collect();
+            return Expected { seen: cells_of.iter().map(visible).collect(), vouched: Vec::new() };
+        }
+        let vouch = |cell: &mut Cell| {
+            cell.versions.push(Version { value: version, born });
+            cell.versions.len() - 1
+        };
+        Expected { seen: Vec::new(), vouched: cells_of.iter_mut().map(vouch).collect() }
+    }
+
+    /// A read in flight may see a change that started meanwhile.
+    pub(crate) fn show(reader: &mut Expected, read: &Call, change: &Call, version: u32) {
+        let mine = cells(read);
+        for at in cells(change).filter(|at| mine.contains(at)) {
+            if let Some(seen) = reader.seen.get_mut(at - mine.start) {
+                seen.insert(version);
+            }
+        }
+    }
+
+    /// Takes note of a success.
+    pub(crate) fn acknowledge(&mut self, volume: usize, call: &Call, expected: &Expected) {
+        let Volume { cells: all, is_durable } = &mut self.volumes[volume];
+        if call.operation == Operation::Flush {
+            for (cell, version) in all.iter_mut().zip(&expected.vouched) {
+                cell.durable = cell.durable.max(*version);
+            }
+        } else if changes(call.operation) {
+            for (cell, version) in all[cells(call)].iter_mut().zip(&expected.vouched) {
+                cell.latest = *version;
+                if call.flags.fua || *is_durable {
+                    cell.durable = *version;
+                }
+            }
+        }
+    }
+
+    /// Holds the bytes of a read against what it may see.
+    pub(crate) fn check_read(
+        volume: usize,
+        call: &Call,
+        expected: &Expected,
+        data: &[u8],
+        rigour: Rigour,
+    ) -> Result<(), String> {
+        for ((at, allowed), bytes) in
+            cells(call).zip(&expected.seen).zip(data.chunks_exact(CELL as usize))
+        {
+            let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
+            if rigour == Rigour::Exact && !allowed.contains(&found) {
+                return Err(place(volume, at, &format!("{found}, expected one of {allowed:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A hole never covers a cell that cannot be zero.
+    pub(crate) fn check_hole(
+        volume: usize,
+        call: &Call,
+        expected: &Expected,
+        hole: Range<u64>,
+    ) -> Result<(), String> {
+        let first = cells(call).start;
+        for at in hole.start / CELL..hole.end.div_ceil(CELL) {
+            let allowed = &expected.seen[at as usize];
+            if !allowed.contains(&ZERO) {
+                let what = format!("a hole, but holds one of {allowed:?}");
+                return Err(place(volume, first + at as usize, &what));
+            }
+        }
+        Ok(())
+    }
+
+    /// A whole volume was read (`None` for cells that could not be) while nothing was in flight:
+    /// what was seen is what it holds from now on. `crashed` says that power was lost before.
+    pub(crate) fn settle(
+        &mut self,
+        volume: usize,
+        data: &[Option<&[u8]>],
+        crashed: bool,
+        rigour: Rigour,
+    ) -> Result<(), String> {
+        let (has_ghosts, crashed_at) = (self.has_ghosts, self.crashed_at);
+        for (at, (cell, bytes)) in self.volumes[volume].cells.iter_mut().zip(data).enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
+            if cell.settle_at(found, crashed.then_some(crashed_at), has_ghosts) {
+                continue;
+            }
+            if rigour == Rigour::Exact {
+                let allowed: Vec<u32> = cell.allowed(crashed).map(|v| v.value).collect();
+                return Err(place(volume, at, &format!("{found}, allowed {allowed:?}")));
+            }
+            cell.rest_at(Version { value: found, born: cell.versions[0].born });
+        }
+        Ok(())
+    }
+
+    /// What can no longer be seen is forgotten: a crash ends whatever was in flight.
+    pub(crate) fn crash(&mut self) {
+        self.crashed_at = self.next;
+        for cell in self.volumes.iter_mut().flat_map(|volume| &mut volume.cells) {
+            cell.latest = cell.durable;
+        }
+    }
+
+    /// Everything acknowledged is durable: the node stopped in order.
+    pub(crate) fn stopped(&mut self) {
+        for cell in self.volumes.iter_mut().flat_map(|volume| &mut volume.cells) {
+            cell.durable = cell.latest;
+        }
+    }
+}
+
+impl Cell {
+    /// What a read may see.
+    fn visible(&self) -> impl Iterator<Item = u32> {
+        self.versions[self.latest..].iter().map(|version| version.value)
+    }
+
+    /// What the cell may hold at rest, newest last, after a power cut or without.
+    fn allowed(&self, crashed: bool) -> impl DoubleEndedIterator<Item = Version> {
+        let oldest = if crashed { self.durable } else { self.latest };
+        let durable = self.versions[self.durable].born;
+        let ghosts = self.ghosts.iter().filter(move |ghost| crashed && ghost.born > durable);
+        ghosts.chain(&self.versions[oldest..]).copied()
+    }
+
+    /// This is the only version.
+    fn rest_at(&mut self, version: Version) {
+        self.versions = vec![version];
+        self.ghosts.clear();
+        (self.durable, self.latest) = (0, 0);
+    }
+
+    /// A version was seen at rest, so older and newer ones are gone; false where it is not allowed.
+    /// `crashed_at` is the last version before a power cut since the last look.
+    fn settle_at(&mut self, found: u32, crashed_at: Option<u32>, has_ghosts: bool) -> bool {
+        let mut allowed = self.allowed(crashed_at.is_some());
+        let Some(version) = allowed.rfind(|version| version.value == found) else {
+            return false;
+        };
+        drop(allowed);
+        if crashed_at.is_some_and(|at| version.born <= at) {
+            // What a restart has found stays.
+            self.rest_at(version);
+            return true;
+        }
+        let index = self.versions.iter().rposition(|other| other.born == version.born);
+        let index = index.expect("ghosts are older than the power cut");
+        let unseen = self.versions.split_off(index + 1);
+        if has_ghosts {
+            self.ghosts.extend(unseen);
+        }
+        self.versions.drain(..self.durable);
+        (self.durable, self.latest) = (0, index - self.durable);
+        true
+    }
+}
+
+fn place(volume: usize, at: usize, what: &str) -> String {
+    let block = at as u64 * CELL / 4096;
+    format!("volume {volume} cell {at} (block {block}) reads {what}")
+}

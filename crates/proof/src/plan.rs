@@ -1,0 +1,425 @@
+//! A life as a list of acts, drawn from a seed before it begins.
+//!
+//! How: [`Life::draw`] chooses a small node (levels of a few dozen blocks, so that everything
+//! happens often), what its disks may do, and some hundred acts. What an act means at its time (is
+//! the client connected, would two writes race?) is the world's to decide, so any sublist of the
+//! acts is a life as well.
+//! Invariant: the same seed draws the same life. Cost: microseconds.
+
+use layby_cache::{
+    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
+    Watermarks, WritebackLimits,
+};
+use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
+use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng};
+use std::fmt;
+
+/// Blocks of each volume.
+pub const BLOCKS: u64 = 32;
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+/// Volumes of a node; volume `i` is of class `i`.
+pub const VOLUMES: usize = 3;
+/// Clients of a node; client `i` talks to volume `i % VOLUMES`.
+pub const CLIENTS: usize = 5;
+/// Power cuts, stops and stretches between them in one life.
+const AGES: u64 = 4;
+
+/// A disk of the node: the NVM level's, the SSD level's, or a volume's home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Disk {
+    /// Of the NVM level.
+    Nvm,
+    /// Of the SSD level.
+    Ssd,
+    /// Of a volume, by its index.
+    Home(usize),
+}
+
+impl Disk {
+    /// By number, as the machine counts them.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Disk::Nvm => 0,
+            Disk::Ssd => 1,
+            Disk::Home(index) => 2 + index as u32,
+        }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Disk::Nvm => "nvm".to_owned(),
+            Disk::Ssd => "ssd".to_owned(),
+            Disk::Home(index) => format!("home-{index}"),
+        }
+    }
+}
+
+/// What a life's disks may do; power cuts and breaking clients are in every life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Character {
+    /// Nothing but their work, at times slowly.
+    Honest,
+    /// They fail, fill up and vanish, and say so.
+    Failing,
+    /// Those of the levels lose and misplace writes, and rot.
+    Lying,
+    /// Operations that never end.
+    Stuck,
+}
+
+/// Something that goes wrong with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next operation of a kind fails; a write leaves a mixture of sectors.
+    FailNext(Disk, OperationKind),
+    /// A sector cannot be read until it is written again.
+    BadSector(Disk, u64),
+    /// Writes find no room, until healed.
+    Full(Disk),
+    /// Everything fails, until healed or restarted.
+    Gone(Disk),
+    /// Nothing ends for a while.
+    Slow(Disk, Nanos),
+    /// Nothing ends until the power is cut.
+    Stuck(Disk),
+    /// The next write claims success and does nothing.
+    Lost(Disk),
+    /// The next write claims success and lands elsewhere.
+    Misdirected(Disk, u64),
+    /// Bits of a sector flip at rest.
+    Rot(Disk, u64),
+}
+
+impl Fault {
+    /// The kind, for counts.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::FailNext(_, OperationKind::Read) => "read error, once",
+            Fault::FailNext(_, OperationKind::Write) => "write error, torn",
+            Fault::FailNext(_, OperationKind::Sync) => "flush error",
+            Fault::FailNext(..) => "zeroing error",
+            Fault::BadSector(..) => "latent sector error",
+            Fault::Full(_) => "device full",
+            Fault::Gone(_) => "device vanished",
+            Fault::Slow(..) => "slow device",
+            Fault::Stuck(_) => "I/O that never returns",
+            Fault::Lost(_) => "lost write",
+            Fault::Misdirected(..) => "misdirected write",
+            Fault::Rot(..) => "bit rot at rest",
+        }
+    }
+
+    /// Requests may fail from now on.
+    #[must_use]
+    pub fn is_felt(self) -> bool {
+        !matches!(self, Fault::Slow(..) | Fault::Stuck(_))
+    }
+
+    /// What is durable may be gone after a power cut, unnoticed.
+    #[must_use]
+    pub fn is_lie(self) -> bool {
+        matches!(self, Fault::Lost(_) | Fault::Misdirected(..) | Fault::Rot(..))
+    }
+}
+
+/// How a client leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// With the protocol's goodbye, once its requests are sent.
+    Goodbye,
+    /// So many bytes of what it had to send still arrive, then the connection breaks.
+    Cut(u32),
+    /// So many bytes arrive, and no more; it still listens.
+    HalfClose(u32),
+    /// It sends bytes that are no request.
+    Garble(u64),
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Act {
+    /// A client connects, unless it is there; with structured replies or without.
+    Connect(usize, bool),
+    /// A client asks.
+    Ask(usize, Call),
+    /// A client leaves.
+    Leave(usize, Leave),
+    /// The node takes so many turns.
+    Turns(u32),
+    /// All that was asked is answered, and every cell is looked at.
+    Settle,
+    /// Dirty blocks of a volume, or of all, go home.
+    Drain(Option<usize>),
+    /// A volume is sized to so many slots of each level, or no more.
+    Resize(usize, Option<[u32; LEVELS_MAX]>),
+    /// A disk misbehaves.
+    Fault(Fault),
+    /// Faults that last are over.
+    Heal,
+    /// The power will fail at a step to come, be it in the middle of recovery.
+    Arm(CutAt),
+    /// The power fails between two turns.
+    Cut(CrashMode),
+    /// The node stops in order, then the power is cut.
+    Stop(CrashMode),
+}
+
+/// What differs between the nodes of different seeds.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Levels, classes, limits.
+    pub spec: CacheSpec,
+    /// Guarantees and caps of the volumes.
+    pub shares: [[Share; LEVELS_MAX]; VOLUMES],
+    /// Bytes of the NVM level.
+    pub nvm_bytes: u64,
+    /// Bytes of the SSD level.
+    pub ssd_bytes: u64,
+    /// The NVM is persistent memory rather than a file's pages.
+    pub is_persistent: bool,
+    /// What unsynced writes become in a power cut at a step.
+    pub crash: CrashMode,
+}
+
+/// See the module's header.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// The node.
+    pub shape: Shape,
+    /// Its disks.
+    pub character: Character,
+    /// What happens.
+    pub acts: Vec<Act>,
+}
+
+impl Life {
+    /// Draws a life.
+    #[must_use]
+    pub fn draw(seed: u64) -> Life {
+        let mut rng = Rng::new(seed ^ 0x1a_b1);
+        let character = match rng.below(10) {
+            0..=4 => Character::Honest,
+            5..=6 => Character::Failing,
+            7..=8 => Character::Lying,
+            _ => Character::Stuck,
+        };
+        let shape = Shape::draw(&mut rng);
+        let mut acts: Vec<Act> = (0..CLIENTS).map(|c| Act::Connect(c, rng.chance(1, 2))).collect();
+        for _ in 0..AGES {
+            let length = 20 + rng.below(70);
+            acts.extend((0..length).map(|_| draw_act(&mut rng, character)));
+            acts.extend(draw_end(&mut rng));
+        }
+        acts.extend([Act::Heal, Act::Settle]);
+        Life { seed, shape, character, acts }
+    }
+}
+
+impl Shape {
+    fn draw(rng: &mut Rng) -> Shape {
+        let mut spec = spec(rng.below(5));
+        spec.levels[0].slots = 3 + rng.below(6) as u32;
+        let idle = [Nanos::from_micros(300), Nanos::from_millis(5), Nanos::from_secs(5)];
+        spec.writeback.idle_timeout = idle[rng.below(3) as usize];
+        spec.writeback.merge_bytes = [4096, 16384, 1 << 20][rng.below(3) as usize];
+        if rng.chance(1, 3) {
+            (spec.levels[2].watermarks.dirty_red, spec.levels[2].watermarks.dirty_green) = (30, 10);
+        }
+        if rng.chance(1, 3) {
+            (spec.levels[1].watermarks.used_red, spec.levels[1].watermarks.used_green) = (70, 50);
+        }
+        if rng.chance(1, 2) {
+            spec.read_ahead.window_bytes_max = 0;
+        }
+        spec.classes.iter_mut().for_each(|class| class.borrow = rng.chance(2, 3));
+        spec.classes.iter_mut().for_each(|class| class.keep_reads = rng.chance(1, 2));
+        if rng.chance(1, 4) {
+            spec.classes[2].levels = 0b001; // written through, past both persistent levels
+        }
+        let mut shares = [[Share::OPEN; LEVELS_MAX]; VOLUMES];
+        for share in shares.iter_mut().flat_map(|of| &mut of[..3]) {
+            if rng.chance(1, 6) {
+                *share = Share { guaranteed: rng.below(3) as u32, cap: 3 + rng.below(12) as u32 };
+            }
+        }
+        Shape {
+            spec,
+            shares,
+            nvm_bytes: (12 + rng.below(14)) * BLOCK,
+            ssd_bytes: (110 + rng.below(150)) * BLOCK,
+            is_persistent: rng.chance(1, 2),
+            crash: draw_mode(rng),
+        }
+    }
+}
+
+fn spec(eviction: u64) -> CacheSpec {
+    let kinds = [EvictionKind::Lru, EvictionKind::Clock, EvictionKind::S3Fifo, EvictionKind::Arc];
+    let eviction = kinds.get(eviction as usize).copied().unwrap_or(EvictionKind::Lfu);
+    let watermarks = Watermarks::DEFAULT;
+    let level = |kind, slots| LevelSpec { kind, slots, eviction, watermarks };
+    let class = |name: &str, rank, levels, durable_writes| ClassSpec {
+        name: name.into(),
+        rank,
+        levels,
+        durable_writes,
+        borrow: true,
+        keep_reads: true,
+        shares: [Share::OPEN; LEVELS_MAX],
+    };
+    CacheSpec {
+        block_size: BlockSize::MIN,
+        levels: vec![
+            level(LevelKind::Memory, 8),
+            level(LevelKind::Nvm, 1 << 20),
+            level(LevelKind::Ssd, 1 << 20),
+        ],
+        classes: vec![
+            class("critical", 0, 0b111, true),
+            class("normal", 1, 0b101, false),
+            class("bulk", 2, 0b100, false),
+        ],
+        writeback: WritebackLimits::DEFAULT,
+        read_ahead: ReadAheadLimits::DEFAULT,
+    }
+}
+
+fn draw_act(rng: &mut Rng, character: Character) -> Act {
+    let client = rng.below(CLIENTS as u64) as usize;
+    match rng.below(100) {
+        0..=44 => Act::Ask(client, draw_call(rng)),
+        45..=80 => Act::Turns(1 + rng.below(6) as u32),
+        81..=83 => Act::Turns(rng.below(80) as u32),
+        84..=86 => Act::Leave(client, draw_leave(rng)),
+        87..=90 => Act::Connect(client, rng.chance(1, 2)),
+        91 => Act::Settle,
+        92 => Act::Drain(rng.chance(1, 2).then(|| rng.below(VOLUMES as u64) as usize)),
+        93 => {
+            let mut slots = [0; LEVELS_MAX];
+            slots[..3].fill_with(|| rng.below(12) as u32);
+            Act::Resize(client % VOLUMES, rng.chance(2, 3).then_some(slots))
+        }
+        94 => Act::Heal,
+        _ => draw_fault(rng, character).map_or(Act::Turns(3), Act::Fault),
+    }
+}
+
+fn draw_call(rng: &mut Rng) -> Call {
+    let all = BLOCKS * BLOCK / 512;
+    let offset = rng.below(all);
+    let longest = if rng.chance(1, 6) { 120 } else { 32 };
+    let length = (1 + rng.below(longest)).min(all - offset);
+    let operation = match rng.below(24) {
+        0..=6 => Operation::Read,
+        7..=15 => Operation::Write,
+        16 => Operation::Trim,
+        17 => Operation::WriteZeroes,
+        18 => Operation::Cache,
+        19 => Operation::BlockStatus,
+        _ => Operation::Flush,
+    };
+    let changes = crate::oracle::changes(operation);
+    let (mut offset, mut length) = (offset * 512, length * 512);
+    if changes && rng.chance(1, 2) {
+        offset = offset / BLOCK * BLOCK;
+        length = length.next_multiple_of(BLOCK).min(BLOCKS * BLOCK - offset);
+    }
+    if operation == Operation::Flush {
+        (offset, length) = (0, 0);
+    }
+    let flags = CallFlags {
+        fua: changes && rng.chance(1, 6),
+        no_hole: operation == Operation::WriteZeroes && rng.chance(1, 2),
+        ..CallFlags::default()
+    };
+    Call { cookie: 0, operation, offset, length, flags }
+}
+
+fn draw_leave(rng: &mut Rng) -> Leave {
+    match rng.below(8) {
+        0 => Leave::Goodbye,
+        1 => Leave::HalfClose(rng.below(5000) as u32),
+        2 => Leave::Garble(rng.next_u64()),
+        // Heads are 28 bytes; half of the cuts fall into the first ones.
+        3..=5 => Leave::Cut(rng.below(90) as u32),
+        _ => Leave::Cut(rng.below(20_000) as u32),
+    }
+}
+
+fn draw_fault(rng: &mut Rng, character: Character) -> Option<Fault> {
+    let home = Disk::Home(rng.below(VOLUMES as u64) as usize);
+    let disk = [Disk::Ssd, Disk::Ssd, home, Disk::Nvm][rng.below(4) as usize];
+    let unmapped = if disk == Disk::Nvm { Disk::Ssd } else { disk };
+    let sector = rng.below(64) * 512 + rng.below(16) * (32 << 10);
+    match character {
+        Character::Honest => {
+            rng.chance(1, 3).then(|| Fault::Slow(disk, Nanos::from_micros(rng.below(20_000))))
+        }
+        Character::Failing => Some(match rng.below(8) {
+            0 => Fault::FailNext(unmapped, OperationKind::Read),
+            1 => Fault::FailNext(unmapped, OperationKind::Write),
+            2 => Fault::FailNext(disk, OperationKind::Sync),
+            3 => Fault::FailNext(home, OperationKind::Zero),
+            4 => Fault::BadSector(unmapped, sector),
+            5 => Fault::Full(home),
+            6 => Fault::Gone(unmapped),
+            _ => Fault::Slow(disk, Nanos::from_micros(rng.below(20_000))),
+        }),
+        Character::Lying => Some(match rng.below(4) {
+            0 => Fault::Lost(Disk::Ssd),
+            1 => Fault::Misdirected(Disk::Ssd, sector / BLOCK * BLOCK),
+            2 => Fault::Rot(Disk::Nvm, sector),
+            _ => Fault::Rot(Disk::Ssd, sector),
+        }),
+        Character::Stuck => Some(Fault::Stuck(disk)),
+    }
+}
+
+fn draw_mode(rng: &mut Rng) -> CrashMode {
+    [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll][rng.below(3) as usize]
+}
+
+fn draw_end(rng: &mut Rng) -> Vec<Act> {
+    let mut end = match rng.below(8) {
+        0 => vec![Act::Stop(draw_mode(rng))],
+        1 => vec![Act::Cut(draw_mode(rng))],
+        2..=4 => vec![Act::Arm(CutAt::Any(1 + rng.below(400) as u32)), Act::Turns(400)],
+        _ => vec![Act::Arm(draw_window(rng)), Act::Turns(400)],
+    };
+    if rng.chance(1, 3) {
+        // Once more, in the middle of recovery.
+        end.extend([Act::Arm(CutAt::Any(1 + rng.below(60) as u32)), Act::Cut(draw_mode(rng))]);
+    }
+    if rng.chance(1, 2) {
+        end.push(Act::Settle);
+    }
+    end
+}
+
+/// A kind of step that there is, so that rare ones are met as often as common ones.
+fn draw_window(rng: &mut Rng) -> CutAt {
+    let home = Disk::Home(rng.below(VOLUMES as u64) as usize);
+    let disk = [Disk::Ssd, home, Disk::Nvm][rng.below(3) as usize];
+    let kinds = [OperationKind::Write, OperationKind::Sync, OperationKind::Zero];
+    let kind = kinds[rng.below(if disk == home { 3 } else { 2 }) as usize];
+    let deed = match rng.below(2) {
+        0 if disk == Disk::Nvm && kind == OperationKind::Write => Deed::Stored,
+        _ if disk == Disk::Nvm && kind == OperationKind::Write => Deed::Persisted,
+        0 => Deed::Begun(kind),
+        _ => Deed::Ended(kind),
+    };
+    CutAt::Only(Step { disk: Some(disk.number()), deed }, 1 + rng.below(6) as u32)
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}

@@ -1,0 +1,726 @@
+//! A node's life carried out: the production shard, simulated disks and sockets, and the oracle.
+//!
+//! How: acts are performed one after the other; between the node's turns clients' bytes are
+//! delivered in pieces and replies are held against the oracle. A power cut unwinds the node's
+//! stack at a step; then the node starts anew on what its disks kept.
+//! Invariant: every failure is a [`Failure`], an assertion inside the node included; an honest life
+//! has no error at all, a failing one no wrong byte and no lost promise, a lying one no wrong byte.
+//! Cost: what the node does, and a copy of each volume whenever all is looked at.
+
+use crate::client::{Answered, Client};
+use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
+use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Fault, Leave, Life, VOLUMES};
+use crate::timeline::Timeline;
+use layby_cache::VolumeSpec;
+use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
+use layby_engine::core::Notice;
+use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, Window};
+use layby_engine::{LevelPart, Shard, ShardPlan};
+use layby_frontend::nbd::NbdSession;
+use layby_types::{Call, ClassId, Nanos, Operation, Rng, VolumeId};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Turns that anything may take before it counts as hung.
+const TURNS_MAX: u32 = 8_000;
+/// Starts that power cuts may interrupt in a row.
+const STARTS_MAX: u32 = 4;
+
+/// Why a life failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The index of the act that was being performed.
+    pub act: usize,
+    /// What went wrong, as a sentence.
+    pub what: String,
+}
+
+/// What a life has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Power cuts, orderly stops before one included.
+    pub cuts: u64,
+    /// Power cuts while the node recovered.
+    pub cuts_in_recovery: u64,
+    /// Starts that were refused, in a life whose disks gave reason to.
+    pub refused: u64,
+    /// Clients that left in disorder.
+    pub broken: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Windows between two steps that were passed, and that a power cut fell into.
+    pub windows: BTreeSet<Window>,
+    /// Of these, those that a power cut fell into.
+    pub windows_cut: BTreeSet<Window>,
+    /// Steps of devices.
+    pub steps: u64,
+}
+
+type Node = Shard<NbdSession, SimHost>;
+
+struct World<'a> {
+    life: &'a Life,
+    host: SimHost,
+    rng: Rng,
+    node: Option<Node>,
+    commands: Sender<Command<NbdSession>>,
+    clients: Vec<Option<Client>>,
+    /// Changes whose clients left before an answer: they may still happen.
+    orphans: Vec<(usize, Call)>,
+    oracle: Oracle,
+    /// Faults gave reason for errors.
+    is_tolerant: bool,
+    /// Disks lied, so that a power cut may take what was durable.
+    has_lied: bool,
+    /// Power was cut after disks had lied: what was durable may be gone for good.
+    is_bereft: bool,
+    /// Power was cut since all was looked at.
+    has_crashed: bool,
+    /// The node cannot start any more, and was right to say so.
+    is_over: bool,
+    tally: Tally,
+    timeline: Timeline,
+}
+
+/// Lives a life; with a timeline that is on, notes what happens.
+pub fn live(life: &Life, timeline: &mut Timeline) -> Result<Tally, Failure> {
+    let mut world = World::new(life, std::mem::take(timeline));
+    let mut act = 0;
+    let lived = catch_unwind(AssertUnwindSafe(|| world.run(&mut act)));
+    let result = match lived {
+        Ok(result) => result,
+        Err(payload) => Err(describe(payload.as_ref())),
+    };
+    *timeline = world.timeline;
+    let machine = world.host.machine();
+    (world.tally.windows, world.tally.windows_cut) = machine.windows();
+    world.tally.steps = machine.steps();
+    drop(machine);
+    result.map(|()| world.tally).map_err(|what| Failure { act, what })
+}
+
+/// The sentence of a panic.
+fn describe(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    let place = crate::campaign::last_panic();
+    format!("the node panics: {} {place}", text.unwrap_or("without a sentence"))
+}
+
+impl<'a> World<'a> {
+    fn new(life: &'a Life, timeline: Timeline) -> World<'a> {
+        let mut io = SimIo::new(life.seed);
+        match life.shape.is_persistent {
+            true => io.add_persistent_memory("nvm", life.shape.nvm_bytes),
+            false => io.add_disk("nvm", life.shape.nvm_bytes),
+        };
+        io.add_disk("ssd", life.shape.ssd_bytes);
+        for index in 0..VOLUMES {
+            io.add_disk(&Disk::Home(index).name(), BLOCKS * BLOCK);
+        }
+        let durable = life.shape.spec.classes.iter().map(|class| class.durable_writes);
+        World {
+            life,
+            host: SimHost::new(io),
+            rng: Rng::new(life.seed ^ 0xc0de),
+            node: None,
+            commands: channel().0,
+            clients: (0..CLIENTS).map(|_| None).collect(),
+            orphans: Vec::new(),
+            oracle: Oracle::new(durable.map(|is_durable| (BLOCKS * BLOCK, is_durable))),
+            is_tolerant: false,
+            has_lied: false,
+            is_bereft: false,
+            has_crashed: false,
+            is_over: false,
+            tally: Tally::default(),
+            timeline,
+        }
+    }
+
+    fn run(&mut self, at: &mut usize) -> Result<(), String> {
+        self.start(true)?;
+        for (index, act) in self.life.acts.iter().enumerate() {
+            *at = index;
+            self.note(|| format!("act {index}: {act:?}"));
+            self.perform(*act)?;
+            if self.is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        let now = self.host.now();
+        self.timeline.note(now, line);
+    }
+
+    fn perform(&mut self, act: Act) -> Result<(), String> {
+        match act {
+            Act::Connect(client, structured) => self.connect(client, structured)?,
+            Act::Ask(client, call) => self.ask(client, call),
+            Act::Leave(client, how) => self.leave(client, how),
+            Act::Turns(count) => self.turns(count)?,
+            Act::Settle => self.settle()?,
+            Act::Drain(volume) => {
+                let volume = volume.map(|index| VolumeId(index as u32));
+                self.command(Command::Drain(volume, Box::new(drop)));
+            }
+            Act::Resize(volume, slots) => {
+                let sized = vec![(VolumeId(volume as u32), slots)];
+                self.command(Command::SetSized(sized, Box::new(drop)));
+            }
+            Act::Fault(fault) => self.fault(fault),
+            Act::Heal => self.heal(),
+            Act::Arm(cut) => self.host.machine().cut_at(Some(cut)),
+            Act::Cut(mode) => self.cut(mode)?,
+            Act::Stop(mode) => self.stop(mode)?,
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command<NbdSession>) {
+        assert!(self.commands.send(command).is_ok(), "the node holds the other end");
+    }
+}
+
+/// Starting, turning, ending.
+impl World<'_> {
+    fn plan(&self, is_new: bool) -> ShardPlan {
+        let shape = &self.life.shape;
+        let part = |name: &str, path: Option<Disk>, length| LevelPart {
+            name: name.to_owned(),
+            path: path.map(|disk| disk.name().into()),
+            base: 0,
+            length,
+        };
+        let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
+        let volume = |index: usize| VolumePlan {
+            spec: VolumeSpec {
+                id: VolumeId(index as u32),
+                class: ClassId(index as u8),
+                length: BLOCKS * BLOCK,
+                shares: shape.shares[index],
+            },
+            backing: BackingPlan { path: Disk::Home(index).name().into(), create: false },
+        };
+        ShardPlan {
+            index: 0,
+            count: 1,
+            cpu: None,
+            io: IoChoice::Auto,
+            node: [7; 16],
+            spec: shape.spec.clone(),
+            levels: vec![
+                part("dram", None, memory),
+                part("nvm", Some(Disk::Nvm), shape.nvm_bytes),
+                part("ssd", Some(Disk::Ssd), shape.ssd_bytes),
+            ],
+            volumes: (0..VOLUMES).map(volume).collect(),
+            is_new,
+            simulate_power_loss: false,
+            home_delay: Nanos::ZERO,
+        }
+    }
+
+    /// Starts the node, again where the power fails meanwhile.
+    fn start(&mut self, is_new: bool) -> Result<(), String> {
+        let plan = self.plan(is_new);
+        for _ in 0..STARTS_MAX {
+            let (sender, receiver): (_, Receiver<Command<NbdSession>>) = channel();
+            let host = self.host.clone();
+            let notices = Box::new(|_: Notice| {});
+            let seed = self.life.seed;
+            let start = || Shard::start(host, &plan, seed, receiver, notices);
+            match catch_unwind(AssertUnwindSafe(start)) {
+                Ok(Ok((node, report))) => {
+                    self.note(|| format!("started: {report:?}"));
+                    (self.node, self.commands) = (Some(node), sender);
+                    return Ok(());
+                }
+                Ok(Err(error)) if self.is_tolerant => {
+                    self.note(|| format!("the start is refused: {error}"));
+                    self.tally.refused += 1;
+                    self.is_over = true;
+                    return Ok(());
+                }
+                Ok(Err(error)) => return Err(format!("the node does not start: {error}")),
+                Err(payload) if payload.is::<PowerCut>() => {
+                    self.note(|| "the power fails during recovery".to_owned());
+                    self.tally.cuts_in_recovery += 1;
+                    let mode = self.life.shape.crash;
+                    self.host.machine().crash(mode);
+                }
+                Err(payload) => return Err(describe(payload.as_ref())),
+            }
+        }
+        Err("each start is cut short".to_owned())
+    }
+
+    /// One turn of the node and of its clients; a power cut in it restarts the node.
+    fn turn(&mut self) -> Result<(), String> {
+        self.deliver();
+        let Some(node) = &mut self.node else { return Ok(()) };
+        match catch_unwind(AssertUnwindSafe(|| node.turn())) {
+            Ok(goes_on) => assert!(goes_on, "nobody asked it to stop"),
+            Err(payload) if payload.is::<PowerCut>() => return self.restart(self.life.shape.crash),
+            Err(payload) => return Err(describe(payload.as_ref())),
+        }
+        self.collect()
+    }
+
+    fn turns(&mut self, count: u32) -> Result<(), String> {
+        for _ in 0..count {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, mode: CrashMode) -> Result<(), String> {
+        self.restart(mode)
+    }
+
+    fn restart(&mut self, mode: CrashMode) -> Result<(), String> {
+        self.note(|| format!("the power fails: {mode:?}"));
+        self.tally.cuts += 1;
+        self.node = None;
+        self.clients.iter_mut().for_each(|client| *client = None);
+        self.orphans.clear();
+        self.host.machine().crash(mode);
+        self.heal();
+        self.oracle.crash();
+        self.has_crashed = true;
+        self.is_bereft |= self.has_lied;
+        self.start(false)
+    }
+
+    /// Stops in order: what was acknowledged must be there, whatever the power does afterwards.
+    fn stop(&mut self, mode: CrashMode) -> Result<(), String> {
+        self.host.machine().cut_at(None);
+        self.settle()?;
+        if self.life.character == Character::Stuck || self.is_over {
+            return Ok(());
+        }
+        let cuts = self.tally.cuts;
+        self.clients.iter_mut().flatten().for_each(|client| client.is_leaving = true);
+        self.command(Command::Stop(Box::new(drop)));
+        for _ in 0..TURNS_MAX {
+            let Some(node) = &mut self.node else { break };
+            match catch_unwind(AssertUnwindSafe(|| node.turn())) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if !self.is_tolerant {
+                        self.oracle.stopped();
+                    }
+                    return self.restart(mode);
+                }
+                Err(payload) => return Err(describe(payload.as_ref())),
+            }
+            self.deliver();
+            self.collect()?;
+        }
+        Err(format!("the node does not stop (after {cuts} power cuts)"))
+    }
+}
+
+/// Clients.
+impl World<'_> {
+    fn connect(&mut self, number: usize, structured: bool) -> Result<(), String> {
+        let Some(node) = &mut self.node else { return Ok(()) };
+        if self.clients[number].is_some() {
+            return Ok(());
+        }
+        let volume = VolumeId((number % VOLUMES) as u32);
+        let socket = self.host.machine().add_socket();
+        let (client, session) = Client::new(socket, volume, BLOCKS * BLOCK, structured);
+        let (received, pending, peer) = (Vec::new(), Vec::new(), format!("client {number}"));
+        let (socket_of_host, cipher) = (None, None);
+        let connection = Connection {
+            socket: socket_of_host,
+            cipher,
+            session,
+            volume,
+            received,
+            pending,
+            peer,
+        };
+        match catch_unwind(AssertUnwindSafe(|| node.serve(socket, connection))) {
+            Ok(()) => self.clients[number] = Some(client),
+            Err(payload) if payload.is::<PowerCut>() => self.restart(self.life.shape.crash)?,
+            Err(payload) => return Err(describe(payload.as_ref())),
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, number: usize, call: Call) {
+        let volume = number % VOLUMES;
+        let is_change = changes(call.operation);
+        if is_change && self.races(volume, &call) {
+            return;
+        }
+        let may_ask = |client: &Client| {
+            !client.is_leaving && (call.operation != Operation::BlockStatus || client.has_status())
+        };
+        if !self.clients[number].as_ref().is_some_and(may_ask) {
+            return;
+        }
+        let is_write = call.operation == Operation::Write;
+        let version = if is_write { self.oracle.version() } else { oracle::ZERO };
+        let expected = self.oracle.begin(volume, &call, version);
+        let payload =
+            if is_write { oracle::encode(version, volume, oracle::cells(&call)) } else { vec![] };
+        if is_change {
+            let others = self.clients.iter_mut().skip(volume).step_by(VOLUMES).flatten();
+            for reader in others.flat_map(|client| client.asked.values_mut()) {
+                Oracle::show(&mut reader.expected, &reader.call, &call, version);
+            }
+        }
+        let client = self.clients[number].as_mut().expect("it was looked at");
+        client.ask(call, &payload, version, expected);
+        self.note(|| format!("client {number} asks for {version}"));
+    }
+
+    /// Two changes of one cell at once have no defined order.
+    fn races(&self, volume: usize, call: &Call) -> bool {
+        let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
+        let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
+        let orphans = self.orphans.iter().filter(|(of, _)| *of == volume).map(|(_, call)| call);
+        asked.chain(orphans).any(|other| changes(other.operation) && overlap(other, call))
+    }
+
+    fn leave(&mut self, number: usize, how: Leave) {
+        let Some(client) = &mut self.clients[number] else { return };
+        let socket = client.socket;
+        let mut machine = self.host.machine();
+        match how {
+            Leave::Goodbye => return client.say_goodbye(),
+            Leave::Cut(bytes) | Leave::HalfClose(bytes) => {
+                let count = client.outgoing.len().min(bytes as usize);
+                machine.put(socket, &client.outgoing[..count]);
+            }
+            Leave::Garble(seed) => {
+                let mut bytes = [0; 64];
+                Rng::new(seed).fill(&mut bytes);
+                machine.put(socket, &client.outgoing);
+                machine.put(socket, &bytes);
+            }
+        }
+        machine.end(socket);
+        if matches!(how, Leave::Cut(_)) && self.rng.chance(1, 2) {
+            machine.reset(socket);
+        }
+        drop(machine);
+        self.tally.broken += 1;
+        self.orphan(number);
+    }
+
+    /// Forgets a client; what it asked to change may still happen.
+    fn orphan(&mut self, number: usize) {
+        let Some(client) = self.clients[number].take() else { return };
+        let calls = client.asked.values().map(|asked| asked.call);
+        let changes = calls.filter(|call| changes(call.operation));
+        self.orphans.extend(changes.map(|call| (number % VOLUMES, call)));
+    }
+
+    /// Bytes go to the node, in pieces.
+    fn deliver(&mut self) {
+        let mut machine = self.host.machine();
+        for client in self.clients.iter_mut().flatten() {
+            if client.outgoing.is_empty() || self.rng.chance(1, 3) {
+                continue;
+            }
+            let all = client.outgoing.len();
+            let count =
+                if self.rng.chance(1, 4) { 1 + self.rng.below(all as u64) as usize } else { all };
+            machine.put(client.socket, &client.outgoing[..count]);
+            client.outgoing.drain(..count);
+        }
+    }
+
+    /// Replies come from the node, in pieces, and are judged.
+    fn collect(&mut self) -> Result<(), String> {
+        for number in 0..CLIENTS {
+            let Some(client) = &mut self.clients[number] else { continue };
+            let most = if self.rng.chance(1, 6) { self.rng.below(600) as usize } else { usize::MAX };
+            let mut machine = self.host.machine();
+            let bytes = machine.take(client.socket, most);
+            let is_closed = machine.is_closed(client.socket) && bytes.is_empty();
+            drop(machine);
+            let answered = client.on_bytes(&bytes).map_err(|what| {
+                format!("client {number} cannot follow the node: {what}")
+            })?;
+            for answer in answered {
+                self.judge(number, answer)?;
+            }
+            if is_closed {
+                let Some(client) = &self.clients[number] else { continue };
+                if !client.is_leaving || !client.asked.is_empty() {
+                    return Err(format!("the node drops client {number}, which did no wrong"));
+                }
+                self.clients[number] = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn rigour(&self) -> Rigour {
+        if self.is_bereft { Rigour::AnyOwn } else { Rigour::Exact }
+    }
+
+    fn judge(&mut self, number: usize, answer: Answered) -> Result<(), String> {
+        let Answered { asked, result } = answer;
+        let (volume, call) = (number % VOLUMES, &asked.call);
+        self.tally.requests += 1;
+        let version = asked.version;
+        self.note(|| format!("client {number}: {:?} of {version}: {result:?}", call.operation));
+        if let Err(errno) = result {
+            self.tally.errors += 1;
+            return if self.is_tolerant {
+                Ok(())
+            } else {
+                Err(format!("{call:?} of volume {volume} fails with {errno}, and no disk has"))
+            };
+        }
+        self.oracle.acknowledge(volume, call, &asked.expected);
+        match call.operation {
+            Operation::Read => {
+                let rigour = self.rigour();
+                Oracle::check_read(volume, call, &asked.expected, &asked.data, rigour)
+            }
+            Operation::BlockStatus if self.rigour() == Rigour::Exact => {
+                let mut offset = 0;
+                for extent in &asked.extents {
+                    let run = offset..(offset + extent.length).min(call.length);
+                    offset += extent.length;
+                    if extent.hole || extent.zero {
+                        Oracle::check_hole(volume, call, &asked.expected, run)?;
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Faults.
+impl World<'_> {
+    fn fault(&mut self, fault: Fault) {
+        *self.tally.faults.entry(fault.name()).or_default() += 1;
+        if fault.is_felt() {
+            self.is_tolerant = true;
+            self.oracle.expect_ghosts();
+        }
+        self.has_lied |= fault.is_lie();
+        let shape = &self.life.shape;
+        let mut machine = self.host.machine();
+        let mut at = |disk: Disk| {
+            machine.attach_disk(&disk.name()).expect("a node has all its disks")
+        };
+        let within = |offset: u64| offset % (shape.nvm_bytes.min(shape.ssd_bytes) - BLOCK);
+        match fault {
+            Fault::FailNext(disk, kind) => {
+                let disk = at(disk);
+                machine.fail_next(disk, kind, Errno::IO);
+            }
+            Fault::BadSector(disk, offset) => {
+                let (disk, offset) = (at(disk), within(offset));
+                machine.fail_reads(disk, offset, CELL);
+            }
+            Fault::Full(disk) => {
+                let disk = at(disk);
+                machine.set_full(disk, true);
+            }
+            Fault::Gone(disk) => {
+                let disk = at(disk);
+                machine.set_gone(disk, true);
+            }
+            Fault::Slow(disk, time) => {
+                let disk = at(disk);
+                machine.stall(disk, time);
+            }
+            Fault::Stuck(disk) => {
+                let disk = at(disk);
+                machine.set_stuck(disk, true);
+            }
+            Fault::Lost(disk) => {
+                let disk = at(disk);
+                machine.lose_next_write(disk);
+            }
+            Fault::Misdirected(disk, offset) => {
+                let (disk, offset) = (at(disk), within(offset) / BLOCK * BLOCK);
+                machine.misdirect_next_write(disk, offset);
+            }
+            Fault::Rot(disk, offset) => {
+                let (disk, offset) = (at(disk), within(offset));
+                machine.corrupt(disk, offset, CELL);
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        let mut machine = self.host.machine();
+        let homes = (0..VOLUMES).map(Disk::Home);
+        for disk in [Disk::Nvm, Disk::Ssd].into_iter().chain(homes) {
+            let disk = machine.attach_disk(&disk.name()).expect("a node has all its disks");
+            machine.set_full(disk, false);
+            machine.set_gone(disk, false);
+            machine.set_stuck(disk, false);
+        }
+    }
+}
+
+/// Looking at everything.
+impl World<'_> {
+    /// Lets all requests end, then reads every volume and holds it against the oracle.
+    fn settle(&mut self) -> Result<(), String> {
+        if self.life.character == Character::Stuck {
+            self.heal();
+        }
+        self.quiesce()?;
+        if self.is_over {
+            return Ok(());
+        }
+        self.check_counts()?;
+        for volume in 0..VOLUMES {
+            let cuts = self.tally.cuts;
+            let read = self.read_volume(volume)?;
+            if self.is_over {
+                return Ok(());
+            }
+            if self.tally.cuts != cuts {
+                // The power failed meanwhile: begin again.
+                return self.settle();
+            }
+            let cells: Vec<Option<&[u8]>> =
+                read.iter().flat_map(|block| block_cells(block.as_deref())).collect();
+            let (crashed, rigour) = (self.has_crashed, self.rigour());
+            self.oracle.settle(volume, &cells, crashed, rigour)?;
+        }
+        self.has_crashed = false;
+        Ok(())
+    }
+
+    fn quiesce(&mut self) -> Result<(), String> {
+        for _ in 0..TURNS_MAX {
+            let waits = |client: &Client| !client.asked.is_empty() || !client.outgoing.is_empty();
+            let busy = self.clients.iter().flatten().any(waits);
+            let Some(node) = &self.node else { return Ok(()) };
+            if !busy && node.inflight() == 0 && !self.host.machine().can_end() {
+                self.orphans.clear();
+                return Ok(());
+            }
+            self.turn()?;
+        }
+        Err("requests never end".to_owned())
+    }
+
+    /// A volume by blocks; `None` where a read fails in a life that may.
+    fn read_volume(&mut self, volume: usize) -> Result<Vec<Option<Vec<u8>>>, String> {
+        let mut blocks = Vec::new();
+        match self.read(volume, 0, BLOCKS * BLOCK)? {
+            Some(data) => {
+                blocks.extend(data.chunks_exact(BLOCK as usize).map(|block| Some(block.to_vec())));
+            }
+            None => {
+                for block in 0..BLOCKS {
+                    blocks.push(self.read(volume, block * BLOCK, BLOCK)?);
+                }
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// One read by a client of the volume, alone.
+    fn read(&mut self, volume: usize, offset: u64, length: u64) -> Result<Option<Vec<u8>>, String> {
+        self.connect(volume, true)?;
+        if self.clients[volume].as_ref().is_some_and(|client| client.is_leaving) {
+            self.orphan(volume);
+            self.connect(volume, true)?;
+        }
+        let flags = layby_types::CallFlags::default();
+        let call = Call { cookie: 0, operation: Operation::Read, offset, length, flags };
+        let Some(client) = &mut self.clients[volume] else { return Ok(None) };
+        client.ask(call, &[], oracle::ZERO, oracle::Expected::default());
+        for _ in 0..TURNS_MAX {
+            self.deliver();
+            let Some(node) = &mut self.node else { return Ok(None) };
+            match catch_unwind(AssertUnwindSafe(|| node.turn())) {
+                Ok(_) => {}
+                Err(payload) if payload.is::<PowerCut>() => {
+                    self.restart(self.life.shape.crash)?;
+                    return Ok(None);
+                }
+                Err(payload) => return Err(describe(payload.as_ref())),
+            }
+            let Some(client) = &mut self.clients[volume] else { return Ok(None) };
+            let bytes = self.host.machine().take(client.socket, usize::MAX);
+            if let Some(Answered { asked, result }) = client.on_bytes(&bytes)?.pop() {
+                return match result {
+                    Ok(()) => Ok(Some(asked.data)),
+                    Err(_) if self.is_tolerant => Ok(None),
+                    Err(errno) => Err(format!("a read of volume {volume} fails with {errno}")),
+                };
+            }
+        }
+        Err(format!("a read of volume {volume} never ends"))
+    }
+
+    /// Room adds up, and nobody has more than its cap, once what a restart found is worked off.
+    fn check_counts(&mut self) -> Result<(), String> {
+        for _ in 0..TURNS_MAX {
+            match self.count() {
+                Ok(()) => return Ok(()),
+                Err(what) if !self.has_crashed || self.is_over => return Err(what),
+                // Dirty blocks beyond a cap cannot leave while disks fail.
+                Err(_) if self.is_tolerant => return Ok(()),
+                Err(_) => self.turn()?,
+            }
+        }
+        self.count()
+    }
+
+    fn count(&mut self) -> Result<(), String> {
+        let Some(node) = &mut self.node else { return Ok(()) };
+        let snapshot: Snapshot = node.snapshot();
+        for (index, level) in snapshot.levels.iter().enumerate() {
+            let slots: u64 = snapshot.volumes.iter().map(|volume| volume.slots[index]).sum();
+            if slots != level.slots_used {
+                let used = level.slots_used;
+                return Err(format!("level {index} counts {used} slots, its volumes {slots}"));
+            }
+            for volume in &snapshot.volumes {
+                let class = &self.life.shape.spec.classes[volume.volume.0 as usize];
+                if class.levels & (1 << index) == 0 {
+                    // Room that is lent to the class is nobody's share.
+                    continue;
+                }
+                let cap = self.life.shape.shares[volume.volume.0 as usize][index].cap;
+                let (held, dirty) = (volume.slots[index], volume.slots_dirty[index]);
+                if held > u64::from(cap) || dirty > held {
+                    let id = volume.volume.0;
+                    return Err(format!(
+                        "volume {id} holds {held} slots ({dirty} dirty) of level {index}, \
+                         its cap is {cap}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The cells of a block, or as many times nothing.
+fn block_cells(block: Option<&[u8]>) -> Vec<Option<&[u8]>> {
+    match block {
+        Some(bytes) => bytes.chunks_exact(CELL as usize).map(Some).collect(),
+        None => vec![None; (BLOCK / CELL) as usize],
+    }
+}
