@@ -430,12 +430,18 @@ impl Level {
         scope: Scope,
     ) -> Option<Group> {
         let stamp = self.stamp();
-        let standings = self.standings(volumes, level, asker, scope);
-        choose_yielder(standings.filter_map(|(group, standing, rank)| {
-            let coldest = self.ranking.coldest(group)?;
-            let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
-            Some(Candidate { group, standing, rank, coldest_age })
-        }))
+        let choose = |with_sick: bool| {
+            let standings = self.standings(volumes, level, asker, scope);
+            choose_yielder(standings.filter_map(|(group, standing, rank)| {
+                let coldest = self.ranking.coldest(group)?;
+                let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
+                let may_leave = with_sick || !self.is_sick(coldest);
+                may_leave.then_some(Candidate { group, standing, rank, coldest_age })
+            }))
+        };
+        // A sick block cannot leave: who has others at the cold end yields first.
+        let healthy = if self.has_sick { choose(false) } else { None };
+        healthy.or_else(|| choose(true))
     }
 
     /// Who holds room within the scope, how each stands towards `asker`, and its class's rank.

@@ -310,9 +310,10 @@ impl Cache {
         let class = self.volumes.get(volume).class;
         let is_within = |key: BlockKey| match scope {
             Scope::Level | Scope::Owners => true,
-            Scope::Class => self.volumes.number(key.volume()).is_some_and(|other| {
-                self.volumes.get(other).class == class
-            }),
+            Scope::Class => self
+                .volumes
+                .number(key.volume())
+                .is_some_and(|other| self.volumes.get(other).class == class),
             Scope::Volume => self.volumes.get(volume).id == key.volume(),
         };
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;

@@ -133,7 +133,12 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         text,
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
          ({} in recovery), {} starts refused with reason",
-        tally.requests, tally.errors, tally.broken, tally.cuts, tally.cuts_in_recovery, tally.refused
+        tally.requests,
+        tally.errors,
+        tally.broken,
+        tally.cuts,
+        tally.cuts_in_recovery,
+        tally.refused
     );
     let _ = writeln!(
         text,

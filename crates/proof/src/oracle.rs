@@ -107,13 +107,17 @@ impl Oracle {
     /// Volumes of so many bytes; each says whether its acknowledged changes are durable.
     pub(crate) fn new(volumes: impl Iterator<Item = (u64, bool)>) -> Oracle {
         let never = Version { value: ZERO, born: 0 };
-        let cell =
-            || Cell { versions: vec![never], durable: 0, latest: 0, ghosts: Vec::new() };
+        let cell = || Cell { versions: vec![never], durable: 0, latest: 0, ghosts: Vec::new() };
         let volume = |(bytes, is_durable)| Volume {
             cells: (0..bytes / CELL).map(|_| cell()).collect(),
             is_durable,
         };
-        Oracle { volumes: volumes.map(volume).collect(), next: ZERO, has_ghosts: false, crashed_at: 0 }
+        Oracle {
+            volumes: volumes.map(volume).collect(),
+            next: ZERO,
+            has_ghosts: false,
+            crashed_at: 0,
+        }
     }
 
     /// A version for the next write.

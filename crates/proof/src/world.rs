@@ -7,7 +7,7 @@
 //! has no error at all, a failing one no wrong byte and no lost promise, a lying one no wrong byte.
 //! Cost: what the node does, and a copy of each volume whenever all is looked at.
 
-use crate::client::{Answered, Client};
+use crate::client::{Answered, Asked, Client};
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Fault, Leave, Life, VOLUMES};
 use crate::timeline::Timeline;
@@ -20,8 +20,10 @@ use layby_frontend::nbd::NbdSession;
 use layby_types::{Call, ClassId, Nanos, Operation, Rng, VolumeId};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 /// Turns that anything may take before it counts as hung.
 const TURNS_MAX: u32 = 8_000;
@@ -86,6 +88,7 @@ struct World<'a> {
     is_over: bool,
     tally: Tally,
     timeline: Timeline,
+    notices: Arc<Mutex<Vec<Notice>>>,
 }
 
 /// Lives a life; with a timeline that is on, notes what happens.
@@ -141,6 +144,7 @@ impl<'a> World<'a> {
             is_over: false,
             tally: Tally::default(),
             timeline,
+            notices: Arc::default(),
         }
     }
 
@@ -236,7 +240,10 @@ impl World<'_> {
         for _ in 0..STARTS_MAX {
             let (sender, receiver): (_, Receiver<Command<NbdSession>>) = channel();
             let host = self.host.clone();
-            let notices = Box::new(|_: Notice| {});
+            let heard = self.notices.clone();
+            let notices = Box::new(move |notice: Notice| {
+                heard.lock().expect("one thread").push(notice);
+            });
             let seed = self.life.seed;
             let start = || Shard::start(host, &plan, seed, receiver, notices);
             match catch_unwind(AssertUnwindSafe(start)) {
@@ -326,7 +333,8 @@ impl World<'_> {
             self.deliver();
             self.collect()?;
         }
-        Err(format!("the node does not stop (after {cuts} power cuts)"))
+        let waiting = self.describe_waiting();
+        Err(format!("the node does not stop (after {cuts} power cuts): {waiting}"))
     }
 }
 
@@ -342,15 +350,8 @@ impl World<'_> {
         let (client, session) = Client::new(socket, volume, BLOCKS * BLOCK, structured);
         let (received, pending, peer) = (Vec::new(), Vec::new(), format!("client {number}"));
         let (socket_of_host, cipher) = (None, None);
-        let connection = Connection {
-            socket: socket_of_host,
-            cipher,
-            session,
-            volume,
-            received,
-            pending,
-            peer,
-        };
+        let connection =
+            Connection { socket: socket_of_host, cipher, session, volume, received, pending, peer };
         match catch_unwind(AssertUnwindSafe(|| node.serve(socket, connection))) {
             Ok(()) => self.clients[number] = Some(client),
             Err(payload) if payload.is::<PowerCut>() => self.restart(self.life.shape.crash)?,
@@ -446,16 +447,21 @@ impl World<'_> {
 
     /// Replies come from the node, in pieces, and are judged.
     fn collect(&mut self) -> Result<(), String> {
+        let notices = std::mem::take(&mut *self.notices.lock().expect("one thread"));
+        for notice in notices {
+            self.note(|| format!("the node says {notice:?}"));
+        }
         for number in 0..CLIENTS {
             let Some(client) = &mut self.clients[number] else { continue };
-            let most = if self.rng.chance(1, 6) { self.rng.below(600) as usize } else { usize::MAX };
+            let most =
+                if self.rng.chance(1, 6) { self.rng.below(600) as usize } else { usize::MAX };
             let mut machine = self.host.machine();
             let bytes = machine.take(client.socket, most);
             let is_closed = machine.is_closed(client.socket) && bytes.is_empty();
             drop(machine);
-            let answered = client.on_bytes(&bytes).map_err(|what| {
-                format!("client {number} cannot follow the node: {what}")
-            })?;
+            let answered = client
+                .on_bytes(&bytes)
+                .map_err(|what| format!("client {number} cannot follow the node: {what}"))?;
             for answer in answered {
                 self.judge(number, answer)?;
             }
@@ -521,9 +527,8 @@ impl World<'_> {
         self.has_lied |= fault.is_lie();
         let shape = &self.life.shape;
         let mut machine = self.host.machine();
-        let mut at = |disk: Disk| {
-            machine.attach_disk(&disk.name()).expect("a node has all its disks")
-        };
+        let mut at =
+            |disk: Disk| machine.attach_disk(&disk.name()).expect("a node has all its disks");
         let within = |offset: u64| offset % (shape.nvm_bytes.min(shape.ssd_bytes) - BLOCK);
         match fault {
             Fault::FailNext(disk, kind) => {
@@ -619,7 +624,37 @@ impl World<'_> {
             }
             self.turn()?;
         }
-        Err("requests never end".to_owned())
+        Err(format!("requests never end: {}", self.describe_waiting()))
+    }
+
+    /// Who waits for what.
+    fn describe_waiting(&mut self) -> String {
+        let mut text = String::new();
+        for (number, client) in self.clients.iter().enumerate() {
+            let asked = client.iter().flat_map(|client| client.asked.values());
+            for Asked { call, .. } in asked {
+                let (first, end) = (call.offset / BLOCK, (call.offset + call.length) / BLOCK);
+                let _ = write!(
+                    text,
+                    "client {number} waits for {:?} of blocks {first}..{end}; ",
+                    call.operation
+                );
+            }
+        }
+        let Some(node) = &mut self.node else { return text };
+        for (index, level) in node.snapshot().levels.iter().enumerate() {
+            let (used, dirty, slots) = (level.slots_used, level.slots_dirty, level.slots);
+            let waiting = level.waiting;
+            let _ = write!(
+                text,
+                "level {index}: {used} of {slots} slots used, {dirty} dirty, {waiting} wait; "
+            );
+        }
+        for volume in &node.snapshot().volumes {
+            let (slots, dirty) = (&volume.slots, &volume.slots_dirty);
+            let _ = write!(text, "volume {}: slots {slots:?}, dirty {dirty:?}; ", volume.volume.0);
+        }
+        text
     }
 
     /// A volume by blocks; `None` where a read fails in a life that may.

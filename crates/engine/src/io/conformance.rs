@@ -1,8 +1,8 @@
 //! One suite for every `Io`: what a store or shard may rely on, whoever performs it.
 
 use super::{
-    DiskId, Host, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo, SocketId, Token,
-    VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk, run_alone,
+    DiskId, Host, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo, SocketId,
+    Token, VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk, run_alone,
 };
 use layby_types::{Nanos, Rng};
 use rustix::io::Errno;

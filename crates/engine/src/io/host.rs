@@ -93,7 +93,6 @@ impl HostIo {
             HostIo::Volatile(io) => io.inner_mut().attach_disk(disk),
         }
     }
-
 }
 
 impl Host for HostIo {

@@ -43,6 +43,14 @@ impl Pending {
         self.stops.into_iter().for_each(|answer| answer(Ok(())));
     }
 
+    /// A stop does not wait for what failing devices may never end: dirty blocks stay where they
+    /// are, and drains and removals can be asked for again.
+    fn give_up(&mut self) {
+        let stopping = || CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() };
+        self.drains.drain().for_each(|(_, answer)| answer(Err(stopping())));
+        self.removals.drain(..).for_each(|removal| (removal.answer)(Err(stopping())));
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         OWN_ASKER + self.next
@@ -93,6 +101,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             Command::Stop(answer) => {
                 self.is_stopping = true;
                 self.pending.stops.push(answer);
+                self.pending.give_up();
                 self.clients.iter_mut().flatten().for_each(Client::leave);
             }
         }

@@ -74,8 +74,8 @@ pub(super) fn wants_step(log: &LogStore) -> bool {
         State::Idle => {
             log.cleaning.failed
                 || log.cleaning.resting_until.is_none()
-                && is_wanted(log)
-                && choose_victim(log).is_some()
+                    && is_wanted(log)
+                    && choose_victim(log).is_some()
         }
         State::Loaded(..) => true,
         _ => false,
@@ -90,11 +90,15 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
 /// Nothing that goes on will ever free a segment: damaged ones hold what cleaning needed.
 pub(super) fn is_stranded(log: &LogStore) -> bool {
     let relocate = &log.streams[Stream::Relocate as usize];
-    matches!(log.cleaning.state, State::Idle)
-        && log.waiting_segments == 0
+    let gains_nothing = match log.cleaning.state {
+        State::Idle => choose_victim(log).is_none(),
+        State::Copying(_) => !relocate.queue.is_empty(),
+        _ => false,
+    };
+    gains_nothing
         && relocate.flight.is_none()
+        && log.waiting_segments == 0
         && log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
-        && choose_victim(log).is_none()
 }
 
 /// One bounded step.

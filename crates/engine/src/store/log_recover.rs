@@ -484,7 +484,8 @@ impl LogStore {
         let segments = parts.headers.iter().map(|header| Segment {
             generation: header.map_or(Seq(0), |header| header.generation),
             live: 0,
-            pins: 0, failures: 0,
+            pins: 0,
+            failures: 0,
             state: SegmentState::Closed,
         });
         let mut log = LogStore {
