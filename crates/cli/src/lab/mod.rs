@@ -91,7 +91,8 @@ pub(crate) fn run(arguments: &LabArguments, output: &mut Output) -> Result<(), F
 
 fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure> {
     let stays = arguments.tracks.as_deref().map(recording).transpose()?;
-    let options = Options { seed: arguments.seed, runs: arguments.runs, stays };
+    let (seed, runs) = (arguments.seed, arguments.runs);
+    let options = Options { seed, runs, stays, devices: None };
     // Whether the report can be written is found out before minutes are spent, not after.
     let report = arguments.out.as_deref().map(Page::begin).transpose()?;
     let target = match output.is_terminal() {

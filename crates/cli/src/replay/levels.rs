@@ -9,7 +9,9 @@ use super::{ReplayArguments, footprint, nothing_to_replay, now, pass};
 use crate::output::{Failure, Output, table};
 use crate::trace::source;
 use layby_daemon::error::{Report, ReportKind};
-use layby_sim::levels::{self, PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, VolumeReport};
+use layby_sim::levels::{
+    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, VolumeReport,
+};
 use layby_sim::single::References;
 use layby_trace::Reader;
 use serde::Serialize;
@@ -98,7 +100,8 @@ pub(super) fn run(
     let (services, seed) = (arguments.services, arguments.seed);
     let critical = arguments.critical.clone();
     let critical = critical.unwrap_or_else(|| (0..services.unwrap_or(0) / 2).collect());
-    let setup = PadsaSetup { slots, services, critical, seed };
+    let devices = PadsaDevices::default();
+    let setup = PadsaSetup { slots, devices, services, critical, seed };
     let mut replay = PadsaReplay::new(setup).map_err(|cause| refused(arguments, cause))?;
     let mut references = References::new(trace.unit(), block_size);
     let (mut requests, mut done) = (0, Ok(()));
