@@ -7,6 +7,7 @@
 use crate::demo::DemoArguments;
 use crate::lab::LabArguments;
 use crate::mrc::MrcArguments;
+use crate::probe::ProbeArguments;
 use crate::record::RecordArguments;
 use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     Replay(ReplayArguments),
     Mrc(MrcArguments),
     Lab(LabArguments),
+    Probe(ProbeArguments),
     Check(CheckArguments),
     Manual(ManualArguments),
 }
@@ -527,6 +529,10 @@ mod tests {
             "replay t --admission second-miss --seed 2 --block-size 8KiB --format msr",
             "mrc t --sampled 1% --seed 1,2 --points 10 --counted reads --per-volume --csv",
             "mrc t --blocks-max 100 --compare --json",
+            "probe d --size 64MiB --seconds 0.5 --seed 2 --name nvme0 --out d.toml --json",
+            "probe /dev/x --write-latency 20us --dollars-per-tb 80",
+            "replay t --levels 1%,4%@a,16%@b --devices a.toml --devices b.toml --home hdd",
+            "lab run padsa --devices a.toml --devices b.toml",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));
