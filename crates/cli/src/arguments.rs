@@ -12,7 +12,9 @@ use crate::record::RecordArguments;
 use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use layby_daemon::config::{AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time};
+use layby_daemon::config::{
+    Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time,
+};
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -134,6 +136,24 @@ impl From<LogFormatArgument> for LogFormat {
         match format {
             LogFormatArgument::Human => LogFormat::Human,
             LogFormatArgument::Json => LogFormat::Json,
+        }
+    }
+}
+
+/// [`Admission`] as a flag's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AdmissionArgument {
+    /// All
+    All,
+    /// Those that are missed again: keeps scans out
+    SecondMiss,
+}
+
+impl From<AdmissionArgument> for Admission {
+    fn from(admission: AdmissionArgument) -> Self {
+        match admission {
+            AdmissionArgument::All => Admission::All,
+            AdmissionArgument::SecondMiss => Admission::SecondMiss,
         }
     }
 }
@@ -329,6 +349,7 @@ pub(crate) enum ClassCommand {
     #[command(after_help = "\
 Examples:
   layby class set normal --borrow false
+  layby class set bulk --admission second-miss
   layby class set bulk --cap ssd=30%
   layby class set critical --share nvm=100% --share ssd=25%")]
     Set(ClassSetArguments),
@@ -365,6 +386,9 @@ pub(crate) struct ClassSetArguments {
     /// Whether reads from home are kept below memory, too
     #[arg(long, value_name = "BOOL")]
     pub(crate) keep_reads: Option<bool>,
+    /// Which blocks that no level had are kept once they are read
+    #[arg(long, value_name = "NAME")]
+    pub(crate) admission: Option<AdmissionArgument>,
     /// How much a wait of its volumes counts where shares are sized live, 1 to 1000
     #[arg(long, value_name = "N")]
     pub(crate) weight: Option<u16>,
@@ -513,6 +537,7 @@ mod tests {
             "volume delete v --data delete",
             "volume drain",
             "class set bulk --levels nvm,ssd --borrow false --keep-reads true --cap ssd=10%",
+            "class set bulk --admission second-miss",
             "level set ssd --dirty-red 60%",
             "writeback --idle-timeout 250ms",
             "status --json --dir d",

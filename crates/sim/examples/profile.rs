@@ -33,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let slots = [slots / 16, slots / 4, slots];
             let setup = {
                 let devices = PadsaDevices::default();
-                PadsaSetup { slots, devices, services, critical, seed: 1 }
+                let admission = AdmissionKind::All;
+                PadsaSetup { slots, admission, devices, services, critical, seed: 1 }
             };
             let (mut replay, mut done) = (PadsaReplay::new(setup)?, Ok(()));
             let count = pass(path, &mut |batch| done = done.and_then(|()| replay.on_batch(batch)))?;

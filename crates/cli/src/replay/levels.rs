@@ -152,10 +152,10 @@ pub(super) fn run(
     for (slots, size) in slots.iter_mut().zip(&sizes.sizes) {
         *slots = size.slots(trace.unit(), block_size, footprint)?;
     }
-    let (services, seed) = (arguments.services, arguments.seed);
+    let (services, seed, admission) = (arguments.services, arguments.seed, arguments.admission);
     let critical = arguments.critical.clone();
     let critical = critical.unwrap_or_else(|| (0..services.unwrap_or(0) / 2).collect());
-    let setup = PadsaSetup { slots, devices: devices.clone(), services, critical, seed };
+    let setup = PadsaSetup { slots, admission, devices: devices.clone(), services, critical, seed };
     let mut replay = PadsaReplay::new(setup).map_err(|cause| refused(arguments, cause))?;
     let mut references = References::new(trace.unit(), block_size);
     let (mut requests, mut done) = (0, Ok(()));

@@ -72,7 +72,7 @@ pub(crate) struct ReplayArguments {
     /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one; SIZE@NAME is of
     /// another device
     #[arg(long, value_name = "DRAM,NVM,SSD",
-          conflicts_with_all = ["policy", "cache_size", "admission"])]
+          conflicts_with_all = ["policy", "cache_size"])]
     levels: Option<LevelSizes>,
     /// Descriptions of devices, as `layby probe` writes them (can be repeated)
     #[arg(long, value_name = "FILE", requires = "levels")]

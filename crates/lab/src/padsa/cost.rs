@@ -6,7 +6,7 @@
 //! Invariant: all three see the same accesses. Cost: a second or so.
 
 use super::paper::EXPONENTS;
-use layby_sim::cache::{ClassSpec, LEVELS_MAX, LevelKind, Share, VolumeSpec};
+use layby_sim::cache::{AdmissionKind, ClassSpec, LEVELS_MAX, LevelKind, Share, VolumeSpec};
 use layby_sim::levels::{Machine, Mode, PadsaDevices, Setup, call, paper_cache};
 use layby_trace::{Scatter, Zipf};
 use layby_types::{BlockSize, ClassId, Nanos, Operation, Rng, VolumeId};
@@ -87,6 +87,7 @@ fn machine([nvm, ssd]: [u32; 2], seed: u64, devices: &PadsaDevices) -> Machine {
         durable_writes: true,
         borrow: false,
         keep_reads: true,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     let levels: Vec<(LevelKind, u32)> = bought().map(|(kind, slots, _)| (*kind, *slots)).collect();

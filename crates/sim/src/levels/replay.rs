@@ -11,8 +11,8 @@
 use super::{Machine, Mode, Report, Setup, call};
 use crate::single::Batch;
 use layby_cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind, LevelSpec,
-    ReadAheadLimits, Share, SpecError, VolumeSpec, Watermarks, WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind,
+    LevelSpec, ReadAheadLimits, Share, SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_device::Model;
 use layby_policy::curve::Access;
@@ -54,6 +54,8 @@ impl Default for PadsaDevices {
 pub struct PadsaSetup {
     /// Blocks of DRAM, NVM and SSD.
     pub slots: [u32; PADSA_LEVELS],
+    /// Which missed blocks come into a level.
+    pub admission: AdmissionKind,
     /// What accesses cost; it decides nothing.
     pub devices: PadsaDevices,
     /// Deal the blocks out to so many services; `None`: each volume of the trace is one.
@@ -107,7 +109,7 @@ impl PadsaReplay {
     /// [`PadsaError`] when the levels contradict each other or there are too many services.
     pub fn new(setup: PadsaSetup) -> Result<Self, PadsaError> {
         let machine = Machine::new(Setup {
-            cache: spec(setup.slots),
+            cache: spec(setup.slots, setup.admission),
             devices: setup.devices.levels.to_vec(),
             home: setup.devices.home.clone(),
             mode: Mode::Counting,
@@ -208,7 +210,7 @@ impl PadsaReplay {
 }
 
 /// PADSA's node: a critical class that uses every level, and one that uses the SSD.
-fn spec(slots: [u32; PADSA_LEVELS]) -> CacheSpec {
+fn spec(slots: [u32; PADSA_LEVELS], admission: AdmissionKind) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
     let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
     let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
@@ -219,6 +221,7 @@ fn spec(slots: [u32; PADSA_LEVELS]) -> CacheSpec {
         durable_writes,
         borrow: false,
         keep_reads: false,
+        admission,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {
