@@ -1,7 +1,7 @@
-//! `layby replay` and `layby mrc` as users run them: known answers, and what is said of bad words.
+//! `layby replay`, `mrc` and `probe` as users run them: known answers, mistakes explained.
 //!
-//! How: the binary, hand-made traces in a temporary folder, answers in JSON. Cost: well below a
-//! second.
+//! How: the binary, hand-made traces in a temporary folder, answers in JSON. Cost: a second or
+//! two: probes write a few MiB.
 
 use layby_tests::{Refusal, binary, must};
 use serde_json::Value;
@@ -74,6 +74,57 @@ fn levels_serve_their_classes() {
     assert_eq!(answer["levels"][1]["block_writes"], 1);
 }
 
+/// Goal: a device that was measured gives a replay its latencies, in place of a built-in one and by
+/// a name of its own. Method: a tiny probe of the folder, described twice; a block of the SSD and
+/// one of the home are read.
+#[test]
+fn a_measured_device_is_replayed() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("write", 0, 0), ("read", 0, 0), ("read", 0, 9)]);
+    let folder = work.path().display().to_string();
+    let files = ["ssd", "other"].map(|name| {
+        let file = work.path().join(format!("{name}.toml")).display().to_string();
+        let tiny = ["--size", "4MiB", "--seconds", "0.002", "--name", name, "--out", &file];
+        let probed = answer(&[&["probe", &folder, "--json"][..], &tiny].concat());
+        let (known, bytes) = (&probed["device"]["name"], &probed["bytes"]);
+        assert_eq!((known, bytes), (&name.into(), &(4 << 20).into()));
+        file
+    });
+    let entries = fs::read_dir(work.path()).expect("the folder is there").count();
+    assert_eq!(entries, 3, "a probe left something behind");
+    let [ssd, other] = &files;
+    let levels = "8blocks,8blocks,8blocks";
+    let words = ["replay", &path, "--json", "--levels", levels, "--devices", ssd];
+    let taken = answer(&[&words[..], &["--devices", other, "--home", "other"]].concat());
+    let (level, home) = (&taken["levels"][2]["device"], &taken["home"]);
+    assert_eq!((&level["name"], &home["name"]), (&"ssd".into(), &"other".into()));
+    let [hit, missed] = [level, home].map(|at| at["read_us"].as_f64().expect("a latency"));
+    let mean = taken["services"][0]["read_us_mean"].as_f64().expect("a mean");
+    assert!(hit > 0.0 && missed > 0.0 && (mean - hit - missed / 2.0).abs() < 0.01, "{taken}");
+    let chosen = format!("{levels}@other");
+    let chosen = answer(&["replay", &path, "--json", "--levels", &chosen, "--devices", other]);
+    assert_eq!(chosen["levels"][2]["device"]["name"], "other");
+    assert_eq!(chosen["home"]["read_us"], 250.0);
+}
+
+/// Goal: what exists is described without its writes, which are then asked for. Method: a probe of
+/// a file; a replay with its description, before and after `--write-latency`.
+#[test]
+fn what_is_only_read_has_no_write() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("read", 0, 1)]);
+    let [disk, out] = ["disk", "d.toml"].map(|name| work.path().join(name).display().to_string());
+    fs::write(&disk, vec![7; 4 << 20]).expect("the folder takes files");
+    let probe = ["probe", &disk, "--seconds", "0.002", "--out", &out];
+    must(&binary().to_string_lossy(), &probe);
+    let replay =
+        ["replay", &path, "--json", "--levels", "1blocks,1blocks,1blocks", "--devices", &out];
+    refusal(&replay, 2).assert_explains(&["d.toml", "`write`", "--write-latency"]);
+    answer(&[&probe[..], &["--json", "--write-latency", "20us"]].concat());
+    assert_eq!(answer(&replay)["levels"][2]["device"]["write_us"], 20.0);
+    assert!(fs::read(&disk).expect("it is there").iter().all(|byte| *byte == 7));
+}
+
 /// Goal: what is wrong is explained, with its exit code. Method: a mistake of each kind.
 #[test]
 fn mistakes_are_explained() {
@@ -91,4 +142,17 @@ fn mistakes_are_explained() {
     refusal(&["replay", &path, "--levels", "1%,2%"], 2).assert_explains(&["1%,2%", "1%,4%,16%"]);
     refusal(&["replay", &path, "--critical", "1"], 2).assert_explains(&["--levels"]);
     refusal(&["mrc", &path, "--sampled", "0%"], 2).assert_explains(&["0%"]);
+    let levels = ["replay", &path, "--levels", "1blocks,1blocks,1blocks@tape"];
+    refusal(&levels, 2).assert_explains(&["tape", "dram, nvm, ssd, hdd, main"]);
+    refusal(&["replay", &path, "--devices", &absent], 2).assert_explains(&["--levels"]);
+    refusal(&[&levels[..], &["--devices", &absent]].concat(), 6).assert_explains(&["absent.csv"]);
+    refusal(&[&levels[..], &["--devices", &empty]].concat(), 2).assert_explains(&["empty.csv"]);
+    let lab = ["lab", "run", "padsa", "--devices", &absent];
+    refusal(&lab, 6).assert_explains(&["absent.csv"]);
+    refusal(&["probe", &absent], 6).assert_explains(&["absent.csv"]);
+    let folder = work.path().display().to_string();
+    refusal(&["probe", &folder, "--size", "1MiB"], 2).assert_explains(&["4MiB"]);
+    refusal(&["probe", &folder, "--seconds", "0"], 2).assert_explains(&["0.001"]);
+    let both = ["probe", &folder, "--write-latency", "20us"];
+    refusal(&both, 2).assert_explains(&["--write-latency"]);
 }

@@ -75,7 +75,7 @@ impl Cache {
         ReadAtOnce { from: Some(index(level)), to: to.map(index) }
     }
 
-    /// No level had the block: it comes into the class's top level, if that has room.
+    /// No level had the block: it comes into the class's top level, if it may and there is room.
     fn bring_in(
         &mut self,
         moment: &mut Moment<'_>,
@@ -85,7 +85,8 @@ impl Cache {
     ) -> ReadAtOnce {
         self.volumes.get_mut(volume).counters.misses += 1;
         self.blocks_read += 1;
-        let to = top.filter(|top| self.copy_into(moment, volume, key, *top));
+        let to = top.filter(|_| self.admit(volume, key));
+        let to = to.filter(|top| self.copy_into(moment, volume, key, *top));
         self.pump(moment);
         ReadAtOnce { from: None, to: to.map(|level| LevelIndex(level as u8)) }
     }

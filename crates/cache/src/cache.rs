@@ -6,6 +6,7 @@
 //! Invariant: a request's `parts` is the number of pieces and operations that still owe it an end.
 
 use crate::action::{Action, Few, OpId};
+use crate::admission::Filters;
 use crate::hash::FixedMap;
 use crate::level::Level;
 use crate::op::{DestageMark, Flush, Op, Piece, Task, Want};
@@ -94,6 +95,7 @@ pub struct Cache {
     pub(crate) levels: Vec<Level>,
     pub(crate) counters: Vec<LevelCounters>,
     pub(crate) volumes: Volumes,
+    pub(crate) filters: Filters,
     pub(crate) ops: Slab<Op>,
     pub(crate) requests: FixedMap<RequestId, RequestState>,
     /// Blocks locked by an operation.
@@ -132,11 +134,14 @@ impl Cache {
         spec.validate()?;
         let classes = spec.classes.len();
         let build = |level| Level::new(level, classes);
+        let mut filters = Filters::default();
+        filters.adjust(&spec);
         Ok(Cache {
             levels: spec.levels.iter().map(build).collect(),
             counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
             waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
             volumes: Volumes::new(spec.classes.clone()),
+            filters,
             spec,
             ops: Slab::new(),
             requests: FixedMap::default(),
@@ -337,6 +342,7 @@ impl Cache {
         for (level, watermarks) in self.spec.levels.iter_mut().zip(watermarks) {
             level.watermarks = watermarks;
         }
+        self.filters.adjust(&self.spec);
         self.caps_changed = true;
         Ok(())
     }
@@ -422,7 +428,7 @@ impl Cache {
             dirty: held.dirty,
             dirty_age: held.dirty_age(now),
             waiting: self.waiting[index].len() as u32,
-            memory_bytes: held.memory_bytes(),
+            memory_bytes: held.memory_bytes() + self.filters.memory_bytes(index),
             slack_bytes: held.slack_bytes(),
             counters: self.counters[index],
         }

@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 mod action;
+mod admission;
 mod at_once;
 mod background;
 mod cache;
@@ -42,6 +43,7 @@ pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Sour
 pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use decision::{DecisionLog, TickTimer};
+pub use layby_policy::AdmissionKind;
 pub use layby_policy::Moment;
 pub use layby_policy::registry::EvictionKind;
 pub use look_ahead::LOOKAHEAD_MAX;

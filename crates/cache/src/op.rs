@@ -6,6 +6,7 @@
 //! Invariant: at most one locking operation per block; no operation waits while it holds room.
 
 use crate::action::{Few, Part};
+use crate::admission::Admitted;
 use alloc::collections::VecDeque;
 use layby_types::{BlockIndex, ErrorKind, LevelIndex, RequestId, Slot};
 use smallvec::SmallVec;
@@ -70,6 +71,8 @@ pub(crate) struct Fetch {
     pub(crate) slots: Few<Slot>,
     pub(crate) readers: Readers,
     pub(crate) ahead: bool,
+    /// Its blocks that may be kept, once its bytes have come.
+    pub(crate) admitted: Admitted,
     pub(crate) promotion: Option<Promotion>,
     /// The data waits for room in this level; whoever wants to write the block cancels that.
     pub(crate) waits_for: Option<usize>,

@@ -6,6 +6,7 @@
 //! Sources: PADSA section IV.B (read, promotion); L3 cache paper section IV (merging, pre-caching).
 
 use crate::action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Source};
+use crate::admission::Admitted;
 use crate::cache::Cache;
 use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Task, Want};
 use crate::spec::LevelKind;
@@ -170,7 +171,8 @@ impl Cache {
     pub(crate) fn start_fetch(&mut self, volume: u16, run: Option<Run>, ahead: bool) {
         let Some(run) = run else { return };
         let Run { from, first, slots, readers, count } = run;
-        let fetch = Fetch { from, slots, readers, ahead, promotion: None, waits_for: None };
+        let (admitted, promotion, waits_for) = (Admitted::ALL, None, None);
+        let fetch = Fetch { from, slots, readers, ahead, admitted, promotion, waits_for };
         let op = self.start(volume, first, count, Task::Fetch(fetch), true);
         self.submit_fetch(op);
     }
@@ -206,12 +208,18 @@ impl Cache {
             return self.refetch(moment, id, result);
         }
         let readers = core::mem::take(&mut fetch.readers);
+        // A hint asks for the blocks to be kept.
+        let is_hinted = readers.iter().any(|reader| reader.part.length == 0);
+        let is_missed = fetch.from.is_none() && !fetch.ahead && !is_hinted;
         for reader in readers {
             let Reader { request, index, part } = reader;
             if result.is_ok() && part.length > 0 {
                 self.actions.push(Action::Deliver { op: id, index, request, part });
             }
             self.end_part(request, result);
+        }
+        if result.is_ok() && is_missed {
+            self.admit_fetch(id);
         }
         if result.is_ok() && self.promote(moment, id) {
             return;
@@ -365,6 +373,9 @@ impl Cache {
         let op = self.ops.get(id.0);
         let Task::Fetch(fetch) = &op.task else { panic!("only a fetch is promoted") };
         let (volume, from, count) = (op.volume, fetch.from, op.count);
+        if fetch.admitted.stretch(count).is_empty() {
+            return false;
+        }
         let warmth = if fetch.ahead { Warmth::Cold } else { Warmth::Warm };
         let top = self.top_level(volume);
         let rises = top.filter(|top| from.is_none_or(|from| *top < usize::from(from.0)));
@@ -400,7 +411,8 @@ impl Cache {
 
     fn promote_to_memory(&mut self, moment: &mut Moment<'_>, id: OpId, top: usize, warmth: Warmth) {
         let (volume, first, count) = self.extent(id);
-        for index in 0..count {
+        let admitted = self.admitted(id);
+        for index in (0..count).filter(|index| admitted.contains(*index)) {
             let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
             if self.levels[top].find(volume, key).is_some() {
                 continue;
@@ -445,9 +457,11 @@ impl Cache {
             from.is_some_and(|l| cache.levels[usize::from(l.0)].is_dirty(sources[index as usize]))
         };
         let dirty = dirty_in(self, 0);
+        let stretch = self.admitted(id).stretch(count);
+        let start = stretch.start;
         let mut slots = Few::new();
         let mut entries = Few::new();
-        for index in 0..count {
+        for index in stretch {
             let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
             let moves_dirty = dirty_in(self, index);
             if moves_dirty != dirty || self.destaging.contains_key(&key) {
@@ -471,7 +485,7 @@ impl Cache {
                 op: id,
                 level,
                 entries,
-                source: Source::Buffer { index: 0 },
+                source: Source::Buffer { index: start },
                 dirty,
                 durable: dirty,
                 cause: Cause::Promote,
@@ -586,6 +600,14 @@ impl Cache {
         }
     }
 
+    /// Which blocks of a fetch may be kept.
+    fn admitted(&self, id: OpId) -> Admitted {
+        let Task::Fetch(fetch) = &self.ops.get(id.0).task else {
+            panic!("only a fetch is promoted")
+        };
+        fetch.admitted
+    }
+
     pub(crate) fn extent(&self, id: OpId) -> (u16, BlockIndex, u32) {
         let op = self.ops.get(id.0);
         (op.volume, op.first, op.count)
@@ -595,7 +617,8 @@ impl Cache {
 
     fn read_ahead(&mut self, _: &mut Moment<'_>, volume: u16, first: BlockIndex, count: u64) {
         let limits = self.spec.read_ahead;
-        if limits.window_bytes_max == 0 {
+        // What a filter would refuse would be fetched for nothing.
+        if limits.window_bytes_max == 0 || !self.admits_all(volume) {
             return;
         }
         let Some(top) = self.top_level(volume) else { return };

@@ -7,6 +7,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use layby_policy::AdmissionKind;
 use layby_policy::registry::EvictionKind;
 use layby_types::{BlockSize, ClassId, Nanos, VolumeId};
 
@@ -101,6 +102,8 @@ pub struct ClassSpec {
     /// What is read from home into a memory level goes into the class's lowest persistent level,
     /// too, so that it outlives memory's eviction and a restart; PADSA keeps it in memory only.
     pub keep_reads: bool,
+    /// Which blocks that no level had are kept once they are read.
+    pub admission: AdmissionKind,
     /// What all volumes of the class together have of each level.
     pub shares: [Share; LEVELS_MAX],
 }

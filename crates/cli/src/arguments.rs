@@ -7,11 +7,14 @@
 use crate::demo::DemoArguments;
 use crate::lab::LabArguments;
 use crate::mrc::MrcArguments;
+use crate::probe::ProbeArguments;
 use crate::record::RecordArguments;
 use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use layby_daemon::config::{AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time};
+use layby_daemon::config::{
+    Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time,
+};
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -55,6 +58,7 @@ pub(crate) enum Command {
     Replay(ReplayArguments),
     Mrc(MrcArguments),
     Lab(LabArguments),
+    Probe(ProbeArguments),
     Check(CheckArguments),
     Manual(ManualArguments),
 }
@@ -132,6 +136,24 @@ impl From<LogFormatArgument> for LogFormat {
         match format {
             LogFormatArgument::Human => LogFormat::Human,
             LogFormatArgument::Json => LogFormat::Json,
+        }
+    }
+}
+
+/// [`Admission`] as a flag's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AdmissionArgument {
+    /// All
+    All,
+    /// Those that are missed again: keeps scans out
+    SecondMiss,
+}
+
+impl From<AdmissionArgument> for Admission {
+    fn from(admission: AdmissionArgument) -> Self {
+        match admission {
+            AdmissionArgument::All => Admission::All,
+            AdmissionArgument::SecondMiss => Admission::SecondMiss,
         }
     }
 }
@@ -327,6 +349,7 @@ pub(crate) enum ClassCommand {
     #[command(after_help = "\
 Examples:
   layby class set normal --borrow false
+  layby class set bulk --admission second-miss
   layby class set bulk --cap ssd=30%
   layby class set critical --share nvm=100% --share ssd=25%")]
     Set(ClassSetArguments),
@@ -363,6 +386,9 @@ pub(crate) struct ClassSetArguments {
     /// Whether reads from home are kept below memory, too
     #[arg(long, value_name = "BOOL")]
     pub(crate) keep_reads: Option<bool>,
+    /// Which blocks that no level had are kept once they are read
+    #[arg(long, value_name = "NAME")]
+    pub(crate) admission: Option<AdmissionArgument>,
     /// How much a wait of its volumes counts where shares are sized live, 1 to 1000
     #[arg(long, value_name = "N")]
     pub(crate) weight: Option<u16>,
@@ -511,6 +537,7 @@ mod tests {
             "volume delete v --data delete",
             "volume drain",
             "class set bulk --levels nvm,ssd --borrow false --keep-reads true --cap ssd=10%",
+            "class set bulk --admission second-miss",
             "level set ssd --dirty-red 60%",
             "writeback --idle-timeout 250ms",
             "status --json --dir d",
@@ -527,6 +554,10 @@ mod tests {
             "replay t --admission second-miss --seed 2 --block-size 8KiB --format msr",
             "mrc t --sampled 1% --seed 1,2 --points 10 --counted reads --per-volume --csv",
             "mrc t --blocks-max 100 --compare --json",
+            "probe d --size 64MiB --seconds 0.5 --seed 2 --name nvme0 --out d.toml --json",
+            "probe /dev/x --write-latency 20us --dollars-per-tb 80",
+            "replay t --levels 1%,4%@a,16%@b --devices a.toml --devices b.toml --home hdd",
+            "lab run padsa --devices a.toml --devices b.toml",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));

@@ -10,9 +10,12 @@
 mod arguments;
 mod commands;
 mod demo;
+mod devices;
 mod lab;
 mod mrc;
+mod new_file;
 mod output;
+mod probe;
 mod record;
 mod replay;
 mod trace;
@@ -73,6 +76,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Replay(arguments) => replay::run(&arguments, output),
         Command::Mrc(arguments) => mrc::run(&arguments, output),
         Command::Lab(arguments) => lab::run(&arguments, output),
+        Command::Probe(arguments) => probe::run(&arguments, output),
         Command::Status(arguments) => commands::status(&arguments, output),
         Command::Check(arguments) => commands::check(&arguments, output),
         Command::Manual(arguments) => commands::manual(&arguments, output),

@@ -22,6 +22,7 @@ pub mod logging;
 pub mod metrics;
 pub mod node;
 pub mod plan;
+pub mod probe;
 pub mod server;
 pub mod session;
 pub mod shards;

@@ -10,8 +10,8 @@
 use crate::catalog::VolumeRecord;
 use crate::config::{Amount, ClassConfig, Kind, LevelConfig, Name, Place, Problem};
 use layby_cache::{
-    CacheSpec, ClassSpec, LEVELS_MAX, LevelSpec, ReadAheadLimits, Share, SpecError, VolumeSpec,
-    WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, LEVELS_MAX, LevelSpec, ReadAheadLimits, Share, SpecError,
+    VolumeSpec, WritebackLimits,
 };
 use layby_engine::store::{nvm_slots_for, slots_for};
 use layby_types::{BlockSize, ClassId, VolumeId, format_bytes};
@@ -110,6 +110,7 @@ impl Layout {
                 durable_writes: false,
                 borrow: false,
                 keep_reads: false,
+                admission: AdmissionKind::All,
                 shares: [Share::OPEN; LEVELS_MAX],
             };
         };
@@ -122,6 +123,7 @@ impl Layout {
             durable_writes: class.durable_writes,
             borrow: class.borrow,
             keep_reads: class.keep_reads,
+            admission: class.admission.into(),
             shares: self.shares(&class.share, &class.cap, self.shards),
         }
     }

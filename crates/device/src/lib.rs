@@ -12,4 +12,4 @@ extern crate std;
 
 mod model;
 
-pub use model::{Direction, Model, TABLE_I};
+pub use model::{Direction, LATENCY_BYTES, Model, TABLE_I};

@@ -1,6 +1,7 @@
 //! A device as the papers describe one: latency, bandwidth, channels, price.
 //!
-//! How: an access takes the device's latency and, where a bandwidth is known, its bytes' time.
+//! How: an access takes the device's latency, which covers a block of 4 KiB, and, where a bandwidth
+//! is known, the time of its further bytes.
 //! Invariant: an access never takes less than its latency. Cost: a division.
 //! Source: PADSA, Table I.
 
@@ -21,11 +22,11 @@ pub enum Direction {
 pub struct Model {
     /// What people call it.
     pub name: String,
-    /// An access's latency, reading.
+    /// An access's latency, reading up to [`LATENCY_BYTES`].
     pub read: Nanos,
-    /// An access's latency, writing.
+    /// An access's latency, writing up to [`LATENCY_BYTES`].
     pub write: Nanos,
-    /// Bytes per second that one channel moves once an access has begun; 0 means that the latency
+    /// Bytes per second that one channel moves beyond [`LATENCY_BYTES`]; 0 means that the latency
     /// is all, as in the papers.
     pub channel_bytes_per_second: u64,
     /// Accesses in service at once.
@@ -33,6 +34,9 @@ pub struct Model {
     /// Dollars per TB.
     pub dollars_per_tb: u32,
 }
+
+/// Bytes of an access that its latency covers: people measure latency with blocks of 4 KiB.
+pub const LATENCY_BYTES: u64 = 4096;
 
 /// Name, read and write latency in tenths of a nanosecond, price: PADSA, Table I.
 pub const TABLE_I: [(&str, u64, u64, u32); 4] = [
@@ -75,7 +79,8 @@ impl Model {
         if self.channel_bytes_per_second == 0 {
             return latency;
         }
-        let moving = u128::from(bytes) * 1_000_000_000 / u128::from(self.channel_bytes_per_second);
+        let further = u128::from(bytes.saturating_sub(LATENCY_BYTES));
+        let moving = further * 1_000_000_000 / u128::from(self.channel_bytes_per_second);
         latency.saturating_add(Nanos(moving.min(u128::from(u64::MAX)) as u64))
     }
 }
@@ -96,12 +101,15 @@ mod tests {
         assert_eq!(Model::main_storage().read, Nanos(250_000));
     }
 
-    /// Goal: bytes take time only where a bandwidth is known. Method: one device, twice.
+    /// Goal: bytes beyond a block take time, and only where a bandwidth is known. Method: one
+    /// device, twice.
     #[test]
     fn bandwidth_adds_to_latency() {
         let mut ssd = Model::built_in("ssd").expect("Table I has it");
         assert_eq!(ssd.service(Direction::Read, 1 << 20), Nanos(25_000));
         ssd.channel_bytes_per_second = 1 << 30;
-        assert_eq!(ssd.service(Direction::Read, 1 << 20), Nanos(25_000 + 976_562));
+        assert_eq!(ssd.service(Direction::Read, 1 << 20), Nanos(25_000 + 972_747));
+        assert_eq!(ssd.service(Direction::Read, 4096), Nanos(25_000));
+        assert_eq!(ssd.service(Direction::Write, 512), Nanos(200_000));
     }
 }

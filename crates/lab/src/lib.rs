@@ -11,6 +11,7 @@ pub mod padsa;
 
 pub use document::{Chart, Claim, Document, Section, Series, Table};
 
+use layby_sim::levels::PadsaDevices;
 use layby_trace::Stay;
 
 /// What a user may choose.
@@ -22,11 +23,13 @@ pub struct Options {
     pub runs: u32,
     /// Vehicles of a recording instead of drawn ones.
     pub stays: Option<Vec<Stay>>,
+    /// Other devices than the paper's; all need a price.
+    pub devices: Option<PadsaDevices>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { seed: 1, runs: 3, stays: None }
+        Options { seed: 1, runs: 3, stays: None, devices: None }
     }
 }
 

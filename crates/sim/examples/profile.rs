@@ -6,7 +6,7 @@
 //! measured with `cargo xtask bench replay`.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement prints a time")]
 
-use layby_sim::levels::{PadsaReplay, PadsaSetup};
+use layby_sim::levels::{PadsaDevices, PadsaReplay, PadsaSetup};
 use layby_sim::policy::AdmissionKind;
 use layby_sim::policy::registry::EvictionKind;
 use layby_sim::single::{Batch, References, build};
@@ -31,7 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => {
             let (services, critical) = (Some(8), (0..4).collect());
             let slots = [slots / 16, slots / 4, slots];
-            let setup = PadsaSetup { slots, services, critical, seed: 1 };
+            let setup = {
+                let devices = PadsaDevices::default();
+                let admission = AdmissionKind::All;
+                PadsaSetup { slots, admission, devices, services, critical, seed: 1 }
+            };
             let (mut replay, mut done) = (PadsaReplay::new(setup)?, Ok(()));
             let count = pass(path, &mut |batch| done = done.and_then(|()| replay.on_batch(batch)))?;
             done?;

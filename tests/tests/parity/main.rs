@@ -9,8 +9,8 @@ mod hosts;
 
 use hosts::{Engine, Host, LevelBytes, Lines, Simulator};
 use layby_cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
-    VolumeSpec, Watermarks, WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
+    ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_trace::{ReadOptions, Reader as _, Record, open};
 use layby_types::{BlockSize, Call, CallFlags, ClassId, Nanos, Operation, Rng, VolumeId};
@@ -54,6 +54,7 @@ fn spec() -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: rank == 0,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {
@@ -103,6 +104,10 @@ impl Node {
         node.spec.classes.iter_mut().for_each(|class| class.borrow = rng.chance(1, 2));
         if rng.chance(1, 4) {
             node.spec.classes[1].levels = 0b001;
+        }
+        // By the seed and not by chance, so that the loads stay what they were.
+        if seed % 2 == 1 {
+            node.spec.classes[seed as usize / 2 % 2].admission = AdmissionKind::SecondMiss;
         }
         node
     }

@@ -1,8 +1,9 @@
 //! The claims about traces: replaying, curves, and equal hits, beside libCacheSim.
 //!
-//! How: Zipf traces are generated once into the target folder; libCacheSim lives in a virtual
-//! environment there. Contenders take turns, each round starting one further. Ratios are of
-//! processor time, from opening the file to its last request, since others use the machine too.
+//! How: Zipf traces are generated once into the target folder, published ones converted into it for
+//! `hits`; libCacheSim lives in a virtual environment there. Contenders take turns, each round
+//! starting one further. Ratios are of processor time, from opening the file to its last request,
+//! since others use the machine too.
 //! Invariant: each contender runs alone, with one thread. Cost: some minutes per round.
 
 use super::Arguments;
@@ -208,65 +209,120 @@ fn report(
     Report { heading: format!("{question} {verdict}"), table }
 }
 
-/// Hits of every policy at three traces and two sizes beside the peer's.
+/// A policy here, at the peer, and by how much their hit ratios may differ.
+const POLICIES: [(&str, &str, f64); 5] = [
+    ("lru", "LRU", 0.0),
+    ("fifo", "FIFO", 0.0),
+    ("clock", "Clock", 0.005),
+    ("s3fifo", "S3FIFO", 0.005),
+    ("arc", "ARC", 0.005),
+];
+
+/// Generated traces: shape and exponent.
+const SHAPES: [(&str, &str); 3] = [("zipf", "1.0"), ("zipf", "0.8"), ("mixed", "1.0")];
+
+/// Published traces: name, file, format, and two sizes of the cache in slots: about 1 and 10 % of
+/// the blocks, or for OLTP sizes whose miss ratios are published.
+const PUBLISHED: [(&str, &str, &str, [u32; 2]); 4] = [
+    ("ARC OLTP", "arc/OLTP.lis.zst", "lis", [2_000, 15_000]),
+    ("ARC P3", "arc/P3.lis.zst", "lis", [7_625, 76_254]),
+    ("CloudPhysics w106", "caffeine/cloud_physics-w106.trace.xz", "u32be", [2_751, 27_517]),
+    (
+        "CloudPhysics 2 h",
+        "cloudphysics/cloudPhysicsIO.oracleGeneral.bin",
+        "oracle-general",
+        [489, 4_897],
+    ),
+];
+
+/// A trace that both programs replay.
+struct Shared {
+    name: String,
+    path: PathBuf,
+    slots: [u32; 2],
+}
+
+/// Hits of every policy at every trace and two sizes beside the peer's.
 pub(crate) fn hits(plan: &Plan<'_>, arguments: &Arguments) -> Result<Entry, Failure> {
     let python = peer(plan.root)?;
-    let folder = folder(plan.root)?;
-    let policies = [
-        ("lru", "LRU", 0.0),
-        ("fifo", "FIFO", 0.0),
-        ("clock", "Clock", 0.005),
-        ("s3fifo", "S3FIFO", 0.005),
-        ("arc", "ARC", 0.005),
-    ];
-    let shapes = [("zipf", "1.0"), ("zipf", "0.8"), ("mixed", "1.0")];
+    let mut traces = generated(plan, arguments.seed)?;
+    traces.extend(published(plan)?);
     let mut table = String::from(
-        "| trace | policy | slots | layby hits | libCacheSim hits | difference of hit ratios |\n\
-         | --- | --- | ---: | ---: | ---: | ---: |\n",
+        "| trace | requests | policy | slots | layby hits | libCacheSim hits | difference of hit \
+         ratios |\n| --- | ---: | --- | ---: | ---: | ---: | ---: |\n",
     );
     let (mut raw, mut is_met) = (Vec::new(), true);
-    for (shape, exponent) in shapes {
-        let trace = folder.join(format!("hits-{shape}-{exponent}.oracleGeneral"));
-        generate(
-            plan,
-            &trace,
-            &[
-                "--requests",
-                "1000000",
-                "--footprint",
-                "400MiB",
-                "--shape",
-                shape,
-                "--exponent",
-                exponent,
-                "--seed",
-                &arguments.seed.to_string(),
-            ],
-        )?;
-        for ((ours, theirs, bound), slots) in
-            policies.iter().flat_map(|policy| [(policy, 1000), (policy, 10_000)])
-        {
-            let mut command = Command::new(plan.binary);
-            let words = one_level(ours, slots);
-            let own = process::json(command.arg(&words[0]).arg(&trace).args(&words[1..]))?;
-            let contender = Contender { name: theirs, how: How::Peer(theirs) };
-            let peer = once(plan, &python, &contender, &trace, slots)?;
+    for trace in &traces {
+        let pairs = POLICIES.iter().flat_map(|policy| trace.slots.map(|slots| (policy, slots)));
+        for ((ours, theirs, bound), slots) in pairs {
+            let [own, peer] = both(plan, &python, trace, (ours, theirs), slots)?;
             let count = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
             let (hits, peer_hits) = (count(&own["results"][0]["hits"]), count(&peer["hits"]));
-            let difference = (hits - peer_hits) / count(&own["requests"]);
+            let requests = count(&own["requests"]);
+            let difference = (hits - peer_hits) / requests;
             is_met &= difference.abs() <= *bound;
-            let _ = writeln!(
-                table,
-                "| {shape} {exponent} | {ours} | {slots} | {hits} | {peer_hits} | {difference:.5} |"
+            let name = &trace.name;
+            let line = format!(
+                "| {name} | {requests} | {ours} | {slots} | {hits} | {peer_hits} | \
+                 {difference:.5} |"
             );
-            raw.push(json!({ "trace": [shape, exponent], "layby": own, "peer": peer }));
+            process::say(&line);
+            // Writing to a string cannot fail.
+            let _ = writeln!(table, "{line}");
+            raw.push(json!({ "trace": name, "slots": slots, "layby": own, "peer": peer }));
         }
     }
-    let _ =
-        write!(table, "\n1,000,000 requests each; LRU and FIFO exact, the others within 0.005.");
+    table.push_str("\nOne block per object; LRU and FIFO exact, the others within 0.005.");
     let verdict = if is_met { "Yes." } else { "Not always." };
     let heading = format!("Does a replay hit as often as libCacheSim's? {verdict}");
     Ok((raw, Report { heading, table }))
+}
+
+/// Ours and the peer's answer.
+fn both(
+    plan: &Plan<'_>,
+    python: &Path,
+    trace: &Shared,
+    (ours, theirs): (&str, &'static str),
+    slots: u32,
+) -> Result<[Value; 2], Failure> {
+    let words = one_level(ours, slots);
+    let mut command = Command::new(plan.binary);
+    let own = process::json(command.arg(&words[0]).arg(&trace.path).args(&words[1..]))?;
+    let contender = Contender { name: theirs, how: How::Peer(theirs) };
+    Ok([own, once(plan, python, &contender, &trace.path, slots)?])
+}
+
+fn generated(plan: &Plan<'_>, seed: u64) -> Result<Vec<Shared>, Failure> {
+    let (folder, seed) = (folder(plan.root)?, seed.to_string());
+    let one = |(shape, exponent): (&str, &str)| {
+        let path = folder.join(format!("hits-{shape}-{exponent}.oracleGeneral"));
+        let size = ["--requests", "1000000", "--footprint", "400MiB"];
+        let shaped = ["--shape", shape, "--exponent", exponent, "--seed", &seed];
+        generate(plan, &path, &[&size[..], &shaped].concat())?;
+        Ok(Shared { name: format!("{shape} {exponent}"), path, slots: [1000, 10_000] })
+    };
+    SHAPES.into_iter().map(one).collect()
+}
+
+/// Those published traces that are there, in the form that both programs read.
+fn published(plan: &Plan<'_>) -> Result<Vec<Shared>, Failure> {
+    let named = std::env::var_os("LAYBY_TRACES").map(PathBuf::from);
+    let source = named.unwrap_or_else(|| plan.root.join("../shared/traces"));
+    let (folder, mut found) = (folder(plan.root)?, Vec::new());
+    for (name, file, format, slots) in PUBLISHED {
+        let (from, number) = (source.join(file), found.len());
+        if !from.exists() {
+            process::say(&format!("left out: {name}: `{}` is not there", from.display()));
+            continue;
+        }
+        let path = folder.join(format!("published-{number}-{}.oracleGeneral", slots[0]));
+        let mut command = Command::new(plan.binary);
+        command.args(["trace", "convert", "--overwrite", "--format", format]).arg(from).arg(&path);
+        process::output(&mut command)?;
+        found.push(Shared { name: name.to_owned(), path, slots });
+    }
+    Ok(found)
 }
 
 fn folder(root: &Path) -> Result<PathBuf, Failure> {

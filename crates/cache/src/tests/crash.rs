@@ -148,8 +148,10 @@ impl Run {
         for class in &mut spec.classes {
             class.borrow = rng.chance(1, 2);
             class.keep_reads = rng.chance(1, 2);
+            let kinds = AdmissionKind::ALL;
+            class.admission = kinds[rng.below(kinds.len() as u64) as usize];
         }
-        self.host.cache.reconfigure(spec).expect("only borrowing and keeping changed");
+        self.host.cache.reconfigure(spec).expect("only borrowing, keeping and admission changed");
     }
 }
 

@@ -573,6 +573,7 @@ pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
         durable_writes,
         borrow: false,
         keep_reads: false,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];

@@ -1,6 +1,7 @@
 //! Shares, caps, guarantees and borrowing.
 
 use super::host::*;
+use crate::*;
 use layby_types::*;
 
 /// Zipf-like critical load and a normal stream, the same for every call with the same seed.
@@ -188,5 +189,76 @@ fn kept_reads_outlive_memory() {
         let expected = if keep { (16, 16) } else { (0, 32) };
         assert_eq!((counters.hits[2], counters.misses), expected, "keep: {keep}");
         assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "copies are clean");
+    }
+}
+
+/// Goal: under second-miss a scan is stored nowhere, and what is missed twice is where it would
+/// have gone; writes and hints are stored at once; the filter takes 4 bytes per slot. Method: a
+/// class that keeps reads below memory, by blocks and by runs, with read-ahead on.
+#[test]
+fn what_is_read_once_stays_out() {
+    for run in [1, 8] {
+        let mut spec = spec([16, 16, 64]);
+        spec.read_ahead = ReadAheadLimits::DEFAULT;
+        spec.classes[0].keep_reads = true;
+        let bytes = |spec: &CacheSpec| {
+            let cache = Cache::new(spec.clone()).expect("it is sound");
+            cache.level_view(LevelIndex(2), Nanos::ZERO).memory_bytes
+        };
+        let open = bytes(&spec);
+        spec.classes[0].admission = AdmissionKind::SecondMiss;
+        assert_eq!(bytes(&spec) - open, 64 * 4);
+        let (mut host, one) = (Host::new(spec, &[volume(1, 0, 256)], 1), VolumeId(1));
+        let used = |host: &Host| [0, 1, 2].map(|at| host.cache.held_by(one, LevelIndex(at)).0);
+        let scan = |host: &mut Host, blocks: core::ops::Range<u64>| {
+            for first in blocks.step_by(run) {
+                host.run(one, call(Operation::Read, first * 4096, run as u64 * 4096), 0);
+                host.settle();
+            }
+        };
+        scan(&mut host, 0..48);
+        assert_eq!(used(&host), [0, 0, 0], "in runs of {run}");
+        scan(&mut host, 0..8);
+        assert_eq!(used(&host), [8, 0, 8], "in runs of {run}");
+        host.run(one, call(Operation::Cache, 100 * 4096, 4 * 4096), 0);
+        host.settle();
+        host.run(one, call(Operation::Write, 200 * 4096, 2 * 4096), 7);
+        host.settle();
+        assert_eq!(used(&host), [12, 2, 12], "in runs of {run}");
+    }
+}
+
+/// Goal: of a fetch only what may be kept is, with its own bytes; the filter is there as soon as
+/// the class wants it. Method: blocks at home, of which a run's middle was missed before; then a
+/// hit.
+#[test]
+fn a_part_of_a_fetch_is_kept() {
+    for levels in [0b111, 0b100] {
+        let mut spec = spec([16, 16, 64]);
+        spec.classes[0].levels = 0;
+        let (mut host, one) = (Host::new(spec.clone(), &[volume(1, 0, 64)], 1), VolumeId(1));
+        for block in 0..8 {
+            host.run(one, call(Operation::Write, block * 4096, 4096), block as u32 + 1);
+        }
+        host.settle();
+        spec.classes[0].levels = levels;
+        spec.classes[0].admission = AdmissionKind::SecondMiss;
+        host.cache.reconfigure(spec).expect("it is sound");
+        let read = |host: &mut Host, first: u64, count: u64| {
+            let answer = host.run(one, call(Operation::Read, first * 4096, count * 4096), 0);
+            host.settle();
+            answer.cells
+        };
+        read(&mut host, 3, 2);
+        read(&mut host, 0, 8);
+        let top = levels.trailing_zeros() as u8;
+        let held = [0, 1, 2].map(|level| host.cache.held_by(one, LevelIndex(level)).0);
+        assert_eq!((held[usize::from(top)], held.iter().sum::<u32>()), (2, 2));
+        let cells = read(&mut host, 3, 2);
+        let hits = host.cache.volume_counters(one).expect("it exists").hits;
+        assert_eq!(hits[usize::from(top)], 2);
+        assert!(
+            cells.chunks(CELLS).zip([4, 5]).all(|(block, value)| block.iter().all(|c| *c == value))
+        );
     }
 }

@@ -5,6 +5,7 @@ use super::{amounts_text, ask, list_text};
 use crate::arguments::{ClassArguments, ClassCommand, ClassSetArguments, NodeArguments};
 use crate::output::{Failure, Output, micros, table};
 use layby_daemon::api::ClassAnswer;
+use layby_daemon::config::Admission;
 use layby_daemon::control::{ClassCreate, ClassPatch};
 
 pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<(), Failure> {
@@ -40,10 +41,9 @@ pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<()
 fn settings(
     arguments: ClassSetArguments,
 ) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
-    let ClassSetArguments {
-        name, levels, rank, durable_writes, borrow, keep_reads, weight, ..
-    } = arguments;
-    let ClassSetArguments { latency_objective, shares, node, .. } = arguments;
+    let ClassSetArguments { name, levels, rank, durable_writes, borrow, keep_reads, .. } =
+        arguments;
+    let ClassSetArguments { admission, weight, latency_objective, shares, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let patch = ClassPatch {
         levels,
@@ -51,6 +51,7 @@ fn settings(
         durable_writes,
         borrow,
         keep_reads,
+        admission: admission.map(Into::into),
         weight,
         latency_objective,
         share,
@@ -100,6 +101,10 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
     let objective = objective.map_or_else(|| "-".to_owned(), |time| format!("within {time}"));
     let borrow = if settings.borrow { "idle room of other levels" } else { "nothing" };
     let keeps = if settings.keep_reads { "reads from home, below memory" } else { "writes" };
+    let admits = match settings.admission {
+        Admission::All => "what is read",
+        Admission::SecondMiss => "what is missed twice",
+    };
     for (word, text) in [
         ("class", class.name.to_string()),
         ("rank", format!("{} (the highest yields first)", settings.rank)),
@@ -107,6 +112,7 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
         ("writes", format!("land in {}, answered when {}", class.write_level, class.acknowledged)),
         ("borrows", borrow.to_owned()),
         ("keeps", keeps.to_owned()),
+        ("admits", admits.to_owned()),
         ("weight", settings.weight.to_string()),
         ("p99.9", objective),
         ("shares", amounts_text(&settings.share)),

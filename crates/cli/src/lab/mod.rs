@@ -5,6 +5,8 @@
 //! Invariant: an existing report is replaced only once the new one is whole.
 //! Not for: what experiments do; that is the lab's room.
 
+use crate::devices::Devices;
+use crate::new_file::NewFile;
 use crate::output::{Failure, Output, table};
 use crate::trace::failed;
 use clap::{Args, Subcommand, ValueEnum};
@@ -13,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::error::Report;
 use layby_lab::{Document, Experiment, Options};
 use layby_trace::{Stay, TraceError, tracks_meta};
-use std::io::{BufReader, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// Repeat the experiments of the papers, their figures beside ours
@@ -38,12 +40,14 @@ Examples:
   layby lab run padsa
   layby lab run padsa --runs 5 --out padsa.html
   layby lab run padsa --tracks 01_tracksMeta.csv
+  layby lab run padsa --devices ssd.toml --devices main.toml
 
 The same words give the same figures. --out writes everything, with charts, as one HTML file that
 needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
+With --devices the report says that they are not the paper's.
 
-Exit codes: 0 done, whether or not claims hold; 2 a word is wrong; 3 the recording is wrong; 6 it is
-not there; 7 not permitted; 8 no room for the report.")]
+Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
+wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
 struct RunArguments {
     /// Which experiment
     experiment: ExperimentArgument,
@@ -57,6 +61,10 @@ struct RunArguments {
     /// Take vehicles from this highD `tracksMeta.csv`
     #[arg(long, value_name = "FILE")]
     tracks: Option<PathBuf>,
+    /// Take the place of the paper's dram, nvm, ssd or main storage, as `layby probe` writes them
+    /// (can be repeated)
+    #[arg(long, value_name = "FILE")]
+    devices: Vec<PathBuf>,
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -91,9 +99,14 @@ pub(crate) fn run(arguments: &LabArguments, output: &mut Output) -> Result<(), F
 
 fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure> {
     let stays = arguments.tracks.as_deref().map(recording).transpose()?;
-    let options = Options { seed: arguments.seed, runs: arguments.runs, stays };
+    let devices = match arguments.devices.as_slice() {
+        [] => None,
+        files => Some(Devices::load(files)?.priced_rows()?),
+    };
+    let options = Options { seed: arguments.seed, runs: arguments.runs, stays, devices };
     // Whether the report can be written is found out before minutes are spent, not after.
-    let report = arguments.out.as_deref().map(Page::begin).transpose()?;
+    let report =
+        arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
     let target = match output.is_terminal() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
@@ -108,6 +121,9 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     });
     bar.finish_and_clear();
     show(&document, output)?;
+    if options.devices.is_some() {
+        output.line("\nthe devices are not the paper's: its figures need not be met")?;
+    }
     if let Some(page) = report {
         let path = page.finish(&document.html())?;
         output.line(&format!("\nreport with charts: `{}`", path.display()))?;
@@ -124,40 +140,6 @@ fn recording(path: &Path) -> Result<Vec<Stay>, Report> {
             .state("nothing was run or written")
             .hint("--tracks takes a `tracksMeta.csv` of the highD data set")
     })
-}
-
-/// A report on its way into place.
-struct Page {
-    path: PathBuf,
-    file: tempfile::NamedTempFile,
-}
-
-impl Page {
-    fn begin(path: &Path) -> Result<Page, Report> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let file = tempfile::Builder::new()
-            .prefix(".layby-lab-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(parent.unwrap_or(Path::new(".")))
-            .map_err(|cause| unwritten(path, &cause))?;
-        Ok(Page { path: path.to_path_buf(), file })
-    }
-
-    fn finish(mut self, html: &str) -> Result<PathBuf, Report> {
-        let written = self.file.write_all(html.as_bytes());
-        let placed = written.and_then(|()| {
-            self.file.persist(&self.path).map_err(|failure| failure.error)?;
-            Ok(())
-        });
-        placed.map_err(|cause| unwritten(&self.path, &cause))?;
-        Ok(self.path)
-    }
-}
-
-fn unwritten(path: &Path, cause: &std::io::Error) -> Report {
-    Report::from_io(format!("cannot write the report `{}`", path.display()), cause)
-        .state("a report that was there before is unchanged")
-        .hint("choose another place with --out, or leave it out to see tables only")
 }
 
 fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {

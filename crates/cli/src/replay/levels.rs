@@ -6,10 +6,15 @@
 
 use super::size::CacheSize;
 use super::{ReplayArguments, footprint, nothing_to_replay, now, pass};
+use crate::devices::{Devices, MAIN};
 use crate::output::{Failure, Output, table};
 use crate::trace::source;
 use layby_daemon::error::{Report, ReportKind};
-use layby_sim::levels::{self, PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, VolumeReport};
+use layby_daemon::types::Nanos;
+use layby_sim::device::Model;
+use layby_sim::levels::{
+    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, VolumeReport,
+};
 use layby_sim::single::References;
 use layby_trace::Reader;
 use serde::Serialize;
@@ -17,18 +22,51 @@ use serde::Serialize;
 /// The names of the levels, fastest first.
 const LEVELS: [&str; PADSA_LEVELS] = ["DRAM", "NVM", "SSD"];
 
-/// Three sizes, fastest level first.
+/// The names of their devices, unless others are chosen.
+const DEVICES: [&str; PADSA_LEVELS] = ["dram", "nvm", "ssd"];
+
+/// Three sizes, fastest level first, and the devices that were chosen with `SIZE@NAME`.
 #[derive(Clone, Debug)]
-pub(super) struct LevelSizes([CacheSize; PADSA_LEVELS]);
+pub(super) struct LevelSizes {
+    sizes: [CacheSize; PADSA_LEVELS],
+    devices: [Option<String>; PADSA_LEVELS],
+}
 
 impl std::str::FromStr for LevelSizes {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let sizes: Result<Vec<CacheSize>, String> = text.split(',').map(str::parse).collect();
-        let sizes = <[CacheSize; PADSA_LEVELS]>::try_from(sizes?);
-        sizes.map(LevelSizes).map_err(|_| {
-            format!("`{text}` is not one size each for DRAM, NVM and SSD, such as 1%,4%,16%")
-        })
+        let (mut sizes, mut devices) = (Vec::new(), Vec::new());
+        for level in text.split(',') {
+            let (size, device) = match level.split_once('@') {
+                Some((size, device)) => (size, Some(device.trim().to_owned())),
+                None => (level, None),
+            };
+            sizes.push(size.parse()?);
+            devices.push(device);
+        }
+        let sizes = <[CacheSize; PADSA_LEVELS]>::try_from(sizes);
+        let devices = <[Option<String>; PADSA_LEVELS]>::try_from(devices);
+        sizes
+            .ok()
+            .zip(devices.ok())
+            .map(|(sizes, devices)| LevelSizes { sizes, devices })
+            .ok_or_else(|| {
+                format!("`{text}` is not one size each for DRAM, NVM and SSD, such as 1%,4%,16%")
+            })
+    }
+}
+
+impl LevelSizes {
+    /// The devices of levels and home.
+    fn devices(&self, arguments: &ReplayArguments) -> Result<PadsaDevices, Report> {
+        let known = Devices::load(&arguments.devices)?;
+        let mut levels = Vec::with_capacity(PADSA_LEVELS);
+        for (chosen, usual) in self.devices.iter().zip(DEVICES) {
+            levels.push(known.find(chosen.as_deref().unwrap_or(usual))?);
+        }
+        let levels = levels.try_into().expect("a device was found for each level");
+        let home = known.find(arguments.home.as_deref().unwrap_or(MAIN))?;
+        Ok(PadsaDevices { levels, home })
     }
 }
 
@@ -42,6 +80,7 @@ struct LevelsAnswer {
     footprint_blocks: Option<u32>,
     seed: u64,
     levels: Vec<LevelAnswer>,
+    home: DeviceAnswer,
     /// Both classes, then every service.
     services: Vec<ServiceAnswer>,
     home_bytes_read: u64,
@@ -55,6 +94,7 @@ struct LevelsAnswer {
 #[derive(Debug, Serialize)]
 struct LevelAnswer {
     name: &'static str,
+    device: DeviceAnswer,
     blocks: u32,
     /// Blocks stored: client writes, promotions, evictions from above.
     block_writes: u64,
@@ -62,6 +102,22 @@ struct LevelAnswer {
     /// Blocks copied home.
     destaged: u64,
     bytes_written: u64,
+}
+
+/// What an access of a block was taken to cost.
+#[derive(Debug, Serialize)]
+struct DeviceAnswer {
+    name: String,
+    read_us: f64,
+    write_us: f64,
+}
+
+impl DeviceAnswer {
+    fn new(model: &Model) -> Self {
+        let us = |time: Nanos| time.0 as f64 / 1e3;
+        let name = model.name.clone();
+        DeviceAnswer { name, read_us: us(model.read), write_us: us(model.write) }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -84,21 +140,22 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<(), Failure> {
     let start = now();
+    let devices = sizes.devices(arguments)?;
     let block_size = arguments.block.block_size;
-    let two_passes = sizes.0.iter().any(|size| size.needs_footprint(block_size));
+    let two_passes = sizes.sizes.iter().any(|size| size.needs_footprint(block_size));
     let footprint = if two_passes { Some(footprint(arguments, output)?) } else { None };
     if footprint == Some(0) {
         return Err(nothing_to_replay(&arguments.source).into());
     }
     let (mut trace, bar) = source(&arguments.source, output)?;
     let mut slots = [0; PADSA_LEVELS];
-    for (slots, size) in slots.iter_mut().zip(&sizes.0) {
+    for (slots, size) in slots.iter_mut().zip(&sizes.sizes) {
         *slots = size.slots(trace.unit(), block_size, footprint)?;
     }
-    let (services, seed) = (arguments.services, arguments.seed);
+    let (services, seed, admission) = (arguments.services, arguments.seed, arguments.admission);
     let critical = arguments.critical.clone();
     let critical = critical.unwrap_or_else(|| (0..services.unwrap_or(0) / 2).collect());
-    let setup = PadsaSetup { slots, services, critical, seed };
+    let setup = PadsaSetup { slots, admission, devices: devices.clone(), services, critical, seed };
     let mut replay = PadsaReplay::new(setup).map_err(|cause| refused(arguments, cause))?;
     let mut references = References::new(trace.unit(), block_size);
     let (mut requests, mut done) = (0, Ok(()));
@@ -111,7 +168,7 @@ pub(super) fn run(
         return Err(nothing_to_replay(&arguments.source).into());
     }
     let seconds = start.elapsed().as_secs_f64();
-    let mut answer = LevelsAnswer::new(&mut replay, slots, (requests, seconds));
+    let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, (requests, seconds));
     answer.passed_over = references.passed_over();
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
     if arguments.json { output.json(&answer) } else { answer.show(output) }
@@ -129,6 +186,7 @@ impl LevelsAnswer {
     fn new(
         replay: &mut PadsaReplay,
         slots: [u32; PADSA_LEVELS],
+        devices: &PadsaDevices,
         (requests, seconds): (u64, f64),
     ) -> Self {
         let report = replay.report();
@@ -148,7 +206,8 @@ impl LevelsAnswer {
             passed_over: 0,
             footprint_blocks: None,
             seed: 0,
-            levels: level_answers(&report, slots),
+            levels: level_answers(&report, slots, devices),
+            home: DeviceAnswer::new(&devices.home),
             services: whole.chain(services).collect(),
             home_bytes_read: report.home_bytes_read,
             home_bytes_written: report.home_bytes_written,
@@ -199,17 +258,28 @@ impl LevelsAnswer {
     }
 
     fn level_table(&self) -> String {
-        let headings = ["level", "blocks", "block writes", "evictions", "destaged"];
-        let mut rows = table(headings, 1);
+        let headings = [
+            "level",
+            "device",
+            "read us",
+            "write us",
+            "blocks",
+            "block writes",
+            "evictions",
+            "destaged",
+        ];
+        let mut rows = table(headings, 2);
+        let device = |device: &DeviceAnswer| {
+            let (read, write) = (device.read_us.to_string(), device.write_us.to_string());
+            [device.name.clone(), read, write]
+        };
         for level in &self.levels {
-            rows.add_row([
-                level.name.to_owned(),
-                level.blocks.to_string(),
-                level.block_writes.to_string(),
-                level.evictions.to_string(),
-                level.destaged.to_string(),
-            ]);
+            let counts = [u64::from(level.blocks), level.block_writes, level.evictions];
+            let counts = counts.into_iter().chain([level.destaged]).map(|count| count.to_string());
+            let head = [level.name.to_owned()].into_iter().chain(device(&level.device));
+            rows.add_row(head.chain(counts));
         }
+        rows.add_row(["home".to_owned()].into_iter().chain(device(&self.home)));
         rows.to_string()
     }
 
@@ -227,11 +297,16 @@ impl LevelsAnswer {
     }
 }
 
-fn level_answers(report: &levels::Report, slots: [u32; PADSA_LEVELS]) -> Vec<LevelAnswer> {
-    let named = LEVELS.into_iter().zip(slots).zip(&report.levels);
+fn level_answers(
+    report: &levels::Report,
+    slots: [u32; PADSA_LEVELS],
+    devices: &PadsaDevices,
+) -> Vec<LevelAnswer> {
+    let named = LEVELS.into_iter().zip(slots).zip(&report.levels).zip(&devices.levels);
     named
-        .map(|((name, blocks), level)| LevelAnswer {
+        .map(|(((name, blocks), level), model)| LevelAnswer {
             name,
+            device: DeviceAnswer::new(model),
             blocks,
             block_writes: level.writes,
             evictions: level.evictions,
@@ -267,6 +342,8 @@ mod tests {
     #[test]
     fn three_sizes_or_none() {
         assert!("1%,4%,16%".parse::<LevelSizes>().is_ok());
+        let chosen: LevelSizes = "1%,4%@a,16%@b".parse().expect("sizes with devices");
+        assert_eq!(chosen.devices, [None, Some("a".to_owned()), Some("b".to_owned())]);
         for text in ["", "1%", "1%,2%", "1%,2%,3%,4%", "1%,x,3%", "1%,0%,3%"] {
             assert!(text.parse::<LevelSizes>().is_err(), "{text}");
         }

@@ -22,6 +22,7 @@ use layby_sim::single::{Batch, Footprint, Future, References, Replay, StreamErro
 use layby_trace::{Reader, Trace};
 use levels::LevelSizes;
 use size::CacheSize;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Levels of one pass at most: policies times sizes.
@@ -36,6 +37,7 @@ Examples:
   layby replay web.parquet -p arc -s 1000blocks --admission second-miss --json
   layby replay web.parquet --levels 1%,4%,16% --critical 0,2
   layby replay zipf.oracleGeneral --levels 1%,4%,16% --services 8
+  layby replay web.parquet --levels 1%,4%,16%@nvme0 --devices nvme0.toml --home hdd
 
 The policies are those that a node runs; belady knows the whole trace before it begins, which no
 node can: nothing hits more. It takes 8 bytes of memory per request, the others only what their
@@ -48,9 +50,11 @@ over. Speeds are those of each policy alone, without reading the trace.
 With --levels the trace runs through the node's own state machine: DRAM, NVM and SSD under LRU, a
 class of services that uses all three and one that uses the SSD alone. Each volume is a service.
 Latencies are the means that PADSA's Table I gives; dirty blocks go home by watermark and eviction.
+--devices takes descriptions of real devices (see `layby probe`): one called dram, nvm, ssd, hdd or
+main takes the place of that one, and any can be chosen by name, as in 16%@nvme0 and with --home.
 
-Exit codes: 0 done; 2 a word or a size is wrong, or the trace holds no reads and writes; 3 the trace
-is wrong; 6 it is not there.")]
+Exit codes: 0 done; 2 a word, a size or a device is wrong, or the trace holds no reads and writes; 3
+the trace is wrong; 6 it, or a file of devices, is not there.")]
 pub(crate) struct ReplayArguments {
     #[command(flatten)]
     source: SourceArguments,
@@ -65,10 +69,18 @@ pub(crate) struct ReplayArguments {
     /// Which missed blocks come in: all, or second-miss, which keeps scans out
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = admission)]
     admission: AdmissionKind,
-    /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one
+    /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one; SIZE@NAME is of
+    /// another device
     #[arg(long, value_name = "DRAM,NVM,SSD",
-          conflicts_with_all = ["policy", "cache_size", "admission"])]
+          conflicts_with_all = ["policy", "cache_size"])]
     levels: Option<LevelSizes>,
+    /// Descriptions of devices, as `layby probe` writes them (can be repeated)
+    #[arg(long, value_name = "FILE", requires = "levels")]
+    devices: Vec<PathBuf>,
+    /// The device that volumes lie on: dram, nvm, ssd, hdd, main, or one of --devices
+    /// [default: main]
+    #[arg(long, value_name = "NAME", requires = "levels")]
+    home: Option<String>,
     /// Volumes that are critical, by number [default: with --services the first half, else none]
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',', requires = "levels")]
     critical: Option<Vec<u32>>,

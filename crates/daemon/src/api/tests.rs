@@ -78,7 +78,7 @@ async fn settings_change_through_the_api() {
         &node,
         "PATCH",
         "/v1/classes/video",
-        Some(json!({"borrow": true, "keep_reads": true})),
+        Some(json!({"borrow": true, "keep_reads": true, "admission": "second-miss"})),
     )
     .await;
     assert_eq!(changed.json()["settings"]["borrow"], true);
@@ -95,6 +95,7 @@ async fn settings_change_through_the_api() {
         assert!(
             spec.classes[3].borrow
                 && spec.classes[3].keep_reads
+                && spec.classes[3].admission == layby_cache::AdmissionKind::SecondMiss
                 && spec.classes[3].shares[2].guaranteed > 0
         );
     }

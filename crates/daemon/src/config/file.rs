@@ -93,6 +93,7 @@ pub(super) struct ClassTable {
     pub(super) durable_writes: Option<bool>,
     pub(super) borrow: Option<bool>,
     pub(super) keep_reads: Option<bool>,
+    pub(super) admission: Option<super::Admission>,
     pub(super) weight: Option<u16>,
     pub(super) latency_objective: Option<Time>,
     pub(super) share: Option<BTreeMap<Name, Amount>>,

@@ -22,7 +22,9 @@ pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed}
 use crate::error::{Report, ReportKind};
 use checks::Source;
 use file::{ClassTable, File, LevelTable, VolumeTable};
-use layby_cache::{EvictionKind, LevelKind, ReadAheadLimits, Watermarks, WritebackLimits};
+use layby_cache::{
+    AdmissionKind, EvictionKind, LevelKind, ReadAheadLimits, Watermarks, WritebackLimits,
+};
 use layby_types::{BlockSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,6 +142,26 @@ impl From<EvictionKind> for Policy {
     }
 }
 
+/// Which blocks that no level had are kept once they are read, as it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Admission {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that are missed again before long.
+    SecondMiss,
+}
+
+impl From<Admission> for AdmissionKind {
+    fn from(admission: Admission) -> Self {
+        match admission {
+            Admission::All => AdmissionKind::All,
+            Admission::SecondMiss => AdmissionKind::SecondMiss,
+        }
+    }
+}
+
 /// How stores into an NVM level become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -226,6 +248,9 @@ pub struct ClassConfig {
     /// What is read from home into memory is kept in the class's lowest persistent level, too.
     #[serde(default)]
     pub keep_reads: bool,
+    /// Which blocks that no level had are kept once they are read.
+    #[serde(default)]
+    pub admission: Admission,
     /// How much a wait of its volumes counts where shares are sized live.
     #[serde(default = "weight_default")]
     pub weight: u16,
@@ -545,6 +570,7 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         durable_writes: critical,
         borrow,
         keep_reads: false,
+        admission: Admission::All,
         weight: WEIGHT_DEFAULT,
         latency_objective: None,
         share: BTreeMap::new(),
@@ -578,6 +604,7 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         durable_writes: false,
         borrow: false,
         keep_reads: false,
+        admission: Admission::All,
         weight: WEIGHT_DEFAULT,
         latency_objective: None,
         share: BTreeMap::new(),
@@ -615,6 +642,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     set(&mut class.durable_writes, table.durable_writes);
     set(&mut class.borrow, table.borrow);
     set(&mut class.keep_reads, table.keep_reads);
+    set(&mut class.admission, table.admission);
     set(&mut class.weight, table.weight);
     class.latency_objective = table.latency_objective.or(class.latency_objective);
     set(&mut class.share, table.share);

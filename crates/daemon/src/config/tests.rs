@@ -292,3 +292,20 @@ fn bad_sizing_is_refused() {
     let report = refusal("[class.normal]\nweight = 0\n");
     assert!(report.cause.contains("line 2"), "{report}");
 }
+
+/// Goal: a class names its admission as a replay does, all by default, and a wrong name is refused
+/// with its line. Method: every name of the registry, none, a wrong one.
+#[test]
+fn classes_name_their_admission() {
+    let text = |admission: &str| format!("[class.bulk]\nrank = 2\n{admission}\n");
+    let bulk = |text: &str| parse(text).expect("a known name").classes[2].1.admission;
+    for kind in AdmissionKind::ALL {
+        let written = text(&format!("admission = \"{}\"", kind.name()));
+        assert_eq!(AdmissionKind::from(bulk(&written)), kind);
+    }
+    assert_eq!(bulk(&text("")), Admission::All);
+    let report = refusal(&text("admission = \"third-miss\""));
+    for word in ["line 3", "third-miss", "second-miss"] {
+        assert!(report.to_string().contains(word), "{report}");
+    }
+}

@@ -189,6 +189,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
         durable_writes,
         borrow,
         keep_reads,
+        admission,
         weight,
         latency_objective,
         share,
@@ -199,6 +200,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
     class.durable_writes = durable_writes.unwrap_or(class.durable_writes);
     class.borrow = borrow.unwrap_or(class.borrow);
     class.keep_reads = keep_reads.unwrap_or(class.keep_reads);
+    class.admission = admission.unwrap_or(class.admission);
     class.weight = weight.unwrap_or(class.weight);
     if let Some(objective) = latency_objective {
         class.latency_objective = Some(objective).filter(|time| time.0 > Nanos::ZERO);

@@ -4,7 +4,7 @@
 //! is given replaces the whole map.
 //! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
 
-use crate::config::{AllowRule, Amount, Name, Percent, Size, Time};
+use crate::config::{Admission, AllowRule, Amount, Name, Percent, Size, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,6 +104,9 @@ pub struct ClassPatch {
     pub borrow: Option<bool>,
     /// Whether what is read from home into memory is kept in a persistent level, too.
     pub keep_reads: Option<bool>,
+    /// Which blocks that no level had are kept once they are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Admission>,
     /// How much a wait of its volumes counts where shares are sized live.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,

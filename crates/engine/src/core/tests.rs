@@ -11,8 +11,8 @@ use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, SimIo};
 use crate::store::{Region, StoreIdentity};
 use layby_cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
-    VolumeSpec, Watermarks, WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
+    ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_types::{BlockSize, CallFlags, ClassId, ShardIndex};
 use std::collections::HashMap;
@@ -47,6 +47,7 @@ fn spec() -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: true,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {

@@ -167,8 +167,7 @@ fn matches_a_vector(io: &mut dyn Io, disk: DiskId, seed: u64, steps: usize) {
 /// A host with one temporary disk.
 fn host_with_disk(choice: IoChoice, direct: bool) -> (tempfile::TempDir, HostIo, DiskId) {
     let directory = tempfile::tempdir().unwrap();
-    let mode =
-        OpenMode { direct, create_length: Some(LENGTH), preallocate: false, is_shared: false };
+    let mode = OpenMode { direct, create_length: Some(LENGTH), ..OpenMode::default() };
     let disk = open_disk(&directory.path().join("disk"), mode).unwrap();
     let (mut io, _, _) = HostIo::start(choice, 8 << 20).unwrap();
     let disk = io.attach_disk(disk);

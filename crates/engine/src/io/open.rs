@@ -32,6 +32,8 @@ pub struct OpenMode {
     pub preallocate: bool,
     /// Others of the same node have it open too: it is not locked.
     pub is_shared: bool,
+    /// Nothing may be written: the kernel refuses every change.
+    pub is_read_only: bool,
 }
 
 /// An open file or device, ready to be attached.
@@ -61,6 +63,14 @@ pub struct OpenError {
     pub errno: i32,
 }
 
+impl OpenError {
+    /// Whether there is nothing at the path.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.errno == Errno::NOENT.raw_os_error()
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = Errno::from_raw_os_error(self.errno);
@@ -85,7 +95,7 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     if !matches!(found, None | Some(FileType::RegularFile | FileType::BlockDevice)) {
         return Err(failed("use as a disk", Errno::INVAL));
     }
-    let buffered = open_locked(path, found.is_none(), block_device, mode.is_shared)?;
+    let buffered = open_locked(path, found.is_none(), block_device, mode)?;
     if let (None, Some(length)) = (found, mode.create_length)
         && let Err(error) = reserve(path, &buffered, length, mode.preallocate)
     {
@@ -93,7 +103,7 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
         return Err(error);
     }
     let length = rustix::fs::seek(&buffered, SeekFrom::End(0)).map_err(|e| failed("measure", e))?;
-    let direct = if mode.direct { open_direct(path, &buffered) } else { None };
+    let direct = if mode.direct { open_direct(path, &buffered, mode) } else { None };
     let name = path.display().to_string();
     let length = AtomicU64::new(length);
     Ok(OpenDisk { buffered, direct, name, length, created: found.is_none(), block_device })
@@ -110,6 +120,13 @@ impl OpenDisk {
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    /// Whether a regular file has less room than length, so that some of it lies nowhere.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        let room = rustix::fs::fstat(&self.buffered).map(|stat| stat.st_blocks as u64 * 512);
+        !self.block_device && room.is_ok_and(|room| room < self.length())
     }
 
     /// Gives a regular file another length.
@@ -152,23 +169,27 @@ fn error_at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
     OpenError { kind, path: path.to_owned(), step, errno: errno.raw_os_error() }
 }
 
+fn access(mode: OpenMode) -> OFlags {
+    if mode.is_read_only { OFlags::RDONLY } else { OFlags::RDWR }
+}
+
 /// Opens through the page cache and locks. A mounted block device is refused by `O_EXCL`.
 fn open_locked(
     path: &Path,
     create: bool,
     block_device: bool,
-    is_shared: bool,
+    mode: OpenMode,
 ) -> Result<OwnedFd, OpenError> {
-    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let mut flags = access(mode) | OFlags::CLOEXEC;
     if create {
         flags |= OFlags::CREATE | OFlags::EXCL;
-    } else if block_device && !is_shared {
+    } else if block_device && !mode.is_shared {
         flags |= OFlags::EXCL;
     }
     let step = if create { "create" } else { "open" };
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|errno| error_at(path, step, errno))?;
-    if !is_shared {
+    if !mode.is_shared {
         lock(&file).map_err(|errno| error_at(path, "lock", errno))?;
     }
     Ok(file)
@@ -209,8 +230,8 @@ fn reserve(path: &Path, file: &OwnedFd, length: u64, allocate: bool) -> Result<(
 }
 
 /// A second descriptor of the same file with `O_DIRECT`, or none where that is refused.
-fn open_direct(path: &Path, buffered: &OwnedFd) -> Option<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT;
+fn open_direct(path: &Path, buffered: &OwnedFd, mode: OpenMode) -> Option<OwnedFd> {
+    let flags = access(mode) | OFlags::CLOEXEC | OFlags::DIRECT;
     let direct = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let identity = |file: &OwnedFd| {
         let stat = rustix::fs::statat(file, "", AtFlags::EMPTY_PATH).ok()?;
@@ -234,7 +255,7 @@ mod tests {
             direct: true,
             create_length: Some(1 << 20),
             preallocate: true,
-            is_shared: false,
+            ..OpenMode::default()
         };
         let disk = open_disk(&path, mode).unwrap();
         assert!(disk.created && disk.length() == 1 << 20 && !disk.block_device);
@@ -259,7 +280,7 @@ mod tests {
             direct: false,
             create_length: Some(1 << 60),
             preallocate: true,
-            is_shared: false,
+            ..OpenMode::default()
         };
         let error = open_disk(&path, mode).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Full, "{error}");

@@ -1,14 +1,13 @@
 //! Fig. 3: two levels or three for the same money.
 //!
-//! How: DRAM is the same everywhere; the rest of the budget buys NVM, SSD, or half of each, at
-//! Table I's prices; one safety-critical service reads and writes by Zipf's law, 70/30. What it
+//! How: DRAM is the same everywhere; the rest of the budget buys NVM, SSD, or half of each, at the
+//! devices' prices; one safety-critical service reads and writes by Zipf's law, 70/30. What it
 //! reads from main storage is kept below DRAM, too.
 //! Invariant: all three see the same accesses. Cost: a second or so.
 
 use super::paper::EXPONENTS;
-use layby_sim::cache::{ClassSpec, LEVELS_MAX, LevelKind, Share, VolumeSpec};
-use layby_sim::device::Model;
-use layby_sim::levels::{Machine, Mode, Setup, call, paper_cache};
+use layby_sim::cache::{AdmissionKind, ClassSpec, LEVELS_MAX, LevelKind, Share, VolumeSpec};
+use layby_sim::levels::{Machine, Mode, PadsaDevices, Setup, call, paper_cache};
 use layby_trace::{Scatter, Zipf};
 use layby_types::{BlockSize, ClassId, Nanos, Operation, Rng, VolumeId};
 
@@ -31,24 +30,28 @@ pub(super) type Means = [[f64; 2]; SPENDINGS.len()];
 /// By budget and exponent.
 pub(super) type Costs = [[Means; EXPONENTS.len()]; BUDGETS_PERCENT.len()];
 
-/// The means of one seed.
-pub(super) fn means(seed: u64) -> Costs {
+/// The means of one seed. Panics when NVM or SSD has no price.
+pub(super) fn means(seed: u64, devices: &PadsaDevices) -> Costs {
     BUDGETS_PERCENT.map(|percent| {
         let nvm = (FOOTPRINT_BLOCKS * u64::from(percent) / 100) as u32;
         let half = nvm / 2;
-        let spendings = [[0, ssd_blocks(nvm)], [nvm, 0], [half, ssd_blocks(half)]];
-        EXPONENTS.map(|exponent| spendings.map(|[nvm, ssd]| mean(exponent, nvm, ssd, seed)))
+        let ssd = |nvm| ssd_blocks(nvm, devices);
+        let spendings = [[0, ssd(nvm)], [nvm, 0], [half, ssd(half)]];
+        EXPONENTS.map(|exponent| {
+            spendings.map(|[nvm, ssd]| mean(exponent, machine([nvm, ssd], seed, devices), seed))
+        })
     })
 }
 
-/// Blocks of SSD for the price of `nvm` blocks of NVM.
-fn ssd_blocks(nvm: u32) -> u32 {
-    let price = |name| Model::built_in(name).expect("Table I has it").dollars_per_tb;
-    (u64::from(nvm) * u64::from(price("nvm")) / u64::from(price("ssd"))) as u32
+/// Blocks of SSD for the price of `nvm` blocks of NVM; more than the footprint would stay empty.
+fn ssd_blocks(nvm: u32, devices: &PadsaDevices) -> u32 {
+    let [_, nvm_price, ssd_price] =
+        [0, 1, 2].map(|at| u64::from(devices.levels[at].dollars_per_tb));
+    assert!(nvm_price > 0 && ssd_price > 0, "what has no price cannot be bought");
+    (u64::from(nvm) * nvm_price / ssd_price).clamp(1, FOOTPRINT_BLOCKS) as u32
 }
 
-fn mean(exponent: f64, nvm: u32, ssd: u32, seed: u64) -> [f64; 2] {
-    let mut machine = machine(nvm, ssd, seed);
+fn mean(exponent: f64, mut machine: Machine, seed: u64) -> [f64; 2] {
     let mut rng = Rng::new(seed);
     let (zipf, scatter) = (Zipf::new(FOOTPRINT_BLOCKS, exponent), Scatter::new(FOOTPRINT_BLOCKS));
     let block = u64::from(BlockSize::MIN.bytes());
@@ -69,11 +72,12 @@ fn mean(exponent: f64, nvm: u32, ssd: u32, seed: u64) -> [f64; 2] {
     [read_ns / reads, (read_ns + write_ns) / (reads + writes)]
 }
 
-fn machine(nvm: u32, ssd: u32, seed: u64) -> Machine {
+fn machine([nvm, ssd]: [u32; 2], seed: u64, devices: &PadsaDevices) -> Machine {
+    let [dram_model, nvm_model, ssd_model] = &devices.levels;
     let wanted = [
-        (LevelKind::Memory, DRAM_BLOCKS, "dram"),
-        (LevelKind::Nvm, nvm, "nvm"),
-        (LevelKind::Ssd, ssd, "ssd"),
+        (LevelKind::Memory, DRAM_BLOCKS, dram_model),
+        (LevelKind::Nvm, nvm, nvm_model),
+        (LevelKind::Ssd, ssd, ssd_model),
     ];
     let bought = || wanted.iter().filter(|(_, slots, _)| *slots > 0);
     let class = ClassSpec {
@@ -83,15 +87,15 @@ fn machine(nvm: u32, ssd: u32, seed: u64) -> Machine {
         durable_writes: true,
         borrow: false,
         keep_reads: true,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     let levels: Vec<(LevelKind, u32)> = bought().map(|(kind, slots, _)| (*kind, *slots)).collect();
     let cache = paper_cache(&levels, vec![class]);
-    let devices = bought().map(|(.., name)| Model::built_in(name).expect("Table I has it"));
     let setup = Setup {
         cache,
-        devices: devices.collect(),
-        home: Model::main_storage(),
+        devices: bought().map(|(.., model)| (*model).clone()).collect(),
+        home: devices.home.clone(),
         mode: Mode::Counting,
         seed,
     };

@@ -1,7 +1,7 @@
 //! PADSA's experiment: its workloads under five architectures, the paper's figures beside ours.
 //!
 //! How: vehicles come and go on one road per seed; all architectures see the same accesses, in
-//! counting mode with Table I's devices. Figures are medians over the seeds.
+//! counting mode, with Table I's devices unless told otherwise. Figures are medians over the seeds.
 //! Invariant: the same options give the same document on the same platform.
 //! Cost: about three minutes for three seeds on one core.
 //! Source: `papers/padsa.txt`, section V; gaps and their filling in `specs/priority-cache.md`.
@@ -18,6 +18,7 @@ pub use road::{Road, Side, Sums, drive};
 use crate::{Document, Options, Progress};
 use figures::Figures;
 use layby_sim::fleet::Architecture;
+use layby_sim::levels::PadsaDevices;
 use layby_trace::{Pace, Stay, VehicleSpec};
 use layby_types::Nanos;
 use paper::WORKLOADS;
@@ -40,7 +41,7 @@ const UNIT_BLOCKS: u32 = 32;
 /// By workload and architecture, each in its order.
 type Results = [[Figures; Architecture::ALL.len()]; WORKLOADS.len()];
 
-/// The road of one seed.
+/// The road of one seed, with the paper's devices.
 #[must_use]
 pub fn road(seed: u64, stays: Option<&[Stay]>) -> Road {
     let drawn = || VehicleSpec { span: SPAN, seed, ..VehicleSpec::DEFAULT }.draw();
@@ -53,6 +54,7 @@ pub fn road(seed: u64, stays: Option<&[Stay]>) -> Road {
             large_footprint: LARGE_FOOTPRINT,
         },
         slots: [SSD_BLOCKS / 16, SSD_BLOCKS / 4, SSD_BLOCKS],
+        devices: PadsaDevices::default(),
         period: PERIOD,
         unit_blocks: UNIT_BLOCKS,
         seed,
@@ -69,7 +71,10 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
         progress(Progress { done, total });
     };
     let seeds = || (0..u64::from(options.runs)).map(|run| options.seed.wrapping_add(run));
-    let roads: Vec<Road> = seeds().map(|seed| road(seed, options.stays.as_deref())).collect();
+    let devices = options.devices.clone().unwrap_or_default();
+    let with_devices =
+        |seed| Road { devices: devices.clone(), ..road(seed, options.stays.as_deref()) };
+    let roads: Vec<Road> = seeds().map(with_devices).collect();
     let mut results = Results::default();
     for (workload, row) in WORKLOADS.into_iter().zip(&mut results) {
         for (architecture, cell) in Architecture::ALL.into_iter().zip(row) {
@@ -81,21 +86,27 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
             *cell = Figures::median(&runs.collect::<Vec<_>>());
         }
     }
-    let costs = cost::means(options.seed);
+    let costs = cost::means(options.seed, &devices);
     step();
     document(options, &results, &costs)
 }
 
 fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Document {
     let recorded = if options.stays.is_some() { " --tracks FILE" } else { "" };
+    let described = if options.devices.is_some() { " --devices FILE" } else { "" };
+    let devices = match options.devices {
+        Some(_) => "other devices than the paper's, so its figures need not be met",
+        None => "the devices of Table I",
+    };
     Document {
         title: "PADSA: storage caching that knows which services are safety-critical".into(),
-        source: "The paper's figures (section V) beside this project's simulation: the node's own \
-                 cache code, in virtual time, with the devices of Table I. Figures are medians \
-                 over the seeds; the paper's are read from its text."
-            .into(),
+        source: format!(
+            "The paper's figures (section V) beside this project's simulation: the node's own \
+             cache code, in virtual time, with {devices}. Figures are medians over the seeds; the \
+             paper's are read from its text."
+        ),
         command: format!(
-            "layby lab run padsa --seed {} --runs {}{recorded}",
+            "layby lab run padsa --seed {} --runs {}{recorded}{described}",
             options.seed, options.runs
         ),
         claims: claims::all(results, costs),

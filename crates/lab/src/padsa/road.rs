@@ -1,12 +1,11 @@
 //! One workload on one road, under one architecture.
 //!
-//! How: the same vehicles and accesses for every architecture, in counting mode with Table I.
+//! How: the same vehicles and accesses for every architecture, in counting mode.
 //! Invariant: a road and a seed give the same sums on the same platform.
 //! Cost: about a microsecond per block.
 
-use layby_sim::device::Model;
 use layby_sim::fleet::{Architecture, Fleet, FleetSpec, LEVELS};
-use layby_sim::levels::{Report, VolumeReport, call};
+use layby_sim::levels::{PadsaDevices, Report, VolumeReport, call};
 use layby_trace::{FleetEvent, FleetLoad, Pace, Service, Stay, Workload};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
@@ -20,6 +19,8 @@ pub struct Road {
     pub pace: Pace,
     /// Blocks of DRAM, NVM and SSD.
     pub slots: [u32; LEVELS],
+    /// What accesses cost.
+    pub devices: PadsaDevices,
     /// Time between two sizings.
     pub period: Nanos,
     /// Blocks of the unit of shares.
@@ -71,12 +72,11 @@ impl Sums {
 /// Sends the road's vehicles, each with the services of `workload`, through a node.
 #[must_use]
 pub fn drive(road: &Road, workload: Workload, architecture: Architecture) -> Sums {
-    let table_i = |name| Model::built_in(name).expect("Table I has it");
     let mut fleet = Fleet::new(FleetSpec {
         architecture,
         slots: road.slots,
-        devices: ["dram", "nvm", "ssd"].map(table_i),
-        home: Model::main_storage(),
+        devices: road.devices.levels.clone(),
+        home: road.devices.home.clone(),
         period: road.period,
         unit_blocks: road.unit_blocks,
         seed: road.seed,

@@ -11,7 +11,9 @@ use super::paper::{
 };
 use super::{PERIOD, Results, SMALL_FOOTPRINT, SMALL_PER_SECOND, SSD_BLOCKS, UNIT_BLOCKS, place};
 use crate::{Chart, Options, Section, Series, Table};
+use layby_sim::device::Model;
 use layby_sim::fleet::Architecture::{self, Etica, Padsa, Shared};
+use layby_types::Nanos;
 
 /// Every part.
 pub(super) fn all(options: &Options, results: &Results, costs: &Costs) -> Vec<Section> {
@@ -34,7 +36,17 @@ fn parameters(options: &Options) -> Section {
         "DRAM, NVM, SSD (MiB)",
         format!("{}, {}, {}", mib(SSD_BLOCKS / 16), mib(SSD_BLOCKS / 4), mib(SSD_BLOCKS)),
     );
-    say("main storage", "a mid-range SSD: ten times the latency of Table I's SSD".into());
+    match &options.devices {
+        Some(devices) => {
+            for (place, model) in ["DRAM", "NVM", "SSD"].iter().zip(&devices.levels) {
+                say(&format!("{place}, not the paper's"), device(model));
+            }
+            say("main storage, not the paper's", device(&devices.home));
+        }
+        None => {
+            say("main storage", "a mid-range SSD: ten times the latency of Table I's SSD".into());
+        }
+    }
     let vehicles = match &options.stays {
         Some(stays) => format!("{} of a recording", stays.len()),
         None => "four at once on average, each 10 to 20 s; arrivals for 60 s".into(),
@@ -80,6 +92,12 @@ fn parameters(options: &Options) -> Section {
         chart: None,
         table: Some(table),
     }
+}
+
+fn device(model: &Model) -> String {
+    let us = |time: Nanos| time.0 as f64 / 1e3;
+    let (read, write, price) = (us(model.read), us(model.write), model.dollars_per_tb);
+    format!("read {read} µs, write {write} µs, {price} $/TB")
 }
 
 fn groups() -> Vec<String> {

@@ -6,7 +6,7 @@
 
 use super::{FleetSpec, LEVELS};
 use crate::levels::paper_cache;
-use layby_cache::{CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, Share};
+use layby_cache::{AdmissionKind, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, Share};
 use layby_policy::curve::{Counted, Served};
 
 /// How services share a node.
@@ -165,6 +165,7 @@ pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
         durable_writes: true,
         borrow: sizing.borrows,
         keep_reads: sizing.keeps_reads,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     let levels: Vec<(LevelKind, u32)> = kinds.into_iter().zip(spec.slots).collect();

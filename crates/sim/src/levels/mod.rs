@@ -13,7 +13,7 @@ mod replay;
 mod report;
 
 pub use layby_cache::DecisionLog;
-pub use replay::{PADSA_LEVELS, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX};
+pub use replay::{PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX};
 pub use report::{LevelReport, Report, VolumeReport};
 
 use layby_cache::{

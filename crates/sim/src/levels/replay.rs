@@ -6,13 +6,13 @@
 //! Invariant: the same references and setup give the same decisions and counts.
 //! Cost: a hundred nanoseconds per reference or two, and some 25 bytes per slot.
 //! Not for: time. Batches have none, so dirty blocks go home by watermark and eviction only.
-//! Source: PADSA, section IV (levels and classes), Table I (costs).
+//! Source: PADSA, section IV (levels and classes), Table I (costs unless told otherwise).
 
 use super::{Machine, Mode, Report, Setup, call};
 use crate::single::Batch;
 use layby_cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind, LevelSpec,
-    ReadAheadLimits, Share, SpecError, VolumeSpec, Watermarks, WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind,
+    LevelSpec, ReadAheadLimits, Share, SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_device::Model;
 use layby_policy::curve::Access;
@@ -32,11 +32,32 @@ const NORMAL: ClassId = ClassId(1);
 const BLOCK_SIZE: BlockSize = BlockSize::MIN;
 const BLOCK_BYTES: u64 = BLOCK_SIZE.bytes() as u64;
 
+/// What accesses cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PadsaDevices {
+    /// DRAM, NVM and SSD.
+    pub levels: [Model; PADSA_LEVELS],
+    /// Main storage, the home of every volume.
+    pub home: Model,
+}
+
+impl Default for PadsaDevices {
+    /// The paper's Table I and main storage.
+    fn default() -> Self {
+        let built_in = |name| Model::built_in(name).expect("Table I has it");
+        PadsaDevices { levels: ["dram", "nvm", "ssd"].map(built_in), home: Model::main_storage() }
+    }
+}
+
 /// What to replay through.
 #[derive(Clone, Debug)]
 pub struct PadsaSetup {
     /// Blocks of DRAM, NVM and SSD.
     pub slots: [u32; PADSA_LEVELS],
+    /// Which missed blocks come into a level.
+    pub admission: AdmissionKind,
+    /// What accesses cost; it decides nothing.
+    pub devices: PadsaDevices,
     /// Deal the blocks out to so many services; `None`: each volume of the trace is one.
     pub services: Option<u32>,
     /// Services that are critical, by number.
@@ -87,11 +108,10 @@ impl PadsaReplay {
     /// # Errors
     /// [`PadsaError`] when the levels contradict each other or there are too many services.
     pub fn new(setup: PadsaSetup) -> Result<Self, PadsaError> {
-        let built_in = |name| Model::built_in(name).expect("Table I has it");
         let machine = Machine::new(Setup {
-            cache: spec(setup.slots),
-            devices: ["dram", "nvm", "ssd"].map(built_in).to_vec(),
-            home: Model::main_storage(),
+            cache: spec(setup.slots, setup.admission),
+            devices: setup.devices.levels.to_vec(),
+            home: setup.devices.home.clone(),
             mode: Mode::Counting,
             seed: setup.seed,
         });
@@ -190,7 +210,7 @@ impl PadsaReplay {
 }
 
 /// PADSA's node: a critical class that uses every level, and one that uses the SSD.
-fn spec(slots: [u32; PADSA_LEVELS]) -> CacheSpec {
+fn spec(slots: [u32; PADSA_LEVELS], admission: AdmissionKind) -> CacheSpec {
     let kinds = [LevelKind::Memory, LevelKind::Nvm, LevelKind::Ssd];
     let (eviction, watermarks) = (EvictionKind::Lru, Watermarks::DEFAULT);
     let level = |(kind, slots)| LevelSpec { kind, slots, eviction, watermarks };
@@ -201,6 +221,7 @@ fn spec(slots: [u32; PADSA_LEVELS]) -> CacheSpec {
         durable_writes,
         borrow: false,
         keep_reads: false,
+        admission,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {

@@ -1,0 +1,53 @@
+//! A file on its way into place.
+//!
+//! How: it grows beside its place under a hidden name, and is renamed when it is whole.
+//! Invariant: what was there before is replaced by a whole file or not at all. Cost: a rename.
+//! Not for: traces, which grow for long; they have their own.
+
+use layby_daemon::error::Report;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// See the file's header.
+pub(crate) struct NewFile {
+    path: PathBuf,
+    /// What it is, for reports: `the report`.
+    what: &'static str,
+    file: tempfile::NamedTempFile,
+}
+
+impl NewFile {
+    /// Begins the file at `path`; whether it can be written is found out now.
+    ///
+    /// # Errors
+    /// A report when nothing can be created there.
+    pub(crate) fn begin(path: &Path, what: &'static str) -> Result<NewFile, Report> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let file = tempfile::Builder::new()
+            .prefix(".layby-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(parent.unwrap_or(Path::new(".")))
+            .map_err(|cause| unwritten(path, what, &cause))?;
+        Ok(NewFile { path: path.to_path_buf(), what, file })
+    }
+
+    /// Writes all of it and puts it into place.
+    ///
+    /// # Errors
+    /// A report when it cannot be written; what was there is unchanged.
+    pub(crate) fn finish(mut self, text: &str) -> Result<PathBuf, Report> {
+        let written = self.file.write_all(text.as_bytes());
+        let placed = written.and_then(|()| {
+            self.file.persist(&self.path).map_err(|failure| failure.error)?;
+            Ok(())
+        });
+        placed.map_err(|cause| unwritten(&self.path, self.what, &cause))?;
+        Ok(self.path)
+    }
+}
+
+fn unwritten(path: &Path, what: &str, cause: &std::io::Error) -> Report {
+    Report::from_io(format!("cannot write {what} `{}`", path.display()), cause)
+        .state("a file that was there before is unchanged")
+        .hint("choose another place with --out, or leave it out to see it on the terminal only")
+}
