@@ -7,8 +7,8 @@
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
 use layby_cache::{
-    CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
-    Watermarks, WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
+    ReadAheadLimits, Share, Watermarks, WritebackLimits,
 };
 use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
 use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng};
@@ -240,6 +240,11 @@ impl Shape {
         }
         spec.classes.iter_mut().for_each(|class| class.borrow = rng.chance(2, 3));
         spec.classes.iter_mut().for_each(|class| class.keep_reads = rng.chance(1, 2));
+        for class in &mut spec.classes {
+            if rng.chance(1, 4) {
+                class.admission = AdmissionKind::SecondMiss;
+            }
+        }
         if rng.chance(1, 4) {
             spec.classes[2].levels = 0b001; // written through, past both persistent levels
         }
@@ -272,6 +277,7 @@ fn spec(eviction: u64) -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: true,
+        admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
     CacheSpec {
@@ -372,6 +378,8 @@ fn draw_fault(rng: &mut Rng, character: Character) -> Option<Fault> {
             6 => Fault::Gone(unmapped),
             _ => Fault::Slow(disk, Nanos::from_micros(rng.below(20_000))),
         }),
+        // A few places; a log that is damaged all over can only say so.
+        Character::Lying if rng.chance(2, 3) => return None,
         Character::Lying => Some(match rng.below(4) {
             0 => Fault::Lost(Disk::Ssd),
             1 => Fault::Misdirected(Disk::Ssd, sector / BLOCK * BLOCK),

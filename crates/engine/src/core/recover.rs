@@ -325,34 +325,55 @@ impl Core {
     }
 
     /// Makes everything durable and marks a clean shutdown; dirty blocks stay where they are. No
-    /// request may be in flight.
+    /// request may be in flight. What failing devices never end is given up after a while: then the
+    /// shutdown is not clean, and the next start recovers as after a crash.
     pub fn shut_down(&mut self, io: &mut dyn Io) {
+        let mut patience = Patience { until: io.now() + STOP_PATIENCE, turns: STOP_TURNS_MAX };
         let busy = |core: &Core| {
             core.levels.iter().any(|level| !level.is_idle())
                 || core.homes.values().any(|home| home.syncing)
         };
-        while busy(self)
-            && !self.notices.iter().any(|n| matches!(n, super::Notice::CheckpointFailed))
-        {
+        while busy(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
             self.turn(io);
         }
         let homes: std::collections::BTreeSet<VolumeId> = self.homes.keys().copied().collect();
         for volume in homes {
             self.sync_home(io, volume);
         }
-        while self.homes.values().any(|home| home.syncing) {
+        while self.homes.values().any(|home| home.syncing) && patience.lasts(io) {
             self.turn(io);
         }
         if let Some(log) = self.log_mut() {
             log.checkpoint_now(true);
             let before = self.checkpoints.len();
-            let failed = |core: &Core| {
-                core.notices.iter().any(|n| matches!(n, super::Notice::CheckpointFailed))
-            };
-            while self.checkpoints.len() == before && !failed(self) {
+            while self.checkpoints.len() == before
+                && !self.has_failed_checkpoint()
+                && patience.lasts(io)
+            {
                 self.turn(io);
             }
         }
+    }
+
+    fn has_failed_checkpoint(&self) -> bool {
+        self.notices.iter().any(|notice| matches!(notice, super::Notice::CheckpointFailed))
+    }
+}
+
+/// How long a stop waits for devices, and how many turns it takes at most.
+const STOP_PATIENCE: Nanos = Nanos::from_secs(30);
+const STOP_TURNS_MAX: u32 = 1_000_000;
+
+/// What is left of a stop's waiting.
+struct Patience {
+    until: Nanos,
+    turns: u32,
+}
+
+impl Patience {
+    fn lasts(&mut self, io: &dyn Io) -> bool {
+        self.turns = self.turns.saturating_sub(1);
+        self.turns > 0 && io.now() < self.until
     }
 }
 

@@ -489,7 +489,9 @@ impl World {
             StoreEvent::NeedForgets => self.log.flush_forgets(&mut self.io),
             StoreEvent::CheckpointDone { clean, .. } => self.clean_shutdown = clean,
             StoreEvent::Corrupt(info) => panic!("{info}"),
-            StoreEvent::CheckpointFailed => panic!("no device fails here"),
+            StoreEvent::ForgetsFailed { .. } | StoreEvent::CheckpointFailed => {
+                panic!("no device fails here")
+            }
         }
     }
 
