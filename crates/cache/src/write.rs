@@ -10,6 +10,7 @@ use crate::action::{Action, Cause, Few, OpId, Redo, Source};
 use crate::cache::{BACKING, Cache};
 use crate::op::{Origin, Piece, Store, StorePhase, Task, Want};
 use crate::read::Pieces;
+use crate::spec::LevelKind;
 use layby_policy::{Moment, Warmth};
 use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, RequestId, Slot};
 
@@ -414,6 +415,22 @@ impl Cache {
         self.volumes.get_mut(volume).counters.writes[level] += 1;
     }
 
+    /// A store into a slot has failed, so that the slot holds the old version or the new one: from
+    /// now on what it holds is the truth, and goes home as such.
+    fn distrust_copies(&mut self, moment: &mut Moment<'_>, volume: u16, level: usize, slot: Slot) {
+        let key = self.levels[level].key(slot);
+        if !self.levels[level].is_dirty(slot) && !self.levels[level].is_borrowed(slot) {
+            self.levels[level].set_dirty(moment.now, volume, slot);
+        }
+        for other in (0..self.levels.len()).filter(|other| *other != level) {
+            let Some(copy) = self.levels[other].find(volume, key) else { continue };
+            let held = &self.levels[other];
+            if held.kind == LevelKind::Memory || held.is_borrowed(copy) {
+                self.drop_copy(volume, other, copy, true);
+            }
+        }
+    }
+
     pub(crate) fn end_store(
         &mut self,
         moment: &mut Moment<'_>,
@@ -424,10 +441,14 @@ impl Cache {
         let class = self.volumes.get(volume).class;
         let store = self.store_mut(id);
         let (request, level) = (store.request, store.level);
-        // Slots are left only after a failure: new ones go back, old ones kept their version.
+        // Slots are left only after a failure: new ones go back, old ones hold either version.
         let slots = core::mem::take(&mut store.slots);
-        for (slot, _) in slots.into_iter().filter(|(_, fresh)| *fresh) {
+        for (slot, fresh) in slots {
             let level = level.expect("slots are of a level");
+            if !fresh {
+                self.distrust_copies(moment, volume, usize::from(level.0), slot);
+                continue;
+            }
             self.levels[usize::from(level.0)].release(volume, class, slot);
             self.actions.push(Action::Free { level, slot, superseded: false });
         }

@@ -44,6 +44,12 @@ impl FileBacking {
         }
     }
 
+    /// Whether a sync has failed, so that none is trusted until the home is opened again.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);

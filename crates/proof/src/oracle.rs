@@ -286,8 +286,12 @@ impl Cell {
         };
         drop(allowed);
         if crashed_at.is_some_and(|at| version.born <= at) {
-            // What a restart has found stays.
+            // What a restart has found stays, until what failed since comes to light.
+            let since = crashed_at.unwrap_or_default();
+            let failed = self.versions.iter().filter(|other| has_ghosts && other.born > since);
+            let failed: Vec<Version> = failed.copied().collect();
             self.rest_at(version);
+            self.ghosts = failed;
             return true;
         }
         let index = self.versions.iter().rposition(|other| other.born == version.born);

@@ -196,10 +196,13 @@ impl Core {
         let durable = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
         self.tombstones.live.retain(|t| t.done_at.is_none_or(|at| at > durable));
         for write in std::mem::take(&mut self.tombstones.held) {
-            let Action::WriteBacking { volume, first, count, .. } = &write else {
+            let Action::WriteBacking { op, volume, first, count, .. } = &write else {
                 panic!("only writes are held")
             };
-            if self.tombstones.covers(*volume, first.0, *count) {
+            if self.homes.get(volume).is_some_and(|home| home.backing.is_lost()) {
+                // No sync of this home will ever say that the zeros are there.
+                self.done(*op, Err(ErrorKind::Closed));
+            } else if self.tombstones.covers(*volume, first.0, *count) {
                 self.tombstones.held.push(write);
             } else {
                 self.queue.push_back(write);
