@@ -133,7 +133,8 @@ impl Cache {
         result: Result<(), ErrorKind>,
     ) {
         if result.is_err() {
-            if self.discard_mut(id).phase == DiscardPhase::Zeroing {
+            let phase = self.discard_mut(id).phase;
+            if matches!(phase, DiscardPhase::Zeroing | DiscardPhase::SyncingBacking) {
                 self.distrust_home(moment, id);
             }
             return self.end_discard(moment, id, result);

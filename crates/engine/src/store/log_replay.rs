@@ -70,6 +70,7 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
                         seq,
                         no_hole,
                         done: false,
+                        void: false,
                     });
                 }
                 Record::Forget { key, seq } => {
@@ -86,10 +87,10 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
         }
     }
     scan.recovered.torn += torn;
-    tombstones.retain(|tombstone: &RecoveredTombstone| !void.contains(&tombstone.seq));
-    tombstones.sort_unstable_by_key(|tombstone| tombstone.seq);
+    tombstones.sort_unstable_by_key(|tombstone: &RecoveredTombstone| tombstone.seq);
     for tombstone in &mut tombstones {
         tombstone.done = done.contains(&tombstone.seq);
+        tombstone.void = void.contains(&tombstone.seq);
     }
     scan.recovered.forgets = forgets.iter().map(|(key, seq)| (*key, *seq)).collect();
     table.retain(|key, winner| forgets.get(key).is_none_or(|seq| winner.seq > *seq));
@@ -159,7 +160,8 @@ fn bury(winners: &mut Vec<Winner>, tombstones: &[RecoveredTombstone]) {
             if winner.key > end {
                 break;
             }
-            *dead |= winner.from_checkpoint || winner.seq < tombstone.seq;
+            let is_older = winner.from_checkpoint || winner.seq < tombstone.seq;
+            *dead |= is_older && !tombstone.void;
             winner.dirty |= !tombstone.done;
         }
     }

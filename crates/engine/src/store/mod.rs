@@ -282,6 +282,9 @@ pub struct RecoveredTombstone {
     pub no_hole: bool,
     /// The backing store already reads as zeros there; otherwise zero it before serving.
     pub done: bool,
+    /// The range could not be zeroed: nothing of it is dead, but the backing store may hold its
+    /// bytes or zeros, so that what the levels hold is dirty.
+    pub void: bool,
 }
 
 impl RecoveredTombstone {

@@ -380,7 +380,8 @@ impl NvmStore {
     /// When `on_tick` is wanted next; it is also wanted whenever forgets have become durable.
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
-        if self.stirred { Nanos::ZERO } else { Nanos::NEVER }
+        // A store that lost its trust moves no slot any more, however often it is asked.
+        if self.stirred && !self.lost { Nanos::ZERO } else { Nanos::NEVER }
     }
 }
 

@@ -40,7 +40,7 @@ pub fn resolve(nvm: &mut Recovered, log: &mut Recovered) -> Resolved {
             if entry.key > tombstone.end_key() {
                 break;
             }
-            *dead |= entry.seq < tombstone.seq;
+            *dead |= entry.seq < tombstone.seq && !tombstone.void;
             entry.dirty |= !tombstone.done;
         }
     }
@@ -63,7 +63,7 @@ pub fn resolve(nvm: &mut Recovered, log: &mut Recovered) -> Resolved {
     }
     sift(&mut nvm.entries, &dead, Loser::Nvm, &mut resolved);
     sift(&mut log.entries, &outranked, Loser::Log, &mut resolved);
-    let undone = log.tombstones.iter().filter(|tombstone| !tombstone.done);
+    let undone = log.tombstones.iter().filter(|t| !t.done && !t.void);
     resolved.redo_zeroes = undone.copied().collect();
     resolved
 }
