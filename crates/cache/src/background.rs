@@ -88,6 +88,12 @@ impl Cache {
         if self.caps_changed {
             deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
         }
+        if self.waiting.iter().any(|waiting| !waiting.is_empty()) {
+            // Stores wait for room that a pause keeps from being made.
+            let pauses = [self.destage_not_before, self.evict_not_before];
+            let ends = pauses.into_iter().filter(|end| *end > now).min();
+            deadline = deadline.min(ends.unwrap_or(Nanos::NEVER));
+        }
         if deadline != Nanos::NEVER { deadline.max(self.destage_not_before) } else { deadline }
     }
 

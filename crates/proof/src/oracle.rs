@@ -48,6 +48,8 @@ struct Cell {
     /// Changes that failed and could not be seen: a power cut may bring them to light, as with any
     /// disk, until something newer is durable.
     ghosts: Vec<Version>,
+    /// Power was cut since the cell was looked at.
+    is_exposed: bool,
 }
 
 struct Volume {
@@ -107,7 +109,13 @@ impl Oracle {
     /// Volumes of so many bytes; each says whether its acknowledged changes are durable.
     pub(crate) fn new(volumes: impl Iterator<Item = (u64, bool)>) -> Oracle {
         let never = Version { value: ZERO, born: 0 };
-        let cell = || Cell { versions: vec![never], durable: 0, latest: 0, ghosts: Vec::new() };
+        let cell = || Cell {
+            versions: vec![never],
+            durable: 0,
+            latest: 0,
+            ghosts: Vec::new(),
+            is_exposed: false,
+        };
         let volume = |(bytes, is_durable)| Volume {
             cells: (0..bytes / CELL).map(|_| cell()).collect(),
             is_durable,
@@ -245,6 +253,7 @@ impl Oracle {
         self.crashed_at = self.next;
         for cell in self.volumes.iter_mut().flat_map(|volume| &mut volume.cells) {
             cell.latest = cell.durable;
+            cell.is_exposed = true;
         }
     }
 
@@ -259,7 +268,8 @@ impl Oracle {
 impl Cell {
     /// What a read may see.
     fn visible(&self) -> impl Iterator<Item = u32> {
-        self.versions[self.latest..].iter().map(|version| version.value)
+        let ghosts = self.ghosts.iter().filter(|_| self.is_exposed);
+        ghosts.chain(&self.versions[self.latest..]).map(|version| version.value)
     }
 
     /// What the cell may hold at rest, newest last, after a power cut or without.
@@ -285,6 +295,7 @@ impl Cell {
             return false;
         };
         drop(allowed);
+        self.is_exposed = false;
         if crashed_at.is_some_and(|at| version.born <= at) {
             // What a restart has found stays, until what failed since comes to light.
             let since = crashed_at.unwrap_or_default();
