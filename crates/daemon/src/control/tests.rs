@@ -291,8 +291,9 @@ async fn volumes_come_and_go() {
     assert!(node.shards[1].state().volumes.contains_key(&3));
 }
 
-/// Goal: a backing that cannot be one is refused at once and explained; the fuzzer of configurations
-/// found a report without a hint. Method: a pipe that nobody writes, a folder, a name too long.
+/// Goal: a backing that cannot be one is refused at once and explained; the fuzzer of
+/// configurations found a report without a hint. Method: a pipe that nobody writes, a folder, a
+/// name too long.
 #[tokio::test]
 async fn unusable_backings_are_explained() {
     let node = MockNode::new("");

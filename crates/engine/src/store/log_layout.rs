@@ -44,9 +44,9 @@ pub const SEGMENTS_RESERVED: u32 = 7;
 pub const SEGMENTS_MIN: u32 = SEGMENTS_RESERVED + 3;
 /// Blocks of the smallest segment.
 pub const SEGMENT_BLOCKS_MIN: u32 = 8;
-/// Blocks of every segment that stay spare at least, however short it is: the descriptor of a second
-/// batch, since cleaning fills a segment with the blocks of one victim and of the next, and a block
-/// to gain by it. Without them a full log cleans for ever and gains nothing.
+/// Blocks of every segment that stay spare at least, however short it is: the descriptor of a
+/// second batch, since cleaning fills a segment with the blocks of one victim and of the next, and
+/// a block to gain by it. Without them a full log cleans for ever and gains nothing.
 pub const SPARE_BLOCKS_MIN: u64 = 2;
 /// Bytes of a segment where the region has room for at least 64 of them.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 1 << 20;

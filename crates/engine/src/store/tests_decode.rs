@@ -94,6 +94,8 @@ fn seqs_beyond_any_node_are_damage() {
     run_alone(&mut io, write).expect("no device fails here");
     let error = LogStore::open(&mut io, config, SeqSource::new(Seq(1))).map(drop);
     assert!(matches!(error, Err(StoreError::Mismatch { stored: u64::MAX, .. })), "{error:?}");
+    let report = check_store(&io.peek(disk)[..], "disk", 0, 1 << 20, StoreKind::Log, false);
+    assert!(!report.is_sound(), "`check` says so, too");
     let (key, seq) = (BlockKey(77), Seq(u64::MAX));
     let header = NvmHeader { key, seq, crc: 0, dirty: true, borrowed: false }.encode(1, 5);
     assert!(matches!(NvmHeader::decode(&header, 1, 5), HeaderState::Damaged(..)));
