@@ -1,7 +1,8 @@
 //! Replays inputs and writes seeds, without a fuzzer.
 //!
-//! How: `layby-fuzz targets` lists targets and the bytes of their inputs at most, `layby-fuzz seeds`
-//! writes the seeds, `layby-fuzz TARGET FILE…` replays; the same functions as everywhere. Invariant: a finding is a panic, as in the fuzzer.
+//! How: `layby-fuzz targets` lists targets and the bytes of their inputs at most, `layby-fuzz
+//! seeds` writes the seeds, `layby-fuzz TARGET FILE…` replays; the same functions as everywhere.
+//! Invariant: a finding is a panic, as in the fuzzer.
 //! Cost: none. Not for: finding anything new.
 #![forbid(unsafe_code)]
 

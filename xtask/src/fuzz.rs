@@ -18,6 +18,9 @@ const MEMORY_MIB_MAX: u32 = 1024;
 const ALLOCATION_MIB_MAX: u32 = 256;
 /// Seconds of one input at most: more is a finding.
 const INPUT_SECONDS_MAX: u32 = 20;
+/// Files of a committed corpus at most, and their bytes together.
+const CORPUS_FILES_MAX: usize = 100;
+const CORPUS_BYTES_MAX: u64 = 40_000;
 
 /// A target, and the bytes of its inputs at most.
 struct Target {
@@ -39,8 +42,7 @@ pub(crate) fn run(root: &Path, wanted: &str, seconds: u32, keep: bool) -> Result
     for target in chosen {
         process::say(&format!("== {} for {seconds} s", target.name));
         let found = found(root, target);
-        let folder = fs::create_dir_all(&found);
-        folder.map_err(|cause| Failure::io("cannot make", &found, &cause))?;
+        make(&found)?;
         let mut fuzzer = fuzzer(root, target, &[&found, &corpus(root, target)]);
         fuzzer.arg(format!("-max_total_time={seconds}"));
         process::run(fuzzer.args(["-use_value_profile=1", "-print_final_stats=1"]))?;
@@ -90,7 +92,12 @@ fn corpus(root: &Path, target: &Target) -> PathBuf {
 
 /// What this machine's runs have found.
 fn found(root: &Path, target: &Target) -> PathBuf {
-    process::target(root).join("fuzz-found").join(&target.name)
+    beside_build(root, "fuzz-found", target)
+}
+
+/// A target's part of a folder beside what cargo builds.
+fn beside_build(root: &Path, folder: &str, target: &Target) -> PathBuf {
+    process::target(root).join(folder).join(&target.name)
 }
 
 /// A target's fuzzer on `folders`; new inputs go into the first.
@@ -106,8 +113,51 @@ fn fuzzer(root: &Path, target: &Target, folders: &[&Path]) -> Command {
     command
 }
 
-/// Adds to the committed corpus the fewest inputs of all runs that reach what it does not.
+/// Puts into the committed corpus, in place of what was kept before, the fewest inputs that reach
+/// all that any run has reached: short and long ones, as many as its bounds allow.
 fn keep_fewest(root: &Path, target: &Target) -> Result<(), Failure> {
-    let mut merge = fuzzer(root, target, &[&corpus(root, target), &found(root, target)]);
-    process::run(merge.arg("-set_cover_merge=1"))
+    let (corpus, fewest) = (corpus(root, target), beside_build(root, "fuzz-fewest", target));
+    // What an earlier run left there would count as reached.
+    let _ = fs::remove_dir_all(&fewest);
+    make(&fewest)?;
+    let mut merge = fuzzer(root, target, &[&fewest, &corpus, &found(root, target)]);
+    process::run(merge.args(["-set_cover_merge=1", "-use_counters=0"]))?;
+    let (kept, named): (Vec<_>, Vec<_>) =
+        files(&corpus)?.into_iter().partition(|(_, path)| is_hash(path));
+    for (_, path) in kept {
+        fs::remove_file(&path).map_err(|cause| Failure::io("cannot remove", &path, &cause))?;
+    }
+    let new = files(&fewest)?;
+    let bytes = |files: &[(u64, PathBuf)]| files.iter().map(|(length, _)| length).sum::<u64>();
+    let room = CORPUS_FILES_MAX.saturating_sub(named.len()).max(1);
+    let room_bytes = CORPUS_BYTES_MAX.saturating_sub(bytes(&named)).max(1);
+    let step = new.len().div_ceil(room).max(bytes(&new).div_ceil(room_bytes) as usize).max(1);
+    for (_, path) in new.iter().skip(step / 2).step_by(step) {
+        let copy = corpus.join(path.file_name().unwrap_or_default());
+        fs::copy(path, copy).map_err(|cause| Failure::io("cannot copy", path, &cause))?;
+    }
+    Ok(())
+}
+
+/// Whether libFuzzer gave the file its name; seeds and findings have names of people.
+fn is_hash(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The files of a folder with their lengths, the shortest first.
+fn files(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Failure> {
+    let wrong = |cause| Failure::io("cannot list", folder, &cause);
+    let file = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        Ok((entry.metadata()?.len(), entry.path()))
+    };
+    let entries = fs::read_dir(folder).map_err(wrong)?;
+    let mut files = entries.map(file).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    files.sort();
+    Ok(files)
+}
+
+fn make(folder: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(folder).map_err(|cause| Failure::io("cannot make", folder, &cause))
 }

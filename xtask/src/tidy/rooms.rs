@@ -30,9 +30,9 @@ const fn host(name: &'static str, may_use: MayUse) -> Room {
     Room { name, pure: false, may_use }
 }
 
-/// The table. `tests`, `fuzz` and `xtask` stand beside the rooms: the first goes through the binary,
-/// but for its parity test, which drives both hosts of the cache; the second reaches whatever reads
-/// bytes of strangers; the third uses no room.
+/// The table. `tests`, `fuzz` and `xtask` stand beside the rooms: the first goes through the
+/// binary, but for its parity test, which drives both hosts of the cache; the second reaches
+/// whatever reads bytes of strangers; the third uses no room.
 const ROOMS: [Room; 18] = [
     pure("types", &[]),
     pure("policy", &["types"]),
