@@ -1,8 +1,9 @@
 //! Tests through the binary: a node as users start it, and the programs that others wrote.
 //!
 //! How: [`Node`] starts `layby serve` and reads its `ready` line; [`tool`] runs foreign clients;
-//! [`Connection`] is an NBD client of our own that shares no code with the server; [`History`]
-//! knows what a crash may and may not take. Waiting is always for an event, never for a clock.
+//! [`Connection`] is an NBD client of our own that shares no code with the server, [`Wire`] one
+//! that says anything at all; [`History`] knows what a crash may and may not take. Waiting is
+//! always for an event, never for a clock.
 //! Invariant: a node, a mount or a loop device ends with the value that stands for it.
 //! Cost: a node starts in well under a second. Not for: anything that a room can test by itself.
 #![forbid(unsafe_code)]
@@ -12,12 +13,14 @@ mod history;
 mod mount;
 mod node;
 mod tool;
+mod wire;
 
 pub use connection::{Connection, Lost, Request};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use mount::{Attached, Mounted, mount_unavailable};
 pub use node::{Node, Options, Refusal, binary, layby, small_levels};
 pub use tool::{Outcome, available, fio_available, must, python, run, skip};
+pub use wire::{Head, OptionReply, Part, Wire};
 
 /// The seed of this run: `LAYBY_SEED`, or 1. A failing test prints it.
 #[must_use]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod fuzz;
 mod gate;
 mod process;
 mod setup;
@@ -55,13 +56,19 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Mutate traces of every format and read them, for a time
+    /// Look for inputs that break something: by coverage with --target, else mutated traces
     Fuzz {
-        /// How long
+        /// A target of `fuzz/`, or `all`; needs nightly Rust and cargo-fuzz
+        #[arg(long)]
+        target: Option<String>,
+        /// How long, per target
         #[arg(long, default_value_t = 60)]
         seconds: u32,
-        /// The first seed
-        #[arg(long, default_value_t = 0)]
+        /// Keep in `fuzz/corpus` the fewest inputs that reach all that was reached
+        #[arg(long, requires = "target")]
+        keep: bool,
+        /// The first seed of mutated traces
+        #[arg(long, default_value_t = 0, conflicts_with = "target")]
         seed: u64,
     },
     /// Measure one claim beside its peers and print its entry
@@ -88,7 +95,10 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
-        Chore::Fuzz { seconds, seed } => suites::fuzz(root, seconds, seed),
+        Chore::Fuzz { target: Some(target), seconds, keep, .. } => {
+            fuzz::run(root, &target, seconds, keep)
+        }
+        Chore::Fuzz { target: None, seconds, seed, .. } => suites::mutated(root, seconds, seed),
         Chore::Bench(arguments) => bench::run(root, &arguments),
         Chore::Man => suites::manual(root),
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the tests and benches call, as Debian and Ubuntu name it.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "fio",
     "libnbd-bin",
     "python3-libnbd",
@@ -19,6 +19,7 @@ const PACKAGES: [&str; 9] = [
     "fuse3",
     "mount",
     "util-linux",
+    "openssl",
 ];
 
 /// Installs the missing ones.

@@ -23,8 +23,8 @@ pub(crate) fn crash(root: &Path, runs: u32, power_loss: bool, seed: u64) -> Resu
     process::run(&mut suite)
 }
 
-/// The fuzz of bad traces, for `seconds`; it says how many inputs there were.
-pub(crate) fn fuzz(root: &Path, seconds: u32, seed: u64) -> Result<(), Failure> {
+/// Mutated traces, for `seconds`, on any toolchain; it says how many inputs there were.
+pub(crate) fn mutated(root: &Path, seconds: u32, seed: u64) -> Result<(), Failure> {
     let mut command = process::cargo(root);
     command.args(["test", "--locked", "--package", "layby-trace", "--test", "mutated"]);
     command.args(["mutated", "--", "--nocapture"]);

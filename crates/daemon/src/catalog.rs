@@ -45,9 +45,11 @@ impl NodeId {
             Ok(16) => Ok(NodeId(bytes)),
             Ok(_) => Err(Report::new(ReportKind::Failure, "cannot draw the node's identity")
                 .cause("the kernel gave fewer random bytes than asked for")
-                .state("nothing was written")),
+                .state("nothing was written")
+                .hint("start the node again")),
             Err(errno) => Err(Report::from_io("cannot draw the node's identity", &errno.into())
-                .state("nothing was written")),
+                .state("nothing was written")
+                .hint("start the node where getrandom(2) is allowed")),
         }
     }
 }
@@ -253,12 +255,26 @@ impl Catalog {
             Err(cause) => Err(cause),
         };
         let bytes = bytes.map_err(|cause| Report::from_io(error(), &cause).state(untouched))?;
-        match decode(&bytes) {
-            Ok(catalog) => Ok(Some(catalog)),
-            Err((kind, cause, hint)) => {
-                Err(Report::new(kind, error()).cause(cause).state(untouched).hint(hint))
-            }
-        }
+        Catalog::parse(&path, &bytes).map(Some)
+    }
+
+    /// Like [`Catalog::load`], from bytes of `path` that were read already.
+    ///
+    /// # Errors
+    /// As [`Catalog::load`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Catalog, Report> {
+        decode(bytes).map_err(|(kind, cause, hint)| {
+            Report::new(kind, format!("cannot read the node's catalog `{}`", path.display()))
+                .cause(cause)
+                .state("nothing was changed; volumes and levels are untouched")
+                .hint(hint)
+        })
+    }
+
+    /// The file's bytes, as [`Catalog::save`] writes them.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encode(self)
     }
 
     /// Replaces the catalog of `dir` with this one.

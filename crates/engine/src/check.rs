@@ -240,6 +240,19 @@ impl<R: ReadAt + ?Sized> Bytes<'_, R> {
     }
 }
 
+impl<R: ReadAt + ?Sized> Bytes<'_, R> {
+    /// Notes a seq that no node can have given out; the engine refuses to start on it.
+    fn expect_seqs(&mut self, offset: u64, seqs: &[u64]) {
+        if let Some(seq) = seqs.iter().find(|seq| **seq > SEQ_MAX) {
+            let sentence = format!("a sequence number of {seq} is above any that a node gives out");
+            self.report.problem(offset, sentence);
+        }
+    }
+}
+
+/// The highest seq of a sound structure.
+const SEQ_MAX: u64 = 1 << 63;
+
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |field| u16::from_le_bytes([field[0], field[1]]))
 }

@@ -13,12 +13,13 @@ use crate::record::{BATCH_RECORDS_MAX, Reader, Record, Unit};
 use crate::writer::{Writer, Written};
 use layby_types::{Nanos, Operation};
 use parquet::basic::{Compression, Encoding, Type, ZstdLevel};
-use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, TypePtr};
@@ -48,6 +49,8 @@ const KEY_UNIT: &str = "layby.trace.unit";
 const VERSION: &str = "1";
 /// Rows of a row group at most; bounds what a writer holds in memory.
 const GROUP_ROWS_MAX: usize = 1 << 20;
+/// Bytes of a value in a dictionary at least: of the narrower of our two types.
+const DICTIONARY_VALUE_BYTES: usize = 4;
 /// The operations, by their number in the column.
 const OPERATIONS: [Operation; 4] =
     [Operation::Read, Operation::Write, Operation::Trim, Operation::Flush];
@@ -223,11 +226,11 @@ impl Group {
     fn open(file: &SerializedFileReader<File>, index: usize) -> Result<Group, ParquetError> {
         let group = file.get_row_group(index)?;
         Ok(Group {
-            at: get_typed_column_reader(group.get_column_reader(0)?),
-            volume: get_typed_column_reader(group.get_column_reader(1)?),
-            operation: get_typed_column_reader(group.get_column_reader(2)?),
-            offset: get_typed_column_reader(group.get_column_reader(3)?),
-            length: get_typed_column_reader(group.get_column_reader(4)?),
+            at: column_reader(&*group, 0)?,
+            volume: column_reader(&*group, 1)?,
+            operation: column_reader(&*group, 2)?,
+            offset: column_reader(&*group, 3)?,
+            length: column_reader(&*group, 4)?,
         })
     }
 
@@ -244,6 +247,44 @@ impl Group {
             return Err(ParquetError::General("columns differ in their rows".to_owned()));
         }
         Ok(counts[0])
+    }
+}
+
+fn column_reader<T: DataType>(
+    group: &dyn RowGroupReader,
+    index: usize,
+) -> Result<ColumnReaderImpl<T>, ParquetError> {
+    let about = group.metadata().schema_descr().column(index);
+    let pages = BoundedPages(group.get_column_page_reader(index)?);
+    Ok(ColumnReaderImpl::new(about, Box::new(pages)))
+}
+
+/// Pages whose dictionaries hold what they claim: the library makes room for the claim first.
+struct BoundedPages(Box<dyn PageReader>);
+
+impl PageReader for BoundedPages {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        let page = self.0.get_next_page()?;
+        if let Some(Page::DictionaryPage { buf, num_values, .. }) = &page
+            && *num_values as usize > buf.len() / DICTIONARY_VALUE_BYTES
+        {
+            let cause = format!("a dictionary of {num_values} values in {} bytes", buf.len());
+            return Err(ParquetError::General(cause));
+        }
+        Ok(page)
+    }
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        self.0.peek_next_page()
+    }
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        self.0.skip_next_page()
+    }
+}
+
+impl Iterator for BoundedPages {
+    type Item = Result<Page, ParquetError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
     }
 }
 

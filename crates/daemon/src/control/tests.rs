@@ -291,6 +291,24 @@ async fn volumes_come_and_go() {
     assert!(node.shards[1].state().volumes.contains_key(&3));
 }
 
+/// Goal: a backing that cannot be one is refused at once and explained; the fuzzer of
+/// configurations found a report without a hint. Method: a pipe that nobody writes, a folder, a
+/// name too long.
+#[tokio::test]
+async fn unusable_backings_are_explained() {
+    let node = MockNode::new("");
+    let pipe = node.dir.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a writable directory");
+    for path in [pipe, node.dir.path().into(), node.dir.path().join("x".repeat(300))] {
+        let wanted = VolumeCreate { path: Some(path), ..create("a") };
+        let report = node.control.volume_create(wanted).await.expect_err("it is no backing");
+        let lines = [&report.error, &report.cause, &report.state, &report.hint];
+        assert!(lines.iter().all(|line| !line.is_empty()), "{report}");
+    }
+}
+
 /// Goal: what failed is as if never asked. Method: shards that refuse, then a look at the view, the
 /// catalog and the other shard.
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::config::{FileIdentity, Name, Place, Problem, Size, VolumeConfig, buil
 use crate::error::{Report, ReportKind};
 use layby_types::{VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Where backing files lie that nobody chose a place for, within the node's directory.
@@ -202,8 +203,11 @@ fn place(
     };
     let relative = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
     let path = config.path.as_ref().map_or_else(|| dir.join(&relative), |path| dir.join(path));
-    let existing = existing_length(&path)
-        .map_err(|cause| Report::from_io(error, &cause).state("nothing was changed"))?;
+    let existing = existing_length(&path).map_err(|cause| {
+        Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
+            .state("nothing was changed")
+            .hint("name a file or a block device that this user may open, or none")
+    })?;
     if config.path.is_none() && existing.is_some() {
         let cause = format!("`{}` exists already, from a volume that was deleted", path.display());
         let hint = "adopt the file with --path, move it away, or choose another name";
@@ -240,11 +244,16 @@ fn is_device(path: &Path) -> bool {
 
 /// Bytes of a file or device, `None` when there is nothing of that name.
 fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
-    match std::fs::File::open(path) {
-        Ok(mut file) => file.seek(SeekFrom::End(0)).map(Some),
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(cause),
+    let kind = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    // To open a pipe would wait for its other end, and a directory has no bytes to serve.
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(std::io::Error::other("it is neither a file nor a block device"));
     }
+    std::fs::File::open(path)?.seek(SeekFrom::End(0)).map(Some)
 }
 
 /// Which level or volume lies on `path` already.

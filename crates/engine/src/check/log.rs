@@ -115,11 +115,13 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
             continue;
         }
         let (stored, computed) = page_crcs(&page);
-        if stored != computed {
+        let open = u32_at(&page, 48) as usize;
+        // One that lists more than it can is no trailer, whatever its checksum says.
+        if stored != computed || open > 3 {
             bytes.report.counts.torn += 1;
             continue;
         }
-        let open = (0..(u32_at(&page, 48) as usize).min(3)).map(|index| {
+        let open = (0..open).map(|index| {
             let at = 56 + 16 * index;
             (u32_at(&page, at).into(), u32_at(&page, at + 4).into(), u64_at(&page, at + 8))
         });
@@ -131,6 +133,7 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
             entries: u64_at(&page, 40),
             open: open.collect(),
         };
+        bytes.expect_seqs(at, &[found.seq, found.end]);
         if newest.as_ref().is_none_or(|best| best.seq < found.seq) {
             newest = Some(found);
         }
@@ -154,13 +157,14 @@ fn read_entries<R: ReadAt + ?Sized>(
             && u64_at(&page, 8) == region.instance
             && u64_at(&page, 16) == checkpoint.seq
             && u64::from(u32_at(&page, 24)) == index
+            && u32_at(&page, 28) <= 168
             && u32_at(&page, 36) == crc(&[&page[..36]])
             && u32_at(&page, 32) == crc(&[&page[64..4096]]);
         if !sound {
             bytes.report.problem(at, format!("chunk {index} of the checkpoint is damaged"));
             continue;
         }
-        for position in 0..(u32_at(&page, 28) as usize).min(168) {
+        for position in 0..u32_at(&page, 28) as usize {
             let entry = &page[64 + 24 * position..];
             entries += 1;
             if !slots.insert(u32_at(entry, 8)) {
@@ -207,6 +211,7 @@ fn read_headers<R: ReadAt + ?Sized>(
             && u64::from(u32_at(&page, 16)) == segment
             && u32_at(&page, 20) < 3;
         if sound {
+            bytes.expect_seqs(region.segment_at(segment), &[u64_at(&page, 24)]);
             generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));
         }
     }
@@ -280,6 +285,7 @@ fn walk<R: ReadAt + ?Sized>(
         }
         let first = (start + at as u64) / region.block + 1;
         let offset = start + at as u64;
+        bytes.expect_seqs(offset, &[24, 32, 40, 48].map(|at| u64_at(page, at)));
         let records = records(bytes, offset, page, (entries, blocks), first, block);
         batches.push(Batch {
             at: offset,
@@ -316,6 +322,7 @@ fn records<R: ReadAt + ?Sized>(
             bytes.report.problem(offset, format!("entry {index} of a batch is of kind {kind}"));
             continue;
         }
+        bytes.expect_seqs(offset, &[u64_at(entry, 8)]);
         let mut computed = 0;
         let location = first + data as u64;
         if kind <= 2 {

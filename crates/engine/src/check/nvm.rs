@@ -62,8 +62,9 @@ fn mark<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, region: &Region) -> u64 {
     for at in [0, 512] {
         let Some(copy) = bytes.get(region.block + at, 16) else { continue };
         let computed = crc(&[&copy[..8], &region.instance.to_le_bytes()]);
-        if u32_at(&copy, 8) == computed && u32_at(&copy, 12) == 0 {
-            mark = mark.max(u64_at(&copy, 0));
+        let seq = u64_at(&copy, 0);
+        if u32_at(&copy, 8) == computed && u32_at(&copy, 12) == 0 && seq <= super::SEQ_MAX {
+            mark = mark.max(seq);
         }
     }
     mark
@@ -93,6 +94,7 @@ fn check_slot<R: ReadAt + ?Sized>(
         bytes.report.problem(at, format!("NVM slot header checksum mismatch: {values}"));
         return None;
     }
+    bytes.expect_seqs(at, &[words[2]]);
     let flags = u32_at(&header, 0);
     if flags & 4 != 0 {
         return None;

@@ -6,7 +6,7 @@
 //! Cost: a superblock is read once per start. Not for: block data, which carries its own checksum.
 
 use super::{CorruptInfo, Region, StoreError, StoreIdentity};
-use layby_types::ShardIndex;
+use layby_types::{Seq, ShardIndex};
 
 /// Bytes of every metadata structure, whatever the block size.
 pub const META_BYTES: usize = 4096;
@@ -14,6 +14,10 @@ pub const META_BYTES: usize = 4096;
 pub const META_CRC_AT: usize = META_BYTES - 4;
 /// The version of all structures of both stores.
 pub const FORMAT_VERSION: u32 = 1;
+/// The highest seq that a store takes for one that was given out: at a billion a second a node
+/// gets there in 292 years. Beyond it there is damage, whatever the checksum says, since a counter
+/// that starts there would run out.
+pub const SEQ_MAX: Seq = Seq(1 << 63);
 /// Store-specific numbers that a superblock has room for.
 pub const GEOMETRY_FIELDS: usize = 6;
 

@@ -10,7 +10,8 @@
 //! checkpoint that started after it became empty is complete, and a checkpoint completes only with
 //! everything durable that made its missing blocks dead (own disk, peer level, backing stores).
 //! Relocated copies keep the seq of the original, so a copy never outranks what superseded it.
-//! Cost: 8 bytes of memory per slot; one descriptor block per batch; 1/8 of the room spare.
+//! Cost: 8 bytes of memory per slot; one descriptor block per batch; 1/8 of the room spare, and two
+//! blocks of a segment at least.
 //! Not for: byte-addressable levels (see `nvm`).
 
 use super::log_checkpoint::Checkpoint;

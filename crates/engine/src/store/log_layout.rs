@@ -44,6 +44,10 @@ pub const SEGMENTS_RESERVED: u32 = 7;
 pub const SEGMENTS_MIN: u32 = SEGMENTS_RESERVED + 3;
 /// Blocks of the smallest segment.
 pub const SEGMENT_BLOCKS_MIN: u32 = 8;
+/// Blocks of every segment that stay spare at least, however short it is: the descriptor of a
+/// second batch, since cleaning fills a segment with the blocks of one victim and of the next, and
+/// a block to gain by it. Without them a full log cleans for ever and gains nothing.
+pub const SPARE_BLOCKS_MIN: u64 = 2;
 /// Bytes of a segment where the region has room for at least 64 of them.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 1 << 20;
 
@@ -96,8 +100,10 @@ impl LogGeometry {
             checkpoint_blocks,
             slot_count: 0,
         };
-        let room = u64::from(segment_count - SEGMENTS_RESERVED) * geometry.dense_blocks();
-        geometry.slot_count = u32::try_from(room * 7 / 8).ok()?;
+        let room = u64::from(segment_count - SEGMENTS_RESERVED);
+        let dense = geometry.dense_blocks();
+        let slots = (room * dense * 7 / 8).min(room * (dense - SPARE_BLOCKS_MIN));
+        geometry.slot_count = u32::try_from(slots).ok()?;
         Some(geometry)
     }
 

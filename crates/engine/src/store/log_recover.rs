@@ -7,7 +7,7 @@
 //! not open (unless `accept_loss`). One that nobody vouches for may be missing: power loss tore it.
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
-use super::layout::{META_BYTES, Superblock, crc32c, get_u64};
+use super::layout::{META_BYTES, SEQ_MAX, Superblock, crc32c, get_u64};
 use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
 use super::log_checkpoint::Checkpoint;
 use super::log_layout::{
@@ -129,10 +129,11 @@ pub(super) fn open(
     scan.read_checkpoint(io)?;
     scan.read_headers(io)?;
     scan.read_segments(io)?;
+    let seq_next = scan.seq_next()?;
     scan.judge_batches()?;
     let replayed = replay(&mut scan);
     let mut recovered = core::mem::take(&mut scan.recovered);
-    recovered.seq_next = scan.seq_next();
+    recovered.seq_next = seq_next;
     seqs.raise(recovered.seq_next);
     let entries = replayed.winners.iter().map(|winner| RecoveredEntry {
         slot: winner.slot,
@@ -433,8 +434,9 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Above every seq seen.
-    fn seq_next(&self) -> Seq {
+    /// Above every seq seen. One that no node can have given out is refused even with loss
+    /// accepted: it would outrank every record to come.
+    fn seq_next(&self) -> Result<Seq, StoreError> {
         let headers = self.headers.iter().flatten().map(|header| header.generation.0);
         let batches = self.batches.iter().flat_map(|batch| {
             let header = &batch.header;
@@ -442,7 +444,17 @@ impl<'a> Scan<'a> {
             records.chain([header.seq, header.durable_upto, header.checkpoint, header.epoch])
         });
         let all = headers.chain(batches).chain([self.trailer.end.0, self.trailer.seq.0, 0]);
-        Seq(all.max().expect("the chain ends with a number").saturating_add(1))
+        let highest = all.max().expect("the chain ends with a number");
+        if highest > SEQ_MAX.0 {
+            return Err(StoreError::Mismatch {
+                disk: self.disk_name.clone(),
+                offset: self.config.region.base,
+                what: "highest sequence number",
+                stored: highest,
+                expected: SEQ_MAX.0,
+            });
+        }
+        Ok(Seq(highest + 1))
     }
 
     fn into_parts(self) -> Parts {

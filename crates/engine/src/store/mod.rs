@@ -45,6 +45,8 @@ mod table;
 #[cfg(test)]
 mod tests_both;
 #[cfg(test)]
+mod tests_clean;
+#[cfg(test)]
 mod tests_decode;
 #[cfg(test)]
 mod tests_faults;

@@ -7,7 +7,7 @@
 //! Invariant: a header of another instance or place never decodes.
 //! Cost: 32 bytes per block. Not for: log structures.
 
-use super::layout::{GEOMETRY_FIELDS, crc32c, get_u32, get_u64, put_u32, put_u64};
+use super::layout::{GEOMETRY_FIELDS, SEQ_MAX, crc32c, get_u32, get_u64, put_u32, put_u64};
 use layby_types::{BlockKey, BlockSize, Seq};
 
 /// First eight bytes of an NVM region's superblock: `LAYBYNVM`.
@@ -167,7 +167,7 @@ impl NvmHeader {
             return HeaderState::Torn;
         }
         let (stored, computed) = (get_u32(bytes, 4), header_crc(bytes, instance, index));
-        if stored != computed {
+        if stored != computed || words[2] > SEQ_MAX.0 {
             return HeaderState::Damaged(stored, computed);
         }
         let flags = get_u32(bytes, 0);
@@ -208,8 +208,9 @@ pub fn encode_mark(seq: Seq, instance: u64) -> [u8; MARK_BYTES] {
 /// Reads a copy of the mark; seq 0 when it is unsound.
 #[must_use]
 pub fn decode_mark(bytes: &[u8], instance: u64) -> Seq {
+    let seq = Seq(get_u64(bytes, 0));
     let sound = get_u32(bytes, 8) == mark_crc(bytes, instance) && get_u32(bytes, 12) == 0;
-    Seq(if sound { get_u64(bytes, 0) } else { 0 })
+    if sound && seq <= SEQ_MAX { seq } else { Seq(0) }
 }
 
 fn mark_crc(bytes: &[u8], instance: u64) -> u32 {

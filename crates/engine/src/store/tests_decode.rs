@@ -5,11 +5,13 @@ use super::log_layout::{
     BatchHeader, CheckpointEntry, LOG_MAGIC, OpenSegment, Record, SegmentHeader, Trailer,
     decode_chunk, encode_chunk,
 };
-use super::nvm_layout::{HeaderState, NvmHeader, decode_mark};
+use super::nvm_layout::{HeaderState, NvmHeader, decode_mark, encode_mark};
 use super::tests_both::for_each_seed;
 use super::tests_world::{Size, Upper, World};
+use super::{LogConfig, LogStore, Region, SeqSource, StoreError, StoreIdentity};
 use crate::check::{StoreKind, check_store};
-use layby_types::{BlockKey, Rng, Seq, Slot};
+use crate::io::{Io as _, IoOperation, SimIo, run_alone};
+use layby_types::{BlockKey, BlockSize, Rng, Seq, ShardIndex, Slot};
 
 /// Goal: no decoder panics on any bytes. Method: noise, with and without a true checksum.
 #[test]
@@ -71,6 +73,33 @@ fn structures_round_trip() {
     let bytes = header.encode(1, 5);
     assert_eq!(NvmHeader::decode(&bytes, 1, 5), HeaderState::Sound(header));
     assert!(matches!(NvmHeader::decode(&bytes, 1, 6), HeaderState::Damaged(..)));
+}
+
+/// Goal: a seq that no node can have given out never becomes the counter, which would run out; the
+/// fuzzer of recovery found logs that opened and then ended the node. Method: a trailer, a header
+/// and a mark with true checksums and the highest seq.
+#[test]
+fn seqs_beyond_any_node_are_damage() {
+    let mut io = SimIo::new(1);
+    let disk = io.add_disk("ssd", 1 << 20);
+    let region = Region { disk, base: 0, length: 1 << 20, block_size: BlockSize::MIN };
+    let identity = StoreIdentity { node: [5; 16], shard: ShardIndex(0), shard_count: 1 };
+    let mut config = LogConfig::new(region, identity, 1);
+    config.accept_loss = true;
+    LogStore::format(&mut io, &config, 1).expect("the region is large enough");
+    let mut trailer = io.buffer(4096);
+    trailer.fill(0);
+    Trailer::new(Seq(u64::MAX), true, Vec::new()).encode(&mut trailer, 1);
+    let write = IoOperation::Write { disk, offset: 4096, buffer: trailer, durable: true };
+    run_alone(&mut io, write).expect("no device fails here");
+    let error = LogStore::open(&mut io, config, SeqSource::new(Seq(1))).map(drop);
+    assert!(matches!(error, Err(StoreError::Mismatch { stored: u64::MAX, .. })), "{error:?}");
+    let report = check_store(&io.peek(disk)[..], "disk", 0, 1 << 20, StoreKind::Log, false);
+    assert!(!report.is_sound(), "`check` says so, too");
+    let (key, seq) = (BlockKey(77), Seq(u64::MAX));
+    let header = NvmHeader { key, seq, crc: 0, dirty: true, borrowed: false }.encode(1, 5);
+    assert!(matches!(NvmHeader::decode(&header, 1, 5), HeaderState::Damaged(..)));
+    assert_eq!(decode_mark(&encode_mark(seq, 1), 1), Seq(0));
 }
 
 /// Goal: a damaged disk never panics recovery or `check`. Method: a used world, a few places of its

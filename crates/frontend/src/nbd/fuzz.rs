@@ -9,7 +9,7 @@
 
 use super::{
     ExportError, ExportInfo, Exports, Handshake, HandshakeNext, HandshakeOptions, NbdSession,
-    TlsPolicy,
+    SessionFeatures, TlsPolicy,
 };
 use layby_types::{Call, ErrorKind, Extent, Operation, Parsed, Rng, Session, VolumeId};
 
@@ -33,9 +33,24 @@ pub enum FuzzEnd {
     Refused(&'static str),
 }
 
+/// Where the transmission phase began, and on what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FuzzEntry {
+    /// Bytes of the input that the handshake took.
+    pub received: usize,
+    /// Bytes that it was answered with.
+    pub sent: usize,
+    /// What was agreed on.
+    pub features: SessionFeatures,
+    /// The export that was entered.
+    pub export: ExportInfo,
+}
+
 /// What a server did with a byte string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuzzRun {
+    /// The client entered transmission.
+    pub entry: Option<FuzzEntry>,
     /// All that it sent after its greeting.
     pub sent: Vec<u8>,
     /// The calls it let through, in order.
@@ -49,6 +64,14 @@ pub struct FuzzRun {
 /// # Panics
 /// When one of them does not hold.
 pub fn fuzz_server(bytes: &[u8]) {
+    fuzz_server_with(bytes, |_, _| ());
+}
+
+/// Like [`fuzz_server`]; every run is shown to `judge` with the bytes that led to it.
+///
+/// # Panics
+/// When an invariant does not hold.
+pub fn fuzz_server_with(bytes: &[u8], judge: impl Fn(&[u8], &FuzzRun)) {
     let bytes = &bytes[..bytes.len().min(INPUT_LENGTH_MAX)];
     let seed = bytes.iter().fold(bytes.len() as u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -61,6 +84,7 @@ pub fn fuzz_server(bytes: &[u8]) {
             let whole = run_server(tls, encrypted, bytes, None);
             let cut = run_server(tls, encrypted, bytes, Some(Rng::new(seed)));
             assert_eq!(whole, cut, "how the bytes were cut changed the outcome");
+            judge(bytes, &whole);
         }
     }
 }
@@ -122,6 +146,8 @@ impl Exports for Shelf {
 struct Server {
     handshake: Handshake,
     session: Option<NbdSession>,
+    /// Bytes taken so far.
+    received: usize,
     run: FuzzRun,
 }
 
@@ -130,7 +156,13 @@ impl Server {
         Server {
             handshake: Handshake::new(HandshakeOptions { tls }),
             session: None,
-            run: FuzzRun { sent: Vec::new(), calls: Vec::new(), end: FuzzEnd::Starved },
+            received: 0,
+            run: FuzzRun {
+                entry: None,
+                sent: Vec::new(),
+                calls: Vec::new(),
+                end: FuzzEnd::Starved,
+            },
         }
     }
 
@@ -139,6 +171,7 @@ impl Server {
         self.on_bytes(&mut held);
         assert!(held.is_empty() && self.run.end == FuzzEnd::Starved, "the way into TLS is open");
         self.handshake.tls_established();
+        self.received = 0;
     }
 
     /// Reads messages until more bytes are needed or the run is over.
@@ -153,7 +186,7 @@ impl Server {
             let answered = self.run.sent.len() - sent_before;
             assert!(answered <= ANSWER_LENGTH_MAX, "an answer of {answered} bytes");
             match consumed {
-                Some(consumed) => at += consumed,
+                Some(consumed) => (at, self.received) = (at + consumed, self.received + consumed),
                 None => break,
             }
         }
@@ -175,7 +208,13 @@ impl Server {
                 assert!(wanted > bytes.len() - step.consumed, "it asked for bytes it has");
                 return (step.consumed > 0).then_some(step.consumed);
             }
-            HandshakeNext::Ready(transmission) => self.session = Some(transmission.session),
+            HandshakeNext::Ready(transmission) => {
+                let received = self.received + step.consumed;
+                let (sent, features) = (self.run.sent.len(), transmission.session.features());
+                self.run.entry =
+                    Some(FuzzEntry { received, sent, features, export: transmission.export });
+                self.session = Some(transmission.session);
+            }
             HandshakeNext::Aborted => self.run.end = FuzzEnd::Left,
             HandshakeNext::Answered | HandshakeNext::StartTls => {}
         }
