@@ -336,6 +336,7 @@ impl Stores {
                 self.nvm.sync(&mut self.io, ticket, scope);
             }
             StoreEvent::NeedForgets => self.log.flush_forgets(&mut self.io),
+            StoreEvent::ForgetsFailed { kind } => self.nvm.refuse_delayed(kind),
             StoreEvent::CheckpointDone { .. } => self.checkpointed = true,
             StoreEvent::Synced { ticket, .. } => {
                 self.open -= 1;

@@ -90,24 +90,31 @@ impl Cache {
         }
         if self.waiting.iter().any(|waiting| !waiting.is_empty()) {
             // Stores wait for room that a pause keeps from being made.
-            let pauses = [self.destage_not_before, self.evict_not_before];
-            let ends = pauses.into_iter().filter(|end| *end > now).min();
+            let pauses = self.volumes.iter().map(|(_, volume)| volume.destage_not_before);
+            let ends = pauses.chain([self.evict_not_before]).filter(|end| *end > now).min();
             deadline = deadline.min(ends.unwrap_or(Nanos::NEVER));
         }
-        if deadline != Nanos::NEVER { deadline.max(self.destage_not_before) } else { deadline }
+        if deadline != Nanos::NEVER && now < self.destage_not_before && self.only_paused_left(now) {
+            return deadline.max(self.destage_not_before);
+        }
+        deadline
+    }
+
+    /// Whether all that is dirty is of volumes whose destaging rests.
+    fn only_paused_left(&self, now: Nanos) -> bool {
+        let is_dirty = |volume| self.levels.iter().any(|level| level.holding(volume).dirty > 0);
+        self.volumes.iter().all(|(n, volume)| now < volume.destage_not_before || !is_dirty(n))
     }
 
     // ---- destaging ----
 
     fn destage_level(&mut self, moment: &mut Moment<'_>, index: usize) {
         let writeback = self.spec.writeback;
-        while self.destages_inflight < u32::from(writeback.inflight_max)
-            && moment.now >= self.destage_not_before
-        {
+        while self.destages_inflight < u32::from(writeback.inflight_max) {
             let level = &mut self.levels[index];
             let open =
                 level.wants_destage(&self.spec.levels[index], writeback.idle_timeout, moment.now);
-            let Some(slot) = self.next_dirty(index, open) else { return };
+            let Some(slot) = self.next_dirty(moment.now, index, open) else { return };
             if !self.start_destage(moment, index, slot) {
                 return;
             }
@@ -115,7 +122,7 @@ impl Cache {
     }
 
     /// The next dirty block that the gate, or else a drain, wants home.
-    fn next_dirty(&mut self, index: usize, open: bool) -> Option<Slot> {
+    fn next_dirty(&mut self, now: Nanos, index: usize, open: bool) -> Option<Slot> {
         if !open && self.drains.is_empty() {
             return None;
         }
@@ -125,9 +132,11 @@ impl Cache {
             self.drains.iter().filter_map(|d| d.volume).map(|v| volumes.get(v).id).collect();
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
         let looks = if all { SWEEP_LOOKS } else { SWEEP_LOOKS * 4 };
+        let is_any_paused = now < self.destage_not_before;
         self.levels[index].sweep(looks, &mut |dirty: &Resident| {
             let mine = all || wanted.contains(&dirty.key.volume());
-            mine && !dirty.sick && calm.allows(dirty.key)
+            let rests = is_any_paused && volumes.rests(dirty.key.volume(), now);
+            mine && !rests && !dirty.sick && calm.allows(dirty.key)
         })
     }
 
@@ -138,12 +147,13 @@ impl Cache {
         level: usize,
         seed: Slot,
     ) -> bool {
-        if self.destages_inflight >= u32::from(self.spec.writeback.inflight_max)
-            || moment.now < self.destage_not_before
-        {
+        if self.destages_inflight >= u32::from(self.spec.writeback.inflight_max) {
             return false;
         }
         let key = self.levels[level].key(seed);
+        if self.volumes.rests(key.volume(), moment.now) {
+            return false;
+        }
         let volume = self.volumes.number(key.volume()).expect("a resident block has a volume");
         let (first, slots) = self.dirty_run(level, volume, key, seed);
         for index in 0..slots.len() as u64 {
@@ -278,6 +288,7 @@ impl Cache {
             return self.probe_singly(moment, level, slots);
         }
         self.destage_not_before = moment.now.saturating_add(DESTAGE_PAUSE);
+        self.volumes.get_mut(number).destage_not_before = self.destage_not_before;
         if self.volumes.get_mut(number).fault.replace(kind).is_none() {
             self.actions.push(Action::Report(Event::DestageFailed { volume, kind }));
         }

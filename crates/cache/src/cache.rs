@@ -114,7 +114,7 @@ pub struct Cache {
     pub(crate) promotions_inflight: u32,
     /// Caps or classes changed: somebody may hold more than allowed.
     pub(crate) caps_changed: bool,
-    /// No destage is started before this, after one failed.
+    /// When the last volume whose destaging rests after a failure may go on.
     pub(crate) destage_not_before: Nanos,
     /// No dirty block moves to another level before this, after one could not be stored there.
     pub(crate) evict_not_before: Nanos,

@@ -8,7 +8,7 @@ use crate::watch::Watch;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use layby_policy::ReadAhead;
-use layby_types::{BlockIndex, ErrorKind, VolumeId};
+use layby_types::{BlockIndex, ErrorKind, Nanos, VolumeId};
 
 /// Volumes per shard at most: two ranking groups each, in 16 bits.
 pub const VOLUMES_MAX: usize = 16_384;
@@ -41,6 +41,8 @@ pub(crate) struct VolumeState {
     pub(crate) logged: bool,
     /// Why destaging fails now, if it does.
     pub(crate) fault: Option<ErrorKind>,
+    /// No destage of the volume is started before this, after one failed.
+    pub(crate) destage_not_before: Nanos,
     pub(crate) counters: VolumeCounters,
 }
 
@@ -73,6 +75,12 @@ impl Volumes {
         &self.classes[self.get(volume).class]
     }
 
+    /// Whether destaging of the volume rests after a failure.
+    pub(crate) fn rests(&self, id: VolumeId, now: Nanos) -> bool {
+        let number = self.number(id);
+        number.is_some_and(|number| now < self.get(number).destage_not_before)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &VolumeState)> {
         self.states.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (i as u16, v)))
     }
@@ -97,6 +105,7 @@ impl Volumes {
             ahead_inflight: 0,
             logged: false,
             fault: None,
+            destage_not_before: Nanos::ZERO,
             counters: VolumeCounters::default(),
         };
         match self.states.get_mut(number) {

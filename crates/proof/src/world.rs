@@ -629,7 +629,7 @@ impl World<'_> {
 
     /// Who waits for what.
     fn describe_waiting(&mut self) -> String {
-        let mut text = String::new();
+        let mut text = format!("at {} us ", self.host.now().0 / 1000);
         for (number, client) in self.clients.iter().enumerate() {
             let asked = client.iter().flat_map(|client| client.asked.values());
             for Asked { call, .. } in asked {
