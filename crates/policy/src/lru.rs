@@ -51,9 +51,16 @@ impl Eviction for Lru {
         self.chains.unlink(group_mut(&mut self.groups, group), slot.0);
     }
 
+    #[inline]
     fn coldest(&self, group: Group) -> Option<Slot> {
         let chain = self.groups.get(usize::from(group.0))?;
         (chain.cold != NONE).then_some(Slot(chain.cold))
+    }
+
+    #[inline]
+    fn next_coldest(&self, slot: Slot) -> Option<Slot> {
+        let next = self.chains.warmer(slot.0);
+        (next != NONE).then_some(Slot(next))
     }
 
     #[inline]
