@@ -23,7 +23,7 @@ pub const SLOTS_MAX: u32 = u32::MAX - 1;
 /// Slots that `recency` and `queues` can number at most.
 const SLOTS_MARKED_MAX: u32 = 1 << 28;
 /// References that are looked up ahead of their turn.
-pub(crate) const AHEAD: usize = 32;
+pub(crate) const AHEAD: usize = 64;
 
 /// What a level was asked for and did. Pairs are reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
