@@ -67,8 +67,8 @@ impl EvictionKind {
     }
 }
 
-/// A policy chosen at run time. LRU, which most levels have, is called without a table of functions,
-/// so that a compiler sees through it.
+/// A policy chosen at run time. LRU, which most levels have, is called without a table of
+/// functions, so that a compiler sees through it.
 pub enum Ranking {
     /// The default.
     Lru(Lru),
