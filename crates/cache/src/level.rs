@@ -7,14 +7,14 @@
 
 use crate::hash::mix;
 use crate::spec::{LEVELS_MAX, LevelKind, LevelSpec};
-use crate::volumes::Volumes;
-use alloc::boxed::Box;
+use crate::volumes::{VolumeState, Volumes};
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
+use layby_policy::registry::Ranking;
 use layby_policy::{
     Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Standing, Warmth,
-    choose_yielder,
+    Yielders,
 };
 use layby_types::{BlockKey, Nanos, Slot};
 
@@ -76,7 +76,7 @@ pub(crate) struct Level {
     touched: Vec<u8>,
     /// Where the ageing of `touched` goes on.
     ageing: u32,
-    ranking: Box<dyn Eviction>,
+    ranking: Ranking,
     free: Vec<u32>,
     fresh_next: u32,
     accesses: u64,
@@ -115,7 +115,7 @@ impl Level {
             flags: vec![0; slots],
             touched: vec![0; slots],
             ageing: 0,
-            ranking: spec.eviction.build(spec.slots),
+            ranking: Ranking::new(spec.eviction, spec.slots),
             free: Vec::new(),
             fresh_next: 0,
             accesses: 0,
@@ -142,6 +142,7 @@ impl Level {
         self.index.allocation_size() - self.index.len() * INDEX_ENTRY_BYTES
     }
 
+    #[inline]
     pub(crate) fn holding(&self, volume: u16) -> Holding {
         self.holdings.get(usize::from(volume)).copied().unwrap_or_default()
     }
@@ -164,16 +165,27 @@ impl Level {
         self.index.find(mix(key.0), |slot| self.keys[*slot as usize] == key).map(|s| Slot(*s))
     }
 
-    /// The slot that may hold `key`, by a part of its hash.
-    pub(crate) fn guess(&self, volume: u16, key: BlockKey) -> Option<u32> {
+    /// Whether a look-up of a block of `volume` would go to the index.
+    #[inline]
+    pub(crate) fn is_looked_up(&self, volume: u16) -> bool {
         let holding = self.holding(volume);
-        if holding.used + holding.borrowed == 0 {
-            return None;
-        }
-        self.index.find(mix(key.0), |_| true).copied()
+        holding.used + holding.borrowed > 0
+    }
+
+    /// Reads where the index would have a block with this hash.
+    #[inline]
+    pub(crate) fn touch_index(&self, hash: u64) -> u64 {
+        u64::from(self.index.find(hash, |_| false).is_some())
+    }
+
+    /// The slot that may hold the block with this hash, by a part of it.
+    #[inline]
+    pub(crate) fn guess(&self, hash: u64) -> Option<u32> {
+        self.index.find(hash, |_| true).copied()
     }
 
     /// Reads what a hit on `slot` reads and answers with something made of it.
+    #[inline]
     pub(crate) fn glance(&self, slot: u32) -> u64 {
         let at = slot as usize;
         let bytes = u64::from(self.flags[at]) ^ u64::from(self.touched[at]);
@@ -182,6 +194,7 @@ impl Level {
     }
 
     /// The same of what a hit on `slot` reads around it.
+    #[inline]
     pub(crate) fn glance_around(&self, slot: u32) -> u64 {
         u64::from(self.ranking.glance(ANY_GROUP, Glance::Around(Slot(slot))))
     }
@@ -192,22 +205,27 @@ impl Level {
             && self.index.find(mix(self.key(slot).0), |other| *other == slot.0).is_some()
     }
 
+    #[inline]
     pub(crate) fn key(&self, slot: Slot) -> BlockKey {
         self.keys[slot.0 as usize]
     }
 
+    #[inline]
     fn flag(&self, slot: Slot, flag: u8) -> bool {
         self.flags[slot.0 as usize] & flag != 0
     }
 
+    #[inline]
     pub(crate) fn is_held(&self, slot: Slot) -> bool {
         self.flag(slot, HELD)
     }
 
+    #[inline]
     pub(crate) fn is_dirty(&self, slot: Slot) -> bool {
         self.flag(slot, DIRTY)
     }
 
+    #[inline]
     pub(crate) fn is_borrowed(&self, slot: Slot) -> bool {
         self.flag(slot, BORROWED)
     }
@@ -227,6 +245,7 @@ impl Level {
         self.has_sick = true;
     }
 
+    #[inline]
     fn group_of(&self, slot: Slot, volume: u16) -> Group {
         if self.is_borrowed(slot) { lent(volume) } else { own(volume) }
     }
@@ -298,6 +317,7 @@ impl Level {
         self.ranking.on_insert(moment, group, slot, key, warmth);
     }
 
+    #[inline]
     pub(crate) fn on_hit(&mut self, moment: &mut Moment<'_>, volume: u16, slot: Slot) {
         if !self.is_dirty(slot) {
             self.flags[slot.0 as usize] &= !MARK;
@@ -307,6 +327,7 @@ impl Level {
         self.ranking.on_hit(moment, group, slot);
     }
 
+    #[inline]
     fn touch(&mut self, slot: Slot) {
         // Borrowers do not advance the clock: with borrowing on or off, owners rank the same.
         if !self.is_borrowed(slot) {
@@ -318,6 +339,7 @@ impl Level {
 
     /// Keeps the oldest stamps from wrapping into young ones: all slots are looked at long before
     /// [`AGE_MAX`] and the stamps of one round pass the end of a byte.
+    #[inline]
     fn age(&mut self) {
         let stamp = self.stamp();
         let first = self.ageing as usize;
@@ -330,6 +352,7 @@ impl Level {
         self.ageing = if last == self.touched.len() { 0 } else { last as u32 };
     }
 
+    #[inline]
     fn stamp(&self) -> u8 {
         (self.accesses >> self.accesses_shift) as u8
     }
@@ -417,8 +440,11 @@ impl Level {
         asker: u16,
         scope: Scope,
     ) -> bool {
-        let mut standings = self.standings(volumes, level, Some(asker), scope);
-        standings.any(|(_, standing, _)| standing != Standing::Protected)
+        let mut may_yield = false;
+        self.each_standing(volumes, (level, Some(asker), scope), |_, standing, _| {
+            may_yield |= standing != Standing::Protected;
+        });
+        may_yield
     }
 
     /// The group that has to yield a slot to `asker` (a volume), or to nobody in particular.
@@ -431,64 +457,74 @@ impl Level {
     ) -> Option<Group> {
         let stamp = self.stamp();
         let choose = |with_sick: bool| {
-            let standings = self.standings(volumes, level, asker, scope);
-            choose_yielder(standings.filter_map(|(group, standing, rank)| {
-                let coldest = self.ranking.coldest(group)?;
-                let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
-                let may_leave = with_sick || !self.is_sick(coldest);
-                may_leave.then_some(Candidate { group, standing, rank, coldest_age })
-            }))
+            let mut yielders = Yielders::default();
+            self.each_standing(volumes, (level, asker, scope), |group, standing, rank| {
+                if let Some(coldest) = self.ranking.coldest(group)
+                    && (with_sick || !self.is_sick(coldest))
+                {
+                    let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
+                    yielders.consider(Candidate { group, standing, rank, coldest_age });
+                }
+            });
+            yielders.first()
         };
         // A sick block cannot leave: who has others at the cold end yields first.
         let healthy = if self.has_sick { choose(false) } else { None };
         healthy.or_else(|| choose(true))
     }
 
-    /// Who holds room within the scope, how each stands towards `asker`, and its class's rank.
-    fn standings<'a>(
-        &'a self,
-        volumes: &'a Volumes,
-        level: usize,
-        asker: Option<u16>,
-        scope: Scope,
-    ) -> impl Iterator<Item = (Group, Standing, u8)> + 'a {
-        let candidates = volumes.iter().filter(move |(v, volume)| match scope {
-            Scope::Level | Scope::Owners => true,
-            Scope::Class => asker.is_some_and(|a| volumes.get(a).class == volume.class),
-            Scope::Volume => asker == Some(*v),
-        });
-        candidates.flat_map(move |(v, volume)| {
+    /// Who holds room within the scope, how each stands towards the asker, and its class's rank.
+    #[inline]
+    fn each_standing(
+        &self,
+        volumes: &Volumes,
+        (level, asker, scope): (usize, Option<u16>, Scope),
+        mut take: impl FnMut(Group, Standing, u8),
+    ) {
+        let asker_class = asker.map(|asker| volumes.get(asker).class);
+        for (v, volume) in volumes.iter() {
             let holding = self.holding(v);
-            let class = &volumes.classes[volume.class];
-            let is_asker = asker == Some(v);
-            let standing = match self.claim(volumes, level, v, asker, scope) {
-                Claim::None => Standing::AboveGuarantee,
-                _ if is_asker => Standing::Self_,
-                Claim::Share => Standing::WithinShare,
-                Claim::Guarantee => Standing::Protected,
+            let is_asked = match scope {
+                Scope::Level | Scope::Owners => true,
+                Scope::Class => asker_class == Some(volume.class),
+                Scope::Volume => asker == Some(v),
             };
-            let rank = class.rank;
-            let lends = holding.borrowed > 0 && scope == Scope::Level;
-            let lent_room = lends.then_some((lent(v), Standing::Borrower, rank));
-            let own_room = (holding.used > 0).then_some((own(v), standing, rank));
-            lent_room.into_iter().chain(own_room)
-        })
+            if !is_asked || holding.used + holding.borrowed == 0 {
+                continue;
+            }
+            let rank = volumes.classes[volume.class].rank;
+            if holding.borrowed > 0 && scope == Scope::Level {
+                take(lent(v), Standing::Borrower, rank);
+            }
+            if holding.used > 0 {
+                let standing = match self.claim(
+                    volumes,
+                    (level, scope),
+                    (holding.used, volume),
+                    asker_class,
+                ) {
+                    Claim::None => Standing::AboveGuarantee,
+                    _ if asker == Some(v) => Standing::Self_,
+                    Claim::Share => Standing::WithinShare,
+                    Claim::Guarantee => Standing::Protected,
+                };
+                take(own(v), standing, rank);
+            }
+        }
     }
 
-    /// What `volume` may say against a demand for its room.
+    /// What a volume that uses so much may say against a demand for its room.
+    #[inline]
     fn claim(
         &self,
         volumes: &Volumes,
-        level: usize,
-        volume: u16,
-        asker: Option<u16>,
-        scope: Scope,
+        (level, scope): (usize, Scope),
+        (used, state): (u32, &VolumeState),
+        asker_class: Option<usize>,
     ) -> Claim {
-        let (used, state) = (self.holding(volume).used, volumes.get(volume));
         let class_guaranteed = volumes.classes[state.class].shares[level].guaranteed;
         // Sized volumes of a class share its guarantee among each other.
-        let is_sibling =
-            || state.sized.is_some() && asker.is_some_and(|a| volumes.get(a).class == state.class);
+        let is_sibling = || state.sized.is_some() && asker_class == Some(state.class);
         let above = used > state.shares[level].guaranteed
             && (self.class_used[state.class] > class_guaranteed || is_sibling());
         if !above && !matches!(scope, Scope::Class | Scope::Volume) {
@@ -514,7 +550,24 @@ impl Level {
             accept(&resident).then_some(resident.key)
         })?;
         self.unindex(self.key(slot), slot);
+        self.glance_leaving(group);
         Some(slot)
+    }
+
+    /// Reads what the next evictions from `group` will read, in three steps, each of which has at
+    /// hand what the one before read at the eviction before: state, index, the index's entry.
+    #[inline]
+    fn glance_leaving(&self, group: Group) {
+        let Some(first) = self.ranking.coldest(group) else { return };
+        let hash = |slot: Slot| mix(self.key(slot).0);
+        let mut seen = u64::from(self.index.find(hash(first), |slot| *slot == first.0).is_some());
+        if let Some(second) = self.ranking.next_coldest(first) {
+            seen ^= self.touch_index(hash(second));
+            let third = self.ranking.next_coldest(second);
+            seen ^= third.map_or(0, |third| self.glance(third.0));
+        }
+        // Wanted for its effect on the processor's caches.
+        core::hint::black_box(seen);
     }
 
     /// The first slot from the cold end that `accept` takes, left in place.

@@ -58,7 +58,12 @@ impl Volumes {
         Volumes { classes, states: Vec::new(), ids: Vec::new() }
     }
 
+    #[inline]
     pub(crate) fn number(&self, id: VolumeId) -> Option<u16> {
+        // Where identifiers have no gaps, an identifier is its own place.
+        if let Some((_, number)) = self.ids.get(id.0 as usize).filter(|(known, _)| *known == id) {
+            return Some(*number);
+        }
         let place = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(self.ids[place].1)
     }

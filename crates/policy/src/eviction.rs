@@ -69,6 +69,12 @@ pub trait Eviction: Send {
     fn on_remove(&mut self, group: Group, slot: Slot);
     /// The slot worth least in `group`, or one of the least, left in place.
     fn coldest(&self, group: Group) -> Option<Slot>;
+    /// The slot that follows `slot` in the order in which the slots of its group leave if nothing
+    /// is used meanwhile, where the policy knows it at once.
+    fn next_coldest(&self, slot: Slot) -> Option<Slot> {
+        let _ = slot;
+        None
+    }
     /// Offers slots of `group` from the one worth least, a bounded number of them, and takes out
     /// the first that `accept` takes; a refused slot keeps its rank.
     ///
@@ -114,6 +120,9 @@ impl Eviction for Box<dyn Eviction> {
     }
     fn coldest(&self, group: Group) -> Option<Slot> {
         (**self).coldest(group)
+    }
+    fn next_coldest(&self, slot: Slot) -> Option<Slot> {
+        (**self).next_coldest(slot)
     }
     fn evict(
         &mut self,

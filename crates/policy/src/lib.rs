@@ -46,4 +46,4 @@ pub use lru::Lru;
 pub use read_ahead::{ReadAhead, Window};
 pub use s3fifo::S3Fifo;
 pub use writeback::{Gate, GateInput, GateLimits};
-pub use yielding::{Candidate, Standing, choose_yielder};
+pub use yielding::{Candidate, Standing, Yielders};

@@ -1,7 +1,8 @@
 //! Every eviction policy by name, in one place.
 
-use crate::{Arc, Clock, Eviction, Fifo, Lfu, Lru, S3Fifo};
+use crate::{Accept, Arc, Clock, Eviction, Fifo, Glance, Group, Lfu, Lru, Moment, S3Fifo, Warmth};
 use alloc::boxed::Box;
+use layby_types::{BlockKey, Slot};
 
 /// A policy that a level may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,102 @@ impl EvictionKind {
             EvictionKind::S3Fifo => Box::new(S3Fifo::new(slots)),
             EvictionKind::Arc => Box::new(Arc::new(slots)),
             EvictionKind::Lfu => Box::new(Lfu::new(slots)),
+        }
+    }
+}
+
+/// A policy chosen at run time. LRU, which most levels have, is called without a table of
+/// functions, so that a compiler sees through it.
+pub enum Ranking {
+    /// The default.
+    Lru(Lru),
+    /// Any other.
+    Other(Box<dyn Eviction>),
+}
+
+impl Ranking {
+    /// A fresh ranking for `slots` slots.
+    #[must_use]
+    pub fn new(kind: EvictionKind, slots: u32) -> Self {
+        match kind {
+            EvictionKind::Lru => Ranking::Lru(Lru::new(slots)),
+            other => Ranking::Other(other.build(slots)),
+        }
+    }
+}
+
+impl Eviction for Ranking {
+    #[inline]
+    fn on_insert(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        slot: Slot,
+        key: BlockKey,
+        warmth: Warmth,
+    ) {
+        match self {
+            Ranking::Lru(lru) => lru.on_insert(moment, group, slot, key, warmth),
+            Ranking::Other(other) => other.on_insert(moment, group, slot, key, warmth),
+        }
+    }
+    #[inline]
+    fn on_hit(&mut self, moment: &mut Moment<'_>, group: Group, slot: Slot) {
+        match self {
+            Ranking::Lru(lru) => lru.on_hit(moment, group, slot),
+            Ranking::Other(other) => other.on_hit(moment, group, slot),
+        }
+    }
+    fn on_remove(&mut self, group: Group, slot: Slot) {
+        match self {
+            Ranking::Lru(lru) => lru.on_remove(group, slot),
+            Ranking::Other(other) => other.on_remove(group, slot),
+        }
+    }
+    #[inline]
+    fn coldest(&self, group: Group) -> Option<Slot> {
+        match self {
+            Ranking::Lru(lru) => lru.coldest(group),
+            Ranking::Other(other) => other.coldest(group),
+        }
+    }
+    #[inline]
+    fn next_coldest(&self, slot: Slot) -> Option<Slot> {
+        match self {
+            Ranking::Lru(lru) => lru.next_coldest(slot),
+            Ranking::Other(other) => other.next_coldest(slot),
+        }
+    }
+    #[inline]
+    fn evict(
+        &mut self,
+        moment: &mut Moment<'_>,
+        group: Group,
+        incoming: Option<BlockKey>,
+        accept: &mut Accept<'_>,
+    ) -> Option<Slot> {
+        match self {
+            Ranking::Lru(lru) => lru.evict(moment, group, incoming, accept),
+            Ranking::Other(other) => other.evict(moment, group, incoming, accept),
+        }
+    }
+    #[inline]
+    fn glance(&self, group: Group, at: Glance) -> u32 {
+        match self {
+            Ranking::Lru(lru) => lru.glance(group, at),
+            Ranking::Other(other) => other.glance(group, at),
+        }
+    }
+    fn len(&self, group: Group) -> u32 {
+        match self {
+            Ranking::Lru(lru) => lru.len(group),
+            Ranking::Other(other) => other.len(group),
+        }
+    }
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Ranking::Lru(lru) => lru.memory_bytes(),
+            Ranking::Other(other) => other.memory_bytes(),
         }
     }
 }

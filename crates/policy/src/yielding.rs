@@ -37,12 +37,30 @@ pub enum Standing {
     Protected,
 }
 
-/// The group that yields a slot, or `None` when all are protected.
-pub fn choose_yielder(candidates: impl Iterator<Item = Candidate>) -> Option<Group> {
-    candidates
-        .filter(|candidate| candidate.standing != Standing::Protected)
-        .min_by_key(|c| (c.standing, u8::MAX - c.rank, u8::MAX - c.coldest_age, c.group))
-        .map(|candidate| candidate.group)
+/// Seeks the one who yields, candidate by candidate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Yielders {
+    first: Option<u64>,
+}
+
+impl Yielders {
+    /// One more who holds room.
+    #[inline]
+    pub fn consider(&mut self, candidate: Candidate) {
+        let Candidate { group, standing, rank, coldest_age } = candidate;
+        if standing == Standing::Protected {
+            return;
+        }
+        let [rank, age] = [rank, coldest_age].map(|most_first| u64::from(u8::MAX - most_first));
+        let place = (standing as u64) << 32 | rank << 24 | age << 16 | u64::from(group.0);
+        self.first = Some(self.first.map_or(place, |first| first.min(place)));
+    }
+
+    /// The group that yields a slot, or `None` when all are protected.
+    #[must_use]
+    pub fn first(self) -> Option<Group> {
+        self.first.map(|place| Group(place as u16))
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +85,10 @@ mod tests {
             candidate(6, WithinShare, 3, 99),
         ];
         let choose = |skip: &[u16]| {
-            choose_yielder(all.into_iter().filter(|c| !skip.contains(&c.group.0))).map(|g| g.0)
+            let mut yielders = Yielders::default();
+            let rest = all.into_iter().filter(|c| !skip.contains(&c.group.0));
+            rest.for_each(|candidate| yielders.consider(candidate));
+            yielders.first().map(|group| group.0)
         };
         assert_eq!(choose(&[]), Some(4), "borrowers first");
         assert_eq!(choose(&[4]), Some(3), "then the lowest class, coldest first");

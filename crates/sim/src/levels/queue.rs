@@ -93,7 +93,11 @@ impl Pending {
         }
     }
 
+    #[inline]
     fn next(&self) -> Option<(Nanos, u64, OpId)> {
+        if self.in_order.is_empty() && self.heap.is_empty() {
+            return None;
+        }
         let (in_order, heap) = (self.in_order.front(), self.heap.peek().map(|entry| &entry.0));
         in_order.into_iter().chain(heap).min().copied()
     }

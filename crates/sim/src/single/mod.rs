@@ -8,11 +8,15 @@
 //! Invariant: blocks are told apart exactly; no collision of hashes is ever a hit.
 //! Cost: see `level`. Not for: several levels, latencies or wear: see `levels`.
 
+mod buckets;
 mod curves;
 mod future;
 mod level;
 mod numbering;
+mod queues;
+mod recency;
 mod references;
+mod slots;
 mod table;
 
 #[cfg(test)]
@@ -20,6 +24,6 @@ mod tests;
 
 pub use curves::{CurveKind, CurveRun};
 pub use future::{Future, Known};
-pub use level::{Counts, Level, Replay, SLOTS_MAX, build};
+pub use level::{Counts, Replay, SLOTS_MAX, build};
 pub use numbering::Footprint;
 pub use references::{BATCH_REFERENCES_MAX, Batch, References, StreamError};

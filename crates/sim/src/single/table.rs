@@ -12,7 +12,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Places looked at by a guess: those that share a cache line at best.
 const GUESSES: usize = 8;
 /// Entries of slots that were given away, at most; see [`Table::remove`].
-pub(crate) const STALE_MAX: usize = 32;
+pub(crate) const STALE_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Place {

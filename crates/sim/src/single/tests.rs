@@ -1,5 +1,6 @@
 //! Levels, Belady's MIN and curves beside plain models.
 
+use super::level::build_plain;
 use super::*;
 use layby_policy::curve::{Access, Counted, SampleRate};
 use layby_policy::registry::EvictionKind;
@@ -66,6 +67,32 @@ fn lru_and_fifo_match_lists() {
                 }
             }
             assert_eq!(counts(&records, kind, slots), model, "{} {slots}", kind.name());
+        }
+    }
+}
+
+/// Goal: the forms that are made for replay count what the policies of the node count, reads and
+/// writes apart. Method: random references, with and without a filter, at sizes from one slot to
+/// more than the blocks, long enough that logs and rings are squeezed many times.
+#[test]
+fn made_for_replay_is_the_same() {
+    for seed in 0..6 {
+        let records = skewed(seed, 30_000, [60, 700, 4000][seed as usize % 3]);
+        for slots in [1, 2, 3, 9, 10, 11, 64, 333, 1000, 5000] {
+            for kind in [EvictionKind::Lru, EvictionKind::S3Fifo] {
+                for admission in AdmissionKind::ALL {
+                    let mut made = build(kind, admission, slots, 1);
+                    let mut plain = build_plain(kind, admission, slots, 1);
+                    each_batch(&records, |batch| {
+                        made.on_batch(batch);
+                        plain.on_batch(batch);
+                        let (name, filter) = (kind.name(), admission.name());
+                        let what = format!("{name}, {filter}, {slots} slots, SEED={seed}");
+                        assert_eq!(made.counts(), plain.counts(), "{what}");
+                        assert_eq!(made.blocks(), plain.blocks(), "{what}");
+                    });
+                }
+            }
         }
     }
 }
