@@ -289,6 +289,7 @@ impl Cache {
         }
         self.destage_not_before = moment.now.saturating_add(DESTAGE_PAUSE);
         self.volumes.get_mut(number).destage_not_before = self.destage_not_before;
+        self.volumes.has_faults = true;
         if self.volumes.get_mut(number).fault.replace(kind).is_none() {
             self.actions.push(Action::Report(Event::DestageFailed { volume, kind }));
         }

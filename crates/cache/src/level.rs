@@ -95,6 +95,11 @@ fn lent(volume: u16) -> Group {
     Group(volume * 2 + 1)
 }
 
+/// The volume that a group belongs to.
+pub(crate) fn owner(group: Group) -> u16 {
+    group.0 / 2
+}
+
 impl Level {
     pub(crate) fn new(spec: &LevelSpec, classes: usize) -> Self {
         let slots = spec.slots as usize;
@@ -456,11 +461,15 @@ impl Level {
         scope: Scope,
     ) -> Option<Group> {
         let stamp = self.stamp();
-        let choose = |with_sick: bool| {
+        let is_stuck = |group: Group, coldest: Slot| {
+            let has_fault = || volumes.get(owner(group)).fault.is_some();
+            self.is_sick(coldest) || (self.is_dirty(coldest) && has_fault())
+        };
+        let choose = |with_stuck: bool| {
             let mut yielders = Yielders::default();
             self.each_standing(volumes, (level, asker, scope), |group, standing, rank| {
                 if let Some(coldest) = self.ranking.coldest(group)
-                    && (with_sick || !self.is_sick(coldest))
+                    && (with_stuck || !is_stuck(group, coldest))
                 {
                     let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
                     yielders.consider(Candidate { group, standing, rank, coldest_age });
@@ -468,8 +477,10 @@ impl Level {
             });
             yielders.first()
         };
-        // A sick block cannot leave: who has others at the cold end yields first.
-        let healthy = if self.has_sick { choose(false) } else { None };
+        // A block that is sick, or cannot go home, cannot leave: who has others at the cold end
+        // yields first.
+        let may_be_stuck = self.has_sick || volumes.has_faults;
+        let healthy = if may_be_stuck { choose(false) } else { None };
         healthy.or_else(|| choose(true))
     }
 

@@ -9,7 +9,7 @@
 use crate::action::{Action, Cause, Few, OpId, Source};
 use crate::background::Calm;
 use crate::cache::Cache;
-use crate::level::{Resident, Scope};
+use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
 use layby_policy::{Group, Moment, Warmth};
@@ -335,9 +335,4 @@ impl Cache {
             }
         }
     }
-}
-
-/// The volume that a group belongs to.
-fn owner(group: Group) -> u16 {
-    group.0 / 2
 }

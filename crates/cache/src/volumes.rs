@@ -51,11 +51,13 @@ pub(crate) struct Volumes {
     pub(crate) classes: Vec<ClassSpec>,
     states: Vec<Option<VolumeState>>,
     ids: Vec<(VolumeId, u16)>,
+    /// Destaging of some volume has failed once.
+    pub(crate) has_faults: bool,
 }
 
 impl Volumes {
     pub(crate) fn new(classes: Vec<ClassSpec>) -> Self {
-        Volumes { classes, states: Vec::new(), ids: Vec::new() }
+        Volumes { classes, states: Vec::new(), ids: Vec::new(), has_faults: false }
     }
 
     #[inline]

@@ -52,8 +52,8 @@ pub(crate) fn last_panic() -> String {
     LAST_PANIC.with_borrow(Clone::clone)
 }
 
-/// Lives all seeds from `first` on; stops early after `failures_max` of them have failed. `progress`
-/// is told the number of lives so far, now and then.
+/// Lives all seeds from `first` on; stops early after `failures_max` of them have failed.
+/// `progress` is told the number of lives so far, now and then.
 pub fn run(
     first: u64,
     length: Length,

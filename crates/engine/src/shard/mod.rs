@@ -25,8 +25,8 @@ use std::sync::mpsc::Receiver;
 /// Where notices go: the daemon's log.
 pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 
-/// See the module's header. A thread of its own [runs](start_shard) it on a real host; who simulates
-/// a host [starts](Shard::start) it there and takes its turns one by one.
+/// See the module's header. A thread of its own [runs](start_shard) it on a real host; who
+/// simulates a host [starts](Shard::start) it there and takes its turns one by one.
 pub struct Shard<S, H> {
     io: H,
     core: Core,
