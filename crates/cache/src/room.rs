@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
-use layby_policy::{Group, Moment, Warmth};
+use layby_policy::{Moment, Warmth};
 use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
 /// Evictions of dirty blocks in flight at most.

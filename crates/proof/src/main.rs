@@ -35,6 +35,9 @@ struct Arguments {
     /// With --seed: print the timeline even if all is well, and shrink nothing
     #[arg(long, requires = "seed")]
     timeline: bool,
+    /// Stop after so many lives have failed
+    #[arg(long, default_value_t = 3)]
+    failures: usize,
     /// Threads [default: as many as cores]
     #[arg(long)]
     threads: Option<usize>,
@@ -106,7 +109,7 @@ fn many(arguments: &Arguments) -> ExitCode {
         ProgressStyle::with_template("{spinner} {pos} lives, {per_sec}, {elapsed}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let outcome = campaign::run(arguments.first, length, threads, 3, &|lives| {
+    let outcome = campaign::run(arguments.first, length, threads, arguments.failures, &|lives| {
         bar.set_position(lives);
     });
     bar.finish_and_clear();

@@ -431,3 +431,12 @@ impl fmt::Display for Disk {
         f.write_str(&self.name())
     }
 }
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Act::Ask(client, call) = self else { return write!(f, "{self:?}") };
+        let Call { operation, offset, length, flags, .. } = call;
+        write!(f, "client {client}: {operation:?} {offset}+{length}")?;
+        f.write_str(if flags.fua { ", FUA" } else { "" })
+    }
+}

@@ -152,7 +152,7 @@ impl<'a> World<'a> {
         self.start(true)?;
         for (index, act) in self.life.acts.iter().enumerate() {
             *at = index;
-            self.note(|| format!("act {index}: {act:?}"));
+            self.note(|| format!("act {index}: {act}"));
             self.perform(*act)?;
             if self.is_over {
                 break;
