@@ -250,15 +250,19 @@ impl Cache {
         }
         let slot = fetch.slots[0];
         let key = self.key(volume, first);
-        if self.levels[usize::from(level.0)].is_dirty(slot) {
+        let held = &self.levels[usize::from(level.0)];
+        let is_there = held.find(volume, key) == Some(slot);
+        if is_there && held.is_dirty(slot) {
             self.note_sick(moment, volume, level, slot);
             for reader in readers {
                 self.end_part(reader.request, result);
             }
             return self.end_fetch(moment, id);
         }
-        self.drop_copy(volume, usize::from(level.0), slot, false);
-        self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
+        if is_there {
+            self.drop_copy(volume, usize::from(level.0), slot, false);
+            self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
+        }
         let op = self.ops.get_mut(id.0);
         let Task::Fetch(fetch) = &mut op.task else { panic!("only a fetch is fetched again") };
         (fetch.from, fetch.readers) = (None, readers);

@@ -714,8 +714,6 @@ impl World<'_> {
             match self.count() {
                 Ok(()) => return Ok(()),
                 Err(what) if !self.has_crashed || self.is_over => return Err(what),
-                // Dirty blocks beyond a cap cannot leave while disks fail.
-                Err(_) if self.is_tolerant => return Ok(()),
                 Err(_) => self.turn()?,
             }
         }
@@ -739,7 +737,9 @@ impl World<'_> {
                 }
                 let cap = self.life.shape.shares[volume.volume.0 as usize][index].cap;
                 let (held, dirty) = (volume.slots[index], volume.slots_dirty[index]);
-                if held > u64::from(cap) || dirty > held {
+                // Dirty blocks that a restart found beyond a cap cannot leave while disks fail.
+                let is_above = held > u64::from(cap) && !self.is_tolerant;
+                if is_above || dirty > held {
                     let id = volume.volume.0;
                     return Err(format!(
                         "volume {id} holds {held} slots ({dirty} dirty) of level {index}, \

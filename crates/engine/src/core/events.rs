@@ -37,7 +37,7 @@ struct LiveTombstone {
 #[derive(Default)]
 pub(super) struct Tombstones {
     /// In the log's hands: by operation.
-    logging: HashMap<OpId, (VolumeId, Seq, Redo)>,
+    logging: HashMap<OpId, (Seq, Redo)>,
     /// Logged; their home is zeroing.
     zeroing: HashMap<OpId, Seq>,
     /// Zeroed; their home is to be synced.
@@ -116,6 +116,7 @@ impl Core {
                 }
             }
             StoreEvent::ForgetsFailed { kind } => {
+                self.refuse_held(kind);
                 for level in &mut self.levels {
                     if let Level::Nvm(store) = level {
                         store.refuse_delayed(kind);
@@ -132,7 +133,7 @@ impl Core {
             return;
         }
         let op = OpId(ticket.0 as u32);
-        let Some((volume, seq, redo)) = self.tombstones.logging.remove(&op) else {
+        let Some((seq, redo)) = self.tombstones.logging.remove(&op) else {
             return self.done(op, result);
         };
         if result.is_ok() && redo == Redo::Nothing {
@@ -144,8 +145,8 @@ impl Core {
         if result.is_ok() {
             self.tombstones.zeroing.insert(op, seq);
         } else {
-            let other = |t: &LiveTombstone| t.volume != volume || t.seq != seq;
-            self.tombstones.live.retain(other);
+            // The device may hold the record all the same.
+            self.void_tombstone(io, seq);
         }
         self.done(op, result);
     }
@@ -179,7 +180,7 @@ impl Core {
         let ticket = Ticket(u64::from(op.0));
         let (blocks, log) = (u64::from(*count), self.ssd(*level));
         let seq = log.tombstone(io, ticket, *volume, *first, blocks, keep, *durable);
-        self.tombstones.logging.insert(*op, (*volume, seq, *redo));
+        self.tombstones.logging.insert(*op, (seq, *redo));
         if *redo != Redo::Nothing {
             let (first, end) = (first.0, first.0 + blocks);
             let (volume, keep_allocated, done_at) = (*volume, keep, None);
@@ -207,6 +208,15 @@ impl Core {
             } else {
                 self.queue.push_back(write);
             }
+        }
+    }
+
+    /// What writes to homes are held for cannot be written down now: they fail, and are tried again
+    /// by whoever destages.
+    fn refuse_held(&mut self, kind: ErrorKind) {
+        for write in std::mem::take(&mut self.tombstones.held) {
+            let Action::WriteBacking { op, .. } = write else { panic!("only writes are held") };
+            self.done(op, Err(kind));
         }
     }
 
