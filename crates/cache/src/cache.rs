@@ -367,6 +367,9 @@ impl Cache {
         held.insert(moment, volume, slot, key, layby_policy::Warmth::Warm);
         if dirty {
             held.set_dirty(moment.now, volume, slot);
+        } else {
+            // It went home in an earlier life; what is older must not come back over it.
+            held.set_homed(slot);
         }
         self.volumes.get_mut(volume).logged = true;
         true

@@ -405,6 +405,12 @@ impl Level {
         self.holding_mut(volume).dirty += 1;
     }
 
+    /// The backing store has got this version from the level, now or in an earlier life.
+    pub(crate) fn set_homed(&mut self, slot: Slot) {
+        assert!(self.kind.is_persistent() && !self.is_dirty(slot), "a clean persistent copy");
+        self.flags[slot.0 as usize] |= HOMED;
+    }
+
     pub(crate) fn set_clean(&mut self, volume: u16, slot: Slot) {
         if !self.is_dirty(slot) {
             return;
