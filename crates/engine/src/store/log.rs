@@ -240,6 +240,8 @@ pub(super) struct Forgets {
     pub(super) issued: u64,
     pub(super) in_flight: u64,
     pub(super) flush: bool,
+    /// They are to be written now, and no segment can be had.
+    pub(super) is_stuck: bool,
     pub(super) deadline: Option<Nanos>,
 }
 
@@ -521,6 +523,8 @@ impl LogStore {
             return Nanos::ZERO;
         }
         let forgets = match (self.forgets.queue.is_empty(), self.forgets.deadline) {
+            // Those that find no room wait for an event rather than for time.
+            _ if self.forgets.is_stuck => Nanos::NEVER,
             (true, _) => Nanos::NEVER,
             (false, Some(deadline)) => deadline,
             (false, None) => Nanos::ZERO,

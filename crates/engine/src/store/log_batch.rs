@@ -41,6 +41,9 @@ impl LogStore {
         if let Some(kind) = self.reason_to_refuse() {
             self.refuse_stranded(kind);
         }
+        let relocate = &self.streams[Stream::Relocate as usize];
+        self.forgets.is_stuck =
+            self.forgets.flush && !self.forgets.queue.is_empty() && relocate.flight.is_none();
         self.start_sync(io);
     }
 
@@ -359,7 +362,7 @@ impl LogStore {
         self.counters.write_errors += 1;
         self.sync.failed =
             Some(self.sync.failed.map_or(flight.name.seq, |seq| seq.min(flight.name.seq)));
-        self.close_segment(stream);
+        self.leave_failed_segment(stream, flight.blocks);
         let records = flight.records.split_off(flight.forgets);
         for queued in flight.records.into_iter().rev() {
             self.forgets.queue.push_front(queued.record);
@@ -381,6 +384,19 @@ impl LogStore {
                 self.end_record(ticket, Err(kind));
             }
         }
+    }
+
+    /// A segment that holds nothing but the failed batch is free at once: none of its records was
+    /// ever promised, and a device that fails for a while must not use all segments up.
+    fn leave_failed_segment(&mut self, stream: Stream, failed_blocks: u32) {
+        let state = &mut self.streams[stream as usize];
+        let Some((index, _)) = state.open.take_if(|(_, fill)| *fill == failed_blocks) else {
+            return self.close_segment(stream);
+        };
+        let segment = &mut self.segments[index as usize];
+        assert!(segment.live == 0 && segment.pins == 0, "nothing of it was ever written");
+        segment.state = SegmentState::Free;
+        self.free_segments.push_back(index);
     }
 
     /// Registers someone who waits for durability: a caller for all that was queued so far, the
