@@ -317,7 +317,13 @@ impl Cache {
             Scope::Volume => self.volumes.get(volume).id == key.volume(),
         };
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;
-        !has_free && held.slots_of(is_within).iter().all(|slot| held.is_sick(*slot))
+        // Blocks that wait for the same room cannot yield theirs.
+        let waits = |slot: Slot| {
+            let op = self.busy.get(&held.key(slot));
+            op.is_some_and(|op| self.waiting[level].contains(op))
+        };
+        let slots = held.slots_of(is_within);
+        !has_free && slots.iter().all(|slot| held.is_sick(*slot) || waits(*slot))
     }
 
     /// Fails the volume's stores that wait for room which the backing store cannot make.
