@@ -56,6 +56,19 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Live whole lives of a simulated node: load, faults, power cuts, recovery, an oracle
+    ///
+    /// Example: cargo xtask simulate --seconds 60; a failing seed is shrunk and explained, and
+    /// replayed by --seed N. With --planted our own faults are planted in turn, in a build of its
+    /// own, and must be found.
+    Simulate {
+        /// Plant our own faults
+        #[arg(long)]
+        planted: bool,
+        /// --seeds N, --seconds S, --seed X, --first F, --timeline, --threads T, --failures N
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Look for inputs that break something: by coverage with --target, else mutated traces
     Fuzz {
         /// A target of `fuzz/`, or `all`; needs nightly Rust and cargo-fuzz
@@ -99,6 +112,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
             fuzz::run(root, &target, seconds, keep)
         }
         Chore::Fuzz { target: None, seconds, seed, .. } => suites::mutated(root, seconds, seed),
+        Chore::Simulate { planted, options } => suites::simulate(root, planted, &options),
         Chore::Bench(arguments) => bench::run(root, &arguments),
         Chore::Man => suites::manual(root),
     }

@@ -32,6 +32,21 @@ pub(crate) fn mutated(root: &Path, seconds: u32, seed: u64) -> Result<(), Failur
     process::run(&mut command)
 }
 
+/// Simulated lives; with `planted` in a build that can plant faults, which lies apart.
+pub(crate) fn simulate(root: &Path, planted: bool, options: &[String]) -> Result<(), Failure> {
+    let mut proof = process::cargo(root);
+    proof.args(["run", "--quiet", "--release", "--locked", "--package", "layby-proof"]);
+    if planted {
+        proof.args(["--features", "planted", "--target-dir"]);
+        proof.arg(process::target(root).join("planted"));
+    }
+    proof.arg("--").args(options);
+    if planted {
+        proof.arg("--planted");
+    }
+    process::run(&mut proof)
+}
+
 /// The manual pages, as the program itself describes its commands.
 pub(crate) fn manual(root: &Path) -> Result<(), Failure> {
     let mut layby = process::cargo(root);

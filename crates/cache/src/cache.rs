@@ -17,6 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 use layby_policy::Moment;
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BlockIndex, BlockKey, Call, ClassId, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Slot,
     VolumeId,
@@ -369,7 +370,9 @@ impl Cache {
             held.set_dirty(moment.now, volume, slot);
         } else {
             // It went home in an earlier life; what is older must not come back over it.
-            held.set_homed(slot);
+            if !is_planted(Plant::ForgetOmitted) {
+                held.set_homed(slot);
+            }
         }
         self.volumes.get_mut(volume).logged = true;
         true
@@ -568,7 +571,7 @@ impl Cache {
             .filter(|place| epochs[*place].0 > epochs[*place].1)
             .map(|place| (place, epochs[place].0))
             .collect();
-        if stored.is_empty() {
+        if stored.is_empty() || is_planted(Plant::FlushEarly) {
             self.end_part(request, Ok(()));
             return;
         }

@@ -16,6 +16,7 @@ use layby_policy::{
     Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Standing, Warmth,
     Yielders,
 };
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockKey, Nanos, Slot};
 
 /// The slot holds a block (it may not be indexed yet while being stored).
@@ -387,7 +388,7 @@ impl Level {
             self.holding_mut(volume).borrowed -= 1;
         } else {
             self.used -= 1;
-            self.holding_mut(volume).used -= 1;
+            self.holding_mut(volume).used -= u32::from(!is_planted(Plant::ShareMiscount));
             self.class_used[class] -= 1;
         }
         self.flags[slot.0 as usize] = 0;

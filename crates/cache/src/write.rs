@@ -12,6 +12,7 @@ use crate::op::{Origin, Piece, Store, StorePhase, Task, Want};
 use crate::read::Pieces;
 use crate::spec::LevelKind;
 use layby_policy::{Moment, Warmth};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, RequestId, Slot};
 
 /// Blocks of one store at most.
@@ -386,7 +387,7 @@ impl Cache {
             for other in 0..self.levels.len() {
                 let same = level.is_some_and(|l| usize::from(l.0) == other);
                 let found = if same { None } else { self.levels[other].find(volume, key) };
-                if let Some(slot) = found {
+                if let Some(slot) = found.filter(|_| !is_planted(Plant::LostInvalidation)) {
                     self.drop_copy(volume, other, slot, durable);
                 }
             }

@@ -16,3 +16,6 @@ pub mod plan;
 pub mod shrink;
 pub mod timeline;
 pub mod world;
+
+#[cfg(test)]
+mod tests;

@@ -38,6 +38,11 @@ struct Arguments {
     /// Stop after so many lives have failed
     #[arg(long, default_value_t = 3)]
     failures: usize,
+    /// Plant each of our own faults in turn, or those named, and say after how many lives it is
+    /// found; exit 1 if one is not found within --seeds lives
+    #[cfg(feature = "planted")]
+    #[arg(long, num_args = 0.., value_name = "FAULT", conflicts_with_all = ["seconds", "seed"])]
+    planted: Option<Vec<String>>,
     /// Threads [default: as many as cores]
     #[arg(long)]
     threads: Option<usize>,
@@ -46,6 +51,10 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     campaign::hush_panics();
+    #[cfg(feature = "planted")]
+    if let Some(names) = &arguments.planted {
+        return planted::show(&arguments, names);
+    }
     match arguments.seed {
         Some(seed) => show(seed, arguments.timeline),
         None => many(&arguments),
@@ -162,4 +171,43 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
     }
     let _ = write!(text, "{table}");
     text
+}
+
+/// Our own faults, each planted in turn.
+#[cfg(feature = "planted")]
+mod planted {
+    use super::{Arguments, ExitCode, Length, Table, campaign, presets, say};
+    use layby_types::planted::{Plant, plant};
+
+    /// Prints a table of the faults and the lives that found them.
+    pub(super) fn show(arguments: &Arguments, names: &[String]) -> ExitCode {
+        let mut table = Table::new();
+        table.load_preset(presets::ASCII_MARKDOWN);
+        table.set_header(["planted fault", "found by seed", "after lives", "what the life says"]);
+        let mut is_every_found = true;
+        for fault in Plant::ALL {
+            let name = format!("{fault:?}");
+            if !names.is_empty() && !names.contains(&name) {
+                continue;
+            }
+            plant(Some(fault));
+            let length = Length::Seeds(arguments.seeds);
+            // One thread: the first seed to fail is then the same every time.
+            let outcome = campaign::run(arguments.first, length, 1, 1, &|_| {});
+            plant(None);
+            match outcome.failures.first() {
+                Some((seed, failure)) => {
+                    let what: String = failure.what.chars().take(60).collect();
+                    table.add_row([name, seed.to_string(), outcome.lives.to_string(), what]);
+                }
+                None => {
+                    is_every_found = false;
+                    let lives = outcome.lives.to_string();
+                    table.add_row([name, "none".to_owned(), lives, "not found".to_owned()]);
+                }
+            }
+        }
+        say(&table.to_string());
+        if is_every_found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }

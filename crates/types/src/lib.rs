@@ -13,6 +13,7 @@ mod address;
 mod backing;
 mod error;
 mod instant;
+pub mod planted;
 mod request;
 mod rng;
 mod session;

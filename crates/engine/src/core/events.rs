@@ -9,6 +9,7 @@ use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_M
 use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
 use layby_cache::{Action, OpId, Redo};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingDone, BackingOperation, BlockIndex, ErrorKind, Extent, LevelIndex, RequestId, Seq,
     VolumeId,
@@ -146,7 +147,11 @@ impl Core {
             self.tombstones.zeroing.insert(op, seq);
         } else {
             // The device may hold the record all the same.
-            self.void_tombstone(io, seq);
+            if is_planted(Plant::VoidOmitted) {
+                self.tombstones.live.retain(|tombstone| tombstone.seq != seq);
+            } else {
+                self.void_tombstone(io, seq);
+            }
         }
         self.done(op, result);
     }

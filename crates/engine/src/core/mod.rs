@@ -29,6 +29,7 @@ use crate::store::CorruptInfo;
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
 use layby_cache::{Action, Cache, Event, Moment, TickTimer};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     Backing, BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId,
     Rng, VolumeId,
@@ -174,6 +175,8 @@ impl Core {
         payload: &[u8],
         out: Option<&mut dyn ReadSink>,
     ) -> bool {
+        let mut call = call;
+        call.flags.fua &= !is_planted(Plant::FuaIgnored);
         let request = RequestId(self.request_next);
         self.request_next += 1;
         if call.operation == Operation::BlockStatus {

@@ -8,6 +8,7 @@ use super::{Answer, Core, Finished, Level, Notice};
 use crate::io::{Buffer, Io};
 use crate::store::{AppendEntry, Freed, LogStore, Stream, SyncScope, Ticket};
 use layby_cache::{Action, Cause, CopyVerified, Few, Moment, OpId, Part, Source};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingOperation, BlockIndex, BlockKey, ErrorKind, LevelIndex, Operation, RequestId, Slot,
     VolumeId,
@@ -217,6 +218,9 @@ impl Core {
     ) -> usize {
         let buffer = self.buffers[op.0 as usize].as_mut().expect("a merge follows a read");
         let (at, length) = (part.block_offset as usize, part.length as usize);
+        if is_planted(Plant::MergeOmitted) {
+            buffer.fill(0);
+        }
         if zero {
             buffer[at..at + length].fill(0);
             return 0;
@@ -309,6 +313,7 @@ impl Core {
                 (buffer, used)
             }
         };
+        let durable = durable && !is_planted(Plant::HomeNotDurable);
         let write = BackingOperation::Write { offset, buffer, durable };
         self.ask_home(io, volume, u64::from(op.0), write);
         used

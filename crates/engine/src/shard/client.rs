@@ -8,6 +8,7 @@
 use super::outbox::Outbox;
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, Cipher, Operation, Parsed, Session, VolumeId};
 
 /// Bytes received at once at most, unless one message is longer.
@@ -225,6 +226,9 @@ impl<S: Session> Client<S> {
             Err(kind) => self.session.reply_error(&call, *kind, out),
         }
         self.outbox.push(io, &self.scratch);
+        if is_planted(Plant::DoubleCompletion) && !matches!(result, Ok(Answer::Data(_))) {
+            self.outbox.push(io, &self.scratch);
+        }
         self.scratch.clear();
         if let Ok(Answer::Data(data)) = &result {
             self.outbox.push(io, data);

@@ -14,6 +14,7 @@ use super::log::{LogStore, NOWHERE, Purpose, SegmentState, SyncFor};
 use super::log_layout::{CHUNK_ENTRIES, CheckpointEntry, OpenSegment, Trailer, encode_chunk};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
 use crate::io::{Io, IoDone, IoOperation};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
 
 /// Slots looked at per step.
@@ -276,7 +277,7 @@ pub(super) fn on_chunk(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
 fn settle(log: &mut LogStore) {
     let id = ask_peer(log, PeerScope::Frees);
     let run = log.checkpoint.run.as_mut().expect("a run is settling");
-    run.stage = Stage::Settling { own: false, peer: Some(id) };
+    run.stage = Stage::Settling { own: is_planted(Plant::TrailerFirst), peer: Some(id) };
     let seq = run.trailer.seq;
     log.sync.chunks_written = true;
     log.sync_for(SyncFor::Checkpoint(seq));

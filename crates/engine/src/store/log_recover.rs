@@ -18,6 +18,7 @@ use super::log_replay::{Replayed, replay};
 use super::table::{Map, Set};
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{Nanos, Seq, Slot};
 
 /// Segment headers read at a time.
@@ -348,8 +349,10 @@ impl<'a> Scan<'a> {
         let mut at = from;
         while at < size {
             let page = &bytes[(at - from) as usize * block..];
-            let batch = BatchHeader::decode(page, self.instance, generation)
-                .filter(|batch| at + 1 + u32::from(batch.blocks) <= size);
+            let batch = BatchHeader::decode(page, self.instance, generation).filter(|batch| {
+                let end = at + 1 + u32::from(batch.blocks);
+                end + u32::from(is_planted(Plant::SegmentEnd)) <= size
+            });
             let Some(batch) = batch else {
                 let looks = get_u64(page, 0) == BATCH_MAGIC
                     && get_u64(page, 8) == self.instance

@@ -12,6 +12,7 @@ use super::log_layout::Record;
 use super::log_recover::Scan;
 use super::table::{Map, Set};
 use super::{CorruptInfo, RecoveredTombstone, Stream};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockKey, Seq, Slot};
 
 /// The newest record of a block.
@@ -41,6 +42,9 @@ type Table = Map<BlockKey, Winner>;
 
 /// Decides what survives.
 pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
+    if is_planted(Plant::LastRecordIgnored) {
+        scan.batches.pop();
+    }
     let mut table = from_checkpoint(scan);
     let mut forgets: Map<BlockKey, Seq> = Map::default();
     let mut tombstones = Vec::new();
@@ -143,7 +147,8 @@ fn offer(
         Winner { key, seq, slot, location, crc, dirty, moved: false, from_checkpoint: false, bad };
     let current = table.entry(key).or_insert(winner);
     let better_twin = seq == current.seq && bad.is_none() && (copy || current.bad.is_some());
-    if current.from_checkpoint || seq > current.seq || better_twin {
+    let is_stale = current.from_checkpoint && is_planted(Plant::StaleIndex);
+    if (current.from_checkpoint || seq > current.seq || better_twin) && !is_stale {
         *current = winner;
     }
 }
@@ -160,7 +165,9 @@ fn bury(winners: &mut Vec<Winner>, tombstones: &[RecoveredTombstone]) {
             if winner.key > end {
                 break;
             }
-            let is_older = winner.from_checkpoint || winner.seq < tombstone.seq;
+            let is_older = winner.from_checkpoint
+                || winner.seq < tombstone.seq
+                || is_planted(Plant::TrimReachesNewer);
             *dead |= is_older && !tombstone.void;
             winner.dirty |= !tombstone.done;
         }

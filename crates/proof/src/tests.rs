@@ -1,0 +1,86 @@
+//! Lives that every change has to pass, and what makes them worth something.
+
+use crate::campaign::{self, Length};
+use crate::oracle::{self, Oracle, Rigour};
+use crate::plan::Life;
+use crate::timeline::Timeline;
+use crate::world::live;
+use layby_types::{Call, CallFlags, Operation};
+
+/// Lives of the fixed set, unless `LAYBY_SEEDS` says otherwise.
+const SEEDS: u64 = 1500;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Goal: no life of the fixed set fails, and the set goes through every kind of fault and through
+/// power cuts in many windows. Method: the seeds from zero on; `LAYBY_SEEDS` makes it longer.
+#[test]
+fn fixed_lives_are_well() {
+    campaign::hush_panics();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let seeds = number("LAYBY_SEEDS").unwrap_or(SEEDS);
+    let outcome = campaign::run(0, Length::Seeds(seeds), threads, 1, &|_| {});
+    let failure = outcome.failures.first();
+    let line = failure.map(|(seed, failure)| {
+        format!("{}; replay with: cargo xtask simulate --seed {seed}", failure.what)
+    });
+    assert_eq!(line, None);
+    assert!(outcome.tally.faults.len() >= 12, "{:?}", outcome.tally.faults);
+    assert!(outcome.tally.windows_cut.len() >= 100, "{} windows", outcome.tally.windows_cut.len());
+    assert!(outcome.tally.cuts_in_recovery > 0, "no power cut fell into recovery");
+}
+
+/// Goal: a seed is one life. Method: each twice, beside itself: the same notes to the nanosecond.
+#[test]
+fn a_seed_is_one_life() {
+    campaign::hush_panics();
+    for seed in 0..40 {
+        let notes = || {
+            let mut timeline = Timeline::new(true);
+            let _ = live(&Life::draw(seed), &mut timeline);
+            timeline.to_string()
+        };
+        assert_eq!(notes(), notes(), "seed {seed}");
+    }
+}
+
+fn call(operation: Operation, offset: u64, length: u64) -> Call {
+    Call { cookie: 0, operation, offset, length, flags: CallFlags::default() }
+}
+
+/// Goal: the oracle tells allowed from forbidden. Method: a write, unflushed, flushed and lost;
+/// bytes of another cell; a mixture.
+#[test]
+fn the_oracle_knows_what_may_be() {
+    let mut oracle = Oracle::new([(1024, false)].into_iter());
+    let write = call(Operation::Write, 0, 1024);
+    let version = oracle.version();
+    let asked = oracle.begin(0, &write, version);
+    oracle.acknowledge(0, &write, &asked);
+    let old = vec![0; 1024];
+    let new = oracle::encode(version, 0, 0..2);
+    let cells = |bytes: &[u8]| bytes.chunks(512).map(|c| Some(c.to_vec())).collect::<Vec<_>>();
+    let mut judge = |bytes: &[u8], crashed| {
+        let cells = cells(bytes);
+        let cells: Vec<Option<&[u8]>> = cells.iter().map(Option::as_deref).collect();
+        oracle.settle(0, &cells, crashed, Rigour::Exact)
+    };
+    assert!(judge(&old, false).is_err(), "an acknowledged write is seen");
+    assert!(judge(&new, false).is_ok());
+    let mut swapped = new.clone();
+    swapped.rotate_left(512);
+    assert!(judge(&swapped, false).is_err(), "bytes of another cell");
+    let mut mixed = new.clone();
+    mixed[..256].fill(0);
+    assert!(judge(&mixed, false).is_err(), "half of a cell");
+    oracle.crash();
+    let mut judge = |bytes: &[u8], crashed| {
+        let cells = cells(bytes);
+        let cells: Vec<Option<&[u8]>> = cells.iter().map(Option::as_deref).collect();
+        oracle.settle(0, &cells, crashed, Rigour::Exact)
+    };
+    assert!(judge(&old, true).is_ok(), "without a flush a power cut may take it");
+    assert!(judge(&new, false).is_err(), "what was seen after it stays");
+}

@@ -1,0 +1,91 @@
+//! Deliberate faults, so that the proof can show that it would find them.
+//!
+//! How: a place in the code asks [`is_planted`]; the answer is a constant no unless the feature
+//! `planted` is on, which only the proof turns on, in a build of its own.
+//! Invariant: without the feature no fault can be planted, and the question costs nothing.
+//! Not for: faults of devices; simulated disks have those.
+
+/// A fault of ours, as somebody might really make it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Plant {
+    /// A log's sync reports success without asking the device.
+    MissingSync = 1,
+    /// Blocks read from the log are not compared with their checksum.
+    ChecksumIgnored,
+    /// A checkpoint's trailer is written before its chunks are durable.
+    TrailerFirst,
+    /// Recovery prefers a checkpoint's entry to a newer batch.
+    StaleIndex,
+    /// A write leaves older copies in other levels.
+    LostInvalidation,
+    /// A request is answered twice.
+    DoubleCompletion,
+    /// Recovery reads one block less of every segment.
+    SegmentEnd,
+    /// A slot that is released still counts for its volume.
+    ShareMiscount,
+    /// Writes with FUA are taken for ordinary ones.
+    FuaIgnored,
+    /// At recovery a trim kills what was written after it.
+    TrimReachesNewer,
+    /// A flush is answered before the levels are synced.
+    FlushEarly,
+    /// Recovery ignores the last batch of the log.
+    LastRecordIgnored,
+    /// What goes home is not made durable there.
+    HomeNotDurable,
+    /// A clean block that a restart found leaves without a forget (a fault that the proof found).
+    ForgetOmitted,
+    /// A tombstone whose write failed is not declared void (a fault that the proof found).
+    VoidOmitted,
+    /// A write of a part of a block forgets the rest.
+    MergeOmitted,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 16] = [
+        Plant::MissingSync,
+        Plant::ChecksumIgnored,
+        Plant::TrailerFirst,
+        Plant::StaleIndex,
+        Plant::LostInvalidation,
+        Plant::DoubleCompletion,
+        Plant::SegmentEnd,
+        Plant::ShareMiscount,
+        Plant::FuaIgnored,
+        Plant::TrimReachesNewer,
+        Plant::FlushEarly,
+        Plant::LastRecordIgnored,
+        Plant::HomeNotDurable,
+        Plant::ForgetOmitted,
+        Plant::VoidOmitted,
+        Plant::MergeOmitted,
+    ];
+}
+
+#[cfg(feature = "planted")]
+static CHOSEN: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
+
+/// Plants a fault in place of the one before, or none.
+#[cfg(feature = "planted")]
+pub fn plant(fault: Option<Plant>) {
+    let number = fault.map_or(0, |fault| fault as u8);
+    CHOSEN.store(number, core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether this fault is to be made.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn is_planted(fault: Plant) -> bool {
+    CHOSEN.load(core::sync::atomic::Ordering::Relaxed) == fault as u8
+}
+
+/// Whether this fault is to be made: never, in a build for use.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn is_planted(_: Plant) -> bool {
+    false
+}
