@@ -154,6 +154,8 @@ impl History {
             let found = self.recognise(block, &data);
             self.possible[block as usize] = vec![found];
         }
+        // What was found counts, not what was answered before it.
+        self.answered.clear();
         let flushed = connection.call(&Request::Flush).expect("the node serves");
         assert!(flushed.is_ok(), "the flush after verification failed: {flushed:?}");
     }

@@ -18,7 +18,7 @@ mod wire;
 pub use connection::{Connection, Lost, Request};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use mount::{Attached, Mounted, mount_unavailable};
-pub use node::{Node, Options, Refusal, binary, layby, small_levels};
+pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
 pub use tool::{Outcome, available, fio_available, must, python, run, skip};
 pub use wire::{Head, OptionReply, Part, Wire};
 

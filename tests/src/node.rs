@@ -75,6 +75,15 @@ impl Refusal {
     }
 }
 
+/// What a process holds of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Resident memory in KiB.
+    pub memory_kib: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+}
+
 /// A node that serves.
 #[derive(Debug)]
 pub struct Node {
@@ -131,6 +140,21 @@ impl Node {
             Ok(node) => node,
             Err(refusal) => panic!("node refused ({:?}):\n{}", refusal.code, refusal.stderr),
         }
+    }
+
+    /// What the node holds now.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let status = std::fs::read_to_string(proc.join("status")).expect("the node runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next());
+        let memory_kib = kib.and_then(|kib| kib.parse().ok()).expect("the kernel tells in KiB");
+        let descriptors = std::fs::read_dir(proc.join("fd")).expect("the node runs").count();
+        Held { memory_kib, descriptors }
     }
 
     /// Ends it as a crash would: no signal handler runs.

@@ -7,8 +7,8 @@
 //! Invariant: `layby check` is clean after every kill, before the node starts again.
 
 use layby_tests::{
-    Attached, BLOCK_BYTES, Connection, Durability, History, Mounted, Node, Options, available,
-    fio_available, layby, mount_unavailable, must, number, seed, small_levels,
+    Attached, BLOCK_BYTES, Connection, Durability, Held, History, Mounted, Node, Options,
+    available, fio_available, layby, mount_unavailable, must, number, seed, small_levels,
 };
 use layby_types::Rng;
 use std::collections::BTreeMap;
@@ -145,6 +145,90 @@ fn write(socket: &Path, name: &str, history: &mut History, heard: &Sender<()>) {
     history.write_until_lost(&mut connection, || {
         let _ = heard.send(());
     });
+}
+
+/// Bytes that a node with the small levels of these tests may hold, in KiB: levels, buffers, code.
+const MEMORY_KIB_MAX: u64 = 512 << 10;
+/// Descriptors that a node may hold once its clients are gone, beyond those it began with.
+const DESCRIPTORS_MORE_MAX: usize = 8;
+
+/// Goal: over a long time, kills, stops and clients that come and go, nothing promised is lost and
+/// a node's memory and descriptors stay within their ceilings. Method: rounds of load for
+/// `LAYBY_SOAK_SECONDS` (10 without it), connections that break off meanwhile; then a kill, or a
+/// stop, by chance; `check` after each.
+#[test]
+fn a_soak_stays_within_its_ceilings() {
+    let work = TempDir::new().expect("a temporary folder");
+    let (dir, options) = (work.path().join("node"), options(false));
+    let mut rng = Rng::new(seed());
+    let mut histories: Vec<History> = VOLUMES
+        .iter()
+        .map(|(_, durability)| History::new(BLOCKS, *durability, rng.next_u64()))
+        .collect();
+    #[expect(clippy::disallowed_methods, reason = "a soak lasts as long as people say")]
+    let began = std::time::Instant::now();
+    let (mut run, mut memory_kib_max) = (0, 0);
+    while run < 2 || began.elapsed().as_secs() < number("LAYBY_SOAK_SECONDS", 10) {
+        let node = Node::start(&dir, &options);
+        if run == 0 {
+            create_volumes(&node);
+        }
+        let before = node.held();
+        verify(&node, &mut histories);
+        let load = start_load(&node);
+        break_off(&node, 20 + rng.below(100), &mut rng);
+        write_batches(&node, &mut histories, 20 + rng.below(400));
+        end_load(load);
+        // One more question and its answer: whoever broke off has been noticed by then.
+        let _ = node.layby(&["status", "--json"]);
+        memory_kib_max = memory_kib_max.max(hold_to_ceilings(&node, before, run));
+        if rng.chance(1, 3) {
+            node.stop()
+        } else {
+            node.kill9()
+        }
+        check(&dir, run);
+        run += 1;
+    }
+    println!("soak: {run} rounds, at most {memory_kib_max} KiB resident");
+}
+
+/// Connections that end in the middle of a request, or at once.
+fn break_off(node: &Node, count: u64, rng: &mut Rng) {
+    for _ in 0..count {
+        let (name, _) = VOLUMES[rng.below(VOLUMES.len() as u64) as usize];
+        let mut connection = Connection::open(&node.socket(), name).expect("the node serves");
+        if rng.chance(1, 2) {
+            let read = layby_tests::Request::Read { offset: 0, length: BLOCK_BYTES as u32 };
+            // Whether it is answered before the end is nobody's concern here.
+            let _ = connection.send(&read);
+        }
+    }
+}
+
+/// Lets every history write so many batches, side by side.
+fn write_batches(node: &Node, histories: &mut [History], batches: u64) {
+    let socket = node.socket();
+    scope(|threads| {
+        for ((name, _), history) in VOLUMES.iter().zip(histories) {
+            let socket = &socket;
+            threads.spawn(move || {
+                let mut connection = Connection::open(socket, name).expect("the node serves");
+                for _ in 0..batches {
+                    history.batch(&mut connection).expect("nobody kills the node now");
+                }
+            });
+        }
+    });
+}
+
+/// Answers the resident memory in KiB.
+fn hold_to_ceilings(node: &Node, before: Held, run: u64) -> u64 {
+    let held = node.held();
+    assert!(held.memory_kib <= MEMORY_KIB_MAX, "round {run}: {held:?}");
+    let most = before.descriptors + DESCRIPTORS_MORE_MAX;
+    assert!(held.descriptors <= most, "round {run}: {held:?}, at its start {before:?}");
+    held.memory_kib
 }
 
 /// Goal: a file system on a killed node mounts, holds every file that was synced, and is sound.

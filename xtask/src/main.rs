@@ -56,6 +56,15 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Run a node for a long time: load, clients that break off, kills and stops, ceilings
+    Soak {
+        /// How long
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// Same seed, same writes
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Live whole lives of a simulated node: load, faults, power cuts, recovery, an oracle
     ///
     /// Example: cargo xtask simulate --seconds 60; a failing seed is shrunk and explained, and
@@ -112,6 +121,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
             fuzz::run(root, &target, seconds, keep)
         }
         Chore::Fuzz { target: None, seconds, seed, .. } => suites::mutated(root, seconds, seed),
+        Chore::Soak { minutes, seed } => suites::soak(root, minutes, seed),
         Chore::Simulate { planted, options } => suites::simulate(root, planted, &options),
         Chore::Bench(arguments) => bench::run(root, &arguments),
         Chore::Man => suites::manual(root),

@@ -32,6 +32,14 @@ pub(crate) fn mutated(root: &Path, seconds: u32, seed: u64) -> Result<(), Failur
     process::run(&mut command)
 }
 
+/// The soak of the crash tests, for `minutes`.
+pub(crate) fn soak(root: &Path, minutes: u64, seed: u64) -> Result<(), Failure> {
+    let mut suite = suite(root, "crash");
+    suite.args(["a_soak", "--", "--nocapture"]);
+    suite.env("LAYBY_SOAK_SECONDS", (minutes * 60).to_string());
+    process::run(suite.env("LAYBY_SEED", seed.to_string()))
+}
+
 /// Simulated lives; with `planted` in a build that can plant faults, which lies apart.
 pub(crate) fn simulate(root: &Path, planted: bool, options: &[String]) -> Result<(), Failure> {
     let mut proof = process::cargo(root);

@@ -14,7 +14,7 @@ use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
 use layby_engine::core::Notice;
-use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, Window};
+use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
 use layby_engine::{LevelPart, Shard, ShardPlan};
 use layby_frontend::nbd::NbdSession;
 use layby_types::{Call, ClassId, Nanos, Operation, Rng, VolumeId};
@@ -73,6 +73,8 @@ struct World<'a> {
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
     clients: Vec<Option<Client>>,
+    /// Sockets of clients that left in disorder: the node has to close its side.
+    left: Vec<SocketId>,
     /// Changes whose clients left before an answer: they may still happen.
     orphans: Vec<(usize, Call)>,
     oracle: Oracle,
@@ -135,6 +137,7 @@ impl<'a> World<'a> {
             node: None,
             commands: channel().0,
             clients: (0..CLIENTS).map(|_| None).collect(),
+            left: Vec::new(),
             orphans: Vec::new(),
             oracle: Oracle::new(durable.map(|is_durable| (BLOCKS * BLOCK, is_durable))),
             is_tolerant: false,
@@ -300,6 +303,7 @@ impl World<'_> {
         self.node = None;
         self.clients.iter_mut().for_each(|client| *client = None);
         self.orphans.clear();
+        self.left.clear();
         self.host.machine().crash(mode);
         self.heal();
         self.oracle.crash();
@@ -425,6 +429,7 @@ impl World<'_> {
     /// Forgets a client; what it asked to change may still happen.
     fn orphan(&mut self, number: usize) {
         let Some(client) = self.clients[number].take() else { return };
+        self.left.push(client.socket);
         let calls = client.asked.values().map(|asked| asked.call);
         let changes = calls.filter(|call| changes(call.operation));
         self.orphans.extend(changes.map(|call| (number % VOLUMES, call)));
@@ -620,11 +625,26 @@ impl World<'_> {
             let Some(node) = &self.node else { return Ok(()) };
             if !busy && node.inflight() == 0 && !self.host.machine().can_end() {
                 self.orphans.clear();
-                return Ok(());
+                if self.left.is_empty() {
+                    return Ok(());
+                }
+                // Sockets are closed at the beginning of a turn, and sends that were under way end.
+                self.turns(3)?;
+                self.check_left()?;
+                continue;
             }
             self.turn()?;
         }
         Err(format!("requests never end: {}", self.describe_waiting()))
+    }
+
+    /// A client that is gone holds nothing of the node any more.
+    fn check_left(&mut self) -> Result<(), String> {
+        let machine = self.host.machine();
+        let open = self.left.iter().filter(|socket| !machine.is_closed(**socket)).count();
+        drop(machine);
+        self.left.clear();
+        if open == 0 { Ok(()) } else { Err(format!("{open} sockets of clients gone stay open")) }
     }
 
     /// Who waits for what.

@@ -45,6 +45,8 @@ pub(super) struct Client<S> {
     is_sending: bool,
     /// No more calls are taken; the connection closes when all are answered.
     is_leaving: bool,
+    /// A send failed: nothing more arrives at the peer.
+    is_broken: bool,
     /// The socket is closed; what is in flight ends into nothing.
     is_dead: bool,
 }
@@ -76,6 +78,7 @@ impl<S: Session> Client<S> {
             inflight_bytes: 0,
             is_sending: false,
             is_leaving: false,
+            is_broken: false,
             is_dead: false,
         };
         client.outbox.push(io, &pending);
@@ -237,7 +240,8 @@ impl<S: Session> Client<S> {
 
     /// Sends what has gathered, unless a send is in flight.
     pub(super) fn flush(&mut self, io: &mut dyn Io) -> Result<(), &'static str> {
-        if self.is_sending || self.is_dead || self.outbox.is_empty() {
+        let is_mute = self.is_dead || self.is_broken;
+        if self.is_sending || is_mute || self.outbox.is_empty() {
             return Ok(());
         }
         if self.cipher.is_some() {
@@ -270,7 +274,7 @@ impl<S: Session> Client<S> {
         self.is_sending = false;
         if !is_ok {
             self.is_leaving = true;
-            self.is_dead = true;
+            self.is_broken = true;
         }
     }
 
@@ -281,14 +285,9 @@ impl<S: Session> Client<S> {
 
     /// Closes the socket when the client has left and has its answers, or is broken.
     pub(super) fn close_if_done(&mut self, io: &mut dyn Io, is_broken: bool) {
-        let done = self.is_leaving && self.is_quiet();
-        if is_broken || done || self.is_dead {
-            if !self.is_dead || is_broken {
-                io.close_socket(self.socket);
-            }
-            self.outbox.clear(io);
-            self.is_dead = true;
-            self.is_leaving = true;
+        let is_done = self.is_leaving && self.is_quiet();
+        if is_broken || is_done || self.is_broken {
+            self.cut(io);
         }
     }
 
