@@ -132,10 +132,10 @@ impl Fault {
 pub enum Leave {
     /// With the protocol's goodbye, once its requests are sent.
     Goodbye,
-    /// So many bytes of what it had to send still arrive, then the connection breaks.
+    /// So many bytes of what it had to send still arrive, then the connection may break.
     Cut(u32),
-    /// So many bytes arrive, and no more; it still listens.
-    HalfClose(u32),
+    /// So many bytes arrive, then it closes its socket.
+    Close(u32),
     /// It sends bytes that are no request.
     Garble(u64),
 }
@@ -351,7 +351,7 @@ fn draw_call(rng: &mut Rng) -> Call {
 fn draw_leave(rng: &mut Rng) -> Leave {
     match rng.below(8) {
         0 => Leave::Goodbye,
-        1 => Leave::HalfClose(rng.below(5000) as u32),
+        1 => Leave::Close(rng.below(5000) as u32),
         2 => Leave::Garble(rng.next_u64()),
         // Heads are 28 bytes; half of the cuts fall into the first ones.
         3..=5 => Leave::Cut(rng.below(90) as u32),

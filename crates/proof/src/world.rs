@@ -406,7 +406,7 @@ impl World<'_> {
         let mut machine = self.host.machine();
         match how {
             Leave::Goodbye => return client.say_goodbye(),
-            Leave::Cut(bytes) | Leave::HalfClose(bytes) => {
+            Leave::Cut(bytes) | Leave::Close(bytes) => {
                 let count = client.outgoing.len().min(bytes as usize);
                 machine.put(socket, &client.outgoing[..count]);
             }
@@ -417,7 +417,7 @@ impl World<'_> {
                 machine.put(socket, &bytes);
             }
         }
-        machine.end(socket);
+        machine.leave(socket);
         if matches!(how, Leave::Cut(_)) && self.rng.chance(1, 2) {
             machine.reset(socket);
         }

@@ -224,9 +224,9 @@ impl SimIo {
         self.sockets[socket.0 as usize].take(most)
     }
 
-    /// The peer sends no more; what it sent still arrives.
-    pub fn end(&mut self, socket: SocketId) {
-        self.sockets[socket.0 as usize].end();
+    /// The peer closes its socket: what it sent still arrives, and nothing arrives at it.
+    pub fn leave(&mut self, socket: SocketId) {
+        self.sockets[socket.0 as usize].leave();
     }
 
     /// Breaks a connection; what is under way in either direction is lost.

@@ -20,6 +20,8 @@ pub(super) struct SimSocket {
     outbound: VecDeque<u8>,
     /// The test's side will send no more.
     is_ended: bool,
+    /// The test's side hears nothing any more.
+    is_deaf: bool,
     /// The connection is gone.
     is_reset: bool,
     /// The node has closed its side.
@@ -36,8 +38,9 @@ impl SimSocket {
         self.outbound.drain(..count).collect()
     }
 
-    pub(super) fn end(&mut self) {
-        self.is_ended = true;
+    pub(super) fn leave(&mut self) {
+        (self.is_ended, self.is_deaf) = (true, true);
+        self.outbound.clear();
     }
 
     pub(super) fn reset(&mut self) {
@@ -51,7 +54,8 @@ impl SimSocket {
     }
 
     pub(super) fn may_send(&self) -> bool {
-        self.outbound.len() < WINDOW_BYTES || self.is_reset || self.is_closed
+        let is_over = self.is_deaf || self.is_reset || self.is_closed;
+        is_over || self.outbound.len() < WINDOW_BYTES
     }
 
     /// Fills some of `buffer` behind `filled`; zero bytes mean the end.
@@ -76,7 +80,7 @@ impl SimSocket {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, IoError> {
-        if self.is_reset || self.is_closed {
+        if self.is_deaf || self.is_reset || self.is_closed {
             return Err(Errno::PIPE.into());
         }
         self.outbound.extend(bytes);
