@@ -399,6 +399,15 @@ impl Cache {
         self.levels.iter().any(|l| l.find(number, key).is_some_and(|slot| l.is_dirty(slot)))
     }
 
+    /// Whether a persistent level answers for a block with a copy of its own, not only a lent one.
+    #[must_use]
+    pub fn is_stored(&self, volume: VolumeId, block: BlockIndex) -> bool {
+        let Some(number) = self.volumes.number(volume) else { return false };
+        let key = BlockKey::new(volume, block);
+        let mut persistent = self.levels.iter().filter(|level| level.kind.is_persistent());
+        persistent.any(|l| l.find(number, key).is_some_and(|slot| !l.is_borrowed(slot)))
+    }
+
     /// The fastest level that holds a block.
     #[must_use]
     pub fn level_of(&self, volume: VolumeId, block: BlockIndex) -> Option<LevelIndex> {

@@ -5,6 +5,7 @@
 //! Invariant: `used` = slots held = sum over the volumes; a memory level has no dirty slot.
 //! Cost: 19 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
 
+use crate::action::Few;
 use crate::hash::mix;
 use crate::spec::{LEVELS_MAX, LevelKind, LevelSpec};
 use crate::volumes::{VolumeState, Volumes};
@@ -53,6 +54,8 @@ pub(crate) struct Holding {
     pub(crate) borrowed: u32,
     /// Dirty slots.
     pub(crate) dirty: u32,
+    /// Dirty slots that cannot be read.
+    pub(crate) sick: u32,
 }
 
 /// See the file's header.
@@ -245,8 +248,9 @@ impl Level {
         self.flag(slot, DIRTY) && self.flag(slot, MARK)
     }
 
-    pub(crate) fn set_sick(&mut self, slot: Slot) {
-        assert!(self.is_dirty(slot), "a clean block is dropped instead");
+    pub(crate) fn set_sick(&mut self, volume: u16, slot: Slot) {
+        assert!(self.is_dirty(slot) && !self.is_sick(slot), "a dirty block falls sick once");
+        self.holding_mut(volume).sick += 1;
         self.flags[slot.0 as usize] |= MARK;
         self.has_sick = true;
     }
@@ -418,6 +422,7 @@ impl Level {
         }
         let epoch = usize::from(self.flags[slot.0 as usize] >> EPOCH_SHIFT);
         self.epoch_counts[epoch] -= 1;
+        self.holding_mut(volume).sick -= u32::from(self.is_sick(slot));
         self.flags[slot.0 as usize] = HELD | HOMED;
         self.dirty -= 1;
         self.holding_mut(volume).dirty -= 1;
@@ -468,15 +473,24 @@ impl Level {
         scope: Scope,
     ) -> Option<Group> {
         let stamp = self.stamp();
-        let is_stuck = |group: Group, coldest: Slot| {
+        let is_spared = |spared: Spared, group: Group, coldest: Slot| {
+            let holding = self.holding(owner(group));
             let has_fault = || volumes.get(owner(group)).fault.is_some();
-            self.is_sick(coldest) || (self.is_dirty(coldest) && has_fault())
+            match spared {
+                Spared::ColdEndStuck => {
+                    self.is_sick(coldest) || (self.is_dirty(coldest) && has_fault())
+                }
+                Spared::AllStuck if self.is_borrowed(coldest) => false,
+                Spared::AllStuck if has_fault() => holding.used == holding.dirty,
+                Spared::AllStuck => holding.used == holding.sick,
+                Spared::Nobody => false,
+            }
         };
-        let choose = |with_stuck: bool| {
+        let choose = |spared: Spared| {
             let mut yielders = Yielders::default();
             self.each_standing(volumes, (level, asker, scope), |group, standing, rank| {
                 if let Some(coldest) = self.ranking.coldest(group)
-                    && (with_stuck || !is_stuck(group, coldest))
+                    && !is_spared(spared, group, coldest)
                 {
                     let coldest_age = stamp.wrapping_sub(self.touched[coldest.0 as usize]);
                     yielders.consider(Candidate { group, standing, rank, coldest_age });
@@ -485,10 +499,27 @@ impl Level {
             yielders.first()
         };
         // A block that is sick, or cannot go home, cannot leave: who has others at the cold end
-        // yields first.
-        let may_be_stuck = self.has_sick || volumes.has_faults;
-        let healthy = if may_be_stuck { choose(false) } else { None };
-        healthy.or_else(|| choose(true))
+        // yields first, and who has none at all last.
+        if !self.has_sick && !volumes.has_faults {
+            return choose(Spared::Nobody);
+        }
+        let order = [Spared::ColdEndStuck, Spared::AllStuck, Spared::Nobody];
+        order.into_iter().find_map(choose)
+    }
+
+    /// The volumes whose blocks have to yield to `asker`, sooner or later.
+    pub(crate) fn yielding(
+        &self,
+        volumes: &Volumes,
+        (level, asker, scope): (usize, u16, Scope),
+    ) -> Few<u16> {
+        let mut yielding = Few::new();
+        self.each_standing(volumes, (level, Some(asker), scope), |group, standing, _| {
+            if standing != Standing::Protected && !yielding.contains(&owner(group)) {
+                yielding.push(owner(group));
+            }
+        });
+        yielding
     }
 
     /// Who holds room within the scope, how each stands towards the asker, and its class's rank.
@@ -687,6 +718,17 @@ enum Claim {
     Share,
     /// It or its class holds no more than its guarantee.
     Guarantee,
+}
+
+/// Who is not asked to yield while others may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spared {
+    /// Whose coldest block cannot leave.
+    ColdEndStuck,
+    /// Of whom no block can leave.
+    AllStuck,
+    /// Nobody.
+    Nobody,
 }
 
 /// Among whom a yielder is sought.

@@ -308,7 +308,7 @@ impl Cache {
     ) {
         let held = &mut self.levels[usize::from(level.0)];
         if !held.is_sick(slot) {
-            held.set_sick(slot);
+            held.set_sick(volume, slot);
             let key = held.key(slot);
             self.actions.push(Action::Report(Event::CorruptDirtyKept { key, level }));
         }

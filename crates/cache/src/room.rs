@@ -289,8 +289,8 @@ impl Cache {
         }
     }
 
-    /// Fails stores that wait for room which only sick blocks hold: nobody can move those, and
-    /// nobody may drop them.
+    /// Fails stores that wait for room which only sick blocks would have to yield: nobody can move
+    /// those, and nobody may drop them.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
         if !self.levels[level].has_sick {
             return;
@@ -307,23 +307,22 @@ impl Cache {
 
     fn is_hopeless(&self, level: usize, volume: u16) -> bool {
         let (held, scope) = (&self.levels[level], self.scope(level, volume));
-        let class = self.volumes.get(volume).class;
-        let is_within = |key: BlockKey| match scope {
-            Scope::Level | Scope::Owners => true,
-            Scope::Class => self
-                .volumes
-                .number(key.volume())
-                .is_some_and(|other| self.volumes.get(other).class == class),
-            Scope::Volume => self.volumes.get(volume).id == key.volume(),
-        };
+        let yielding = held.yielding(&self.volumes, (level, volume, scope));
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;
+        let is_within = |key: BlockKey| {
+            self.volumes.number(key.volume()).is_some_and(|number| yielding.contains(&number))
+        };
+        let slots = held.slots_of(is_within);
+        // What is being stored now may leave afterwards.
+        let holdings = yielding.iter().map(|number| held.holding(*number));
+        let is_settled = holdings.map(|h| h.used + h.borrowed).sum::<u32>() as usize == slots.len();
         // Blocks that wait for the same room cannot yield theirs.
         let waits = |slot: Slot| {
             let op = self.busy.get(&held.key(slot));
             op.is_some_and(|op| self.waiting[level].contains(op))
         };
-        let slots = held.slots_of(is_within);
-        !has_free && slots.iter().all(|slot| held.is_sick(*slot) || waits(*slot))
+        let is_lost = |slot: &Slot| held.is_sick(*slot) || waits(*slot);
+        !has_free && !slots.is_empty() && is_settled && slots.iter().all(is_lost)
     }
 
     /// Fails the volume's stores that wait for room which the backing store cannot make.

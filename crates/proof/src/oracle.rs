@@ -306,7 +306,14 @@ impl Cell {
             return true;
         }
         let index = self.versions.iter().rposition(|other| other.born == version.born);
-        let index = index.expect("ghosts are older than the power cut");
+        let mut index = index.expect("ghosts are older than the power cut");
+        if has_ghosts {
+            // Zeros look alike: those seen may be of before a write and a trim that both failed,
+            // either of which may still come to light.
+            let is_since = |other: &Version| crashed_at.is_none_or(|at| other.born > at);
+            let mut alike = (self.latest..index).filter(|at| self.versions[*at].value == found);
+            index = alike.find(|at| is_since(&self.versions[*at])).unwrap_or(index);
+        }
         let unseen = self.versions.split_off(index + 1);
         if has_ghosts {
             self.ghosts.extend(unseen);

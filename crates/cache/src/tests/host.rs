@@ -64,6 +64,8 @@ pub(super) struct Host {
     pub(super) level_writes: Vec<u64>,
     pub(super) reads_below: Vec<(BlockIndex, u32)>,
     pub(super) backing_fault: Option<ErrorKind>,
+    /// Blocks that no level can return.
+    pub(super) unreadable: BTreeSet<BlockKey>,
     pub(super) specs: Vec<VolumeSpec>,
     request_next: u64,
     /// Actions end in the order in which they began.
@@ -96,6 +98,7 @@ impl Host {
             level_writes: std::vec![0; levels],
             reads_below: Vec::new(),
             backing_fault: None,
+            unreadable: BTreeSet::new(),
             specs: volumes.to_vec(),
             request_next: 0,
             in_order: false,
@@ -312,7 +315,13 @@ impl Host {
 
     fn end(&mut self, action: Action) -> (OpId, Result<(), ErrorKind>) {
         match action {
-            Action::ReadLevel { op, .. } => (op, Ok(())),
+            Action::ReadLevel { op, level, slots } => {
+                let held = &self.slots[usize::from(level.0)];
+                let key = |slot: &Slot| held.get(&slot.0).map(|(key, _)| *key);
+                let mut keys = slots.iter().filter_map(key);
+                let is_lost = keys.any(|key| self.unreadable.contains(&key));
+                (op, if is_lost { Err(ErrorKind::Corrupt) } else { Ok(()) })
+            }
             Action::ReadBacking { op, volume, first, count } => {
                 self.reads_below.push((first, count));
                 let key = |b| BlockKey::new(volume, BlockIndex(b));

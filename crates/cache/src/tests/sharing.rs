@@ -262,3 +262,48 @@ fn a_part_of_a_fetch_is_kept() {
         );
     }
 }
+
+/// Writes a block that can never be read again, and has the cache notice.
+fn make_sick(host: &mut Host, volume: u32, block: u64) {
+    host.run(VolumeId(volume), call(Operation::Write, block * 4096, 4096), 1);
+    host.unreadable.insert(BlockKey::new(VolumeId(volume), BlockIndex(block)));
+    let read = host.run(VolumeId(volume), call(Operation::Read, block * 4096, 4096), 0);
+    assert_eq!(read.result, Err(ErrorKind::Corrupt));
+    host.settle();
+}
+
+/// Goal: a store does not wait for ever for a volume that has only sick blocks while another has
+/// clean ones behind sick ones. Method: both volumes' coldest blocks are sick.
+#[test]
+fn clean_blocks_behind_sick_ones_yield() {
+    let mut host = Host::new(spec([2, 2, 8]), &[volume(1, 1, 64), volume(2, 1, 64)], 1);
+    make_sick(&mut host, 2, 0);
+    make_sick(&mut host, 1, 0);
+    for block in 1..7u64 {
+        host.run(VolumeId(1), call(Operation::Write, block * 4096, 4096), 1);
+        host.settle();
+    }
+    host.drain(1, None);
+    host.settle();
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)), (7, 0, 1));
+    let written = host.run(VolumeId(2), call(Operation::Write, 5 * 4096, 4096), 2);
+    assert_eq!(written.result, Ok(()));
+}
+
+/// Goal: a store ends with `Full` where only sick blocks would have to yield, whatever others hold
+/// by their guarantees. Method: one volume's guarantee is the level without two slots.
+#[test]
+fn stores_are_refused_where_only_sick_blocks_would_yield() {
+    let mut guaranteed = volume(1, 1, 64);
+    guaranteed.shares[2].guaranteed = 6;
+    let mut host = Host::new(spec([2, 2, 8]), &[guaranteed, volume(2, 1, 64)], 1);
+    make_sick(&mut host, 2, 0);
+    make_sick(&mut host, 2, 1);
+    for block in 0..6u64 {
+        host.run(VolumeId(1), call(Operation::Write, block * 4096, 4096), 1);
+        host.settle();
+    }
+    host.submit(VolumeId(2), call(Operation::Write, 5 * 4096, 4096), 2);
+    host.tick(Nanos::from_millis(1));
+    assert_eq!(host.completed.pop().map(|answer| answer.result), Some(Err(ErrorKind::Full)));
+}

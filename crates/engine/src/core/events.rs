@@ -11,7 +11,7 @@ use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
 use layby_cache::{Action, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
-    BackingDone, BackingOperation, BlockIndex, ErrorKind, Extent, LevelIndex, RequestId, Seq,
+    BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId, Seq,
     VolumeId,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -319,6 +319,7 @@ impl Core {
             self.tombstones.undone.entry(id).or_default().push(seq);
             self.sync_home(io, id);
         } else {
+            self.forget_unheld(id, seq);
             self.void_tombstone(io, seq);
         }
         self.done(op, result);
@@ -326,6 +327,18 @@ impl Core {
             peer.zeroing.remove(&op);
             self.end_peer_sync();
         }
+    }
+
+    /// The home may hold zeros in part, and whoever reads it now sees them: records of blocks that no
+    /// level answers for any more must not come back over that, as they would once the tombstone
+    /// that kills them is void.
+    fn forget_unheld(&mut self, id: VolumeId, seq: Seq) {
+        let mut mine = self.tombstones.live.iter().filter(|t| t.volume == id && t.seq == seq);
+        let Some(range) = mine.next().map(|live| live.first..live.end) else { return };
+        let blocks = range.map(BlockIndex);
+        let unheld: Vec<_> = blocks.filter(|block| !self.cache.is_stored(id, *block)).collect();
+        let log = self.log_mut().expect("the tombstone was logged");
+        unheld.into_iter().for_each(|block| log.forget(BlockKey::new(id, block)));
     }
 
     /// Nothing was dropped for a range that could not be zeroed; recovery must not drop it either.
