@@ -379,7 +379,7 @@ fn draw_fault(rng: &mut Rng, character: Character) -> Option<Fault> {
             _ => Fault::Slow(disk, Nanos::from_micros(rng.below(20_000))),
         }),
         // A few places; a log that is damaged all over can only say so.
-        Character::Lying if rng.chance(2, 3) => return None,
+        Character::Lying if rng.chance(2, 3) => None,
         Character::Lying => Some(match rng.below(4) {
             0 => Fault::Lost(Disk::Ssd),
             1 => Fault::Misdirected(Disk::Ssd, sector / BLOCK * BLOCK),
