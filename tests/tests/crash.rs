@@ -183,14 +183,15 @@ fn a_soak_stays_within_its_ceilings() {
         let _ = node.layby(&["status", "--json"]);
         memory_kib_max = memory_kib_max.max(hold_to_ceilings(&node, before, run));
         if rng.chance(1, 3) {
-            node.stop()
+            node.stop();
         } else {
-            node.kill9()
+            node.kill9();
         }
         check(&dir, run);
         run += 1;
     }
-    println!("soak: {run} rounds, at most {memory_kib_max} KiB resident");
+    let line = format!("soak: {run} rounds, at most {memory_kib_max} KiB resident");
+    writeln!(std::io::stderr(), "{line}").expect("standard error is open");
 }
 
 /// Connections that end in the middle of a request, or at once.
