@@ -10,8 +10,8 @@ use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
 use layby_cache::{Action, OpId, Redo};
 use layby_types::{
-    BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId, Seq,
-    VolumeId,
+    BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId,
+    Seq, VolumeId,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
