@@ -219,7 +219,7 @@ fn a_failed_zeroing_revives_no_dropped_record() {
             world.drain().expect("the home takes it");
         }
         let is_stored = |block| world.core.cache.is_stored(VolumeId(2), BlockIndex(block));
-        let gone = (0..BLOCKS).find(|block| !is_stored(*block));
+        let gone = (0..BLOCKS).rev().find(|block| !is_stored(*block));
         let at = gone.expect("there is not room for all") * BLOCK;
         world.io.fail_next(world.homes[1], OperationKind::Zero, Errno::IO);
         world.run(2, call(Operation::Trim, at, BLOCK), 0).map(drop).expect_err("no zeroing");
