@@ -521,6 +521,12 @@ impl Cache {
 
     /// Ends an operation: unlocks its blocks and dispatches what queued behind it.
     pub(crate) fn finish(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        self.release_blocks(moment, id);
+        self.retry_discards(moment);
+    }
+
+    /// Ends an operation whose blocks others take over: discards that wait for them wait on.
+    pub(crate) fn release_blocks(&mut self, moment: &mut Moment<'_>, id: OpId) {
         let op = self.ops.remove(id.0);
         assert!(op.outstanding == 0, "an operation ends after its actions");
         self.actions.push(Action::Release { op: id });
@@ -538,7 +544,6 @@ impl Cache {
         for piece in op.queue {
             self.redispatch(moment, op.volume, piece);
         }
-        self.retry_discards(moment);
     }
 
     fn redispatch(&mut self, moment: &mut Moment<'_>, volume: u16, piece: Piece) {

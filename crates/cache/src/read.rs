@@ -228,12 +228,16 @@ impl Cache {
     }
 
     fn end_fetch(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        self.count_ahead_out(id);
+        self.finish(moment, id);
+    }
+
+    fn count_ahead_out(&mut self, id: OpId) {
         let op = self.ops.get(id.0);
         if matches!(&op.task, Task::Fetch(fetch) if fetch.ahead) {
             let volume = op.volume;
             self.volumes.get_mut(volume).ahead_inflight -= 1;
         }
-        self.finish(moment, id);
     }
 
     /// A level could not return the run: block by block, drop what is clean and bad and fetch it
@@ -280,7 +284,9 @@ impl Cache {
     ) {
         // Whatever queued behind the run moves behind the single fetches through `finish`.
         let queue = core::mem::take(&mut self.ops.get_mut(id.0).queue);
-        self.end_fetch(moment, id);
+        self.count_ahead_out(id);
+        // A discard that waits for the run must not begin before the single fetches have ended.
+        self.release_blocks(moment, id);
         for (index, slot) in slots.iter().enumerate() {
             let block = BlockIndex(first.0 + index as u64);
             let mine = readers.iter().filter(|r| r.index as usize == index);

@@ -289,10 +289,10 @@ impl Cache {
         }
     }
 
-    /// Fails stores that wait for room which only sick blocks would have to yield: nobody can move
-    /// those, and nobody may drop them.
+    /// Fails stores that wait for room which only sick blocks would have to yield, or such whose
+    /// home fails: nobody can move those, and nobody may drop them.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
-        if !self.levels[level].has_sick {
+        if !self.levels[level].has_sick && !self.volumes.has_faults {
             return;
         }
         let waiting: Few<OpId> = self.waiting[level].iter().copied().collect();
@@ -321,8 +321,20 @@ impl Cache {
             let op = self.busy.get(&held.key(slot));
             op.is_some_and(|op| self.waiting[level].contains(op))
         };
-        let is_lost = |slot: &Slot| held.is_sick(*slot) || waits(*slot);
+        let is_lost =
+            |slot: &Slot| held.is_sick(*slot) || waits(*slot) || self.is_cut_off(level, *slot);
         !has_free && !slots.is_empty() && is_settled && slots.iter().all(is_lost)
+    }
+
+    /// Whether a block can only go to a home that failed when it was last tried.
+    fn is_cut_off(&self, level: usize, slot: Slot) -> bool {
+        let held = &self.levels[level];
+        let key = held.key(slot);
+        let Some(volume) = self.volumes.number(key.volume()) else { return false };
+        held.is_dirty(slot)
+            && self.volumes.get(volume).fault.is_some()
+            && !self.destaging.contains_key(&key)
+            && self.level_below(level, volume).is_none()
     }
 
     /// Fails the volume's stores that wait for room which the backing store cannot make.

@@ -307,3 +307,19 @@ fn stores_are_refused_where_only_sick_blocks_would_yield() {
     host.tick(Nanos::from_millis(1));
     assert_eq!(host.completed.pop().map(|answer| answer.result), Some(Err(ErrorKind::Full)));
 }
+
+/// Goal: a store does not wait for ever for room that another volume's failing home would have to
+/// make. Method: that volume holds the whole level, dirty; then its home is well again.
+#[test]
+fn stores_are_refused_where_only_a_failing_home_would_help() {
+    let mut host = Host::new(spec([2, 2, 8]), &[volume(1, 1, 64), volume(2, 1, 64)], 1);
+    for block in 0..8u64 {
+        host.run(VolumeId(1), call(Operation::Write, block * 4096, 4096), 1);
+    }
+    host.backing_fault = Some(ErrorKind::Retry);
+    let written = host.run(VolumeId(2), call(Operation::Write, 0, 4096), 2);
+    assert_eq!(written.result, Err(ErrorKind::Full));
+    (host.backing_fault, host.now) = (None, host.now + Nanos::from_secs(2));
+    let written = host.run(VolumeId(2), call(Operation::Write, 0, 4096), 2);
+    assert_eq!(written.result, Ok(()));
+}
