@@ -8,7 +8,7 @@ use crate::world::live;
 use layby_types::{Call, CallFlags, Operation};
 
 /// Lives of the fixed set, unless `LAYBY_SEEDS` says otherwise.
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
