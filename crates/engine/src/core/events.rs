@@ -324,9 +324,9 @@ impl Core {
         }
     }
 
-    /// The home may hold zeros in part, and whoever reads it now sees them: records of blocks that no
-    /// level answers for any more must not come back over that, as they would once the tombstone
-    /// that kills them is void.
+    /// The home may hold zeros in part, and whoever reads it now sees them: records of blocks that
+    /// no level answers for any more must not come back over that, as they would once the
+    /// tombstone that kills them is void.
     fn forget_unheld(&mut self, id: VolumeId, seq: Seq) {
         let mut mine = self.tombstones.live.iter().filter(|t| t.volume == id && t.seq == seq);
         let Some(range) = mine.next().map(|live| live.first..live.end) else { return };
