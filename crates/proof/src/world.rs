@@ -27,6 +27,8 @@ use std::sync::{Arc, Mutex};
 
 /// Turns that anything may take before it counts as hung.
 const TURNS_MAX: u32 = 8_000;
+/// Turns after which a node that has nothing to do has closed what its clients left.
+const LAST_TURNS: u32 = 40;
 /// Starts that power cuts may interrupt in a row.
 const STARTS_MAX: u32 = 4;
 
@@ -628,8 +630,8 @@ impl World<'_> {
                 if self.left.is_empty() {
                     return Ok(());
                 }
-                // Sockets are closed at the beginning of a turn, and sends that were under way end.
-                self.turns(3)?;
+                // Sockets are closed at the beginning of a turn, once sends under way have ended.
+                self.turns(LAST_TURNS)?;
                 self.check_left()?;
                 continue;
             }
