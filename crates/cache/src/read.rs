@@ -332,16 +332,22 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
         let volume = self.volumes.number(copy.key.volume()).expect("its request is in flight");
         let index = usize::from(copy.level.0);
+        // An end that came between may have taken the block out of the slot.
+        let is_there = self.levels[index].find(volume, copy.key) == Some(copy.slot);
         if is_sound {
-            self.promote_from_nvm(moment, volume, copy);
+            if is_there {
+                self.promote_from_nvm(moment, volume, copy);
+            }
             self.end_part(copy.request, Ok(()));
-        } else if self.levels[index].is_dirty(copy.slot) {
+        } else if is_there && self.levels[index].is_dirty(copy.slot) {
             self.note_sick(moment, volume, copy.level, copy.slot);
             self.end_part(copy.request, Err(ErrorKind::Corrupt));
         } else {
-            self.drop_copy(volume, index, copy.slot, false);
             let (key, level) = (copy.key, copy.level);
-            self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
+            if is_there {
+                self.drop_copy(volume, index, copy.slot, false);
+                self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
+            }
             let (request, part) = (copy.request, copy.part);
             let piece = Piece { request, block: key.block(), part, want: Want::Read };
             let mut run = None;

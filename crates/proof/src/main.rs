@@ -1,7 +1,9 @@
 //! `cargo xtask simulate`: lives seeds, or shows one of them.
 //!
 //! How: a campaign with progress and a table; a seed that fails is shrunk and its timeline printed,
-//! with the line that replays it. Exit 1 where a life failed. Not for: users of Layby.
+//! with the line that replays it.
+//! Invariant: exit 1 where a life failed, or where a planted fault was not found.
+//! Cost: both cores for as long as asked. Not for: users of Layby.
 
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
