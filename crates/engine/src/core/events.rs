@@ -356,6 +356,7 @@ impl Core {
     fn start_peer_sync(&mut self, io: &mut dyn Io, id: u64, scope: PeerScope) {
         let scope = match scope {
             PeerScope::Stores => SyncScope::Stores,
+            PeerScope::Frees if self.is_recovering => SyncScope::FreesKnown,
             PeerScope::Frees => SyncScope::Frees,
         };
         let mut nvm_waiting = false;
@@ -366,7 +367,7 @@ impl Core {
             }
         }
         let mut homes = BTreeSet::new();
-        if scope == SyncScope::Frees {
+        if scope != SyncScope::Stores {
             homes.extend(
                 self.homes.iter().filter(|(_, h)| h.unsynced || h.syncing).map(|(id, _)| *id),
             );
@@ -378,6 +379,20 @@ impl Core {
         self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
         self.end_peer_sync();
+    }
+
+    /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
+    /// which wait for a segment: who waits hears of it instead, and the checkpoint tries again.
+    pub(super) fn end_deadlock(&mut self, io: &mut dyn Io) {
+        let waits_for_nvm = |peer: &PeerSync| {
+            peer.nvm_waiting && peer.homes.is_empty() && peer.zeroing.is_empty()
+        };
+        if !self.is_recovering
+            && self.peer_sync.as_ref().is_some_and(waits_for_nvm)
+            && let Some(log) = self.log_mut()
+        {
+            log.refuse_stuck_forgets(io);
+        }
     }
 
     fn end_peer_sync(&mut self) {

@@ -106,11 +106,13 @@ impl Core {
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
             recorder: None,
+            is_recovering: true,
         };
         for home in homes {
             core.add_volume(home)?;
         }
         let mut report = core.recover(io, nvm, log)?;
+        core.is_recovering = false;
         report.recovery_ms = io.now().since(started).0 / 1_000_000;
         Ok((core, report))
     }
