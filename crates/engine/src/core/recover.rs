@@ -301,7 +301,7 @@ impl Core {
         }
     }
 
-    fn end_with_checkpoint(&mut self, io: &mut dyn Io) {
+    pub(super) fn end_with_checkpoint(&mut self, io: &mut dyn Io) {
         let Some(log) = self.log_mut() else { return };
         log.checkpoint_now(false);
         let before = self.checkpoints.len();
