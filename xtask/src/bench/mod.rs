@@ -9,8 +9,11 @@
 mod entries;
 mod fio;
 mod live;
+mod meter;
+mod plot;
 mod report;
 mod servers;
+mod serving;
 mod traces;
 
 use crate::process::{self, Failure};
@@ -55,6 +58,8 @@ enum Entry {
     WriteDurable,
     /// What recording costs a load of 4 KiB random reads that hit DRAM
     Record,
+    /// Every way to be served beside every peer: tables and plots in `bench/serving.md`
+    Serving,
     /// Memory that the node spends on knowing where 4 GiB of blocks are
     Metadata,
     /// Replays of generated traces, beside libCacheSim
@@ -66,6 +71,10 @@ enum Entry {
     /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
     Live,
 }
+
+/// What the reader of the written document must know.
+const SERVING_HEADER: &str = "# Serving, beside peers\n\nWritten by `cargo xtask bench serving`; how it \
+     measures is in [README.md](README.md).\n";
 
 /// Everything measured in a run, in the order it was measured.
 struct Results {
@@ -83,7 +92,11 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let _ = std::fs::remove_dir_all(&work);
     let (raw, entry) = measured?;
     let kept = keep(root, &raw)?;
-    process::say(&entry.print(&report::Origin::of(root, arguments, &kept)));
+    let text = entry.print(&report::Origin::of(root, arguments, &kept));
+    process::say(&text);
+    if arguments.entry == Entry::Serving {
+        process::write(&root.join("bench/serving.md"), &format!("{SERVING_HEADER}{text}\n"))?;
+    }
     Ok(())
 }
 
@@ -99,6 +112,7 @@ fn measure(
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),
         Entry::Hits => traces::hits(&plan, arguments),
+        Entry::Serving => serving::measure(&plan, arguments),
         Entry::Live => live::measure(&plan, arguments),
         entry => {
             let comparison = match entry {

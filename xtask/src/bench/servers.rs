@@ -79,6 +79,19 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The process that serves, unless another value keeps it.
+    pub(crate) fn process(&self) -> Option<u32> {
+        match &self.running {
+            Running::Node(child) => Some(child.id()),
+            Running::Background(pid_file) => {
+                std::fs::read_to_string(pid_file).ok()?.trim().parse().ok()
+            }
+            Running::Shared => None,
+        }
+    }
+}
+
 enum Running {
     Node(Child),
     Background(PathBuf),
@@ -180,6 +193,28 @@ pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<S
     process::run(&mut command)?;
     let running = Running::Background(pid);
     Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
+}
+
+/// QEMU's storage daemon on a raw file, over io_uring; `direct` goes past the page cache.
+pub(crate) fn storage_daemon(
+    work: &Path,
+    name: &'static str,
+    file: &Path,
+    direct: bool,
+) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, name)?;
+    let mut command = process::command("qemu-storage-daemon", work);
+    command.arg("--daemonize").arg(format!("--pidfile={}", pid.display()));
+    let direct = if direct { "on" } else { "off" };
+    command.arg(format!(
+        "--blockdev=driver=file,node-name=disk,aio=io_uring,cache.direct={direct},filename={}",
+        file.display()
+    ));
+    command.arg(format!("--nbd-server=addr.type=unix,addr.path={}", socket.display()));
+    command.arg("--export=type=nbd,id=disk,node-name=disk,name=disk,writable=on");
+    process::run(&mut command)?;
+    let running = Running::Background(pid);
+    Ok(Server { name, uri: socket_uri("disk", &socket), peer: true, recorder: None, running })
 }
 
 /// An empty file of `bytes` bytes.
