@@ -82,7 +82,8 @@ enum Chore {
     /// Lives, fuzzers, power cuts and a soak on seeds that nobody has tried
     Nightly {
         /// How long in all, without builds
-        #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(nightly::MINUTES_MIN..))]
+        #[arg(long, default_value_t = 120)]
+        #[arg(value_parser = clap::value_parser!(u64).range(nightly::MINUTES_MIN..))]
         minutes: u64,
         /// Same night, same seeds [default: the days since 1970]
         #[arg(long)]

@@ -73,8 +73,9 @@ enum Entry {
 }
 
 /// What the reader of the written document must know.
-const SERVING_HEADER: &str = "# Serving, beside peers\n\nWritten by `cargo xtask bench serving`; how it \
-     measures is in [README.md](README.md).\n";
+const SERVING_HEADER: &str = "\
+# Serving, beside peers\n\n\
+Written by `cargo xtask bench serving`; how it measures is in [README.md](README.md).\n";
 
 /// Everything measured in a run, in the order it was measured.
 struct Results {

@@ -1,4 +1,4 @@
-//! Every way to be served, beside every peer: hits, writes, mixed, sequential, misses, offered load.
+//! Every way to be served beside every peer: hits, writes, mixed, sequential, misses, offered load.
 //!
 //! How: a job is words for fio and a set of contenders; all contenders of a set run side by side
 //! and idle while another is measured. Processor time is the server's own, from before fio starts

@@ -610,9 +610,11 @@ impl NvmStore {
     /// all; beyond every id where there is none.
     fn oldest_retiring(&self, forgets: bool) -> u64 {
         let durable = self.forgets_durable;
-        let is_known = |item: &&Retiring| !matches!(item.stage, Stage::Held { forgets, .. } if forgets > durable);
-        let counted = self.retiring.iter().filter(|item| forgets || is_known(item));
-        counted.map(|item| item.id).min().unwrap_or(u64::MAX)
+        let counts = |item: &&Retiring| match item.stage {
+            Stage::Held { forgets: wanted, .. } => forgets || wanted <= durable,
+            Stage::Cleared { .. } => true,
+        };
+        self.retiring.iter().filter(counts).map(|item| item.id).min().unwrap_or(u64::MAX)
     }
 
     /// Places blocks of delayed stores; true when any found room.
