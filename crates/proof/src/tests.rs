@@ -36,7 +36,7 @@ fn fixed_lives_are_well() {
 /// only sick blocks had (11419, 23945) or a failing home's (140926), failed zeroings that came back
 /// (157984), a trim that a refetch undid (200113), a slot that left before its block rose (347112),
 /// a start for which the log had no room (169107, 382997, 384305), and a home that went back to
-/// what it held before a failed zeroing (343885). They stay what they are for as long as lives are
+/// what it held before a failed zeroing (343885, 1006364). They stay what they are for as long as lives are
 /// drawn as they are.
 #[test]
 fn lives_that_failed_once() {

@@ -71,6 +71,12 @@ impl Core {
                     store.set_clean(slot);
                 }
             }
+            Action::SetDirty { level, slot } => {
+                // A log's checkpoint asks the cache; an NVM record says it itself.
+                if let Level::Nvm(store) = &mut self.levels[usize::from(level.0)] {
+                    store.set_dirty(slot);
+                }
+            }
             Action::Release { op } => self.release(io, op),
             Action::Drained { ticket, result } => self.drained.push((ticket, result)),
             Action::Report(event) => self.notices.push(Notice::Cache(event)),

@@ -324,10 +324,21 @@ impl NvmStore {
 
     /// The backing store now holds the slot's bytes durably; noted lazily.
     pub fn set_clean(&mut self, slot: Slot) {
+        self.mark(slot, false);
+    }
+
+    /// The backing store may no longer hold the slot's bytes; durable with the next sync.
+    pub fn set_dirty(&mut self, slot: Slot) {
+        self.mark(slot, true);
+    }
+
+    fn mark(&mut self, slot: Slot, dirty: bool) {
         let physical = self.slots[slot.0 as usize];
         assert!(physical != EMPTY, "{slot:?} holds nothing");
-        if let HeaderState::Sound(header) = self.header(physical) {
-            let bytes = NvmHeader { dirty: false, ..header }.encode(self.instance, physical);
+        if let HeaderState::Sound(header) = self.header(physical)
+            && header.dirty != dirty
+        {
+            let bytes = NvmHeader { dirty, ..header }.encode(self.instance, physical);
             let at = self.config.region.base + self.geometry.header_at(physical);
             self.mapping.write(at, &bytes[..8]);
             self.mapping.persist(at, 8);

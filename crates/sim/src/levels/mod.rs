@@ -314,6 +314,7 @@ impl Machine {
             | Action::Free { .. }
             | Action::Forget { .. }
             | Action::SetClean { .. }
+            | Action::SetDirty { .. }
             | Action::Release { .. }
             | Action::Drained { .. }
             | Action::Report(_) => {}
