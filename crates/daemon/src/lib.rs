@@ -17,6 +17,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 pub mod levels;
+mod limits;
 pub mod listen;
 pub mod logging;
 pub mod metrics;

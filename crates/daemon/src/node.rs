@@ -158,6 +158,7 @@ impl Node {
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris };
         let control = Arc::new(Control::new(facts, ports, view));
+        control.start_limits().await;
         let finished = async {
             let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
             let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());

@@ -9,6 +9,7 @@
 
 pub(crate) mod checks;
 mod file;
+mod limits;
 mod sizing;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,10 @@ mod values;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use limits::{
+    BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
+    IOPS_MAX, IOPS_MIN, LimitsConfig,
+};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
@@ -263,6 +268,9 @@ pub struct ClassConfig {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast its volumes may go together.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// What a class weighs at least.
@@ -301,6 +309,9 @@ pub struct VolumeConfig {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// All a node is told when it starts.
@@ -534,6 +545,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         allow: table.allow,
         share: table.share,
         cap: table.cap,
+        limits: LimitsConfig::default().changed(table.limits),
     }
 }
 
@@ -575,6 +587,7 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         latency_objective: None,
         share: BTreeMap::new(),
         cap,
+        limits: LimitsConfig::default(),
     };
     vec![
         (built_in("critical"), class(&all, 0, true, false, BTreeMap::new())),
@@ -609,6 +622,7 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         latency_objective: None,
         share: BTreeMap::new(),
         cap: BTreeMap::new(),
+        limits: LimitsConfig::default(),
     }
 }
 
@@ -647,6 +661,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     class.latency_objective = table.latency_objective.or(class.latency_objective);
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
+    class.limits = class.limits.changed(table.limits);
 }
 
 /// A name that is written in this program.

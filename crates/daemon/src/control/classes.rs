@@ -194,6 +194,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
         latency_objective,
         share,
         cap,
+        limits,
     } = patch;
     class.levels = levels.unwrap_or_else(|| class.levels.clone());
     class.rank = rank.unwrap_or(class.rank);
@@ -207,6 +208,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
     }
     class.share = share.unwrap_or_else(|| class.share.clone());
     class.cap = cap.unwrap_or_else(|| class.cap.clone());
+    class.limits = class.limits.changed(limits);
 }
 
 impl From<Watermarks> for WatermarksRecord {

@@ -7,7 +7,9 @@
 
 use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
-use crate::config::{FileIdentity, Name, Place, Problem, Size, VolumeConfig, built_in, checks};
+use crate::config::{
+    FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in, checks,
+};
 use crate::error::{Report, ReportKind};
 use layby_types::{VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
@@ -35,6 +37,7 @@ impl Control {
             allow: request.allow,
             share: request.share,
             cap: request.cap,
+            limits: LimitsConfig::default().changed(request.limits),
         };
         add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
         view.checked_spec(&error)?;
@@ -162,6 +165,7 @@ pub(crate) fn add_to_view(
         allow: config.allow.clone(),
         share: config.share.clone(),
         cap: config.cap.clone(),
+        limits: config.limits,
         configured: None,
     };
     check_record(view, name, &record, error)?;
@@ -183,6 +187,7 @@ fn check_record(
         allow: record.allow.clone(),
         share: record.share.clone(),
         cap: record.cap.clone(),
+        limits: record.limits,
     };
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)
@@ -294,6 +299,7 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     if let Some(cap) = patch.cap {
         record.cap = cap;
     }
+    record.limits = record.limits.changed(patch.limits);
     Ok(())
 }
 

@@ -97,6 +97,10 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.set_sized(&sized);
                 answer(Ok(()));
             }
+            Command::SetLimits(plan, answer) => {
+                self.gate.set_limits(&plan);
+                answer(Ok(()));
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;
@@ -113,6 +117,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         for volume in &mut snapshot.volumes {
             let mine = |client: &&Client<S>| client.volume == volume.volume;
             volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
+            volume.waits = self.gate.waits(volume.volume);
         }
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         snapshot.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
@@ -237,6 +242,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             };
             if self.core.remove_volume(&mut self.io, volume).is_ok() {
                 self.paths.remove(&volume);
+                self.gate.forget(volume);
                 let removal = self.pending.removals.swap_remove(index);
                 (removal.answer)(Ok(()));
             }
