@@ -8,6 +8,7 @@
 //! Not for: moving blocks; the engine's shards do that, and ask nobody here.
 #![forbid(unsafe_code)]
 
+pub mod activation;
 pub mod api;
 pub mod assembly;
 pub mod catalog;
