@@ -51,6 +51,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>) -> Result<Prepared, Repo
     finish_deletions(&config.dir, &mut view, &mut notes)?;
     declare_volumes(config, &mut view, is_new)?;
     check_whole(&view)?;
+    notes.extend(crate::admission::notes(&config.devices, &view));
     Ok(Prepared { view, notes, is_new })
 }
 

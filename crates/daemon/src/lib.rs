@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activation;
+mod admission;
 pub mod api;
 pub mod assembly;
 pub mod catalog;

@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod limits;
 mod live;
 mod report;
 mod servers;
@@ -65,6 +66,8 @@ enum Entry {
     Hits,
     /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
     Live,
+    /// Loads that want more than their limits, counted
+    Limits,
 }
 
 /// Everything measured in a run, in the order it was measured.
@@ -100,6 +103,7 @@ fn measure(
         Entry::Curves => traces::curves(&plan, arguments),
         Entry::Hits => traces::hits(&plan, arguments),
         Entry::Live => live::measure(&plan, arguments),
+        Entry::Limits => limits::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

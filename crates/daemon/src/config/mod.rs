@@ -8,6 +8,7 @@
 //! Cost: read once; a running node is changed through the control API.
 
 pub(crate) mod checks;
+mod devices;
 mod file;
 mod limits;
 mod sizing;
@@ -17,6 +18,7 @@ mod values;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use devices::MAIN_DEVICE;
 pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
@@ -327,6 +329,8 @@ pub struct Config {
     pub shards: Option<u8>,
     /// How they talk to the kernel.
     pub io: IoChoice,
+    /// What the devices under levels and homes can do, where they were described.
+    pub devices: Vec<layby_device::Model>,
     /// NBD.
     pub nbd: NbdConfig,
     /// Control API.
@@ -447,6 +451,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         block_size,
         shards: overrides.shards.or(file.node.shards),
         io: overrides.io.or(file.node.io).unwrap_or_default(),
+        devices: devices::read(&dir, &file.node.devices)?,
         nbd: nbd(&dir, file.nbd, overrides),
         control: control(&dir, file.control)?,
         writeback: writeback(&file.writeback)?,

@@ -165,6 +165,7 @@ impl Control {
     async fn settings_changed(&self, view: View, error: &str) -> Result<(), Report> {
         let old = self.view().checked_spec(error)?;
         let new = view.checked_spec(error)?;
+        self.admit(&view, error)?;
         self.reconfigure(&new, &old).await.map_err(|refused| report(&refused, error))?;
         let saved = self.publish(view).await;
         if saved.is_err() {

@@ -295,6 +295,11 @@ impl Control {
         Ok(())
     }
 
+    /// Refuses what the devices cannot keep.
+    fn admit(&self, after: &View, error: &str) -> Result<(), Report> {
+        crate::admission::check(&self.facts.config.devices, &self.view(), after, error)
+    }
+
     /// Tells shards the limits of `view` that are others than in `told`. A shard that does not take
     /// them has ended, and the node with it.
     async fn tell_limits(&self, view: &View, told: Option<&View>) {

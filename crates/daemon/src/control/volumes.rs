@@ -41,6 +41,7 @@ impl Control {
         };
         add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
         view.checked_spec(&error)?;
+        self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
         let record = &view.catalog.volumes[&name];
         let plan = view.volume_plan(&self.facts.dir, record);
@@ -73,6 +74,7 @@ impl Control {
         check_record(&view, name, &record, &error)?;
         view.catalog.volumes.insert(name.clone(), record.clone());
         view.checked_spec(&error)?;
+        self.admit(&view, &error)?;
         let spec = view.volume_plan(&self.facts.dir, &record).spec;
         let shard = view.layout.shard_of(spec.id);
         let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
