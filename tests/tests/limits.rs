@@ -161,3 +161,45 @@ fn bad_limits_are_explained() {
     let refusal = Node::try_start(&dir.path().join("other"), &Options::config(text));
     refusal.expect_err("an unknown key").assert_explains(&["iops_max"]);
 }
+
+/// Goal: load that the described devices cannot keep is refused with its figures, and nothing is
+/// where none is described. Method: a slow NVM level, and a level that is not described.
+#[test]
+fn load_is_admitted_by_devices() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let devices = dir.path().join("devices.toml");
+    // 0.7 of one access of 1 ms at a time: 700 in a second.
+    let text = "[[device]]\nname = \"nvm\"\nread = \"1ms\"\nwrite = \"1ms\"\n";
+    std::fs::write(&devices, text).expect("a writable directory");
+    let node = node(
+        &dir,
+        &format!(
+            "[node]\ndevices = [\"{}\"]\n[class.critical]\nlatency_objective = \"50ms\"\n\
+             [volume.a]\nsize = \"1MiB\"\nclass = \"critical\"\nlimits = {{ iops_max = 400 }}\n",
+            devices.display()
+        ),
+    );
+    let home = dir.path().join("node");
+    let home = home.to_string_lossy();
+    let create = ["volume", "create", "b", "--size", "1MiB", "--iops-max", "400", "--dir", &home];
+    let outcome = layby(&[&create[..], &["--class", "critical"]].concat());
+    assert!(!outcome.success, "{outcome:?}");
+    for part in ["700 requests/s", "400 are promised to `a`", "300 are left", "lower iops_max"] {
+        assert!(outcome.stderr.contains(part), "`{part}` is missing in {}", outcome.stderr);
+    }
+    node.layby(&["volume", "set", "a", "--iops-max", "300"]);
+    node.layby(&[
+        "volume",
+        "create",
+        "b",
+        "--size",
+        "1MiB",
+        "--iops-max",
+        "400",
+        "--class",
+        "critical",
+    ]);
+    node.layby(&["class", "set", "normal", "--latency-objective", "1ms"]);
+    node.layby(&["volume", "create", "c", "--size", "1MiB", "--iops-max", "999999"]);
+    node.stop();
+}

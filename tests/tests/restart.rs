@@ -26,10 +26,11 @@ fn options() -> Options {
     Options::config(format!("{levels}{volume}"))
 }
 
-fn written(node: &Node) -> u64 {
+/// Requests that the volume has completed.
+fn completed(node: &Node, operation: &str) -> u64 {
     let shown = node.layby(&["volume", "show", "v", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
-    shown["traffic"]["write"]["requests"].as_u64().expect("a volume counts its writes")
+    shown["traffic"][operation]["requests"].as_u64().expect("a volume counts its requests")
 }
 
 /// What QEMU is told of the export; it seeks the node for up to a minute after it lost it.
@@ -49,7 +50,7 @@ fn qemu_writes_through(node: Node, restart: impl FnOnce(Node) -> Node) {
     bench.args(["--image-opts", &image(&node)]).stdin(Stdio::null());
     let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let bench = bench.expect("qemu-img is installed");
-    while written(&node) < WRITES / 8 {
+    while completed(&node, "write") < WRITES / 8 {
         std::thread::yield_now();
     }
     let node = restart(node);
@@ -57,7 +58,7 @@ fn qemu_writes_through(node: Node, restart: impl FnOnce(Node) -> Node) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{output:?}");
     // The limit leaves no doubt that most of the writes came after the restart.
-    let after = written(&node);
+    let after = completed(&node, "write");
     assert!((WRITES / 8..WRITES).contains(&after), "{after} writes after the restart");
     let read = format!("read -P {PATTERN} 0 {}", WRITES * 4096);
     must("qemu-io", &["-c", &read, "--image-opts", &image(&node)]);
@@ -222,11 +223,13 @@ fn stop_answers_what_it_began() {
     }
     let (first, _) = client.receive().expect("the node serves");
     let mut answered = vec![first];
-    node.stop();
-    while let Ok((cookie, result)) = client.receive() {
-        assert!(result.is_ok(), "{result:?}");
-        answered.push(cookie);
-    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| node.stop());
+        while let Ok((cookie, result)) = client.receive() {
+            assert!(result.is_ok(), "{result:?}");
+            answered.push(cookie);
+        }
+    });
     assert!(answered.len() < 500, "the limit held none of them");
     let node = Node::start(&home, &options());
     let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
@@ -235,6 +238,24 @@ fn stop_answers_what_it_began() {
         let data = client.call(&read).expect("the node serves").expect("it reads");
         let expected = if answered.contains(&cookie) { 0xa5 } else { 0 };
         assert!(data.iter().all(|byte| *byte == expected), "block {block} of {}", answered.len());
+    }
+    node.stop();
+}
+
+/// Goal: a client that takes no answers does not hold a stop. Method: so many writes that their
+/// answers fill the socket, none of which is read; the stop's own patience ends it.
+#[test]
+fn deaf_clients_hold_no_stop() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &options());
+    node.layby(&["volume", "set", "v", "--iops-max", "0"]);
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    for request in 0..400 {
+        client.send(&Request::Read { offset: request << 12, length: 4096 }).expect("it serves");
+    }
+    while completed(&node, "read") < 400 {
+        std::thread::yield_now();
     }
     node.stop();
 }

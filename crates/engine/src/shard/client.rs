@@ -104,6 +104,11 @@ impl<S: Session> Client<S> {
         self.is_dead && self.inflight == 0 && !self.is_sending && self.received.is_some()
     }
 
+    /// Whether nothing of it is being done; answers may still be on their way.
+    pub(super) fn is_answered(&self) -> bool {
+        self.inflight == 0
+    }
+
     pub(super) fn is_quiet(&self) -> bool {
         self.inflight == 0 && !self.is_sending && self.outbox.is_empty()
     }

@@ -104,6 +104,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;
+                self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
                 self.pending.stops.push(answer);
                 self.pending.give_up();
                 self.clients.iter_mut().flatten().for_each(Client::leave);

@@ -19,10 +19,13 @@ use crate::io::{Host, IoDone, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
 use gate::Gate;
-use layby_types::{Session, VolumeId};
+use layby_types::{Nanos, Session, VolumeId};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
+
+/// How long a stop waits for clients that have their answers and do not take them.
+const STOP_PATIENCE: Nanos = Nanos::from_secs(10);
 
 /// Where notices go: the daemon's log.
 pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
@@ -40,6 +43,8 @@ pub struct Shard<S, H> {
     notices: NoticeSink,
     done: Vec<IoDone>,
     is_stopping: bool,
+    /// When a stop waits no more for clients that take no answers.
+    stop_by: Nanos,
 }
 
 impl<S: Session, H: Host> Shard<S, H> {
@@ -52,8 +57,20 @@ impl<S: Session, H: Host> Shard<S, H> {
     ) -> Self {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
         let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        let (gate, is_stopping) = (Gate::default(), false);
-        Shard { io, core, gate, clients, commands, pending, paths, notices, done, is_stopping }
+        let (gate, is_stopping, stop_by) = (Gate::default(), false, Nanos::NEVER);
+        Shard {
+            io,
+            core,
+            gate,
+            clients,
+            commands,
+            pending,
+            paths,
+            notices,
+            done,
+            is_stopping,
+            stop_by,
+        }
     }
 
     /// Opens the disks of `plan` on `io` and recovers; all chance follows from `seed`.
@@ -85,6 +102,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.core.on_tick(&mut self.io);
         }
         self.release();
+        self.cut_stalled();
         self.answer();
         if self.core.has_ended() {
             self.core.count_ended(self.io.now());
@@ -94,6 +112,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             return false;
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
+        let deadline = deadline.min(self.patience());
         let mut done = std::mem::take(&mut self.done);
         self.io.wait(deadline, &mut done);
         self.set_now();
@@ -108,6 +127,21 @@ impl<S: Session, H: Host> Shard<S, H> {
         let now = self.io.now();
         self.core.set_now(now);
         self.gate.set_now(now);
+    }
+
+    /// When a stop is to look at its clients again.
+    fn patience(&self) -> Nanos {
+        if self.io.now() < self.stop_by { self.stop_by } else { Nanos::NEVER }
+    }
+
+    /// A stop does not wait for ever for clients that take no answers.
+    fn cut_stalled(&mut self) {
+        if self.io.now() < self.stop_by {
+            return;
+        }
+        for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
+            client.cut(&mut self.io);
+        }
     }
 
     /// Lets clients go on whose volume's limits held them.
