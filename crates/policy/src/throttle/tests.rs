@@ -171,8 +171,11 @@ fn random_mixes_keep_every_limit() {
     }
 }
 
+/// The requests or the bytes of a cost.
+type CostOf = fn(Cost) -> u64;
+
 fn assert_limits(limits: Limits, passed: &[(Nanos, VolumeId, Cost)], late: u64, seed: u64) {
-    let costs: [(Option<Rate>, fn(Cost) -> u64); 2] =
+    let costs: [(Option<Rate>, CostOf); 2] =
         [(limits.requests, |cost| cost.requests), (limits.bytes, |cost| cost.bytes)];
     for (rate, of) in costs {
         let Some(rate) = rate else { continue };
