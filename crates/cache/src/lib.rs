@@ -46,6 +46,7 @@ pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::AdmissionKind;
 pub use layby_policy::Moment;
 pub use layby_policy::registry::EvictionKind;
+pub use layby_policy::throttle;
 pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,

@@ -8,6 +8,8 @@
 //! Not for: moving blocks; the engine's shards do that, and ask nobody here.
 #![forbid(unsafe_code)]
 
+pub mod activation;
+mod admission;
 pub mod api;
 pub mod assembly;
 pub mod catalog;
@@ -17,6 +19,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 pub mod levels;
+mod limits;
 pub mod listen;
 pub mod logging;
 pub mod metrics;

@@ -313,6 +313,7 @@ mod tests {
             allow: Vec::new(),
             share: BTreeMap::from([(ssd(), share.parse().expect("an amount"))]),
             cap: BTreeMap::new(),
+            limits: crate::config::LimitsConfig::default(),
             configured: None,
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::io::{Host, IoError, SocketId, Waker};
 use hdrhistogram::Histogram;
+use layby_cache::throttle::{LimitPlan, Waits};
 use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, Nanos, Operation, VolumeId};
 use std::os::fd::OwnedFd;
@@ -111,6 +112,8 @@ pub enum Command<S> {
     },
     /// Give volumes the shares that they were sized, in slots by level, or take them away.
     SetSized(Vec<(VolumeId, Option<[u32; LEVELS_MAX]>)>, Answer<()>),
+    /// Replace the limits of all volumes and classes, for requests that wait too.
+    SetLimits(LimitPlan, Answer<()>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
@@ -205,6 +208,9 @@ pub struct VolumeStats {
     pub connections: u64,
     /// Requests in flight now.
     pub queue_depth: u64,
+    /// How requests have waited for a limit of the volume or its class, before they were counted
+    /// above.
+    pub waits: Waits,
 }
 
 /// What a period showed of a volume.

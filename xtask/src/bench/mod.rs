@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod limits;
 mod live;
 mod meter;
 mod plot;
@@ -70,6 +71,8 @@ enum Entry {
     Hits,
     /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
     Live,
+    /// Loads that want more than their limits, counted
+    Limits,
 }
 
 /// What the reader of the written document must know.
@@ -115,6 +118,7 @@ fn measure(
         Entry::Hits => traces::hits(&plan, arguments),
         Entry::Serving => serving::measure(&plan, arguments),
         Entry::Live => live::measure(&plan, arguments),
+        Entry::Limits => limits::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -1,6 +1,6 @@
 //! `layby class`: classes of service of a running node.
 
-use super::volume::{hit_ratio, new_shares, traffic_table};
+use super::volume::{held_text, hit_ratio, limits_text, new_shares, traffic_table};
 use super::{amounts_text, ask, list_text};
 use crate::arguments::{ClassArguments, ClassCommand, ClassSetArguments, NodeArguments};
 use crate::output::{Failure, Output, micros, table};
@@ -43,7 +43,8 @@ fn settings(
 ) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
     let ClassSetArguments { name, levels, rank, durable_writes, borrow, keep_reads, .. } =
         arguments;
-    let ClassSetArguments { admission, weight, latency_objective, shares, node, .. } = arguments;
+    let ClassSetArguments { admission, weight, latency_objective, shares, .. } = arguments;
+    let ClassSetArguments { limits, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let patch = ClassPatch {
         levels,
@@ -56,6 +57,7 @@ fn settings(
         latency_objective,
         share,
         cap,
+        limits: limits.into(),
     };
     (name, patch, node)
 }
@@ -117,6 +119,8 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
         ("p99.9", objective),
         ("shares", amounts_text(&settings.share)),
         ("caps", amounts_text(&settings.cap)),
+        ("limits", limits_text(&settings.limits)),
+        ("held", held_text(&class.traffic)),
         ("volumes", list_text(class.volumes.iter())),
     ] {
         output.line(&format!("{word:<8} {text}"))?;

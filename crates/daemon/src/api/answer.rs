@@ -7,7 +7,9 @@
 
 use super::sizing::SizingAnswer;
 use crate::catalog::VolumeRecord;
-use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Policy, Size, Time};
+use crate::config::{
+    AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
+};
 use crate::control::{Control, View};
 use crate::error::Report;
 use crate::metrics::durability;
@@ -83,6 +85,12 @@ pub struct TrafficAnswer {
     pub connections: u64,
     /// Requests in flight now.
     pub queue_depth: u64,
+    /// Requests that a limit of the volume or its class made wait.
+    pub throttled: u64,
+    /// Seconds that they waited in sum, which no latency above holds.
+    pub throttled_seconds: f64,
+    /// Requests that a limit makes wait now.
+    pub throttled_now: u64,
 }
 
 /// A volume.
@@ -106,6 +114,8 @@ pub struct VolumeAnswer {
     pub share: BTreeMap<Name, Amount>,
     /// What it never exceeds, by level.
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go.
+    pub limits: LimitsConfig,
     /// The shard that serves it.
     pub shard: u8,
     /// Its counters.
@@ -351,6 +361,10 @@ impl Reading {
             dirty_bytes: by_level(|stats| &stats.slots_dirty, self.block_bytes()),
             connections: stats.iter().map(|stats| stats.connections).sum(),
             queue_depth: stats.iter().map(|stats| stats.queue_depth).sum(),
+            throttled: stats.iter().map(|stats| stats.waits.calls).sum(),
+            throttled_seconds: stats.iter().map(|stats| stats.waits.waited_ns).sum::<u64>() as f64
+                / 1e9,
+            throttled_now: stats.iter().map(|stats| stats.waits.waiting).sum(),
         }
     }
 
@@ -366,6 +380,7 @@ impl Reading {
             allow: record.allow.clone(),
             share: record.share.clone(),
             cap: record.cap.clone(),
+            limits: record.limits,
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
             traffic: self.traffic(|id| id == record.id),
         }

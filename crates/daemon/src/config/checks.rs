@@ -385,6 +385,7 @@ pub(crate) fn class(
         let cause = format!("{} is outside {} to {}", class.weight, 1, super::WEIGHT_MAX);
         return Err(Problem::new(place(), "weight", cause, "write a number such as 1"));
     }
+    class.limits.check(&place())?;
     check_amounts(levels, place(), &class.share, &class.cap)?;
     match class.share.keys().find(|level| !class.levels.contains(level)) {
         None => Ok(()),
@@ -459,6 +460,7 @@ pub(crate) fn volume(
         volume_size(place(), size)?;
     }
     allow(place(), &volume.allow)?;
+    volume.limits.check(&place())?;
     check_amounts(levels, place(), &volume.share, &volume.cap)
 }
 

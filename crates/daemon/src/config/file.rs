@@ -5,6 +5,7 @@
 //! be told apart later.
 //! Not for: use by the running node; that is [`super::Config`].
 
+use super::LimitsConfig;
 use super::values::{AllowRule, Amount, Name, Percent, Size, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ pub(super) struct NodeTable {
     pub(super) block_size: Option<Size>,
     pub(super) shards: Option<u8>,
     pub(super) io: Option<super::IoChoice>,
+    pub(super) devices: Vec<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,6 +100,7 @@ pub(super) struct ClassTable {
     pub(super) latency_objective: Option<Time>,
     pub(super) share: Option<BTreeMap<Name, Amount>>,
     pub(super) cap: Option<BTreeMap<Name, Amount>>,
+    pub(super) limits: LimitsConfig,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -110,4 +113,5 @@ pub(super) struct VolumeTable {
     pub(super) allow: Vec<AllowRule>,
     pub(super) share: BTreeMap<Name, Amount>,
     pub(super) cap: BTreeMap<Name, Amount>,
+    pub(super) limits: LimitsConfig,
 }

@@ -8,7 +8,9 @@
 //! Cost: read once; a running node is changed through the control API.
 
 pub(crate) mod checks;
+mod devices;
 mod file;
+mod limits;
 mod sizing;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,11 @@ mod values;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use devices::MAIN_DEVICE;
+pub use limits::{
+    BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
+    IOPS_MAX, IOPS_MIN, LimitsConfig,
+};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
@@ -263,6 +270,9 @@ pub struct ClassConfig {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast its volumes may go together.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// What a class weighs at least.
@@ -301,6 +311,9 @@ pub struct VolumeConfig {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// All a node is told when it starts.
@@ -316,6 +329,8 @@ pub struct Config {
     pub shards: Option<u8>,
     /// How they talk to the kernel.
     pub io: IoChoice,
+    /// What the devices under levels and homes can do, where they were described.
+    pub devices: Vec<layby_device::Model>,
     /// NBD.
     pub nbd: NbdConfig,
     /// Control API.
@@ -436,6 +451,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         block_size,
         shards: overrides.shards.or(file.node.shards),
         io: overrides.io.or(file.node.io).unwrap_or_default(),
+        devices: devices::read(&dir, &file.node.devices)?,
         nbd: nbd(&dir, file.nbd, overrides),
         control: control(&dir, file.control)?,
         writeback: writeback(&file.writeback)?,
@@ -534,6 +550,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         allow: table.allow,
         share: table.share,
         cap: table.cap,
+        limits: LimitsConfig::default().changed(table.limits),
     }
 }
 
@@ -575,6 +592,7 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         latency_objective: None,
         share: BTreeMap::new(),
         cap,
+        limits: LimitsConfig::default(),
     };
     vec![
         (built_in("critical"), class(&all, 0, true, false, BTreeMap::new())),
@@ -609,6 +627,7 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         latency_objective: None,
         share: BTreeMap::new(),
         cap: BTreeMap::new(),
+        limits: LimitsConfig::default(),
     }
 }
 
@@ -647,6 +666,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     class.latency_objective = table.latency_objective.or(class.latency_objective);
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
+    class.limits = class.limits.changed(table.limits);
 }
 
 /// A name that is written in this program.

@@ -290,8 +290,34 @@ impl Control {
         let dir = self.facts.dir.clone();
         let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
         let view = saving.await.expect("saving a catalog does not panic")?;
+        self.tell_limits(&view, Some(&self.view())).await;
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
         Ok(())
+    }
+
+    /// Refuses what the devices cannot keep.
+    fn admit(&self, after: &View, error: &str) -> Result<(), Report> {
+        crate::admission::check(&self.facts.config.devices, &self.view(), after, error)
+    }
+
+    /// Tells shards the limits of `view` that are others than in `told`. A shard that does not take
+    /// them has ended, and the node with it.
+    async fn tell_limits(&self, view: &View, told: Option<&View>) {
+        for shard in 0..self.shards.len() {
+            let plan = view.limit_plan(shard);
+            if plan == told.map(|view| view.limit_plan(shard)).unwrap_or_default() {
+                continue;
+            }
+            let taken = self.ask(shard, |answer| Command::SetLimits(plan, answer)).await;
+            if let Err(refused) = taken {
+                tracing::error!(shard, cause = refused.cause, "cannot set limits");
+            }
+        }
+    }
+
+    /// Tells shards that have just started the limits that hold; before clients are let in.
+    pub(crate) async fn start_limits(&self) {
+        self.tell_limits(&self.view(), None).await;
     }
 
     /// Publishes a volume that is served already. Should the catalog not be saved, the next start
@@ -299,6 +325,7 @@ impl Control {
     async fn publish_served(&self, view: View) {
         if let Err(unsaved) = self.publish(view.clone()).await {
             tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
+            self.tell_limits(&view, Some(&self.view())).await;
             *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
         }
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::assembly::{Prepared, prepare};
 use crate::config::{Overrides, Percent};
 use hdrhistogram::Histogram;
+use layby_cache::throttle::{LimitPlan, Waits};
 use layby_engine::control::{LevelStats, OperationStats, RecordedBatch, VolumeStats};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,6 +21,8 @@ pub(crate) struct MockState {
     /// The next command with an answer fails with this.
     pub(crate) fail_next: Option<CommandError>,
     pub(crate) stopped: bool,
+    /// The limits that hold.
+    pub(crate) limits: LimitPlan,
     /// What the next questions for a period are answered with.
     pub(crate) observed: std::collections::VecDeque<layby_engine::control::Observed>,
     /// The shares that were sized last.
@@ -141,6 +144,9 @@ impl ShardPort for MockShard {
                     state.observed.pop_front().unwrap_or_default()
                 });
             }
+            Command::SetLimits(plan, answer) => {
+                self.answer("limit".into(), answer, |state| state.limits = plan);
+            }
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
             }
@@ -170,6 +176,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         slots_dirty: vec![0, 1, 2],
         connections: 1,
         queue_depth: 2,
+        waits: Waits { calls: 6, waited_ns: 250_000_000, waiting: 1 },
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {

@@ -94,6 +94,7 @@ impl Core {
             slots_dirty: levels.map(|l| u64::from(held(l).2)).collect(),
             connections: 0,
             queue_depth: home.inflight,
+            waits: Default::default(),
         }
     }
 

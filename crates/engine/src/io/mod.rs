@@ -18,6 +18,7 @@ mod linger;
 mod mapping;
 mod open;
 mod operation;
+mod passed;
 mod pool;
 mod ring;
 mod sim;
@@ -31,6 +32,7 @@ pub use buffer::{
 pub use host::{HostIo, IoChoice};
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
+pub use passed::{PASSED_MAX, take_passed};
 pub use pool::PoolIo;
 pub use ring::RingIo;
 pub use sim::{CrashMode, CutAt, Deed, PowerCut, SimHost, SimIo, Step, Window};

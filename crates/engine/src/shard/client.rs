@@ -5,6 +5,7 @@
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
+use super::gate::Gate;
 use super::outbox::Outbox;
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
@@ -25,6 +26,17 @@ const HEAD_BYTES: usize = 64;
 pub(super) const TAG_RECEIVE: u64 = 0x30;
 pub(super) const TAG_SEND: u64 = 0x31;
 
+/// How the first call in a client's buffer stands towards the volume's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It has not been asked for.
+    Open,
+    /// It waits, and so does all behind it.
+    Held,
+    /// It has waited and may start.
+    Released,
+}
+
 /// See the file's header.
 pub(super) struct Client<S> {
     pub(super) number: u32,
@@ -42,6 +54,8 @@ pub(super) struct Client<S> {
     outbox: Outbox,
     inflight: u32,
     inflight_bytes: u64,
+    /// Whether the first call in the buffer waits for its volume's limits.
+    hold: Hold,
     is_sending: bool,
     /// No more calls are taken; the connection closes when all are answered.
     is_leaving: bool,
@@ -76,6 +90,7 @@ impl<S: Session> Client<S> {
             outbox: Outbox::default(),
             inflight: 0,
             inflight_bytes: 0,
+            hold: Hold::Open,
             is_sending: false,
             is_leaving: false,
             is_broken: false,
@@ -89,6 +104,11 @@ impl<S: Session> Client<S> {
         self.is_dead && self.inflight == 0 && !self.is_sending && self.received.is_some()
     }
 
+    /// Whether nothing of it is being done; answers may still be on their way.
+    pub(super) fn is_answered(&self) -> bool {
+        self.inflight == 0
+    }
+
     pub(super) fn is_quiet(&self) -> bool {
         self.inflight == 0 && !self.is_sending && self.outbox.is_empty()
     }
@@ -97,6 +117,20 @@ impl<S: Session> Client<S> {
         self.inflight >= INFLIGHT_MAX
             || self.inflight_bytes >= INFLIGHT_BYTES_MAX
             || self.outbox.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// The call that waited for the volume's limits may start.
+    pub(super) fn on_released(&mut self) {
+        assert_eq!(self.hold, Hold::Held, "only who waits is released");
+        self.hold = Hold::Released;
+    }
+
+    /// Whether the first call may start now.
+    fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
+        let was_released = self.hold == Hold::Released;
+        let may = was_released || gate.may_start(self.volume, self.number, call);
+        self.hold = if may { Hold::Open } else { Hold::Held };
+        may
     }
 
     /// Takes the end of a receive.
@@ -109,13 +143,18 @@ impl<S: Session> Client<S> {
     }
 
     /// Parses what has arrived, asks the core, and receives more.
-    pub(super) fn advance(&mut self, io: &mut dyn Io, core: &mut Core) -> Result<(), &'static str> {
+    pub(super) fn advance(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        gate: &mut Gate,
+    ) -> Result<(), &'static str> {
         let Some(mut buffer) = self.received.take() else { return Ok(()) };
         let result = if self.cipher.is_some() {
-            self.advance_sealed(io, core, &mut buffer)
+            self.advance_sealed(io, core, gate, &mut buffer)
         } else {
             let filled = self.filled;
-            let parsed = self.parse(io, core, &buffer[..filled]);
+            let parsed = self.parse(io, core, gate, &buffer[..filled]);
             parsed.map(|(consumed, wanted)| {
                 buffer.copy_within(consumed..filled, 0);
                 self.filled = filled - consumed;
@@ -124,7 +163,7 @@ impl<S: Session> Client<S> {
         };
         self.received = Some(buffer);
         result?;
-        if !self.is_leaving && !self.is_dead && !self.is_full() {
+        if !self.is_leaving && !self.is_dead && !self.is_full() && self.hold == Hold::Open {
             self.receive(io);
         }
         Ok(())
@@ -142,6 +181,7 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
+        gate: &mut Gate,
         buffer: &mut Buffer,
     ) -> Result<(), &'static str> {
         let mut clear = std::mem::take(&mut self.clear);
@@ -149,7 +189,7 @@ impl<S: Session> Client<S> {
         let opened = cipher.open(&buffer[..self.filled], &mut clear).map_err(|e| e.reason)?;
         self.filled = 0;
         self.is_leaving |= !opened;
-        let (consumed, _) = self.parse(io, core, &clear)?;
+        let (consumed, _) = self.parse(io, core, gate, &clear)?;
         clear.drain(..consumed);
         self.clear = clear;
         Ok(())
@@ -161,11 +201,12 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
+        gate: &mut Gate,
         bytes: &[u8],
     ) -> Result<(usize, usize), &'static str> {
         let mut consumed_all = 0;
         let mut wanted_next = 0;
-        while !self.is_leaving && !self.is_dead && !self.is_full() {
+        while !self.is_leaving && !self.is_dead && !self.is_full() && self.hold != Hold::Held {
             let parsed = self.session.parse(&bytes[consumed_all..], &mut self.scratch);
             if !self.scratch.is_empty() {
                 self.outbox.push(io, &self.scratch);
@@ -179,6 +220,9 @@ impl<S: Session> Client<S> {
                 Parsed::Answered { consumed } => consumed_all += consumed,
                 Parsed::Goodbye => self.is_leaving = true,
                 Parsed::Call { consumed, call, payload } => {
+                    if !self.may_start(gate, &call) {
+                        break;
+                    }
                     consumed_all += consumed;
                     self.ask(io, core, call, payload);
                 }

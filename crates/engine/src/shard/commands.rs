@@ -97,9 +97,14 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.set_sized(&sized);
                 answer(Ok(()));
             }
+            Command::SetLimits(plan, answer) => {
+                self.gate.set_limits(&plan);
+                answer(Ok(()));
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;
+                self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
                 self.pending.stops.push(answer);
                 self.pending.give_up();
                 self.clients.iter_mut().flatten().for_each(Client::leave);
@@ -113,6 +118,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         for volume in &mut snapshot.volumes {
             let mine = |client: &&Client<S>| client.volume == volume.volume;
             volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
+            volume.waits = self.gate.waits(volume.volume);
         }
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         snapshot.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
@@ -237,6 +243,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             };
             if self.core.remove_volume(&mut self.io, volume).is_ok() {
                 self.paths.remove(&volume);
+                self.gate.forget(volume);
                 let removal = self.pending.removals.swap_remove(index);
                 (removal.answer)(Ok(()));
             }

@@ -7,6 +7,7 @@
 
 mod client;
 mod commands;
+mod gate;
 mod outbox;
 mod start;
 
@@ -17,10 +18,14 @@ use crate::core::{Core, Finished, Notice};
 use crate::io::{Host, IoDone, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
-use layby_types::{Session, VolumeId};
+use gate::Gate;
+use layby_types::{Nanos, Session, VolumeId};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
+
+/// How long a stop waits for clients that have their answers and do not take them.
+const STOP_PATIENCE: Nanos = Nanos::from_secs(10);
 
 /// Where notices go: the daemon's log.
 pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
@@ -30,6 +35,7 @@ pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 pub struct Shard<S, H> {
     io: H,
     core: Core,
+    gate: Gate,
     clients: Vec<Option<Client<S>>>,
     commands: Receiver<Command<S>>,
     pending: Pending,
@@ -37,6 +43,8 @@ pub struct Shard<S, H> {
     notices: NoticeSink,
     done: Vec<IoDone>,
     is_stopping: bool,
+    /// When a stop waits no more for clients that take no answers.
+    stop_by: Nanos,
 }
 
 impl<S: Session, H: Host> Shard<S, H> {
@@ -49,7 +57,20 @@ impl<S: Session, H: Host> Shard<S, H> {
     ) -> Self {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
         let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping: false }
+        let (gate, is_stopping, stop_by) = (Gate::default(), false, Nanos::NEVER);
+        Shard {
+            io,
+            core,
+            gate,
+            clients,
+            commands,
+            pending,
+            paths,
+            notices,
+            done,
+            is_stopping,
+            stop_by,
+        }
     }
 
     /// Opens the disks of `plan` on `io` and recovers; all chance follows from `seed`.
@@ -75,11 +96,13 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// Takes commands, ticks, answers, then waits for what ends next; false when a stop command has
     /// been carried out, after which there is no other turn.
     pub fn turn(&mut self) -> bool {
-        self.core.set_now(self.io.now());
+        self.set_now();
         self.take_commands();
         if self.core.next_deadline() <= self.io.now() {
             self.core.on_tick(&mut self.io);
         }
+        self.release();
+        self.cut_stalled();
         self.answer();
         if self.core.has_ended() {
             self.core.count_ended(self.io.now());
@@ -88,15 +111,47 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.stop();
             return false;
         }
-        let deadline = self.core.next_deadline();
+        let deadline = self.core.next_deadline().min(self.gate.deadline());
+        let deadline = deadline.min(self.patience());
         let mut done = std::mem::take(&mut self.done);
         self.io.wait(deadline, &mut done);
-        self.core.set_now(self.io.now());
+        self.set_now();
         for done in done.drain(..) {
             self.route(done);
         }
         self.done = done;
         true
+    }
+
+    fn set_now(&mut self) {
+        let now = self.io.now();
+        self.core.set_now(now);
+        self.gate.set_now(now);
+    }
+
+    /// When a stop is to look at its clients again.
+    fn patience(&self) -> Nanos {
+        if self.io.now() < self.stop_by { self.stop_by } else { Nanos::NEVER }
+    }
+
+    /// A stop does not wait for ever for clients that take no answers.
+    fn cut_stalled(&mut self) {
+        if self.io.now() < self.stop_by {
+            return;
+        }
+        for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
+            client.cut(&mut self.io);
+        }
+    }
+
+    /// Lets clients go on whose volume's limits held them.
+    fn release(&mut self) {
+        for number in self.gate.take_released() {
+            if let Some(client) = self.clients[number as usize].as_mut() {
+                client.on_released();
+                self.advance(number as u32);
+            }
+        }
     }
 
     fn route(&mut self, done: IoDone) {
@@ -126,7 +181,7 @@ impl<S: Session, H: Host> Shard<S, H> {
 
     fn advance(&mut self, number: u32) {
         let Some(client) = self.clients[number as usize].as_mut() else { return };
-        if let Err(reason) = client.advance(&mut self.io, &mut self.core) {
+        if let Err(reason) = client.advance(&mut self.io, &mut self.core, &mut self.gate) {
             let (peer, volume) = (client.peer.clone(), client.volume);
             client.close_if_done(&mut self.io, true);
             (self.notices)(Notice::ClientBroken { peer, volume, reason });
@@ -157,6 +212,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             let broken = client.flush(&mut self.io).is_err();
             client.close_if_done(&mut self.io, broken);
             if client.is_gone() {
+                self.gate.cancel(client.volume, client.number);
                 *place = None;
             }
         }
