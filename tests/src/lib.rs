@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+pub mod guest;
 mod history;
 mod mount;
 mod node;

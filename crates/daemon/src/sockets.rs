@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, UnixListener};
 
 /// Who may connect to the control socket: the node's user, for it has no other login.
@@ -24,12 +25,12 @@ pub struct UnixSocket {
     /// Accepts connections.
     pub listener: UnixListener,
     path: PathBuf,
+    is_removed: AtomicBool,
 }
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        // Somebody may have removed it already; then there is nothing left to do.
-        drop(std::fs::remove_file(&self.path));
+        self.remove();
     }
 }
 
@@ -48,10 +49,18 @@ impl UnixSocket {
             std::fs::create_dir_all(parent).map_err(|e| refused(&e))?;
         }
         let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
-        let socket = UnixSocket { listener, path: path.to_owned() };
+        let socket = UnixSocket { listener, path: path.to_owned(), is_removed: false.into() };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, mode).map_err(|e| refused(&e))?;
         Ok(socket)
+    }
+
+    /// Removes the file now; who is connected stays so. The path is free for another socket.
+    pub fn remove(&self) {
+        if !self.is_removed.swap(true, Ordering::Relaxed) {
+            // Somebody may have removed it already; then there is nothing left to do.
+            drop(std::fs::remove_file(&self.path));
+        }
     }
 }
 

@@ -170,6 +170,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     } else {
         list_text(volume.allow.iter())
     };
+    let guest = if volume.guest_connected { "a guest is connected" } else { "no guest" };
+    let vhost = volume.vhost_socket.as_ref();
+    let vhost = vhost.map_or_else(|| "off".to_owned(), |path| format!("`{path}`, {guest}"));
     for (word, text) in [
         ("volume", format!("{} (number {}, shard {})", volume.name, volume.id, volume.shard)),
         ("size", bytes(volume.size_bytes)),
@@ -178,6 +181,7 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         ("access", format!("{access}, for {allowed}")),
         ("shares", amounts_text(&volume.share)),
         ("caps", amounts_text(&volume.cap)),
+        ("vhost", vhost),
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
