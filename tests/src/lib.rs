@@ -11,6 +11,7 @@
 mod connection;
 pub mod guest;
 mod history;
+pub mod machine;
 mod mount;
 mod node;
 mod tool;

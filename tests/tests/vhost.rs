@@ -59,7 +59,7 @@ fn a_guest_uses_its_disk() {
     assert_eq!(guest.ask(kind::OUT, 64 << 11, Data::Out(&[0; 512])).0, 1, "behind the end");
     let mut nbd = Connection::open(&node.socket(), "maps").expect("NBD is served beside");
     assert!(read_nbd(&mut nbd, expected.len() as u32) == expected);
-    assert_eq!(guest.stop_queue(0), 13, "a stopped queue tells where it would go on");
+    assert_eq!(guest.stop_queue(0), 12, "a stopped queue tells where it would go on");
     guest.disconnect();
     node.layby(&["volume", "delete", "maps"]);
     assert!(!socket.exists(), "the socket goes with its volume");

@@ -8,6 +8,7 @@
 mod bench;
 mod fuzz;
 mod gate;
+mod guest;
 mod process;
 mod setup;
 mod suites;
@@ -65,6 +66,15 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Start a guest kernel under QEMU whose disk is a volume, and restart the node beneath it
+    Guest {
+        /// How often
+        #[arg(long, default_value_t = 10)]
+        restarts: u32,
+        /// Same seed, same order of kills and stops
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Live whole lives of a simulated node: load, faults, power cuts, recovery, an oracle
     ///
     /// Example: cargo xtask simulate --seconds 60; a failing seed is shrunk and explained, and
@@ -117,6 +127,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Guest { restarts, seed } => guest::run(root, restarts, seed),
         Chore::Fuzz { target: Some(target), seconds, keep, .. } => {
             fuzz::run(root, &target, seconds, keep)
         }

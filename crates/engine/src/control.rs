@@ -9,6 +9,8 @@ use crate::io::{Host, IoError, SocketId, Waker, check_event};
 use hdrhistogram::Histogram;
 use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, GuestRing, Nanos, Operation, VolumeId};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -74,7 +76,14 @@ pub struct GuestQueue {
 
 /// The event descriptor by which a guest hears of answers; its monitor may change it at any time.
 #[derive(Clone, Debug, Default)]
-pub struct CallEvent(Arc<Mutex<Option<OwnedFd>>>);
+pub struct CallEvent(Arc<Mutex<Option<Call>>>);
+
+#[derive(Debug)]
+struct Call {
+    event: OwnedFd,
+    /// A write could wait for the guest to read. The mode is the monitor's too, and stays.
+    is_blocking: bool,
+}
 
 impl CallEvent {
     /// Uses `event` from now on, and signals it, since an answer may have been missed meanwhile;
@@ -83,27 +92,35 @@ impl CallEvent {
     /// # Errors
     /// The system's error where the descriptor is no eventfd.
     pub fn set(&self, event: Option<OwnedFd>) -> Result<(), IoError> {
-        if let Some(event) = &event {
-            check_event(event)?;
-            // The shard must never wait for a stranger to read. Monitors set this mode themselves.
-            rustix::io::ioctl_fionbio(event, true)?;
-        }
-        *self.lock() = event;
+        let call = event.map(|event| {
+            check_event(&event)?;
+            let is_blocking = !rustix::fs::fcntl_getfl(&event)?.contains(OFlags::NONBLOCK);
+            Ok::<_, IoError>(Call { event, is_blocking })
+        });
+        *self.lock() = call.transpose()?;
         self.signal();
         Ok(())
     }
 
     /// Tells the guest that there are answers.
     pub fn signal(&self) {
-        if let Some(event) = &*self.lock() {
-            // A full counter means that the guest has been told and has not looked yet.
+        let call = self.lock();
+        let Some(Call { event, is_blocking }) = &*call else { return };
+        // A full counter means that the guest has been told and has not looked yet.
+        if !is_blocking || takes_more(event) {
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Call>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a write to an event descriptor ends at once.
+fn takes_more(event: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(event, PollFlags::OUT)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
 }
 
 /// Called with a command's result on the shard's thread; it must not block.
