@@ -181,7 +181,8 @@ impl Guest {
         self.queues[queue].available = available;
     }
 
-    /// Makes a request available in `slot`; `data` goes to the disk, or `length` bytes come from it.
+    /// Makes a request available in `slot`; `data` goes to the disk, or `length` bytes come from
+    /// it.
     ///
     /// # Panics
     /// When the data does not fit into a slot.

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 /// Goal: a guest keeps writing through restarts of the node, with no I/O error and a clean file
 /// system. Method: Debian's kernel under QEMU writes and checks files; between rounds the node is
-/// killed or stopped and comes back; in the end the guest checks all files, its kernel's log and the
-/// file system.
+/// killed or stopped and comes back; in the end the guest checks all files, its kernel's log and
+/// the file system.
 #[test]
 fn a_guest_writes_through_restarts() {
     let Some(kernel) = kernel() else { return };

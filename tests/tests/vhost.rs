@@ -66,8 +66,8 @@ fn a_guest_uses_its_disk() {
     node.stop();
 }
 
-/// Goal: a guest outlives its node: whatever was in flight is done exactly once, in a next life that
-/// follows a kill at any time or a stop. Method: writes of random places through two queues, a
+/// Goal: a guest outlives its node: whatever was in flight is done exactly once, in a next life
+/// that follows a kill at any time or a stop. Method: writes of random places through two queues, a
 /// restart while they are under way, the same memory and region connected again; then all that was
 /// answered is read back.
 #[test]
@@ -139,8 +139,9 @@ fn a_guest_outlives_its_node() {
     node.stop();
 }
 
-/// Goal: a guest that breaks its ring, and a monitor that speaks nonsense, harm nobody else. Method:
-/// loops and stray addresses beside an NBD client that goes on; then the same guest starts over.
+/// Goal: a guest that breaks its ring, and a monitor that speaks nonsense, harm nobody else.
+/// Method: loops and stray addresses beside an NBD client that goes on; then the same guest starts
+/// over.
 #[test]
 fn bad_guests_harm_nobody() {
     let (_dir, home, node) = node(&small_levels());
@@ -176,7 +177,8 @@ fn bad_guests_harm_nobody() {
     node.stop();
 }
 
-/// Goal: a read-only volume, a volume that unix clients may not use, and a node without the sockets.
+/// Goal: a read-only volume, a volume that unix clients may not use, and a node without the
+/// sockets.
 /// Method: one of each.
 #[test]
 fn guests_are_let_in_as_told() {

@@ -1,7 +1,7 @@
 //! `cargo xtask guest`: a real guest kernel with a disk of a node, over restarts of the node.
 //!
-//! How: fetches the distribution's kernel as a package and unpacks it below the target folder, since
-//! it is to run in a machine, not here; then runs the tests that want one.
+//! How: fetches the distribution's kernel as a package and unpacks it below the target folder,
+//! since it is to run in a machine, not here; then runs the tests that want one.
 //! Cost: 30 MB once, then about a minute under software emulation.
 
 use crate::process::{self, Failure};

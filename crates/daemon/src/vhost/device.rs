@@ -225,8 +225,8 @@ impl Device {
         Ok(())
     }
 
-    /// Has a queue back from the shard, with nothing in flight. Where that fails the shard has ended,
-    /// and nothing is in flight either, but nobody knows where the queue would go on.
+    /// Has a queue back from the shard, with nothing in flight. Where that fails the shard has
+    /// ended, and nothing is in flight either, but nobody knows where the queue would go on.
     fn pause(&mut self, index: usize) -> Result<(), Refusal> {
         let Some(number) = self.queues.get_mut(index).and_then(|queue| queue.served.take()) else {
             return Ok(());

@@ -3,8 +3,8 @@
 //! How: one wait for the queue's event descriptor is in flight. After a kick the ring is emptied as
 //! far as its bounds allow, then the guest is asked for another kick. What a turn answered is
 //! announced at the end of the turn with one call, where the guest wants it.
-//! Invariant: a queue leaves the table only when it was told to stop and nothing of it is in flight,
-//! so that the memory behind it is not touched afterwards.
+//! Invariant: a queue leaves the table only when it was told to stop and nothing of it is in
+//! flight, so that the memory behind it is not touched afterwards.
 //! Cost: a read that hits memory is copied once, into the guest's memory.
 
 use crate::control::{Answer as CommandAnswer, GuestQueue};

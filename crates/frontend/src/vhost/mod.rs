@@ -1,11 +1,11 @@
 //! virtio-blk over vhost-user, the part without sockets: rings in guest memory to calls and back.
 //!
 //! How: [`GuestRam`] maps what a virtual machine monitor shares; a [`BlockRing`] walks one split
-//! ring in it; [`Inflight`] keeps in memory that outlives this process which requests were taken and
-//! not yet answered; [`GuestDisk`] says what the guest is offered.
+//! ring in it; [`Inflight`] keeps in memory that outlives this process which requests were taken
+//! and not yet answered; [`GuestDisk`] says what the guest is offered.
 //! Written from the public texts: virtio 1.2 (split rings, block device) and QEMU's vhost-user.
-//! Invariant: whatever the guest writes, and whenever, a request touches only memory that was shared
-//! and blocks of its volume; bytes that decide something are read once.
+//! Invariant: whatever the guest writes, and whenever, a request touches only memory that was
+//! shared and blocks of its volume; bytes that decide something are read once.
 //! Cost: one copy per byte; no allocation per request once a ring is warm.
 //! Not for: packed rings, dirty-page logging (live migration) and memory behind an IOMMU.
 

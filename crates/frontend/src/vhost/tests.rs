@@ -367,9 +367,9 @@ fn pieces_may_be_cut_anywhere() {
     assert_eq!((driver.get(DATA + 0x11ff, 1), driver.get(DATA + 0x1200, 1)), (vec![9], vec![0]));
 }
 
-/// Goal: whenever the node is killed, its next life repeats exactly what was taken and not answered,
-/// oldest first, and goes on behind it. Method: seeded takes and answers in any order, a new ring
-/// over the same memory in between; a model of what the guest waits for.
+/// Goal: whenever the node is killed, its next life repeats exactly what was taken and not
+/// answered, oldest first, and goes on behind it. Method: seeded takes and answers in any order, a
+/// new ring over the same memory in between; a model of what the guest waits for.
 #[test]
 fn lives_repeat_what_is_owed() {
     for seed in 0..200 {
@@ -411,8 +411,8 @@ fn lives_repeat_what_is_owed() {
     }
 }
 
-/// Goal: a life that ends between the used ring and the flags repeats nothing that was answered, and
-/// order survives. Method: puts the flag of an answered request back, as a kill just before its
+/// Goal: a life that ends between the used ring and the flags repeats nothing that was answered,
+/// and order survives. Method: puts the flag of an answered request back, as a kill just before its
 /// store would leave it.
 #[test]
 fn answered_requests_are_not_repeated() {
@@ -433,8 +433,8 @@ fn answered_requests_are_not_repeated() {
     assert_eq!(next.take(&mut payload), Ok(Taken::Nothing));
 }
 
-/// Goal: whatever is in a guest's memory, a ring neither panics nor goes on for ever. Method: seeded
-/// noise over rings, tables and requests, with enough sense in it to get somewhere.
+/// Goal: whatever is in a guest's memory, a ring neither panics nor goes on for ever. Method:
+/// seeded noise over rings, tables and requests, with enough sense in it to get somewhere.
 #[test]
 fn noise_does_no_harm() {
     for seed in 0..400 {
