@@ -8,6 +8,7 @@
 mod bench;
 mod fuzz;
 mod gate;
+mod guest;
 mod nightly;
 mod process;
 mod setup;
@@ -63,6 +64,15 @@ enum Chore {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
         /// Same seed, same writes
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Start a guest kernel under QEMU whose disk is a volume, and restart the node beneath it
+    Guest {
+        /// How often
+        #[arg(long, default_value_t = 10)]
+        restarts: u32,
+        /// Same seed, same order of kills and stops
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -128,6 +138,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Guest { restarts, seed } => guest::run(root, restarts, seed),
         Chore::Fuzz { target: Some(target), seconds, keep, .. } => {
             fuzz::run(root, &target, seconds, keep)
         }

@@ -196,6 +196,9 @@ impl Node {
         };
         match finished.await {
             Ok((nbd_server, url)) => {
+                if let Some(directory) = &control.facts().config.vhost {
+                    control.open_doors(directory);
+                }
                 Ok(Node { control, sockets, nbd_server, url, notes, ended, _lock: lock })
             }
             Err(report) => {
@@ -273,8 +276,10 @@ impl Node {
             shard = ended.recv() => shard,
         };
         doors.shutdown().await;
+        control.shut_doors();
         drop(url);
         let stopped = control.stop().await;
+        control.close_doors();
         match early {
             None => stopped,
             Some(shard) => Err(Report::new(ReportKind::Failure, "the node has ended")

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, UnixListener};
 
 /// Who may connect to the control socket: the node's user, for it has no other login.
@@ -25,12 +26,12 @@ pub struct UnixSocket {
     pub listener: UnixListener,
     /// Its file; none where the service manager has made it.
     path: Option<PathBuf>,
+    is_removed: AtomicBool,
 }
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        // Somebody may have removed it already; then there is nothing left to do.
-        self.path.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        self.remove();
     }
 }
 
@@ -49,7 +50,8 @@ impl UnixSocket {
             std::fs::create_dir_all(parent).map_err(|e| refused(&e))?;
         }
         let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
-        let socket = UnixSocket { listener, path: Some(path.to_owned()) };
+        let path_kept = Some(path.to_owned());
+        let socket = UnixSocket { listener, path: path_kept, is_removed: false.into() };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, mode).map_err(|e| refused(&e))?;
         Ok(socket)
@@ -62,13 +64,21 @@ impl UnixSocket {
     pub fn adopt(listener: StdUnixListener) -> Result<UnixSocket, Report> {
         let taken = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
         let listener = taken.map_err(|cause| listen_refused("a passed socket", &cause))?;
-        Ok(UnixSocket { listener, path: None })
+        Ok(UnixSocket { listener, path: None, is_removed: false.into() })
     }
 
     /// Where clients find it.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         self.listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+    }
+
+    /// Removes the file now; who is connected stays so. The path is free for another socket.
+    pub fn remove(&self) {
+        if !self.is_removed.swap(true, Ordering::Relaxed) {
+            // Somebody may have removed it already; then there is nothing left to do.
+            self.path.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        }
     }
 }
 

@@ -175,6 +175,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     } else {
         list_text(volume.allow.iter())
     };
+    let guest = if volume.guest_connected { "a guest is connected" } else { "no guest" };
+    let vhost = volume.vhost_socket.as_ref();
+    let vhost = vhost.map_or_else(|| "off".to_owned(), |path| format!("`{path}`, {guest}"));
     for (word, text) in [
         ("volume", format!("{} (number {}, shard {})", volume.name, volume.id, volume.shard)),
         ("size", bytes(volume.size_bytes)),
@@ -185,6 +188,7 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         ("caps", amounts_text(&volume.cap)),
         ("limits", limits_text(&volume.limits)),
         ("held", held_text(&volume.traffic)),
+        ("vhost", vhost),
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }

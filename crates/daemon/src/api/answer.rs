@@ -118,6 +118,10 @@ pub struct VolumeAnswer {
     pub limits: LimitsConfig,
     /// The shard that serves it.
     pub shard: u8,
+    /// Its socket for a virtual machine (vhost-user-blk), where it has one.
+    pub vhost_socket: Option<String>,
+    /// A virtual machine is connected there.
+    pub guest_connected: bool,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -370,6 +374,7 @@ impl Reading {
 
     fn volume_of(&self, name: &Name, record: &VolumeRecord) -> VolumeAnswer {
         let shard = self.view.layout.shard_of(layby_types::VolumeId(record.id));
+        let door = self.control.door(name);
         VolumeAnswer {
             name: name.clone(),
             id: record.id,
@@ -382,6 +387,8 @@ impl Reading {
             cap: record.cap.clone(),
             limits: record.limits,
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
+            vhost_socket: door.as_ref().map(|door| door.path.display().to_string()),
+            guest_connected: door.is_some_and(|door| door.is_connected),
             traffic: self.traffic(|id| id == record.id),
         }
     }

@@ -84,7 +84,6 @@ fn model(description: Description) -> Result<Model, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use layby_types::Nanos;
     use tempfile::TempDir;
 

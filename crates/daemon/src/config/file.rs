@@ -18,6 +18,7 @@ use toml::Spanned;
 pub(super) struct File {
     pub(super) node: NodeTable,
     pub(super) nbd: NbdTable,
+    pub(super) vhost: VhostTable,
     pub(super) control: ControlTable,
     pub(super) level: Option<Vec<Spanned<LevelTable>>>,
     pub(super) writeback: WritebackTable,
@@ -48,6 +49,12 @@ pub(super) struct NbdTable {
     pub(super) tls_client_ca: Option<PathBuf>,
     pub(super) connections_max: Option<u32>,
     pub(super) handshake_timeout: Option<Time>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct VhostTable {
+    pub(super) directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

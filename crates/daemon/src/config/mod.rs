@@ -59,6 +59,8 @@ pub const HANDSHAKE_TIMEOUT_MIN: Nanos = Nanos::from_millis(100);
 pub const HANDSHAKE_TIMEOUT_MAX: Nanos = Nanos::from_secs(600);
 /// A handshake may last this long when nothing is said.
 pub const HANDSHAKE_TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(10);
+/// The directory of the sockets for virtual machines when nothing is said, in the node's own.
+pub const VHOST_DIR_DEFAULT: &str = "vhost";
 /// Bytes of the DRAM level of a node that is told nothing.
 pub const DRAM_BYTES_DEFAULT: u64 = 64 << 20;
 /// Bytes of the NVM level of a node that is told nothing.
@@ -333,6 +335,8 @@ pub struct Config {
     pub devices: Vec<layby_device::Model>,
     /// NBD.
     pub nbd: NbdConfig,
+    /// Where each volume has its socket for virtual machines; `None` is off.
+    pub vhost: Option<PathBuf>,
     /// Control API.
     pub control: ControlConfig,
     /// Fastest first.
@@ -453,6 +457,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         io: overrides.io.or(file.node.io).unwrap_or_default(),
         devices: devices::read(&dir, &file.node.devices)?,
         nbd: nbd(&dir, file.nbd, overrides),
+        vhost: vhost(&dir, file.vhost),
         control: control(&dir, file.control)?,
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
@@ -480,6 +485,11 @@ fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
         connections_max: table.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
         handshake_timeout: table.handshake_timeout.map_or(HANDSHAKE_TIMEOUT_DEFAULT, |time| time.0),
     }
+}
+
+fn vhost(dir: &Path, table: file::VhostTable) -> Option<PathBuf> {
+    let directory = table.directory.unwrap_or_else(|| VHOST_DIR_DEFAULT.into());
+    (directory != Path::new("off")).then(|| dir.join(directory))
 }
 
 fn control(dir: &Path, table: file::ControlTable) -> Result<ControlConfig, Problem> {

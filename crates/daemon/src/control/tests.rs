@@ -107,6 +107,12 @@ impl ShardPort for MockShard {
                 socket.write_all(&wire).expect("the client is there");
                 self.state().attached.push(connection.volume);
             }
+            Command::StartQueue(queue, answer) => {
+                self.answer(format!("start a queue of {}", queue.volume.0), answer, |_| 0);
+            }
+            Command::StopQueue(number, answer) => {
+                self.answer(format!("stop queue {number}"), answer, |_| 0);
+            }
             Command::AddVolume(plan, answer) => {
                 self.answer(format!("add {}", plan.spec.id.0), answer, |state| {
                     state.volumes.insert(plan.spec.id.0, plan);

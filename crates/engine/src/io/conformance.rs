@@ -452,3 +452,43 @@ fn a_dropped_io_closes_its_sockets() {
         }
     }
 }
+
+/// Goal: an event ends the wait for it, once, also one that came between two waits; other
+/// descriptors are refused, and closing ends a wait. Method: eventfds in both modes, whose other
+/// owner writes.
+#[test]
+fn events_end_their_waits() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let tell = |peer: &std::os::fd::OwnedFd| {
+        assert_eq!(rustix::io::write(peer, &1u64.to_ne_bytes()), Ok(8));
+    };
+    for (choice, flags) in HOSTS.into_iter().zip([EventfdFlags::NONBLOCK, EventfdFlags::empty()]) {
+        let (mut io, ..) = HostIo::start(choice, 0).unwrap();
+        let peer = eventfd(0, flags).unwrap();
+        let event = io.attach_event(peer.try_clone().unwrap()).unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(io.attach_event(ours.into()).is_err(), "a socket is no event");
+        let mut done = Vec::new();
+        for round in 0..3 {
+            io.submit(Token(round), IoOperation::Await { event });
+            io.wait(io.now() + Nanos::from_micros(100), &mut done);
+            assert!(done.is_empty(), "nobody has written");
+            tell(&peer);
+            tell(&peer);
+            io.wait(Nanos::NEVER, &mut done);
+            let ended = done.pop().expect("the wait ends with an end");
+            assert_eq!((ended.token, ended.result), (Token(round), Ok(0)));
+        }
+        tell(&peer);
+        io.submit(Token(9), IoOperation::Await { event });
+        io.wait(Nanos::NEVER, &mut done);
+        assert_eq!(done.pop().map(|done| done.token), Some(Token(9)));
+        io.submit(Token(10), IoOperation::Await { event });
+        io.wait(io.now() + Nanos::from_micros(100), &mut done);
+        io.close_event(event);
+        while done.is_empty() {
+            io.wait(Nanos::NEVER, &mut done);
+        }
+        assert!(done.pop().is_some_and(|done| done.token == Token(10) && done.result.is_err()));
+    }
+}

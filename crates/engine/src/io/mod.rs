@@ -12,6 +12,7 @@ mod buffer;
 mod clock;
 #[cfg(test)]
 mod conformance;
+mod events;
 mod flights;
 mod host;
 mod linger;
@@ -29,6 +30,7 @@ pub use buffer::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, BUFFER_ALIGN, BUFFER_CLASS_MAX,
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
 };
+pub(crate) use events::check as check_event;
 pub use host::{HostIo, IoChoice};
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
@@ -50,6 +52,10 @@ pub struct DiskId(pub u32);
 /// A connected socket that was attached to an [`Io`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
+
+/// An event descriptor (eventfd) that was attached to an [`Io`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(pub u32);
 
 /// The submitter's mark on an operation; the shard packs what it needs into the 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +79,8 @@ pub enum IoOperation {
     Receive { socket: SocketId, buffer: Buffer, filled: usize },
     /// Send `buffer[start..end]` whole (short sends are continued inside).
     Send { socket: SocketId, buffer: Buffer, start: usize, end: usize },
+    /// Wait until somebody has written to an event descriptor since the last such wait ended.
+    Await { event: EventId },
 }
 
 /// Why an operation failed: the system's error number, kept so that reports can name it.
@@ -163,6 +171,10 @@ pub trait Io {
     fn detach_disk(&mut self, disk: DiskId);
     /// Shuts a socket down and forgets it; operations in flight on it still end.
     fn close_socket(&mut self, socket: SocketId);
+    /// Forgets an event descriptor; a wait in flight on it still ends.
+    fn close_event(&mut self, event: EventId) {
+        unreachable!("event {} was attached to an `Io` that has none", event.0);
+    }
 }
 
 /// A machine as a shard finds it: an [`Io`] whose disks have paths.
@@ -177,6 +189,14 @@ pub trait Host: Io {
     /// # Errors
     /// The system's error where the socket cannot be watched.
     fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError>;
+    /// Takes an event descriptor over, of which a stranger holds the other end.
+    ///
+    /// # Errors
+    /// The system's error where it is no eventfd or cannot be watched.
+    fn attach_event(&mut self, event: OwnedFd) -> Result<EventId, IoError> {
+        drop(event);
+        Err(rustix::io::Errno::OPNOTSUPP.into())
+    }
 }
 
 /// A disk that [`Host::open_disk`] attached.

@@ -10,6 +10,7 @@
 //! Not for: several threads; one shard owns it, from its first `wait` on.
 
 mod entries;
+mod events;
 mod kernel;
 
 use super::blocking::{Blocking, zero_flags, zero_unsupported};
@@ -19,7 +20,8 @@ use super::linger::Linger;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
-    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
+    Buffer, BufferPool, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId,
+    Token, Waker,
 };
 use entries::FileMark;
 use kernel::{Entered, Kernel};
@@ -63,6 +65,7 @@ pub struct RingIo {
     disks: Vec<Option<Disk>>,
     sockets: Vec<Option<Socket>>,
     sockets_free: Vec<u32>,
+    events: Vec<Option<events::Event>>,
     flights: Flights,
     ready: Vec<IoDone>,
     /// Disk entries queued since the last `enter`; sockets alone may wait for the next one.
@@ -98,6 +101,7 @@ impl RingIo {
             disks: Vec::new(),
             sockets: Vec::new(),
             sockets_free: Vec::new(),
+            events: Vec::new(),
             flights: Flights::default(),
             ready: Vec::new(),
             disk_entries: 0,
@@ -220,6 +224,9 @@ impl RingIo {
             IoOperation::Send { socket: id, buffer, start, end } => {
                 entries::send(socket(id).mark, &buffer[*start + moved..*end])
             }
+            IoOperation::Await { event } => {
+                entries::readable(events::mark_of(&self.events, *event))
+            }
             IoOperation::Extents { .. } => unreachable!("extents go to the threads"),
         };
         self.disk_entries += usize::from(flight.operation.disk().is_some());
@@ -264,12 +271,20 @@ impl RingIo {
                 let socket = *socket;
                 self.socket(socket).closing
             }
+            IoOperation::Await { event } => {
+                let event = *event;
+                self.event_is_closing(event)
+            }
             operation => operation.disk().is_some_and(|id| self.disks[id.0 as usize].is_none()),
         }
     }
 
     /// The kernel moved `count` bytes: is that all?
     fn on_moved(&mut self, slot: u32, count: usize) -> Step {
+        if let IoOperation::Await { event } = self.flights.get_mut(slot).operation {
+            self.event_came(event);
+            return Step::End(Ok(0));
+        }
         let flight = self.flights.get_mut(slot);
         flight.moved += count;
         let moved = flight.moved;
@@ -323,6 +338,7 @@ impl RingIo {
                 self.leave_socket(*socket);
             }
             IoOperation::Receive { socket, .. } => self.leave_socket(*socket),
+            IoOperation::Await { event } => self.leave_event(*event),
             _ => {}
         }
         done.push(flight.end(result));
@@ -436,6 +452,7 @@ impl Io for RingIo {
                     self.socket(socket).in_flight += 1;
                 }
                 let slot = self.flights.insert(flight);
+                self.note_wait(slot);
                 self.start(slot);
             }
         }
@@ -504,6 +521,10 @@ impl Io for RingIo {
             self.ready.push(flight.end(Err(Errno::CANCELED.into())));
         }
         self.free_socket(socket);
+    }
+
+    fn close_event(&mut self, event: EventId) {
+        self.forget_event(event);
     }
 }
 

@@ -71,6 +71,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn on_command(&mut self, command: Command<S>) {
         match command {
             Command::Attach(connection) => self.attach(*connection),
+            Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
+            Command::StopQueue(number, answer) => self.guests.stop(&mut self.io, number, answer),
             Command::AddVolume(plan, answer) => answer(self.add_volume(plan)),
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::RemoveVolume { volume, discard, answer } => {
@@ -108,6 +110,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.pending.stops.push(answer);
                 self.pending.give_up();
                 self.clients.iter_mut().flatten().for_each(Client::leave);
+                self.guests.leave(&mut self.io, None);
             }
         }
     }
@@ -190,6 +193,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
         clients.for_each(|client| client.cut(&mut self.io));
+        self.guests.leave(&mut self.io, Some(volume));
         let drain = (!discard).then(|| self.pending.number());
         self.pending.removals.push(Removal { volume, drain, answer });
         if let Some(ticket) = drain {

@@ -8,18 +8,20 @@
 mod client;
 mod commands;
 mod gate;
+mod guest;
 mod outbox;
 mod start;
 
 pub use start::{LevelPart, ShardPlan, StartError, start_shard};
 
-use crate::control::{Command, Connection, StartReport};
+use crate::control::{Command, CommandError, Connection, GuestQueue, StartReport};
 use crate::core::{Core, Finished, Notice};
 use crate::io::{Host, IoDone, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
 use gate::Gate;
-use layby_types::{Nanos, Session, VolumeId};
+use guest::{BrokenQueue, Guests, TAG_EVENT};
+use layby_types::{ErrorKind, Nanos, Session, VolumeId};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
@@ -37,6 +39,7 @@ pub struct Shard<S, H> {
     core: Core,
     gate: Gate,
     clients: Vec<Option<Client<S>>>,
+    guests: Guests,
     commands: Receiver<Command<S>>,
     pending: Pending,
     paths: HashMap<VolumeId, PathBuf>,
@@ -57,12 +60,14 @@ impl<S: Session, H: Host> Shard<S, H> {
     ) -> Self {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
         let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        let (gate, is_stopping, stop_by) = (Gate::default(), false, Nanos::NEVER);
+        let (gate, guests) = (Gate::default(), Guests::default());
+        let (is_stopping, stop_by) = (false, Nanos::NEVER);
         Shard {
             io,
             core,
             gate,
             clients,
+            guests,
             commands,
             pending,
             paths,
@@ -112,7 +117,10 @@ impl<S: Session, H: Host> Shard<S, H> {
             return false;
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
-        let deadline = deadline.min(self.patience());
+        let mut deadline = deadline.min(self.patience());
+        if self.guests.has_more() {
+            deadline = Nanos::ZERO;
+        }
         let mut done = std::mem::take(&mut self.done);
         self.io.wait(deadline, &mut done);
         self.set_now();
@@ -120,6 +128,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.route(done);
         }
         self.done = done;
+        self.guests.go_on(&mut self.io, &mut self.core);
         true
     }
 
@@ -175,6 +184,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 client.on_sent(done.result.is_ok());
                 self.advance(number);
             }
+            TAG_EVENT => self.guests.on_event(&mut self.io, &mut self.core, number),
             _ => self.core.on_io(&mut self.io, done),
         }
     }
@@ -192,7 +202,9 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn answer(&mut self) {
         let mut woken = Vec::new();
         while let Some(finished) = self.core.take_finished() {
-            if !self.on_own_finished(&finished) {
+            if Guests::is_asker(finished.asker) {
+                self.guests.reply(&mut self.io, &finished);
+            } else if !self.on_own_finished(&finished) {
                 let number = finished.asker.0 as u32;
                 self.reply(number, finished);
                 if woken.last() != Some(&number) {
@@ -205,6 +217,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         for notice in self.core.take_notices() {
             (self.notices)(notice);
+        }
+        for BrokenQueue { peer, volume, reason } in self.guests.flush() {
+            (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }
         self.continue_commands();
         for place in &mut self.clients {
@@ -231,7 +246,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn is_quiet(&self) -> bool {
-        self.clients.iter().flatten().all(Client::is_quiet) && self.pending.is_empty()
+        let are_quiet = self.clients.iter().flatten().all(Client::is_quiet);
+        are_quiet && self.guests.is_quiet() && self.pending.is_empty()
     }
 
     fn attach(&mut self, mut connection: Connection<S>) {
@@ -260,10 +276,21 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.advance(number as u32);
     }
 
+    /// Serves a guest's queue; answers with its number.
+    fn start_queue(&mut self, queue: GuestQueue) -> Result<u32, CommandError> {
+        let refused = |kind, cause: String| Err(CommandError { kind, cause });
+        if !self.paths.contains_key(&queue.volume) || self.is_stopping {
+            return refused(ErrorKind::Closed, "its volume is not served any more".into());
+        }
+        let started = self.guests.start(&mut self.io, &mut self.core, queue);
+        started.or_else(|e| refused(ErrorKind::Invalid, format!("its kick descriptor: {e}")))
+    }
+
     fn stop(&mut self) {
         for client in self.clients.iter_mut().flatten() {
             client.cut(&mut self.io);
         }
+        self.guests.end();
         self.core.shut_down(&mut self.io);
         for notice in self.core.take_notices() {
             (self.notices)(notice);
