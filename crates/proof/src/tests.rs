@@ -32,14 +32,19 @@ fn fixed_lives_are_well() {
     assert!(outcome.tally.cuts_in_recovery > 0, "no power cut fell into recovery");
 }
 
+/// See [`lives_that_failed_once`].
+const FAILED_ONCE: [u64; 8] =
+    [11_419, 23_945, 140_926, 157_984, 200_113, 347_112, 700_178, 701_523];
+
 /// Goal: what once went wrong stays right. Method: seeds that found stores waiting for room which
 /// only sick blocks had (11419, 23945) or a failing home's (140926), failed zeroings that came back
-/// (157984), a trim that a refetch undid (200113), and a slot that left before its block rose
-/// (347112). They stay what they are for as long as lives are drawn as they are.
+/// (157984), a trim that a refetch undid (200113), a slot that left before its block rose (347112),
+/// and writes cut within a sector when their client became the best one (700178, 701523). They stay
+/// what they are for as long as lives are drawn as they are.
 #[test]
 fn lives_that_failed_once() {
     campaign::hush_panics();
-    for seed in [11_419, 23_945, 140_926, 157_984, 200_113, 347_112] {
+    for seed in FAILED_ONCE {
         let failure = live(&Life::draw(seed), &mut Timeline::default()).err();
         assert_eq!(failure, None, "replay with: cargo xtask simulate --seed {seed}");
     }

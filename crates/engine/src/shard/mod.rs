@@ -1,23 +1,29 @@
 //! A shard: one pinned thread that serves its volumes' clients and its part of every level.
 //!
-//! How: each turn takes what ended, feeds the [`Core`], answers clients, sends what gathered, and
-//! sleeps in the kernel until something ends, a command comes or a deadline passes.
+//! How: each turn takes what ended, serves clients by rank, answers them, sends what gathered, and
+//! sleeps in the kernel until something ends, a command comes or a deadline passes. The best rank
+//! is served and answered first; the others pass a quantum of bytes a turn, then it looks again.
 //! Invariant: nothing here is shared with other threads but the command channel.
 //! Cost: two system calls per turn however many requests it serves; none while idle.
 
 mod client;
 mod commands;
+mod cut;
 mod outbox;
+mod pass;
+mod serve;
 mod start;
 
 pub use start::{LevelPart, ShardPlan, StartError, start_shard};
 
 use crate::control::{Command, Connection, StartReport};
 use crate::core::{Core, Finished, Notice};
-use crate::io::{Host, IoDone, SocketId};
+use crate::io::{Host, Io as _, IoDone, Scheduled, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
-use layby_types::{Session, VolumeId};
+use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
+use layby_types::{Nanos, Session, VolumeId};
+use pass::Pass;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
@@ -28,8 +34,14 @@ pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 /// See the module's header. A thread of its own [runs](start_shard) it on a real host; who
 /// simulates a host [starts](Shard::start) it there and takes its turns one by one.
 pub struct Shard<S, H> {
-    io: H,
+    io: Scheduled<H>,
     core: Core,
+    ready: ReadyQueue,
+    limits: ScheduleLimits,
+    /// The best rank that has a client; others are served behind it.
+    best: Rank,
+    /// There are clients below the best rank.
+    has_lower: bool,
     clients: Vec<Option<Client<S>>>,
     commands: Receiver<Command<S>>,
     pending: Pending,
@@ -41,15 +53,31 @@ pub struct Shard<S, H> {
 
 impl<S: Session, H: Host> Shard<S, H> {
     fn new(
-        io: H,
+        io: Scheduled<H>,
         core: Core,
         plan: &ShardPlan,
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Self {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
-        let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping: false }
+        let limits = plan.limits();
+        let mut io = io;
+        io.defer(true);
+        Shard {
+            io,
+            core,
+            ready: ReadyQueue::new(limits.quantum_bytes),
+            limits,
+            best: Rank::FIRST,
+            has_lower: false,
+            clients: Vec::new(),
+            commands,
+            pending: Pending::default(),
+            paths,
+            notices,
+            done: Vec::new(),
+            is_stopping: false,
+        }
     }
 
     /// Opens the disks of `plan` on `io` and recovers; all chance follows from `seed`.
@@ -57,12 +85,13 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// # Errors
     /// [`StartError`]; `io` is dropped with what was opened.
     pub fn start(
-        mut io: H,
+        io: H,
         plan: &ShardPlan,
         seed: u64,
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Result<(Self, StartReport), StartError> {
+        let mut io = Scheduled::new(io, plan.limits());
         let (core, report) = start::open_core(&mut io, plan, seed)?;
         Ok((Shard::new(io, core, plan, commands, notices), report))
     }
@@ -81,14 +110,13 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.core.on_tick(&mut self.io);
         }
         self.answer();
-        if self.core.has_ended() {
-            self.core.count_ended(self.io.now());
-        }
+        self.end_window();
         if self.is_stopping && self.is_quiet() {
             self.stop();
             return false;
         }
-        let deadline = self.core.next_deadline();
+        let idle = self.core.next_deadline();
+        let deadline = if self.ready.has_work() { Nanos::ZERO } else { idle };
         let mut done = std::mem::take(&mut self.done);
         self.io.wait(deadline, &mut done);
         self.core.set_now(self.io.now());
@@ -96,6 +124,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.route(done);
         }
         self.done = done;
+        self.serve_ready();
         true
     }
 
@@ -108,28 +137,16 @@ impl<S: Session, H: Host> Shard<S, H> {
                 };
                 let buffer = done.buffer.expect("a receive brings its buffer back");
                 client.on_received(buffer, done.result.map_err(drop));
-                self.advance(number);
+                self.wake(number);
             }
             TAG_SEND => {
-                if let Some(buffer) = done.buffer {
-                    self.io.recycle(buffer);
-                }
                 let Some(client) = self.clients[number as usize].as_mut() else {
                     panic!("a client outlives its operations")
                 };
-                client.on_sent(done.result.is_ok());
-                self.advance(number);
+                client.on_sent(&mut self.io, done.buffer, done.result.is_ok());
+                self.wake(number);
             }
             _ => self.core.on_io(&mut self.io, done),
-        }
-    }
-
-    fn advance(&mut self, number: u32) {
-        let Some(client) = self.clients[number as usize].as_mut() else { return };
-        if let Err(reason) = client.advance(&mut self.io, &mut self.core) {
-            let (peer, volume) = (client.peer.clone(), client.volume);
-            client.close_if_done(&mut self.io, true);
-            (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }
     }
 
@@ -138,7 +155,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let mut woken = Vec::new();
         while let Some(finished) = self.core.take_finished() {
             if !self.on_own_finished(&finished) {
-                let number = finished.asker.0 as u32;
+                let number = finished.asker.number();
                 self.reply(number, finished);
                 if woken.last() != Some(&number) {
                     woken.push(number);
@@ -146,25 +163,35 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         for number in woken {
-            self.advance(number);
+            self.wake(number);
         }
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
         self.continue_commands();
+        let mut has_gone = false;
         for place in &mut self.clients {
             let Some(client) = place else { continue };
-            let broken = client.flush(&mut self.io).is_err();
+            let is_best = client.rank <= self.best;
+            let pass = &mut Pass::whole(u64::MAX);
+            let broken = is_best && client.send(&mut self.io, pass).is_err();
             client.close_if_done(&mut self.io, broken);
             if client.is_gone() {
+                self.ready.forget(Flow(client.number));
                 *place = None;
+                has_gone = true;
+            } else if !is_best && client.may_send() {
+                self.ready.wake(Flow(client.number), client.rank, 1);
             }
+        }
+        if has_gone {
+            self.find_best();
         }
     }
 
     fn reply(&mut self, number: u32, finished: Finished) {
         if let Some(client) = self.clients[number as usize].as_mut() {
-            client.reply(&mut self.io, finished);
+            client.reply(&mut self.io, &mut self.core, finished);
         }
     }
 
@@ -199,15 +226,18 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.clients.push(None);
             self.clients.len() - 1
         });
-        let client = Client::new(&mut self.io, number as u32, socket, connection);
+        let rank = self.core.rank_of(connection.volume);
+        let client = Client::new(&mut self.io, number as u32, rank, socket, connection);
         self.clients[number] = Some(client);
-        self.advance(number as u32);
+        self.rank_clients();
+        self.wake(number as u32);
     }
 
     fn stop(&mut self) {
         for client in self.clients.iter_mut().flatten() {
             client.cut(&mut self.io);
         }
+        self.io.defer(false);
         self.core.shut_down(&mut self.io);
         for notice in self.core.take_notices() {
             (self.notices)(notice);
