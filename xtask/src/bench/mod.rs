@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod isolation;
 mod live;
 mod report;
 mod servers;
@@ -39,6 +40,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     work: Option<PathBuf>,
 
+    /// Servers, and the client of the critical volume, run before all other programs of the
+    /// machine, in `isolation`; needs the right to do so
+    #[arg(long)]
+    realtime: bool,
+
     /// Seconds after which the working sets swap, in `live`
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(8..=600))]
     swap: u32,
@@ -65,6 +71,8 @@ enum Entry {
     Hits,
     /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
     Live,
+    /// A critical volume beside six saturating streams: classes, one class, and the peers
+    Isolation,
 }
 
 /// Everything measured in a run, in the order it was measured.
@@ -100,6 +108,7 @@ fn measure(
         Entry::Curves => traces::curves(&plan, arguments),
         Entry::Hits => traces::hits(&plan, arguments),
         Entry::Live => live::measure(&plan, arguments),
+        Entry::Isolation => isolation::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,
