@@ -123,7 +123,7 @@ impl Machine {
     ///
     /// # Panics
     /// When the machine is silent for too long.
-    pub fn next(&mut self) -> Option<String> {
+    pub fn next_line(&mut self) -> Option<String> {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => {

@@ -27,7 +27,7 @@ fn a_guest_writes_through_restarts() {
     let mut machine = Machine::start(&kernel, &ram_disk, &home.join("vhost/maps.sock"));
     let mut rng = Rng::new(seed());
     let (mut done, mut next, mut result) = (0, 2, None);
-    while let Some(said) = machine.next() {
+    while let Some(said) = machine.next_line() {
         if said.starts_with("rounds ") {
             result = Some(said);
             continue;

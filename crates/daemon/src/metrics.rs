@@ -7,6 +7,7 @@
 //! for those of a volume that was deleted.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.
 
+mod schedule;
 mod sizing;
 
 use crate::control::{NodeFacts, View};
@@ -127,6 +128,7 @@ impl Collector for Scrape {
         self.encode_levels(&mut encoder)?;
         self.encode_backing(&mut encoder)?;
         self.encode_sizing(&mut encoder)?;
+        self.encode_schedule(&mut encoder)?;
         self.encode_shards(&mut encoder)
     }
 }

@@ -56,6 +56,8 @@ pub struct ShardRequest {
     pub count: u8,
     /// The CPU it is pinned to, if there is more than one shard.
     pub cpu: Option<usize>,
+    /// How nice its thread is to other programs.
+    pub nice: i8,
     /// How it talks to the kernel.
     pub io: IoChoice,
     /// The node's identity.
@@ -346,6 +348,7 @@ fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardReque
             index,
             count,
             cpu,
+            nice: config.nice,
             io: config.io,
             node: view.catalog.node.0,
             spec: spec.clone(),

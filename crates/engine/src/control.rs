@@ -5,8 +5,10 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
-use crate::io::{Host, IoError, SocketId, Waker, check_event};
+use crate::core::ClassLatency;
+use crate::io::{DeviceLoad, Host, IoError, SocketId, Waker, check_event};
 use hdrhistogram::Histogram;
+use layby_cache::schedule::Rank;
 use layby_cache::throttle::{LimitPlan, Waits};
 use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, GuestRing, Nanos, Operation, VolumeId};
@@ -340,6 +342,17 @@ pub struct LevelStats {
     pub waiting: u64,
 }
 
+/// What a rank asks for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankStats {
+    /// Which.
+    pub rank: Rank,
+    /// Clients whose requests wait for their turn.
+    pub clients_waiting: u64,
+    /// Bytes of requests in the core's hands.
+    pub bytes_inflight: u64,
+}
+
 /// A shard's counters.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -357,6 +370,12 @@ pub struct Snapshot {
     pub backing_writes: u64,
     /// Blocks in them.
     pub backing_blocks_written: u64,
+    /// Latency by class, in the order of the specification's.
+    pub classes: Vec<ClassLatency>,
+    /// Requests that wait to be served, by rank.
+    pub ranks: Vec<RankStats>,
+    /// Devices that ranks below the best have used.
+    pub devices: Vec<DeviceLoad>,
     /// Nanoseconds the shard's thread has spent on a CPU.
     pub cpu_ns: u64,
     /// Requests in flight now.

@@ -27,6 +27,7 @@ mod lru;
 mod read_ahead;
 pub mod registry;
 mod s3fifo;
+pub mod schedule;
 pub mod throttle;
 mod writeback;
 mod yielding;

@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod isolation;
 mod limits;
 mod live;
 mod meter;
@@ -43,6 +44,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     work: Option<PathBuf>,
 
+    /// Servers, and the client of the critical volume, run before all other programs of the
+    /// machine, in `isolation`; needs the right to do so
+    #[arg(long)]
+    realtime: bool,
+
     /// Seconds after which the working sets swap, in `live`
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(8..=600))]
     swap: u32,
@@ -71,6 +77,8 @@ enum Entry {
     Hits,
     /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
     Live,
+    /// A critical volume beside six saturating streams: classes, one class, and the peers
+    Isolation,
     /// Loads that want more than their limits, counted
     Limits,
 }
@@ -118,6 +126,7 @@ fn measure(
         Entry::Hits => traces::hits(&plan, arguments),
         Entry::Serving => serving::measure(&plan, arguments),
         Entry::Live => live::measure(&plan, arguments),
+        Entry::Isolation => isolation::measure(&plan, arguments),
         Entry::Limits => limits::measure(&plan, arguments),
         entry => {
             let comparison = match entry {

@@ -7,6 +7,7 @@ use crate::process::{self, Failure};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A running server and one export of it.
 pub(crate) struct Server {
@@ -117,6 +118,24 @@ impl Drop for Server {
     }
 }
 
+/// Whether servers run before all other programs of the machine.
+static RUN_FIRST: AtomicBool = AtomicBool::new(false);
+
+/// From now on servers run before all other programs of the machine, or like them.
+pub(crate) fn run_first(is_first: bool) {
+    RUN_FIRST.store(is_first, Ordering::Relaxed);
+}
+
+fn server_command(program: &str, work: &Path) -> Command {
+    if !RUN_FIRST.load(Ordering::Relaxed) {
+        return process::command(program, work);
+    }
+    // Not a real-time class, which the kernel throttles where it takes a whole processor.
+    let mut command = process::command("nice", work);
+    command.args(["-n", "-20", program]);
+    command
+}
+
 /// Starts a node in `work` with the levels of `config`. It has no volume yet.
 pub(crate) fn node(binary: &Path, work: &Path, config: &str) -> Result<Server, Failure> {
     node_with(binary, work, config, &[])
@@ -133,7 +152,7 @@ pub(crate) fn node_with(
     std::fs::create_dir_all(&dir).map_err(|cause| Failure::io("cannot make", &dir, &cause))?;
     let file = work.join("layby.toml");
     process::write(&file, config)?;
-    let mut command = Command::new(binary);
+    let mut command = server_command(&binary.to_string_lossy(), work);
     command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file).args(flags);
     let mut child = command
         .stdin(Stdio::null())
@@ -176,7 +195,7 @@ pub(crate) fn volume_with(
 /// nbdkit with one of its own plugins.
 pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
-    let mut command = process::command("nbdkit", work);
+    let mut command = server_command("nbdkit", work);
     command.arg("--unix").arg(&socket).arg("--pidfile").arg(&pid).args(plugin);
     process::run(&mut command)?;
     let running = Running::Background(pid);
@@ -186,7 +205,7 @@ pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result
 /// qemu-nbd on a raw file.
 pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
-    let mut command = process::command("qemu-nbd", work);
+    let mut command = server_command("qemu-nbd", work);
     command.args(["--fork", "--persistent", "--shared=8", "--format=raw", "--export-name="]);
     command.arg(format!("--socket={}", socket.display()));
     command.arg(format!("--pid-file={}", pid.display())).arg(file);
@@ -215,6 +234,28 @@ pub(crate) fn storage_daemon(
     process::run(&mut command)?;
     let running = Running::Background(pid);
     Ok(Server { name, uri: socket_uri("disk", &socket), peer: true, recorder: None, running })
+}
+
+/// qemu-storage-daemon on raw files of a folder, an export for each, under its name.
+pub(crate) fn qemu_storage_daemon(
+    work: &Path,
+    folder: &Path,
+    names: &[String],
+) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, "qemu-storage-daemon")?;
+    let mut command = server_command("qemu-storage-daemon", work);
+    command.arg("--daemonize").arg("--pidfile").arg(&pid);
+    command.args(["--nbd-server", &format!("addr.type=unix,addr.path={}", socket.display())]);
+    for name in names {
+        let file = folder.join(name);
+        let device = format!("driver=file,node-name={name},filename={}", file.display());
+        command.args(["--blockdev", &device]);
+        let export = format!("type=nbd,id=e-{name},node-name={name},name={name},writable=on");
+        command.args(["--export", &export]);
+    }
+    process::run(&mut command)?;
+    let (name, running) = ("qemu-storage-daemon", Running::Background(pid));
+    Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 
 /// An empty file of `bytes` bytes.

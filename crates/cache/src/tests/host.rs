@@ -582,6 +582,7 @@ pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
         durable_writes,
         borrow: false,
         keep_reads: false,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

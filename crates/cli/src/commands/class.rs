@@ -101,6 +101,14 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
     let settings = &class.settings;
     let objective = settings.latency_objective;
     let objective = objective.map_or_else(|| "-".to_owned(), |time| format!("within {time}"));
+    let latency = class.latency;
+    let objective = format!(
+        "{objective}; {} in the last window, missed in {} of {} windows ({} requests late)",
+        micros(latency.latency_us_p999),
+        latency.windows_missed,
+        latency.windows,
+        latency.requests_late
+    );
     let borrow = if settings.borrow { "idle room of other levels" } else { "nothing" };
     let keeps = if settings.keep_reads { "reads from home, below memory" } else { "writes" };
     let admits = match settings.admission {

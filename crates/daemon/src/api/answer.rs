@@ -5,6 +5,7 @@
 //! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
 //! Cost: one pass over the shards' counters per request.
 
+use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
 use super::sizing::SizingAnswer;
 use crate::catalog::VolumeRecord;
 use crate::config::{
@@ -139,6 +140,9 @@ pub struct ClassAnswer {
     pub write_level: String,
     /// When its writes are acknowledged: `durable`, or `accepted` and durable after FLUSH or FUA.
     pub acknowledged: String,
+    /// What its requests take, beside its objective.
+    #[serde(default)]
+    pub latency: LatencyAnswer,
     /// Volumes of the class.
     pub volumes: Vec<Name>,
     /// Their counters together.
@@ -253,6 +257,12 @@ pub struct ShardAnswer {
     pub queue_depth: u64,
     /// Device operations in flight now.
     pub io_inflight: u64,
+    /// What clients ask for now, by rank.
+    #[serde(default)]
+    pub ranks: Vec<RankAnswer>,
+    /// Devices that ranks below the best have used.
+    #[serde(default)]
+    pub devices: Vec<DeviceAnswer>,
     /// A line per level: what it is and how it becomes durable.
     pub levels: Vec<String>,
     /// Milliseconds from start to ready.
@@ -274,6 +284,8 @@ impl ShardAnswer {
             cpu_seconds: snapshot.cpu_ns as f64 / 1e9,
             queue_depth: snapshot.queue_depth,
             io_inflight: snapshot.io_inflight,
+            ranks: schedule::ranks(snapshot),
+            devices: schedule::devices(snapshot),
             levels: start.levels.clone(),
             recovery_ms: start.recovery_ms,
             recovered_dirty: start.blocks_dirty,
@@ -410,6 +422,7 @@ impl Reading {
         let members = self.view.volumes().filter(|(_, record)| record.class == *name);
         let (volumes, ids): (Vec<Name>, Vec<u32>) =
             members.map(|(name, record)| (name.clone(), record.id)).unzip();
+        let id = self.view.class(name.as_str());
         let (write_level, acknowledged) =
             durability(&self.view, name.as_str(), class.durable_writes);
         ClassAnswer {
@@ -418,6 +431,9 @@ impl Reading {
             settings: class.clone(),
             write_level,
             acknowledged: acknowledged.to_owned(),
+            latency: id.map_or_else(LatencyAnswer::default, |(id, _)| {
+                LatencyAnswer::of(&self.snapshots, id)
+            }),
             volumes,
             traffic: self.traffic(|id| ids.contains(&id)),
         }

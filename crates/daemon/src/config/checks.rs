@@ -242,6 +242,11 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
 }
 
 fn check_node(config: &Config) -> Result<(), Problem> {
+    if !(super::NICE_MIN..=super::NICE_MAX).contains(&config.nice) {
+        let hint = format!("write {} to {}", super::NICE_MIN, super::NICE_MAX);
+        let cause = format!("threads cannot be {} nice", config.nice);
+        return Err(Problem::new(Place::Node, "nice", cause, hint));
+    }
     match config.shards {
         Some(shards) if !(super::SHARDS_MIN..=super::SHARDS_MAX).contains(&shards) => {
             let hint = format!("write {} to {}", super::SHARDS_MIN, super::SHARDS_MAX);

@@ -34,6 +34,7 @@ pub(super) struct NodeTable {
     pub(super) dir: Option<PathBuf>,
     pub(super) block_size: Option<Size>,
     pub(super) shards: Option<u8>,
+    pub(super) nice: Option<i8>,
     pub(super) io: Option<super::IoChoice>,
     pub(super) devices: Vec<PathBuf>,
 }

@@ -45,6 +45,12 @@ pub const CONFIG_FILE_NAME: &str = "layby.toml";
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Shards at least.
 pub const SHARDS_MIN: u8 = 1;
+/// The threads of the data path come before nearly everything else on the machine.
+pub const NICE_MIN: i8 = -20;
+/// They come last.
+pub const NICE_MAX: i8 = 19;
+/// They are as other programs.
+pub const NICE_DEFAULT: i8 = 0;
 /// Shards at most.
 pub const SHARDS_MAX: u8 = 64;
 /// Connections a node accepts at once at least.
@@ -277,6 +283,8 @@ pub struct ClassConfig {
     pub limits: LimitsConfig,
 }
 
+/// The latency objective of the built-in class `critical`.
+pub const CRITICAL_OBJECTIVE: Time = Time(Nanos::from_millis(2));
 /// What a class weighs at least.
 pub const WEIGHT_MIN: u16 = 1;
 /// What a class weighs at most.
@@ -329,6 +337,8 @@ pub struct Config {
     pub block_size: Option<BlockSize>,
     /// Threads of the data path; `None` is the catalog's, or by cores on a new node.
     pub shards: Option<u8>,
+    /// How nice they are to other programs on the machine, as in `nice(1)`.
+    pub nice: i8,
     /// How they talk to the kernel.
     pub io: IoChoice,
     /// What the devices under levels and homes can do, where they were described.
@@ -454,6 +464,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
     Ok(Config {
         block_size,
         shards: overrides.shards.or(file.node.shards),
+        nice: file.node.nice.unwrap_or(NICE_DEFAULT),
         io: overrides.io.or(file.node.io).unwrap_or_default(),
         devices: devices::read(&dir, &file.node.devices)?,
         nbd: nbd(&dir, file.nbd, overrides),
@@ -599,7 +610,7 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         keep_reads: false,
         admission: Admission::All,
         weight: WEIGHT_DEFAULT,
-        latency_objective: None,
+        latency_objective: critical.then_some(CRITICAL_OBJECTIVE),
         share: BTreeMap::new(),
         cap,
         limits: LimitsConfig::default(),

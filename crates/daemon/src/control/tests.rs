@@ -186,6 +186,9 @@ fn snapshot(state: &MockState) -> Snapshot {
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {
+        classes: Vec::new(),
+        ranks: Vec::new(),
+        devices: Vec::new(),
         volumes: state.volumes.keys().map(volume).collect(),
         levels: vec![level; 3],
         io_inflight: 3,

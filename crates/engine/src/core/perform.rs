@@ -135,7 +135,9 @@ impl Core {
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
         }
-        self.ended.push(super::Ended { volume, call, started, is_ok: result.is_ok() });
+        if !asker.is_piece() {
+            self.note_ended(volume, &call, started, result.is_ok());
+        }
         let is_read = call.operation == Operation::Read;
         let result = result.map(|other| if is_read { Answer::Data(answer) } else { other });
         self.finished.push_back(Finished { asker, call, result });

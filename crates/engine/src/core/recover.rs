@@ -102,6 +102,7 @@ impl Core {
             home_delay: Nanos::ZERO,
             delayed: VecDeque::new(),
             fetches: super::observe::FetchMeter::default(),
+            objectives: super::objectives::Objectives::default(),
             now: started,
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),

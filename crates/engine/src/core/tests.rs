@@ -48,6 +48,7 @@ fn spec() -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: true,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

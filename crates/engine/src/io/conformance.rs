@@ -1,8 +1,9 @@
 //! One suite for every `Io`: what a store or shard may rely on, whoever performs it.
 
 use super::{
-    DiskId, Host, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo, SocketId,
-    Token, VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk, run_alone,
+    Buffer, DiskId, Host, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo,
+    SocketId, Token, VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk,
+    run_alone,
 };
 use layby_types::{Nanos, Rng};
 use rustix::io::Errno;
@@ -250,7 +251,7 @@ fn host_with_socket(choice: IoChoice) -> (HostIo, Waker, SocketId, UnixStream) {
 
 fn receive(io: &mut HostIo, socket: SocketId, length: usize) -> Result<Vec<u8>, IoError> {
     let buffer = io.buffer(length);
-    let done = run_alone(io, IoOperation::Receive { socket, buffer, filled: 0 })?;
+    let done = run_alone(io, receive_whole(socket, buffer))?;
     let count = done.result.unwrap();
     Ok(done.buffer.unwrap()[..count].to_vec())
 }
@@ -321,7 +322,7 @@ fn big_sends_arrive_in_order() {
             peer
         });
         let buffer = io.buffer(100);
-        io.submit(Token(9), IoOperation::Receive { socket, buffer, filled: 0 });
+        io.submit(Token(9), receive_whole(socket, buffer));
         for part in 1..=3u8 {
             let mut buffer = io.buffer(PART);
             buffer.fill(part);
@@ -353,7 +354,7 @@ fn gone_peers_and_closed_sockets_end_everything() {
         let (ours, _peer) = UnixStream::pair().unwrap();
         let socket = io.attach_socket(ours.into()).unwrap();
         let buffer = io.buffer(100);
-        io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+        io.submit(Token(0), receive_whole(socket, buffer));
         for token in 1..4 {
             let buffer = io.buffer(4 << 20);
             io.submit(Token(token), IoOperation::Send { socket, buffer, start: 0, end: 4 << 20 });
@@ -406,7 +407,7 @@ fn a_wait_keeps_its_deadline() {
     for choice in HOSTS {
         let (mut io, _, socket, _peer) = host_with_socket(choice);
         let buffer = io.buffer(100);
-        io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+        io.submit(Token(0), receive_whole(socket, buffer));
         let mut done = Vec::new();
         for micros in [1, 50, 999, 3000] {
             let deadline = io.now() + Nanos::from_micros(micros);
@@ -428,7 +429,7 @@ fn an_io_moves_to_its_shard() {
         let thread = std::thread::spawn(move || {
             assert_eq!(receive(&mut io, socket, 10).unwrap(), b"hello");
             let buffer = io.buffer(100);
-            io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+            io.submit(Token(0), receive_whole(socket, buffer));
             io.wait(Nanos::ZERO, &mut Vec::new());
         });
         peer.write_all(b"hello").unwrap();
@@ -445,7 +446,7 @@ fn a_dropped_io_closes_its_sockets() {
         for _ in 0..40 {
             let (mut io, _, socket, mut peer) = host_with_socket(choice);
             let buffer = io.buffer(100);
-            io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+            io.submit(Token(0), receive_whole(socket, buffer));
             io.wait(Nanos::ZERO, &mut Vec::new());
             drop(io);
             assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
@@ -491,4 +492,10 @@ fn events_end_their_waits() {
         }
         assert!(done.pop().is_some_and(|done| done.token == Token(10) && done.result.is_err()));
     }
+}
+
+/// A receive into the whole of a buffer.
+fn receive_whole(socket: SocketId, buffer: Buffer) -> IoOperation {
+    let end = buffer.len();
+    IoOperation::Receive { socket, buffer, filled: 0, end }
 }

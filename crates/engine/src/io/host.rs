@@ -136,6 +136,14 @@ impl Io for HostIo {
         either!(self, io => io.submit(token, operation));
     }
 
+    fn set_piece(&mut self, bytes: usize) {
+        either!(self, io => io.set_piece(bytes));
+    }
+
+    fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {
+        either!(self, io => io.receive_now(socket, room))
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         either!(self, io => io.wait(deadline, done));
     }

@@ -22,6 +22,7 @@ mod operation;
 mod passed;
 mod pool;
 mod ring;
+mod scheduled;
 mod sim;
 mod volatile;
 mod waker;
@@ -37,10 +38,12 @@ pub use operation::OperationKind;
 pub use passed::{PASSED_MAX, take_passed};
 pub use pool::PoolIo;
 pub use ring::RingIo;
+pub use scheduled::{DeviceLoad, Scheduled};
 pub use sim::{CrashMode, CutAt, Deed, PowerCut, SimHost, SimIo, Step, Window};
 pub use volatile::{VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MAX, VOLATILE_BYTES_MIN, VolatileIo};
 pub use waker::Waker;
 
+use layby_cache::schedule::Rank;
 use layby_types::Nanos;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -75,8 +78,8 @@ pub enum IoOperation {
     Zero { disk: DiskId, offset: u64, length: u64, keep_allocated: bool },
     /// Find which parts of a range hold data; the answer is in [`IoDone::extents`].
     Extents { disk: DiskId, offset: u64, length: u64 },
-    /// Receive at least one byte into `buffer` from position `filled` on.
-    Receive { socket: SocketId, buffer: Buffer, filled: usize },
+    /// Receive at least one byte into `buffer[filled..end]`.
+    Receive { socket: SocketId, buffer: Buffer, filled: usize, end: usize },
     /// Send `buffer[start..end]` whole (short sends are continued inside).
     Send { socket: SocketId, buffer: Buffer, start: usize, end: usize },
     /// Wait until somebody has written to an event descriptor since the last such wait ended.
@@ -147,6 +150,30 @@ pub trait Io {
     fn recycle(&mut self, buffer: Buffer);
     /// Queues an operation; it starts at the latest with the next [`Io::wait`].
     fn submit(&mut self, token: Token, operation: IoOperation);
+    /// What is submitted from now on is of this rank; it counts where devices are shared by rank.
+    fn set_rank(&mut self, rank: Rank) {
+        let _ = rank;
+    }
+    /// The rank of what is submitted now.
+    fn rank(&self) -> Rank {
+        Rank::FIRST
+    }
+    /// What is submitted from now on moves at most so many bytes at once, so that others get their
+    /// turn between; a multiple of a page. A hint: whoever cannot cut does not.
+    fn set_piece(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+    /// Bytes of one batch of what is submitted under a rank, at most; `None` for the best.
+    fn batch_bytes(&self, rank: Rank) -> Option<usize> {
+        let _ = rank;
+        None
+    }
+    /// Receives what is there already, without waiting; `None` where nothing is, or where only a
+    /// submitted receive can tell.
+    fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {
+        let _ = (socket, room);
+        None
+    }
     /// Starts what is queued, then appends what has ended to `done`. Waits for at least one end,
     /// a [`Waker`] call or `deadline` if there is none yet; `Nanos::ZERO` never waits.
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>);

@@ -87,7 +87,9 @@ impl IoOperation {
             IoOperation::Read { offset, buffer, .. } => {
                 offset.checked_add(buffer.len() as u64).is_some()
             }
-            IoOperation::Receive { buffer, filled, .. } => *filled < buffer.len(),
+            IoOperation::Receive { buffer, filled, end, .. } => {
+                filled < end && *end <= buffer.len()
+            }
             IoOperation::Send { buffer, start, end, .. } => start < end && *end <= buffer.len(),
             IoOperation::Sync { .. } | IoOperation::Await { .. } => true,
         };

@@ -180,10 +180,10 @@ impl PoolIo {
 
 /// Tries to receive; none means that there is nothing yet.
 fn receive(file: &OwnedFd, flight: &mut Flight) -> Option<Result<usize, IoError>> {
-    let IoOperation::Receive { buffer, filled, .. } = &mut flight.operation else {
+    let IoOperation::Receive { buffer, filled, end, .. } = &mut flight.operation else {
         unreachable!("only receives wait to receive")
     };
-    let rest = &mut buffer[*filled..];
+    let rest = &mut buffer[*filled..*end];
     let call = || rustix::net::recv(file, &mut *rest, RecvFlags::DONTWAIT).map(|(_, count)| count);
     ended(rustix::io::retry_on_intr(call))
 }

@@ -28,7 +28,7 @@ use kernel::{Entered, Kernel};
 use layby_types::Nanos;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -71,6 +71,8 @@ pub struct RingIo {
     /// Disk entries queued since the last `enter`; sockets alone may wait for the next one.
     disk_entries: usize,
     blocking: Blocking,
+    /// Bytes that what is submitted moves at once.
+    piece: usize,
     waker: Waker,
     waker_counter: Buffer,
     waker_mark: FileMark,
@@ -106,6 +108,7 @@ impl RingIo {
             ready: Vec::new(),
             disk_entries: 0,
             blocking: Blocking::new(waker.clone()),
+            piece: usize::MAX,
             waker,
             waker_counter,
             waker_mark,
@@ -197,19 +200,21 @@ impl RingIo {
     fn start(&mut self, slot: u32) {
         let registered = self.arena_registered.then_some(0);
         let flight = self.flights.get_mut(slot);
-        let (moved, retreats) = (flight.moved, flight.retreats);
+        let (moved, retreats, piece) = (flight.moved, flight.retreats, flight.piece);
         let disk = |id: &DiskId| self.disks[id.0 as usize].as_ref().expect("the disk is attached");
         let socket =
             |id: &SocketId| self.sockets[id.0 as usize].as_ref().expect("the socket is attached");
         let entry = match &mut flight.operation {
             IoOperation::Read { disk: id, offset, buffer } => {
                 let registered = registered.filter(|_| self.pool.owns(buffer));
-                let (at, rest) = (*offset + moved as u64, &mut buffer[moved..]);
+                let until = buffer.len().min(moved.saturating_add(piece));
+                let (at, rest) = (*offset + moved as u64, &mut buffer[moved..until]);
                 entries::read(disk(id).mark(at, rest.len(), retreats), at, rest, registered)
             }
             IoOperation::Write { disk: id, offset, buffer, durable } => {
                 let registered = registered.filter(|_| self.pool.owns(buffer));
-                let (at, rest) = (*offset + moved as u64, &buffer[moved..]);
+                let until = buffer.len().min(moved.saturating_add(piece));
+                let (at, rest) = (*offset + moved as u64, &buffer[moved..until]);
                 let mark = disk(id).mark(at, rest.len(), retreats);
                 entries::write(mark, at, rest, *durable, registered)
             }
@@ -218,8 +223,8 @@ impl RingIo {
                 let flags = zero_flags(*keep_allocated)[usize::from(retreats)];
                 entries::zero(disk(id).buffered, *offset, *length, flags)
             }
-            IoOperation::Receive { socket: id, buffer, filled } => {
-                entries::receive(socket(id).mark, &mut buffer[*filled..])
+            IoOperation::Receive { socket: id, buffer, filled, end } => {
+                entries::receive(socket(id).mark, &mut buffer[*filled..*end])
             }
             IoOperation::Send { socket: id, buffer, start, end } => {
                 entries::send(socket(id).mark, &buffer[*start + moved..*end])
@@ -432,6 +437,9 @@ impl Io for RingIo {
         let length = operation.disk().map_or(0, |disk| self.disk_length(disk));
         let checked = operation.check(length);
         let mut flight = Flight::new(token, operation);
+        // A durable write in pieces would be made durable once for each.
+        let is_cut = !matches!(flight.operation, IoOperation::Write { durable: true, .. });
+        flight.piece = if is_cut { self.piece } else { usize::MAX };
         if let Err(error) = checked {
             return self.ready.push(flight.end(Err(error)));
         }
@@ -456,6 +464,17 @@ impl Io for RingIo {
                 self.start(slot);
             }
         }
+    }
+
+    fn set_piece(&mut self, bytes: usize) {
+        self.piece = bytes;
+    }
+
+    fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        let received = rustix::net::recv(&entry.file, room, RecvFlags::DONTWAIT);
+        // What ends the stream, or breaks it, is the next submitted receive's to report.
+        received.ok().map(|(_, count)| count).filter(|count| *count > 0)
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {

@@ -7,7 +7,7 @@
 use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
 use crate::core::{Asker, CoreError, Finished, HomePlan};
-use crate::io::{Host, OpenMode};
+use crate::io::{Host, Io as _, OpenMode};
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
@@ -123,6 +123,8 @@ impl<S: Session, H: Host> Shard<S, H> {
             volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
             volume.waits = self.gate.waits(volume.volume);
         }
+        snapshot.devices = self.io.loads();
+        snapshot.ranks = self.rank_stats();
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         snapshot.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
         snapshot
@@ -175,7 +177,9 @@ impl<S: Session, H: Host> Shard<S, H> {
 
     fn apply(&mut self, spec: &VolumeSpec) -> Result<(), CommandError> {
         let refused = |kind| CommandError { kind, cause: format!("the shard refuses it: {kind}") };
-        self.core.cache().set_volume(spec).map_err(refused)
+        self.core.cache().set_volume(spec).map_err(refused)?;
+        self.rank_clients();
+        Ok(())
     }
 
     fn reconfigure(&mut self, spec: CacheSpec) -> Result<(), CommandError> {
@@ -184,7 +188,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             kind: ErrorKind::Invalid,
             cause: format!("the shard refuses the specification: {error:?}"),
         };
-        self.core.cache().reconfigure(spec).map_err(refused)
+        self.core.cache().reconfigure(spec).map_err(refused)?;
+        self.rank_clients();
+        Ok(())
     }
 
     fn remove_volume(&mut self, volume: VolumeId, discard: bool, answer: Answer<()>) {

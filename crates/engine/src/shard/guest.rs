@@ -7,6 +7,7 @@
 //! flight, so that the memory behind it is not touched afterwards.
 //! Cost: a read that hits memory is copied once, into the guest's memory.
 
+use super::gate::Gate;
 use crate::control::{Answer as CommandAnswer, GuestQueue};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
@@ -17,7 +18,7 @@ const TAKEN_PER_TURN_MAX: u32 = 128;
 /// Bytes of requests of one queue in flight at most (one more request may start).
 const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
 /// The bit that tells a queue's number from a client's, as asker.
-const GUEST_ASKER: u64 = 1 << 31;
+const GUEST_ASKER: u64 = 1 << 30;
 
 /// Token tag of a queue's wait for its event; its number follows.
 pub(super) const TAG_EVENT: u64 = 0x32;
@@ -36,6 +37,10 @@ struct Guest {
     payload: Vec<u8>,
     inflight: u32,
     inflight_bytes: u64,
+    /// The call that its volume's limits hold; its bytes are in `payload`.
+    held: Option<Call>,
+    /// The held call may start.
+    is_released: bool,
     /// The ring may hold more, though no kick will say so.
     has_more: bool,
     /// No more requests are taken.
@@ -46,19 +51,36 @@ struct Guest {
 }
 
 impl Guest {
+    fn asker(&self) -> u32 {
+        GUEST_ASKER as u32 | self.number
+    }
+
     fn is_full(&self) -> bool {
         self.inflight_bytes >= INFLIGHT_BYTES_MAX
     }
 
     /// Takes what the ring offers.
-    fn advance(&mut self, io: &mut dyn Io, core: &mut Core) -> Result<(), SessionError> {
+    fn advance(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        gate: &mut Gate,
+    ) -> Result<(), SessionError> {
         self.has_more = false;
         self.wait(io);
+        if std::mem::take(&mut self.is_released)
+            && let Some(call) = self.held.take()
+        {
+            self.ask(io, core, call)?;
+        }
         for _ in 0..TAKEN_PER_TURN_MAX {
-            if self.is_leaving || self.is_full() {
+            if self.is_leaving || self.is_full() || self.held.is_some() {
                 return Ok(());
             }
             match self.ring.take(&mut self.payload)? {
+                Taken::Call(call) if !gate.may_start(self.volume, self.asker(), &call) => {
+                    self.held = Some(call);
+                }
                 Taken::Call(call) => self.ask(io, core, call)?,
                 Taken::Answered => {}
                 Taken::Nothing => {
@@ -81,7 +103,7 @@ impl Guest {
 
     /// The one place where a guest's request becomes the core's.
     fn ask(&mut self, io: &mut dyn Io, core: &mut Core, call: Call) -> Result<(), SessionError> {
-        let (asker, volume) = (Asker(GUEST_ASKER | u64::from(self.number)), self.volume);
+        let (asker, volume) = (Asker(u64::from(self.asker())), self.volume);
         core.note_request(volume, &call);
         if call.operation == Operation::Read {
             let mut sink = Sink { ring: &mut *self.ring, call, at: 0 };
@@ -171,12 +193,7 @@ pub(super) struct Guests {
 
 impl Guests {
     /// Serves a queue from now on; answers with its number.
-    pub(super) fn start(
-        &mut self,
-        io: &mut impl Host,
-        core: &mut Core,
-        queue: GuestQueue,
-    ) -> Result<u32, IoError> {
+    pub(super) fn start(&mut self, io: &mut impl Host, queue: GuestQueue) -> Result<u32, IoError> {
         let GuestQueue { volume, ring, kick, call, peer } = queue;
         let event = io.attach_event(kick)?;
         let vacant = self.places.iter().position(Option::is_none);
@@ -196,12 +213,13 @@ impl Guests {
             payload: Vec::new(),
             inflight: 0,
             inflight_bytes: 0,
-            has_more: false,
+            held: None,
+            is_released: false,
+            has_more: true,
             is_leaving: false,
             is_closed: false,
             stop: None,
         });
-        self.advance(io, core, number);
         Ok(number)
     }
 
@@ -218,16 +236,25 @@ impl Guests {
         asker.0 < 1 << 32 && asker.0 & GUEST_ASKER != 0
     }
 
-    /// The wait for a queue's event has ended.
-    pub(super) fn on_event(&mut self, io: &mut dyn Io, core: &mut Core, number: u32) {
+    /// The wait for a queue's event has ended; it is served in this turn.
+    pub(super) fn on_event(&mut self, number: u32) {
         let place = self.places[number as usize].as_mut();
-        place.expect("a queue outlives its wait").is_waiting = false;
-        self.advance(io, core, number);
+        let guest = place.expect("a queue outlives its wait");
+        guest.is_waiting = false;
+        guest.has_more = true;
     }
 
-    fn advance(&mut self, io: &mut dyn Io, core: &mut Core, number: u32) {
+    /// The call that waited for the volume's limits may start.
+    pub(super) fn on_released(&mut self, asker: Asker) {
+        let number = asker.0 & (GUEST_ASKER - 1);
+        let guest = self.places[number as usize].as_mut().expect("who is gone waits for nothing");
+        guest.is_released = true;
+        guest.has_more = true;
+    }
+
+    fn advance(&mut self, io: &mut dyn Io, core: &mut Core, gate: &mut Gate, number: u32) {
         let Some(guest) = self.places[number as usize].as_mut() else { return };
-        if let Err(SessionError { reason }) = guest.advance(io, core) {
+        if let Err(SessionError { reason }) = guest.advance(io, core, gate) {
             self.note_broken(io, number, reason);
         }
     }
@@ -254,10 +281,10 @@ impl Guests {
     }
 
     /// Goes on with queues that had more than a turn takes.
-    pub(super) fn go_on(&mut self, io: &mut dyn Io, core: &mut Core) {
+    pub(super) fn go_on(&mut self, io: &mut dyn Io, core: &mut Core, gate: &mut Gate) {
         for number in 0..self.places.len() as u32 {
             if self.places[number as usize].as_ref().is_some_and(|guest| guest.has_more) {
-                self.advance(io, core, number);
+                self.advance(io, core, gate, number);
             }
         }
     }
@@ -268,11 +295,12 @@ impl Guests {
     }
 
     /// Announces what was answered, and lets stopped queues go.
-    pub(super) fn flush(&mut self) -> Vec<BrokenQueue> {
+    pub(super) fn flush(&mut self, gate: &mut Gate) -> Vec<BrokenQueue> {
         for place in &mut self.places {
             let Some(guest) = place else { continue };
             guest.flush();
             if guest.settle() {
+                gate.cancel(guest.volume, guest.asker());
                 *place = None;
             }
         }

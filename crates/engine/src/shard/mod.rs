@@ -1,27 +1,33 @@
 //! A shard: one pinned thread that serves its volumes' clients and its part of every level.
 //!
-//! How: each turn takes what ended, feeds the [`Core`], answers clients, sends what gathered, and
-//! sleeps in the kernel until something ends, a command comes or a deadline passes.
+//! How: each turn takes what ended, serves clients by rank, answers them, sends what gathered, and
+//! sleeps in the kernel until something ends, a command comes or a deadline passes. The best rank
+//! is served and answered first; the others pass a quantum of bytes a turn, then it looks again.
 //! Invariant: nothing here is shared with other threads but the command channel.
 //! Cost: two system calls per turn however many requests it serves; none while idle.
 
 mod client;
 mod commands;
+mod cut;
 mod gate;
 mod guest;
 mod outbox;
+mod pass;
+mod serve;
 mod start;
 
 pub use start::{LevelPart, ShardPlan, StartError, start_shard};
 
 use crate::control::{Command, CommandError, Connection, GuestQueue, StartReport};
-use crate::core::{Core, Finished, Notice};
-use crate::io::{Host, IoDone, SocketId};
+use crate::core::{Asker, Core, Finished, Notice};
+use crate::io::{Host, Io as _, IoDone, Scheduled, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
 use gate::Gate;
 use guest::{BrokenQueue, Guests, TAG_EVENT};
+use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
+use pass::Pass;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
@@ -35,9 +41,15 @@ pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 /// See the module's header. A thread of its own [runs](start_shard) it on a real host; who
 /// simulates a host [starts](Shard::start) it there and takes its turns one by one.
 pub struct Shard<S, H> {
-    io: H,
+    io: Scheduled<H>,
     core: Core,
     gate: Gate,
+    ready: ReadyQueue,
+    limits: ScheduleLimits,
+    /// The best rank that has a client; others are served behind it.
+    best: Rank,
+    /// There are clients below the best rank.
+    has_lower: bool,
     clients: Vec<Option<Client<S>>>,
     guests: Guests,
     commands: Receiver<Command<S>>,
@@ -52,29 +64,33 @@ pub struct Shard<S, H> {
 
 impl<S: Session, H: Host> Shard<S, H> {
     fn new(
-        io: H,
+        io: Scheduled<H>,
         core: Core,
         plan: &ShardPlan,
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Self {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
-        let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        let (gate, guests) = (Gate::default(), Guests::default());
-        let (is_stopping, stop_by) = (false, Nanos::NEVER);
+        let limits = plan.limits();
+        let mut io = io;
+        io.defer(true);
         Shard {
             io,
             core,
-            gate,
-            clients,
-            guests,
+            gate: Gate::default(),
+            ready: ReadyQueue::new(limits.quantum_bytes),
+            limits,
+            best: Rank::FIRST,
+            has_lower: false,
+            clients: Vec::new(),
+            guests: Guests::default(),
             commands,
-            pending,
+            pending: Pending::default(),
             paths,
             notices,
-            done,
-            is_stopping,
-            stop_by,
+            done: Vec::new(),
+            is_stopping: false,
+            stop_by: Nanos::NEVER,
         }
     }
 
@@ -83,12 +99,13 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// # Errors
     /// [`StartError`]; `io` is dropped with what was opened.
     pub fn start(
-        mut io: H,
+        io: H,
         plan: &ShardPlan,
         seed: u64,
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Result<(Self, StartReport), StartError> {
+        let mut io = Scheduled::new(io, plan.limits());
         let (core, report) = start::open_core(&mut io, plan, seed)?;
         Ok((Shard::new(io, core, plan, commands, notices), report))
     }
@@ -109,16 +126,14 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.release();
         self.cut_stalled();
         self.answer();
-        if self.core.has_ended() {
-            self.core.count_ended(self.io.now());
-        }
+        self.end_window();
         if self.is_stopping && self.is_quiet() {
             self.stop();
             return false;
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
         let mut deadline = deadline.min(self.patience());
-        if self.guests.has_more() {
+        if self.guests.has_more() || self.ready.has_work() {
             deadline = Nanos::ZERO;
         }
         let mut done = std::mem::take(&mut self.done);
@@ -128,7 +143,8 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.route(done);
         }
         self.done = done;
-        self.guests.go_on(&mut self.io, &mut self.core);
+        self.serve_ready();
+        self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate);
         true
     }
 
@@ -153,12 +169,14 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    /// Lets clients go on whose volume's limits held them.
+    /// Lets clients and guests go on whose volume's limits held them.
     fn release(&mut self) {
         for number in self.gate.take_released() {
-            if let Some(client) = self.clients[number as usize].as_mut() {
+            if Guests::is_asker(Asker(number)) {
+                self.guests.on_released(Asker(number));
+            } else if let Some(client) = self.clients[number as usize].as_mut() {
                 client.on_released();
-                self.advance(number as u32);
+                self.wake(number as u32);
             }
         }
     }
@@ -172,29 +190,17 @@ impl<S: Session, H: Host> Shard<S, H> {
                 };
                 let buffer = done.buffer.expect("a receive brings its buffer back");
                 client.on_received(buffer, done.result.map_err(drop));
-                self.advance(number);
+                self.wake(number);
             }
             TAG_SEND => {
-                if let Some(buffer) = done.buffer {
-                    self.io.recycle(buffer);
-                }
                 let Some(client) = self.clients[number as usize].as_mut() else {
                     panic!("a client outlives its operations")
                 };
-                client.on_sent(done.result.is_ok());
-                self.advance(number);
+                client.on_sent(&mut self.io, done.buffer, done.result.is_ok());
+                self.wake(number);
             }
-            TAG_EVENT => self.guests.on_event(&mut self.io, &mut self.core, number),
+            TAG_EVENT => self.guests.on_event(number),
             _ => self.core.on_io(&mut self.io, done),
-        }
-    }
-
-    fn advance(&mut self, number: u32) {
-        let Some(client) = self.clients[number as usize].as_mut() else { return };
-        if let Err(reason) = client.advance(&mut self.io, &mut self.core, &mut self.gate) {
-            let (peer, volume) = (client.peer.clone(), client.volume);
-            client.close_if_done(&mut self.io, true);
-            (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }
     }
 
@@ -205,7 +211,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             if Guests::is_asker(finished.asker) {
                 self.guests.reply(&mut self.io, &finished);
             } else if !self.on_own_finished(&finished) {
-                let number = finished.asker.0 as u32;
+                let number = finished.asker.number();
                 self.reply(number, finished);
                 if woken.last() != Some(&number) {
                     woken.push(number);
@@ -213,29 +219,39 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         for number in woken {
-            self.advance(number);
+            self.wake(number);
         }
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
-        for BrokenQueue { peer, volume, reason } in self.guests.flush() {
+        for BrokenQueue { peer, volume, reason } in self.guests.flush(&mut self.gate) {
             (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }
         self.continue_commands();
+        let mut has_gone = false;
         for place in &mut self.clients {
             let Some(client) = place else { continue };
-            let broken = client.flush(&mut self.io).is_err();
+            let is_best = client.rank <= self.best;
+            let pass = &mut Pass::whole(u64::MAX);
+            let broken = is_best && client.send(&mut self.io, pass).is_err();
             client.close_if_done(&mut self.io, broken);
             if client.is_gone() {
                 self.gate.cancel(client.volume, client.number);
+                self.ready.forget(Flow(client.number));
                 *place = None;
+                has_gone = true;
+            } else if !is_best && client.may_send() {
+                self.ready.wake(Flow(client.number), client.rank, 1);
             }
+        }
+        if has_gone {
+            self.find_best();
         }
     }
 
     fn reply(&mut self, number: u32, finished: Finished) {
         if let Some(client) = self.clients[number as usize].as_mut() {
-            client.reply(&mut self.io, finished);
+            client.reply(&mut self.io, &mut self.core, finished);
         }
     }
 
@@ -271,9 +287,11 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.clients.push(None);
             self.clients.len() - 1
         });
-        let client = Client::new(&mut self.io, number as u32, socket, connection);
+        let rank = self.core.rank_of(connection.volume);
+        let client = Client::new(&mut self.io, number as u32, rank, socket, connection);
         self.clients[number] = Some(client);
-        self.advance(number as u32);
+        self.rank_clients();
+        self.wake(number as u32);
     }
 
     /// Serves a guest's queue; answers with its number.
@@ -282,7 +300,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         if !self.paths.contains_key(&queue.volume) || self.is_stopping {
             return refused(ErrorKind::Closed, "its volume is not served any more".into());
         }
-        let started = self.guests.start(&mut self.io, &mut self.core, queue);
+        let started = self.guests.start(&mut self.io, queue);
         started.or_else(|e| refused(ErrorKind::Invalid, format!("its kick descriptor: {e}")))
     }
 
@@ -291,6 +309,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             client.cut(&mut self.io);
         }
         self.guests.end();
+        self.io.defer(false);
         self.core.shut_down(&mut self.io);
         for notice in self.core.take_notices() {
             (self.notices)(notice);
