@@ -17,6 +17,8 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
+type Breakage = fn(&mut Driver);
+
 /// A guest's memory, written as its driver would.
 struct Driver {
     file: std::fs::File,
@@ -248,7 +250,7 @@ fn read_only_disks_refuse_changes() {
 /// addresses out of range, tables within tables, missing parts, too many requests.
 #[test]
 fn broken_guests_break_their_queue() {
-    let breakages: [(&str, fn(&mut Driver)); 9] = [
+    let breakages: [(&str, Breakage); 9] = [
         ("outside of its table", |d| d.offer(ENTRIES)),
         ("loop", |d| {
             d.descriptor(DESCRIPTORS, 0, DATA, 16, NEXT, 1);
