@@ -121,10 +121,10 @@ fn a_guest_outlives_its_node() {
         node = Node::start(&home, &small_levels());
         guest.disconnect();
         guest.connect(&socket);
-        for queue in 0..2 {
-            while open[queue].iter().any(Option::is_some) {
+        for (queue, open) in open.iter_mut().enumerate() {
+            while open.iter().any(Option::is_some) {
                 for (slot, status) in guest.answers(queue) {
-                    let (block, byte) = open[queue][usize::from(slot)].take().expect("asked once");
+                    let (block, byte) = open[usize::from(slot)].take().expect("asked once");
                     assert_eq!(status, 0, "life {life}");
                     model[block] = byte;
                 }

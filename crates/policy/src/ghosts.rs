@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// Goal: a place that is free again is taken before memory grows, and memory grows by an eighth.
-    /// Method: many ghosts, all forgotten, as many again.
+    /// Goal: a place that is free again is taken before memory grows, and memory grows by an
+    /// eighth. Method: many ghosts, all forgotten, as many again.
     #[test]
     fn places_are_used_again() {
         let (mut ghosts, mut chain) = (Ghosts::new(), Chain::default());
@@ -194,9 +194,8 @@ mod tests {
     /// Goal: groups, volumes and blocks are all part of the hash. Method: no two of many are alike.
     #[test]
     fn hashes_differ() {
-        let all =
-            (0..8).flat_map(|group| (0..512).map(move |block| hash_of(Group(group), key(block))));
-        let distinct: alloc::collections::BTreeSet<u64> = all.collect();
+        let of = |group| (0..512).map(move |block| hash_of(Group(group), key(block)));
+        let distinct: alloc::collections::BTreeSet<u64> = (0..8).flat_map(of).collect();
         assert_eq!(distinct.len(), 8 * 512);
     }
 

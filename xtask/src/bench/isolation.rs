@@ -257,7 +257,7 @@ fn latency(document: &Value) -> Result<Latency, Failure> {
             ns.as_f64().map(|ns| ns / 1e3)
         };
         let missing = || Failure::new("fio printed no latencies of the critical volume");
-        Ok::<_, Failure>(of("read").zip(of("write")).ok_or_else(missing)?)
+        of("read").zip(of("write")).ok_or_else(missing)
     };
     let worse = |percentile: &str| micros(percentile).map(|(read, write)| read.max(write));
     Ok(Latency { p50: worse("50.000000")?, p99: worse("99.000000")?, p999: worse("99.900000")? })
