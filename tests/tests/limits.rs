@@ -29,6 +29,7 @@ fn read(offset: u64) -> Request {
 }
 
 /// Reads `count` times with up to `depth` in flight; the seconds from first to last reply.
+#[expect(clippy::disallowed_methods, reason = "a rate is a count over a time")]
 fn read_many(connection: &mut Connection, count: u64, depth: u64) -> f64 {
     let began = Instant::now();
     for request in 0..count + depth {
@@ -106,6 +107,7 @@ fn change_frees_who_waits() {
 /// Goal: the volumes of a class share its limit. Method: two volumes read at once; together they
 /// take the time of the class's rate.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a rate is a count over a time")]
 fn class_limit_is_shared() {
     let dir = TempDir::new().expect("a temporary directory");
     let volumes = ["a", "b"].map(|name| format!("[volume.{name}]\nsize = \"1MiB\"\n"));
