@@ -283,7 +283,7 @@ mod tests {
                             requests += 1;
                         }
                         if is_best {
-                            let waited = arrived.get_mut(&grant.flow.0).map(|a| a.pop_front());
+                            let waited = arrived.get_mut(&grant.flow.0).map(VecDeque::pop_front);
                             let (at, _) = waited.flatten().expect("it arrived");
                             assert_eq!(at, lower, "seed {seed}: it was seen and passed over");
                         } else {
