@@ -10,8 +10,8 @@
 //! Not for: ordering, which nobody may expect of operations that are in flight together.
 
 use super::{
-    Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode, Opened,
-    SocketId, Token,
+    Buffer, DiskId, EventId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode,
+    Opened, SocketId, Token,
 };
 use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits, Verdict};
 use layby_types::Nanos;
@@ -236,6 +236,10 @@ impl<H: Io> Io for Scheduled<H> {
         self.inner.receive_now(socket, room)
     }
 
+    fn close_event(&mut self, event: EventId) {
+        self.inner.close_event(event);
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         let from = done.len();
         let deadline = if self.ended.is_empty() { deadline } else { Nanos::ZERO };
@@ -278,6 +282,10 @@ impl<H: Io> Io for Scheduled<H> {
 impl<H: Host> Host for Scheduled<H> {
     fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
         self.inner.open_disk(path, mode)
+    }
+
+    fn attach_event(&mut self, event: OwnedFd) -> Result<EventId, IoError> {
+        self.inner.attach_event(event)
     }
 
     fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError> {
