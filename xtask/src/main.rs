@@ -8,6 +8,7 @@
 mod bench;
 mod fuzz;
 mod gate;
+mod nightly;
 mod process;
 mod setup;
 mod suites;
@@ -78,6 +79,15 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Lives, fuzzers, power cuts and a soak on seeds that nobody has tried
+    Nightly {
+        /// How long in all, without builds
+        #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(nightly::MINUTES_MIN..))]
+        minutes: u64,
+        /// Same night, same seeds [default: the days since 1970]
+        #[arg(long)]
+        night: Option<u64>,
+    },
     /// Look for inputs that break something: by coverage with --target, else mutated traces
     Fuzz {
         /// A target of `fuzz/`, or `all`; needs nightly Rust and cargo-fuzz
@@ -122,6 +132,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         }
         Chore::Fuzz { target: None, seconds, seed, .. } => suites::mutated(root, seconds, seed),
         Chore::Soak { minutes, seed } => suites::soak(root, minutes, seed),
+        Chore::Nightly { minutes, night } => nightly::run(root, minutes, night),
         Chore::Simulate { planted, options } => suites::simulate(root, planted, &options),
         Chore::Bench(arguments) => bench::run(root, &arguments),
         Chore::Man => suites::manual(root),

@@ -34,12 +34,15 @@ fn fixed_lives_are_well() {
 
 /// Goal: what once went wrong stays right. Method: seeds that found stores waiting for room which
 /// only sick blocks had (11419, 23945) or a failing home's (140926), failed zeroings that came back
-/// (157984), a trim that a refetch undid (200113), and a slot that left before its block rose
-/// (347112). They stay what they are for as long as lives are drawn as they are.
+/// (157984), a trim that a refetch undid (200113), a slot that left before its block rose (347112),
+/// a start for which the log had no room (169107, 382997, 384305), and a home that went back to what
+/// it held before a failed zeroing (343885). They stay what they are for as long as lives are drawn as they are.
 #[test]
 fn lives_that_failed_once() {
     campaign::hush_panics();
-    for seed in [11_419, 23_945, 140_926, 157_984, 200_113, 347_112] {
+    let once =
+        [11_419, 23_945, 140_926, 157_984, 169_107, 200_113, 343_885, 347_112, 382_997, 384_305];
+    for seed in once {
         let failure = live(&Life::draw(seed), &mut Timeline::default()).err();
         assert_eq!(failure, None, "replay with: cargo xtask simulate --seed {seed}");
     }

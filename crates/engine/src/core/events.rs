@@ -41,6 +41,8 @@ pub(super) struct Tombstones {
     logging: HashMap<OpId, (Seq, Redo)>,
     /// Logged; their home is zeroing.
     zeroing: HashMap<OpId, Seq>,
+    /// Their home could not zero them, and syncs what it did: by operation, with the reason.
+    failing: HashMap<OpId, (Seq, ErrorKind)>,
     /// Zeroed; their home is to be synced.
     undone: HashMap<VolumeId, Vec<Seq>>,
     /// Covered by the sync in flight.
@@ -285,6 +287,9 @@ impl Core {
         if let Some(seq) = self.tombstones.zeroing.remove(&op) {
             return self.on_zeroed(io, id, (op, seq), done.result);
         }
+        if let Some((seq, kind)) = self.tombstones.failing.remove(&op) {
+            return self.on_zeroing_failed(io, id, (op, seq), kind);
+        }
         if let Some(home) = self.homes.get_mut(&id) {
             home.unsynced |= done.buffer.is_none();
         }
@@ -315,13 +320,30 @@ impl Core {
             let zero = BackingOperation::Zero { offset, length, keep_allocated: false };
             return self.ask_home(io, id, u64::from(op.0), zero);
         }
-        if result.is_ok() {
-            self.tombstones.undone.entry(id).or_default().push(seq);
-            self.sync_home(io, id);
-        } else {
-            self.forget_unheld(id, seq);
-            self.void_tombstone(io, seq);
+        if let Err(kind) = result {
+            // What it did must not come undone once it was seen: copies of it may be durable first.
+            self.tombstones.failing.insert(op, (seq, kind));
+            return self.ask_home(io, id, u64::from(op.0), BackingOperation::Sync);
         }
+        self.tombstones.undone.entry(id).or_default().push(seq);
+        self.sync_home(io, id);
+        self.end_zeroing(op, Ok(()));
+    }
+
+    /// A range could not be zeroed, and what its home shows of it will stay, if syncs can be had.
+    fn on_zeroing_failed(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        (op, seq): (OpId, Seq),
+        kind: ErrorKind,
+    ) {
+        self.forget_unheld(id, seq);
+        self.void_tombstone(io, seq);
+        self.end_zeroing(op, Err(kind));
+    }
+
+    fn end_zeroing(&mut self, op: OpId, result: Result<(), ErrorKind>) {
         self.done(op, result);
         if let Some(peer) = &mut self.peer_sync {
             peer.zeroing.remove(&op);
@@ -356,6 +378,7 @@ impl Core {
     fn start_peer_sync(&mut self, io: &mut dyn Io, id: u64, scope: PeerScope) {
         let scope = match scope {
             PeerScope::Stores => SyncScope::Stores,
+            PeerScope::Frees if self.is_recovering => SyncScope::FreesKnown,
             PeerScope::Frees => SyncScope::Frees,
         };
         let mut nvm_waiting = false;
@@ -366,7 +389,7 @@ impl Core {
             }
         }
         let mut homes = BTreeSet::new();
-        if scope == SyncScope::Frees {
+        if scope != SyncScope::Stores {
             homes.extend(
                 self.homes.iter().filter(|(_, h)| h.unsynced || h.syncing).map(|(id, _)| *id),
             );
@@ -374,10 +397,24 @@ impl Core {
         let mut zeroing = HashSet::new();
         if scope == SyncScope::Stores {
             zeroing.extend(self.tombstones.zeroing.keys().copied());
+            zeroing.extend(self.tombstones.failing.keys().copied());
         }
         self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
         self.end_peer_sync();
+    }
+
+    /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
+    /// which wait for a segment: who waits hears of it instead, and the checkpoint tries again.
+    pub(super) fn end_deadlock(&mut self, io: &mut dyn Io) {
+        let waits_for_nvm =
+            |peer: &PeerSync| peer.nvm_waiting && peer.homes.is_empty() && peer.zeroing.is_empty();
+        if !self.is_recovering
+            && self.peer_sync.as_ref().is_some_and(waits_for_nvm)
+            && let Some(log) = self.log_mut()
+        {
+            log.refuse_stuck_forgets(io);
+        }
     }
 
     fn end_peer_sync(&mut self) {

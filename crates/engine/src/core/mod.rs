@@ -151,6 +151,8 @@ pub struct Core {
     timer: TickTimer,
     decisions: Decisions,
     recorder: Option<recorder::Recorder>,
+    /// Nobody is served yet, so that no block gets a newer version.
+    is_recovering: bool,
 }
 
 /// What the counters want to know of a request that ended.
@@ -250,6 +252,7 @@ impl Core {
                 self.take_store_events(io);
             }
             // What a store says while it is answered counts too.
+            self.end_deadlock(io);
             while self.take_store_events(io) || self.tell_forgets(io) {}
             self.release_held();
             if self.queue.is_empty() && !self.tell_next() {

@@ -106,11 +106,13 @@ impl Core {
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
             recorder: None,
+            is_recovering: true,
         };
         for home in homes {
             core.add_volume(home)?;
         }
         let mut report = core.recover(io, nvm, log)?;
+        core.is_recovering = false;
         report.recovery_ms = io.now().since(started).0 / 1_000_000;
         Ok((core, report))
     }
@@ -299,7 +301,7 @@ impl Core {
         }
     }
 
-    fn end_with_checkpoint(&mut self, io: &mut dyn Io) {
+    pub(super) fn end_with_checkpoint(&mut self, io: &mut dyn Io) {
         let Some(log) = self.log_mut() else { return };
         log.checkpoint_now(false);
         let before = self.checkpoints.len();

@@ -100,6 +100,14 @@ impl LogStore {
         self.end_syncs(&refused, Err(kind));
     }
 
+    /// Refuses forgets that wait for a segment, if there is none to be had.
+    pub(crate) fn refuse_stuck_forgets(&mut self, io: &mut dyn Io) {
+        if self.forgets.is_stuck && self.free_segments.is_empty() {
+            self.refuse_forgets(ErrorKind::Retry);
+            self.pump(io);
+        }
+    }
+
     fn start_batch(&mut self, io: &mut dyn Io, stream: Stream) {
         if self.streams[stream as usize].flight.is_some() {
             return;

@@ -60,6 +60,11 @@ pub enum SyncScope {
     Stores,
     /// Besides, every `free` so far: its header is gone for good. Waits for forgets.
     Frees,
+    /// As `Frees`, but for what waits for a forget that is not durable. For recovery alone: what it
+    /// evicts is its block's newest version, and nobody writes a newer one before recovery has
+    /// ended, so that it may come back; and there may be no room in the log for a forget before
+    /// recovery's checkpoint is complete.
+    FreesKnown,
 }
 
 /// Running totals, for metrics.
@@ -105,6 +110,14 @@ struct Delayed {
 }
 
 #[derive(Clone, Copy, Debug)]
+struct FreesWaiter {
+    upto: u64,
+    ticket: Ticket,
+    /// Slots that wait for forgets are waited for, too.
+    forgets: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
 enum Waiter {
     Store(Ticket),
     Sync(Ticket),
@@ -130,7 +143,7 @@ pub struct NvmStore {
     /// Syncs that wait for the first delayed store, since a part of it is placed.
     behind: Vec<Ticket>,
     /// Waits until no retiring slot has an id up to this.
-    frees_waiters: Vec<(u64, Ticket)>,
+    frees_waiters: Vec<FreesWaiter>,
     sync_started: u64,
     sync_done: u64,
     sync_in_flight: bool,
@@ -332,7 +345,11 @@ impl NvmStore {
                 self.behind.push(ticket);
             }
             SyncScope::Stores => self.wait(self.changed, Waiter::Sync(ticket)),
-            SyncScope::Frees => self.frees_waiters.push((self.retired_total, ticket)),
+            SyncScope::Frees | SyncScope::FreesKnown => self.frees_waiters.push(FreesWaiter {
+                upto: self.retired_total,
+                ticket,
+                forgets: scope == SyncScope::Frees,
+            }),
         }
         self.stirred = true;
         self.pump(io);
@@ -345,8 +362,8 @@ impl NvmStore {
             let (ticket, result) = (store.ticket, Err(kind));
             self.events.push(StoreEvent::Stored { ticket, result });
         }
-        for (_, ticket) in core::mem::take(&mut self.frees_waiters) {
-            self.answer(Waiter::Sync(ticket), Err(kind));
+        for waiter in core::mem::take(&mut self.frees_waiters) {
+            self.answer(Waiter::Sync(waiter.ticket), Err(kind));
         }
         self.forgets_asked = 0;
         for ticket in core::mem::take(&mut self.behind) {
@@ -577,17 +594,25 @@ impl NvmStore {
         if self.frees_waiters.is_empty() {
             return;
         }
-        let oldest = self.retiring.iter().map(|item| item.id).min().unwrap_or(u64::MAX);
-        let waiters = core::mem::take(&mut self.frees_waiters);
-        for (upto, ticket) in waiters {
+        for waiter in core::mem::take(&mut self.frees_waiters) {
+            let FreesWaiter { upto, ticket, forgets } = waiter;
             if self.lost {
                 self.answer(Waiter::Sync(ticket), Err(ErrorKind::Closed));
-            } else if oldest > upto {
+            } else if self.oldest_retiring(forgets) > upto {
                 self.wait(self.changed, Waiter::Sync(ticket));
             } else {
-                self.frees_waiters.push((upto, ticket));
+                self.frees_waiters.push(waiter);
             }
         }
+    }
+
+    /// The id of the slot that has been retiring longest, of those that wait for no forget or of
+    /// all; beyond every id where there is none.
+    fn oldest_retiring(&self, forgets: bool) -> u64 {
+        let durable = self.forgets_durable;
+        let is_known = |item: &&Retiring| !matches!(item.stage, Stage::Held { forgets, .. } if forgets > durable);
+        let counted = self.retiring.iter().filter(|item| forgets || is_known(item));
+        counted.map(|item| item.id).min().unwrap_or(u64::MAX)
     }
 
     /// Places blocks of delayed stores; true when any found room.
@@ -615,7 +640,7 @@ impl NvmStore {
     }
 
     fn ask_forgets(&mut self) {
-        if self.delayed.is_empty() && self.frees_waiters.is_empty() {
+        if self.delayed.is_empty() && !self.frees_waiters.iter().any(|waiter| waiter.forgets) {
             return;
         }
         let wanted = self.retiring.iter().filter_map(|item| match item.stage {
