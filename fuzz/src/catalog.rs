@@ -68,6 +68,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             allow: volume.allow.clone(),
             share: volume.share.clone(),
             cap: volume.cap.clone(),
+            limits: volume.limits,
             configured: Some(volume.clone()),
         };
         full.volumes.insert(name.clone(), record);
@@ -80,7 +81,9 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
 
 /// Volumes with every kind of setting.
 const VOLUMES: &str = "[volume.one]\nsize = \"1MiB\"\nallow = [\"unix\", \"10.0.0.0/8\"]\n\
-    share = { nvm = \"10%\", dram = \"1MiB\" }\n[volume.two]\nsize = \"2MiB\"\nread_only = true\n\
+    share = { nvm = \"10%\", dram = \"1MiB\" }\n\
+    limits = { iops_max = 50, iops_burst = 5, bandwidth_max = \"1MiB\" }\n\
+    [volume.two]\nsize = \"2MiB\"\nread_only = true\n\
     [volume.three]\nsize = \"64KiB\"\nclass = \"bulk\"\ncap = { ssd = \"5%\" }\n";
 
 fn levels() -> Vec<LevelRecord> {

@@ -54,6 +54,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
 const FULL: &str = r#"[node]
 block_size = "8KiB"
 shards = 2
+nice = -5
 io = "epoll"
 
 [nbd]

@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+pub mod guest;
 mod history;
+pub mod machine;
 mod mount;
 mod node;
 mod tool;

@@ -9,6 +9,8 @@
 use crate::tool;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
@@ -113,9 +115,34 @@ impl Node {
     /// # Panics
     /// When there is no such program, or it neither serves nor ends in time.
     pub fn spawn(mut command: Command, dir: &Path) -> Result<Node, Refusal> {
+        command.stdin(Stdio::null());
+        Node::launch(command, dir)
+    }
+
+    /// Starts a node that must come up, on a socket that the test keeps, as a service manager does.
+    ///
+    /// # Panics
+    /// With its standard error when it does not come up.
+    #[track_caller]
+    #[must_use]
+    pub fn start_on(dir: &Path, options: &Options, listener: &UnixListener) -> Node {
+        // The process that the number names must be the one that becomes the node.
+        let script = "exec 3<&0 0</dev/null; \
+            export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=nbd; exec \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(binary()).args(serve_arguments(dir, options));
+        let socket = listener.try_clone().expect("descriptors are left");
+        command.stdin(Stdio::from(OwnedFd::from(socket)));
+        match Node::launch(command, dir) {
+            Ok(node) => node,
+            Err(refusal) => panic!("node refused ({:?}):\n{}", refusal.code, refusal.stderr),
+        }
+    }
+
+    fn launch(mut command: Command, dir: &Path) -> Result<Node, Refusal> {
         let log = beside(dir, "log");
         let stderr = File::create(&log).expect("the test's own folder can be written");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        command.stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap_or_else(|cause| panic!("cannot start: {cause}"));
         let ready = watch(child.stdout.take().expect("the pipe was asked for above"));
         let mut node = Node { child, dir: dir.to_path_buf(), log, ready };

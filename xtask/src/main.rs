@@ -8,6 +8,7 @@
 mod bench;
 mod fuzz;
 mod gate;
+mod guest;
 mod nightly;
 mod process;
 mod setup;
@@ -66,6 +67,15 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Start a guest kernel under QEMU whose disk is a volume, and restart the node beneath it
+    Guest {
+        /// How often
+        #[arg(long, default_value_t = 10)]
+        restarts: u32,
+        /// Same seed, same order of kills and stops
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Live whole lives of a simulated node: load, faults, power cuts, recovery, an oracle
     ///
     /// Example: cargo xtask simulate --seconds 60; a failing seed is shrunk and explained, and
@@ -82,7 +92,8 @@ enum Chore {
     /// Lives, fuzzers, power cuts and a soak on seeds that nobody has tried
     Nightly {
         /// How long in all, without builds
-        #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(nightly::MINUTES_MIN..))]
+        #[arg(long, default_value_t = 120)]
+        #[arg(value_parser = clap::value_parser!(u64).range(nightly::MINUTES_MIN..))]
         minutes: u64,
         /// Same night, same seeds [default: the days since 1970]
         #[arg(long)]
@@ -127,6 +138,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Guest { restarts, seed } => guest::run(root, restarts, seed),
         Chore::Fuzz { target: Some(target), seconds, keep, .. } => {
             fuzz::run(root, &target, seconds, keep)
         }

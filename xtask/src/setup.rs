@@ -24,18 +24,28 @@ const PACKAGES: [&str; 10] = [
 
 /// Installs the missing ones.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
+    install(root, &PACKAGES)
+}
+
+/// Brings the list of packages up to date.
+pub(crate) fn update(root: &Path) -> Result<(), Failure> {
+    process::run(apt_get(root).arg("update").arg("--quiet"))
+}
+
+/// Installs those of `packages` that are missing.
+pub(crate) fn install(root: &Path, packages: &[&'static str]) -> Result<(), Failure> {
     if !process::exists("dpkg-query", "--version") || !process::exists("apt-get", "--version") {
         process::say("setup-tests: skipped: no apt-get here; install by hand what the tests name");
         return Ok(());
     }
     let missing: Vec<&str> =
-        PACKAGES.into_iter().filter(|package| !installed(root, package)).collect();
+        packages.iter().copied().filter(|package| !installed(root, package)).collect();
     if missing.is_empty() {
         process::say("setup-tests: all packages are installed");
         return Ok(());
     }
     process::say(&format!("setup-tests: installing {}", missing.join(" ")));
-    process::run(apt_get(root).arg("update").arg("--quiet"))?;
+    update(root)?;
     let mut install = apt_get(root);
     install.args(["install", "--yes", "--quiet", "--no-install-recommends"]).args(&missing);
     process::run(&mut install)

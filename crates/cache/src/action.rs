@@ -290,6 +290,13 @@ pub enum Action {
         /// The slot.
         slot: Slot,
     },
+    /// Immediate: the backing store may have lost the version that the slot's clean block is.
+    SetDirty {
+        /// The level.
+        level: LevelIndex,
+        /// The slot.
+        slot: Slot,
+    },
     /// Immediate: the operation's buffer is no longer needed.
     Release {
         /// Which operation.

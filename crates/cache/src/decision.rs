@@ -86,6 +86,7 @@ impl fmt::Display for Action {
             Action::Free { .. }
             | Action::Forget { .. }
             | Action::SetClean { .. }
+            | Action::SetDirty { .. }
             | Action::CopyLevel { .. }
             | Action::Report(_) => show_table(self, f),
             _ => show_read_or_end(self, f),
@@ -177,6 +178,7 @@ fn show_table(action: &Action, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         Action::Forget { level, key } => write!(f, "forget level {} {}", level.0, Block(*key)),
         Action::SetClean { level, slot } => write!(f, "clean level {} slot {}", level.0, slot.0),
+        Action::SetDirty { level, slot } => write!(f, "dirty level {} slot {}", level.0, slot.0),
         Action::Report(event) => show_event(event, f),
         _ => unreachable!("the caller knows the other actions"),
     }

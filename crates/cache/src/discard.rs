@@ -177,6 +177,8 @@ impl Cache {
                 if self.levels[level].kind.is_persistent() && is_own {
                     if !self.levels[level].is_dirty(slot) {
                         self.levels[level].set_dirty(moment.now, volume, slot);
+                        let level = LevelIndex(level as u8);
+                        self.actions.push(Action::SetDirty { level, slot });
                     }
                 } else {
                     self.drop_copy(volume, level, slot, true);

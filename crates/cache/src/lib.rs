@@ -27,6 +27,7 @@ mod level;
 mod look_ahead;
 mod miniature;
 mod op;
+mod rank;
 mod read;
 mod room;
 pub mod sizing;
@@ -46,6 +47,8 @@ pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::AdmissionKind;
 pub use layby_policy::Moment;
 pub use layby_policy::registry::EvictionKind;
+pub use layby_policy::schedule;
+pub use layby_policy::throttle;
 pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,

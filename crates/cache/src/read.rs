@@ -16,6 +16,8 @@ use layby_types::{BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Operation, 
 
 /// Blocks of one fetch at most.
 pub(crate) const FETCH_BLOCKS_MAX: u32 = 256;
+/// Blocks of one fetch ahead at most: its end keeps everybody waiting who came meanwhile.
+const AHEAD_BLOCKS_MAX: u32 = 64;
 /// Promotions in flight at most, in blocks; beyond, data is served but not kept.
 const PROMOTIONS_MAX: u32 = 4096;
 /// Fetches ahead in flight per volume at most.
@@ -652,7 +654,7 @@ impl Cache {
             if absent && self.blocker(volume, key).is_none() {
                 let run = run.get_or_insert_with(|| Run::empty(None, BlockIndex(block)));
                 run.count += 1;
-                if run.count < FETCH_BLOCKS_MAX {
+                if run.count < AHEAD_BLOCKS_MAX {
                     continue;
                 }
             }

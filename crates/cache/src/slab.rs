@@ -35,6 +35,11 @@ impl<T> Slab<T> {
         self.places[index as usize].as_ref().expect("only live things are looked up")
     }
 
+    /// The thing under a number that may have gone.
+    pub(crate) fn find(&self, index: u32) -> Option<&T> {
+        self.places.get(index as usize)?.as_ref()
+    }
+
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut T {
         self.places[index as usize].as_mut().expect("only live things are looked up")
     }

@@ -104,6 +104,9 @@ pub struct ClassSpec {
     pub keep_reads: bool,
     /// Which blocks that no level had are kept once they are read.
     pub admission: AdmissionKind,
+    /// The time within which 999 of 1000 requests shall be answered; where it is missed, those of
+    /// higher rank get less of the devices.
+    pub latency_objective: Option<Nanos>,
     /// What all volumes of the class together have of each level.
     pub shares: [Share; LEVELS_MAX],
 }

@@ -13,7 +13,7 @@ use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
-    Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, Name, Percent, Size, Time,
+    Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent, Size, Time,
 };
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
@@ -220,11 +220,12 @@ Examples:
         #[command(flatten)]
         node: NodeArguments,
     },
-    /// Change the class, the access or the shares of a volume at once
+    /// Change the class, the access, the shares or the limits of a volume at once
     #[command(after_help = "\
 Examples:
   layby volume set maps --class bulk
   layby volume set brake --share nvm=25% --share ssd=64MiB
+  layby volume set maps --iops-max 5000 --bandwidth-max 100MiB
   layby volume set maps --read-only true --allow unix --allow 10.0.0.0/8")]
     Set(VolumeSetArguments),
     /// Write the dirty blocks of a volume back, and wait for it
@@ -283,6 +284,8 @@ pub(crate) struct VolumeCreateArguments {
     #[arg(long, value_name = "LEVEL=AMOUNT", value_parser = level_amount)]
     pub(crate) cap: Vec<LevelAmount>,
     #[command(flatten)]
+    pub(crate) limits: LimitArguments,
+    #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
 
@@ -305,7 +308,33 @@ pub(crate) struct VolumeSetArguments {
     #[command(flatten)]
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
+    pub(crate) limits: LimitArguments,
+    #[command(flatten)]
     pub(crate) node: NodeArguments,
+}
+
+/// How fast a volume, or the volumes of a class together, may go: each flag replaces its own.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct LimitArguments {
+    /// Requests in a second at most; 0 is no limit
+    #[arg(long, value_name = "N")]
+    pub(crate) iops_max: Option<u64>,
+    /// Requests that may come at once after calm; 0 is a tenth of a second's
+    #[arg(long, value_name = "N")]
+    pub(crate) iops_burst: Option<u64>,
+    /// Bytes in a second at most, such as 100MiB; 0 is no limit
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bandwidth_max: Option<Size>,
+    /// Bytes that may come at once after calm; 0 is a tenth of a second's
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bandwidth_burst: Option<Size>,
+}
+
+impl From<LimitArguments> for LimitsConfig {
+    fn from(arguments: LimitArguments) -> Self {
+        let LimitArguments { iops_max, iops_burst, bandwidth_max, bandwidth_burst } = arguments;
+        LimitsConfig { iops_max, iops_burst, bandwidth_max, bandwidth_burst }
+    }
 }
 
 /// Shares and caps as a whole: what is given replaces what there was.
@@ -351,6 +380,7 @@ Examples:
   layby class set normal --borrow false
   layby class set bulk --admission second-miss
   layby class set bulk --cap ssd=30%
+  layby class set bulk --bandwidth-max 200MiB --bandwidth-burst 1GiB
   layby class set critical --share nvm=100% --share ssd=25%")]
     Set(ClassSetArguments),
     /// Create a class
@@ -397,6 +427,8 @@ pub(crate) struct ClassSetArguments {
     pub(crate) latency_objective: Option<Time>,
     #[command(flatten)]
     pub(crate) shares: ShareArguments,
+    #[command(flatten)]
+    pub(crate) limits: LimitArguments,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
@@ -535,6 +567,9 @@ mod tests {
             "volume resize v --size 32MiB --dir d",
             "volume set v --class bulk --read-only true --no-share",
             "volume delete v --data delete",
+            "volume create v --size 4MiB --iops-max 100 --bandwidth-max 1MiB",
+            "volume set v --iops-max 0 --bandwidth-burst 2MiB",
+            "class set bulk --iops-max 5000 --iops-burst 50",
             "volume drain",
             "class set bulk --levels nvm,ssd --borrow false --keep-reads true --cap ssd=10%",
             "class set bulk --admission second-miss",

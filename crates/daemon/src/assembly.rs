@@ -9,8 +9,8 @@
 
 use crate::catalog::{Catalog, LevelRecord, NodeId, VolumePhase};
 use crate::config::{
-    ClassConfig, Config, LevelConfig, Name, Size, VOLUME_BYTES_DEFAULT, VolumeConfig, built_in,
-    checks,
+    ClassConfig, Config, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT, VolumeConfig,
+    built_in, checks,
 };
 use crate::control::View;
 use crate::control::volumes::{add_to_view, discard_file};
@@ -51,6 +51,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>) -> Result<Prepared, Repo
     finish_deletions(&config.dir, &mut view, &mut notes)?;
     declare_volumes(config, &mut view, is_new)?;
     check_whole(&view)?;
+    notes.extend(crate::admission::notes(&config.devices, &view));
     Ok(Prepared { view, notes, is_new })
 }
 
@@ -187,6 +188,7 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
             allow: Vec::new(),
             share: std::collections::BTreeMap::new(),
             cap: std::collections::BTreeMap::new(),
+            limits: LimitsConfig::default(),
         };
         let error = "cannot create the first volume";
         add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
@@ -241,6 +243,7 @@ fn update_volume(
     record.allow.clone_from(&declared.allow);
     record.share.clone_from(&declared.share);
     record.cap.clone_from(&declared.cap);
+    record.limits = declared.limits;
     Ok(())
 }
 

@@ -9,7 +9,7 @@
 //! is never used again.
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
-use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Size, VolumeConfig};
+use crate::config::{AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, VolumeConfig};
 use crate::error::{Report, ReportKind};
 use layby_types::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -178,6 +178,10 @@ pub struct VolumeRecord {
     pub share: BTreeMap<Name, Amount>,
     /// What it never exceeds, by level.
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go. Left out where nothing is limited, as in catalogs from before there
+    /// were limits.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -443,6 +447,7 @@ mod tests {
                 allow: vec![AllowRule::Unix],
                 share: BTreeMap::from([(name("ssd"), "25%".parse().expect("an amount"))]),
                 cap: BTreeMap::new(),
+                limits: LimitsConfig::default(),
                 configured: None,
             },
         );
@@ -460,6 +465,19 @@ mod tests {
         assert_eq!(Catalog::load(dir.path()), Ok(None));
         example().save(dir.path()).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(example())));
+    }
+
+    /// Goal: catalogs from before there were limits are read, and limits survive. Method: without
+    /// limits no byte speaks of them; with them, a round trip.
+    #[test]
+    fn limits_are_kept_only_where_there_are_some() {
+        let dir = directory();
+        let mut catalog = example();
+        assert!(!String::from_utf8(catalog.to_bytes()).expect("text").contains("limits"));
+        let record = catalog.volumes.get_mut("vol0").expect("the example has it");
+        record.limits = LimitsConfig { iops_max: Some(5), ..LimitsConfig::default() };
+        catalog.save(dir.path()).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog)));
     }
 
     /// Goal: a crash at any step of a save leaves the old or the new catalog. Method: stop before

@@ -8,6 +8,8 @@
 //! Not for: moving blocks; the engine's shards do that, and ask nobody here.
 #![forbid(unsafe_code)]
 
+pub mod activation;
+mod admission;
 pub mod api;
 pub mod assembly;
 pub mod catalog;
@@ -17,6 +19,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 pub mod levels;
+mod limits;
 pub mod listen;
 pub mod logging;
 pub mod metrics;
@@ -29,6 +32,7 @@ pub mod shards;
 pub mod sizing;
 pub mod sockets;
 pub mod tls;
+pub mod vhost;
 
 /// The words that the rooms share, for callers that use no other room.
 pub use layby_types as types;

@@ -7,6 +7,7 @@
 //! for those of a volume that was deleted.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.
 
+mod schedule;
 mod sizing;
 
 use crate::control::{NodeFacts, View};
@@ -127,6 +128,7 @@ impl Collector for Scrape {
         self.encode_levels(&mut encoder)?;
         self.encode_backing(&mut encoder)?;
         self.encode_sizing(&mut encoder)?;
+        self.encode_schedule(&mut encoder)?;
         self.encode_shards(&mut encoder)
     }
 }
@@ -333,6 +335,17 @@ impl Scrape {
             .write(encoder, each(|v| v.connections))?;
         family("layby_volume_queue_depth", "Requests in flight now")
             .write(encoder, each(|v| v.queue_depth))?;
+        let calls = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.waits.calls)));
+        family("layby_volume_throttled_requests", "Requests that a limit made wait")
+            .write(encoder, calls.collect())?;
+        let waited = owners.iter().map(|owner| Sample {
+            labels: owner.labels.clone(),
+            value: Value::CountSeconds(owner.sum(|v| v.waits.waited_ns) as f64 / 1e9),
+        });
+        family_in(Unit::Seconds, "layby_volume_throttled", "Time that a limit made requests wait")
+            .write(encoder, waited.collect())?;
+        family("layby_volume_throttled_queue_depth", "Requests that a limit makes wait now")
+            .write(encoder, each(|v| v.waits.waiting))?;
         let sizes = self.view.volumes().filter_map(|(_, record)| {
             let owner = self.volume(VolumeId(record.id))?;
             Some(gauge(owner.labels, record.length as f64))
@@ -469,6 +482,8 @@ mod tests {
             format!("layby_volume_hits_total{{{volume},level=\"ssd\"}} 2"),
             format!("layby_volume_misses_total{{{volume}}} 1"),
             format!("layby_volume_size_bytes{{{volume}}} 1073741824.0"),
+            format!("layby_volume_throttled_requests_total{{{volume}}} 6"),
+            format!("layby_volume_throttled_seconds_total{{{volume}}} 0.25"),
             "layby_class_requests_total{class=\"normal\",operation=\"write\"} 5".into(),
             "layby_class_requests_total{class=\"critical\",operation=\"write\"} 0".into(),
             "layby_level_used_bytes{level=\"nvm\"} 409600.0".into(),

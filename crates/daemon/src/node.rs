@@ -1,6 +1,7 @@
 //! A whole node: from its configuration to its last checkpoint.
 //!
-//! How: [`Node::start`] takes the directory's lock, binds the sockets, starts a shard per part of
+//! How: [`Node::start`] takes the directory's lock, binds the sockets (or takes those that the
+//! service manager passes), starts a shard per part of
 //! the levels, and opens the doors; [`Node::run`] keeps it until it is told to stop, then stops the
 //! shards, which make everything durable.
 //! Invariant: nothing on disk is touched before the lock is held; clients are accepted only after
@@ -8,6 +9,7 @@
 //! Cost: nothing on the data path. Shards are started behind [`ShardStarter`], so that tests need
 //! no engine.
 
+use crate::activation::Passed;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
 use crate::config::{Config, IoChoice, LevelConfig, NbdConfig};
@@ -17,7 +19,7 @@ use crate::error::{Report, ReportKind};
 use crate::metrics::durability;
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
-use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, bind_tcp};
+use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
 use crate::{api, levels, listen};
 use layby_cache::CacheSpec;
 use layby_engine::control::{StartReport, VolumePlan};
@@ -54,6 +56,8 @@ pub struct ShardRequest {
     pub count: u8,
     /// The CPU it is pinned to, if there is more than one shard.
     pub cpu: Option<usize>,
+    /// How nice its thread is to other programs.
+    pub nice: i8,
     /// How it talks to the kernel.
     pub io: IoChoice,
     /// The node's identity.
@@ -93,20 +97,35 @@ pub trait ShardStarter: Send + Sync {
 
 /// The sockets of a node, bound before anything is started.
 struct Sockets {
-    nbd: UnixSocket,
+    nbd: Vec<UnixSocket>,
     tcp: Vec<TcpListener>,
     control: Arc<UnixSocket>,
     http: Option<TcpListener>,
 }
 
 impl Sockets {
-    async fn bind(config: &Config) -> Result<Sockets, Report> {
-        let nbd = UnixSocket::bind(&config.nbd.socket, NBD_SOCKET_MODE)?;
+    /// What was passed takes the place of what the configuration says, kind by kind.
+    async fn bind(config: &Config, passed: Passed) -> Result<Sockets, Report> {
+        let mut nbd = Vec::new();
+        for listener in passed.nbd {
+            nbd.push(UnixSocket::adopt(listener)?);
+        }
+        if nbd.is_empty() {
+            nbd.push(UnixSocket::bind(&config.nbd.socket, NBD_SOCKET_MODE)?);
+        }
         let mut tcp = Vec::new();
-        for address in &config.nbd.listen {
+        for listener in passed.tcp {
+            tcp.push(adopt_tcp(listener)?);
+        }
+        let configured = if tcp.is_empty() { config.nbd.listen.as_slice() } else { &[] };
+        for address in configured {
             tcp.push(bind_tcp(*address).await?);
         }
-        let control = Arc::new(UnixSocket::bind(&config.control.socket, CONTROL_SOCKET_MODE)?);
+        let control = match passed.control {
+            Some(listener) => UnixSocket::adopt(listener)?,
+            None => UnixSocket::bind(&config.control.socket, CONTROL_SOCKET_MODE)?,
+        };
+        let control = Arc::new(control);
         let http = match config.control.http {
             Some(address) => Some(bind_tcp(address).await?),
             None => None,
@@ -116,7 +135,8 @@ impl Sockets {
 
     fn uris(&self, nbd: &NbdConfig) -> Vec<String> {
         let tcp: Vec<SocketAddr> = self.tcp.iter().filter_map(|l| l.local_addr().ok()).collect();
-        uris(nbd, &tcp)
+        let unix: Vec<PathBuf> = self.nbd.iter().filter_map(UnixSocket::path).collect();
+        uris(nbd, &unix, &tcp)
     }
 }
 
@@ -139,10 +159,22 @@ impl Node {
     /// # Errors
     /// A report when anything that it needs cannot be had; nothing runs then.
     pub async fn start(config: Config, starter: Arc<dyn ShardStarter>) -> Result<Node, Report> {
+        Node::start_on(config, starter, Passed::default()).await
+    }
+
+    /// Like [`Node::start`], on sockets that the service manager has passed.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub async fn start_on(
+        config: Config,
+        starter: Arc<dyn ShardStarter>,
+        passed: Passed,
+    ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
         let Prepared { view, notes, is_new } = prepare(&config, found.clone())?;
-        let sockets = Sockets::bind(&config).await?;
+        let sockets = Sockets::bind(&config, passed).await?;
         levels::prepare(&config.dir, &view, is_new)?;
         // The node's identity must be known before a level carries it. What has not changed is not
         // written: a node whose disk is full can still start.
@@ -158,6 +190,7 @@ impl Node {
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris };
         let control = Arc::new(Control::new(facts, ports, view));
+        control.start_limits().await;
         let finished = async {
             let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
             let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());
@@ -165,6 +198,9 @@ impl Node {
         };
         match finished.await {
             Ok((nbd_server, url)) => {
+                if let Some(directory) = &control.facts().config.vhost {
+                    control.open_doors(directory);
+                }
                 Ok(Node { control, sockets, nbd_server, url, notes, ended, _lock: lock })
             }
             Err(report) => {
@@ -223,8 +259,10 @@ impl Node {
         let Node { control, sockets, nbd_server, url, notes: _, mut ended, _lock } = self;
         let Sockets { nbd, tcp, control: control_socket, http } = sockets;
         let mut doors = JoinSet::new();
-        let server = nbd_server.clone();
-        doors.spawn(async move { server.accept_unix(&nbd.listener).await });
+        for socket in nbd {
+            let server = nbd_server.clone();
+            doors.spawn(async move { server.accept_unix(&socket.listener).await });
+        }
         for listener in tcp {
             let server = nbd_server.clone();
             doors.spawn(async move { server.accept_tcp(&listener).await });
@@ -240,8 +278,10 @@ impl Node {
             shard = ended.recv() => shard,
         };
         doors.shutdown().await;
+        control.shut_doors();
         drop(url);
         let stopped = control.stop().await;
+        control.close_doors();
         match early {
             None => stopped,
             Some(shard) => Err(Report::new(ReportKind::Failure, "the node has ended")
@@ -308,6 +348,7 @@ fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardReque
             index,
             count,
             cpu,
+            nice: config.nice,
             io: config.io,
             node: view.catalog.node.0,
             spec: spec.clone(),

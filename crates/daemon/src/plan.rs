@@ -110,6 +110,7 @@ impl Layout {
                 durable_writes: false,
                 borrow: false,
                 keep_reads: false,
+                latency_objective: None,
                 admission: AdmissionKind::All,
                 shares: [Share::OPEN; LEVELS_MAX],
             };
@@ -123,6 +124,7 @@ impl Layout {
             durable_writes: class.durable_writes,
             borrow: class.borrow,
             keep_reads: class.keep_reads,
+            latency_objective: class.latency_objective.map(|time| time.0),
             admission: class.admission.into(),
             shares: self.shares(&class.share, &class.cap, self.shards),
         }
@@ -313,6 +315,7 @@ mod tests {
             allow: Vec::new(),
             share: BTreeMap::from([(ssd(), share.parse().expect("an amount"))]),
             cap: BTreeMap::new(),
+            limits: crate::config::LimitsConfig::default(),
             configured: None,
         }
     }

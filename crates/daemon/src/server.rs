@@ -21,6 +21,7 @@ use rustls::ServerConfig;
 use std::io::{Error as IoError, ErrorKind as Io};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -344,12 +345,13 @@ async fn receive(
 
 /// Ready-to-paste addresses of a node's volumes.
 #[must_use]
-pub fn uris(nbd: &NbdConfig, tcp: &[SocketAddr]) -> Vec<String> {
-    let socket = std::path::absolute(&nbd.socket).unwrap_or_else(|_| nbd.socket.clone());
-    let unix = format!("nbd+unix:///VOLUME?socket={}", socket.display());
+pub fn uris(nbd: &NbdConfig, unix: &[PathBuf], tcp: &[SocketAddr]) -> Vec<String> {
+    let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let unix = unix.iter().map(whole);
+    let unix = unix.map(|path| format!("nbd+unix:///VOLUME?socket={}", path.display()));
     let scheme = if nbd.tls == TlsMode::Off { "nbd" } else { "nbds" };
     let tcp = tcp.iter().map(|address| format!("{scheme}://{address}/VOLUME"));
-    std::iter::once(unix).chain(tcp).collect()
+    unix.chain(tcp).collect()
 }
 
 #[cfg(test)]
@@ -511,7 +513,7 @@ mod tests {
     fn uris_can_be_pasted() {
         let certificate = Certificate::new();
         let address = SocketAddr::from(([127, 0, 0, 1], 10809));
-        let uris = uris(&certificate.nbd, &[address]);
+        let uris = uris(&certificate.nbd, &["layby.sock".into()], &[address]);
         assert!(uris[0].starts_with("nbd+unix:///VOLUME?socket=/"));
         assert_eq!(uris[1], "nbds://127.0.0.1:10809/VOLUME");
     }

@@ -9,6 +9,7 @@ use crate::config::IoChoice;
 use crate::error::{Report, ReportKind};
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
 use layby_cache::Event;
+use layby_cache::schedule::ScheduleLimits;
 use layby_engine::core::Notice;
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard};
@@ -41,6 +42,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         index: request.index,
         count: request.count,
         cpu: request.cpu,
+        nice: request.nice,
         io: match request.io {
             IoChoice::Auto => layby_engine::io::IoChoice::Auto,
             IoChoice::IoUring => layby_engine::io::IoChoice::Ring,
@@ -53,6 +55,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         is_new: request.is_new,
         simulate_power_loss: request.simulate_power_loss,
         home_delay: request.home_delay,
+        schedule: ScheduleLimits::DEFAULT,
     }
 }
 

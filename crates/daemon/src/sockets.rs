@@ -1,5 +1,5 @@
-//! The node's listening sockets: bound before anything is started, so that a port in use is known
-//! before a level is opened.
+//! The node's listening sockets: bound, or taken from the service manager, before anything is
+//! started, so that a port in use is known before a level is opened.
 //!
 //! How: a unix socket's file that nobody answers on is left from a crash and is replaced; one that
 //! somebody answers on is refused, as is any other kind of file.
@@ -9,8 +9,9 @@ use crate::error::{Report, ReportKind};
 use std::io::ErrorKind as Io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, UnixListener};
 
 /// Who may connect to the control socket: the node's user, for it has no other login.
@@ -18,18 +19,19 @@ pub const CONTROL_SOCKET_MODE: u32 = 0o600;
 /// Who may connect to the NBD socket: the node's user and group.
 pub const NBD_SOCKET_MODE: u32 = 0o660;
 
-/// A unix socket whose file goes with it.
+/// A unix socket whose file goes with it, if the node has made it.
 #[derive(Debug)]
 pub struct UnixSocket {
     /// Accepts connections.
     pub listener: UnixListener,
-    path: PathBuf,
+    /// Its file; none where the service manager has made it.
+    path: Option<PathBuf>,
+    is_removed: AtomicBool,
 }
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        // Somebody may have removed it already; then there is nothing left to do.
-        drop(std::fs::remove_file(&self.path));
+        self.remove();
     }
 }
 
@@ -48,11 +50,45 @@ impl UnixSocket {
             std::fs::create_dir_all(parent).map_err(|e| refused(&e))?;
         }
         let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
-        let socket = UnixSocket { listener, path: path.to_owned() };
+        let path_kept = Some(path.to_owned());
+        let socket = UnixSocket { listener, path: path_kept, is_removed: false.into() };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, mode).map_err(|e| refused(&e))?;
         Ok(socket)
     }
+
+    /// Listens on a socket that the service manager has passed and keeps.
+    ///
+    /// # Errors
+    /// A report when the runtime cannot take it.
+    pub fn adopt(listener: StdUnixListener) -> Result<UnixSocket, Report> {
+        let taken = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+        let listener = taken.map_err(|cause| listen_refused("a passed socket", &cause))?;
+        Ok(UnixSocket { listener, path: None, is_removed: false.into() })
+    }
+
+    /// Where clients find it.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        self.listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+    }
+
+    /// Removes the file now; who is connected stays so. The path is free for another socket.
+    pub fn remove(&self) {
+        if !self.is_removed.swap(true, Ordering::Relaxed) {
+            // Somebody may have removed it already; then there is nothing left to do.
+            self.path.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        }
+    }
+}
+
+/// Like [`UnixSocket::adopt`], for a TCP address.
+///
+/// # Errors
+/// A report when the runtime cannot take it.
+pub fn adopt_tcp(listener: std::net::TcpListener) -> Result<TcpListener, Report> {
+    let taken = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    taken.map_err(|cause| listen_refused("a passed socket", &cause))
 }
 
 fn listen_refused(address: &str, cause: &std::io::Error) -> Report {

@@ -18,7 +18,7 @@ pub enum Direction {
 }
 
 /// What a device costs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// What people call it.
     pub name: String,

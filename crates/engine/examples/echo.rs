@@ -89,7 +89,8 @@ fn serve(choice: IoChoice, socket: UnixStream) -> (String, u64) {
 
 fn post_receive(io: &mut HostIo, socket: SocketId) {
     let buffer = io.buffer(64 << 10);
-    io.submit(RECEIVE, IoOperation::Receive { socket, buffer, filled: 0 });
+    let end = buffer.len();
+    io.submit(RECEIVE, IoOperation::Receive { socket, buffer, filled: 0, end });
 }
 
 /// What a thread per connection would do.

@@ -5,13 +5,19 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
-use crate::io::{Host, IoError, SocketId, Waker};
+use crate::core::ClassLatency;
+use crate::io::{DeviceLoad, Host, IoError, SocketId, Waker, check_event};
 use hdrhistogram::Histogram;
+use layby_cache::schedule::Rank;
+use layby_cache::throttle::{LimitPlan, Waits};
 use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
-use layby_types::{Cipher, ErrorKind, Nanos, Operation, VolumeId};
+use layby_types::{Cipher, ErrorKind, GuestRing, Nanos, Operation, VolumeId};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a volume's blocks live for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +63,69 @@ impl<S> Connection<S> {
     }
 }
 
+/// A queue of a guest's disk, to be served.
+pub struct GuestQueue {
+    /// The volume it is of.
+    pub volume: VolumeId,
+    /// The queue in the guest's memory.
+    pub ring: Box<dyn GuestRing>,
+    /// The event descriptor by which the guest says that there is more.
+    pub kick: OwnedFd,
+    /// How the guest hears of answers.
+    pub call: CallEvent,
+    /// Who it is, for the log.
+    pub peer: String,
+}
+
+/// The event descriptor by which a guest hears of answers; its monitor may change it at any time.
+#[derive(Clone, Debug, Default)]
+pub struct CallEvent(Arc<Mutex<Option<Call>>>);
+
+#[derive(Debug)]
+struct Call {
+    event: OwnedFd,
+    /// A write could wait for the guest to read. The mode is the monitor's too, and stays.
+    is_blocking: bool,
+}
+
+impl CallEvent {
+    /// Uses `event` from now on, and signals it, since an answer may have been missed meanwhile;
+    /// `None` for a guest that looks by itself.
+    ///
+    /// # Errors
+    /// The system's error where the descriptor is no eventfd.
+    pub fn set(&self, event: Option<OwnedFd>) -> Result<(), IoError> {
+        let call = event.map(|event| {
+            check_event(&event)?;
+            let is_blocking = !rustix::fs::fcntl_getfl(&event)?.contains(OFlags::NONBLOCK);
+            Ok::<_, IoError>(Call { event, is_blocking })
+        });
+        *self.lock() = call.transpose()?;
+        self.signal();
+        Ok(())
+    }
+
+    /// Tells the guest that there are answers.
+    pub fn signal(&self) {
+        let call = self.lock();
+        let Some(Call { event, is_blocking }) = &*call else { return };
+        // A full counter means that the guest has been told and has not looked yet.
+        if !is_blocking || takes_more(event) {
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Call>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a write to an event descriptor ends at once.
+fn takes_more(event: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(event, PollFlags::OUT)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+}
+
 /// Called with a command's result on the shard's thread; it must not block.
 pub type Answer<T> = Box<dyn FnOnce(Result<T, CommandError>) + Send>;
 
@@ -73,6 +142,11 @@ pub struct CommandError {
 pub enum Command<S> {
     /// Serve a client from now on.
     Attach(Box<Connection<S>>),
+    /// Serve a guest's queue from now on; answers with its number, which is good until its stop.
+    StartQueue(Box<GuestQueue>, Answer<u32>),
+    /// Take no more from a queue; answers, when all that was taken is answered, with where the next
+    /// request would be taken. The queue's memory is not touched afterwards.
+    StopQueue(u32, Answer<u16>),
     /// Add a volume (opening or creating its backing).
     AddVolume(VolumePlan, Answer<()>),
     /// Change a volume's class, shares or length.
@@ -111,6 +185,8 @@ pub enum Command<S> {
     },
     /// Give volumes the shares that they were sized, in slots by level, or take them away.
     SetSized(Vec<(VolumeId, Option<[u32; LEVELS_MAX]>)>, Answer<()>),
+    /// Replace the limits of all volumes and classes, for requests that wait too.
+    SetLimits(LimitPlan, Answer<()>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
@@ -205,6 +281,9 @@ pub struct VolumeStats {
     pub connections: u64,
     /// Requests in flight now.
     pub queue_depth: u64,
+    /// How requests have waited for a limit of the volume or its class, before they were counted
+    /// above.
+    pub waits: Waits,
 }
 
 /// What a period showed of a volume.
@@ -263,6 +342,17 @@ pub struct LevelStats {
     pub waiting: u64,
 }
 
+/// What a rank asks for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankStats {
+    /// Which.
+    pub rank: Rank,
+    /// Clients whose requests wait for their turn.
+    pub clients_waiting: u64,
+    /// Bytes of requests in the core's hands.
+    pub bytes_inflight: u64,
+}
+
 /// A shard's counters.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -280,6 +370,12 @@ pub struct Snapshot {
     pub backing_writes: u64,
     /// Blocks in them.
     pub backing_blocks_written: u64,
+    /// Latency by class, in the order of the specification's.
+    pub classes: Vec<ClassLatency>,
+    /// Requests that wait to be served, by rank.
+    pub ranks: Vec<RankStats>,
+    /// Devices that ranks below the best have used.
+    pub devices: Vec<DeviceLoad>,
     /// Nanoseconds the shard's thread has spent on a CPU.
     pub cpu_ns: u64,
     /// Requests in flight now.

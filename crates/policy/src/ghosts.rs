@@ -118,3 +118,93 @@ impl Ghosts {
         nodes + self.chains.memory_bytes() + self.index.allocation_size()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+    use layby_types::{BlockIndex, Rng, VolumeId};
+
+    fn key(block: u64) -> BlockKey {
+        BlockKey::new(VolumeId((block % 4) as u32), BlockIndex(block))
+    }
+
+    /// Goal: ghosts are found by group and key, with their queue, until they are forgotten, oldest
+    /// first. Method: random calls beside plain queues, two groups with the same keys.
+    #[test]
+    fn ghosts_match_plain_queues() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let mut ghosts = Ghosts::new();
+            let mut chains = [Chain::default(), Chain::default()];
+            let mut model: [VecDeque<BlockKey>; 2] = Default::default();
+            for _ in 0..400 {
+                let (group, key) = (rng.below(2) as usize, key(rng.below(60)));
+                let found = ghosts.find(Group(group as u16), key);
+                assert_eq!(found.is_some(), model[group].contains(&key), "SEED={seed}");
+                match found {
+                    Some((ghost, queue)) => {
+                        assert_eq!(queue, group as u8 + 5);
+                        ghosts.forget(&mut chains[group], ghost);
+                        model[group].retain(|other| *other != key);
+                    }
+                    None => {
+                        let queue = group as u8 + 5;
+                        ghosts.remember(&mut chains[group], Group(group as u16), queue, key);
+                        model[group].push_back(key);
+                    }
+                }
+                if rng.chance(1, 4) {
+                    let oldest = model[group].pop_front();
+                    assert_eq!(ghosts.forget_oldest(&mut chains[group]), oldest.is_some());
+                    let gone =
+                        oldest.is_none_or(|key| ghosts.find(Group(group as u16), key).is_none());
+                    assert!(gone, "the oldest goes first");
+                }
+            }
+        }
+    }
+
+    /// Goal: a place that is free again is taken before memory grows, and memory grows by an
+    /// eighth. Method: many ghosts, all forgotten, as many again.
+    #[test]
+    fn places_are_used_again() {
+        let (mut ghosts, mut chain) = (Ghosts::new(), Chain::default());
+        for _ in 0..2 {
+            (0..2000).for_each(|block| ghosts.remember(&mut chain, Group(0), 0, key(block)));
+            let (places, room) = (ghosts.nodes.len(), ghosts.nodes.capacity());
+            assert_eq!(places, 2000);
+            assert!((places..=places + places / 8 + 16).contains(&room), "{room} for {places}");
+            while ghosts.forget_oldest(&mut chain) {}
+        }
+    }
+
+    /// Goal: growing is rare, so that remembering costs constant time on average. Method: count.
+    #[test]
+    fn memory_grows_in_steps() {
+        let (mut ghosts, mut chain, mut steps) = (Ghosts::new(), Chain::default(), 0);
+        for block in 0..2000 {
+            let before = ghosts.nodes.capacity();
+            ghosts.remember(&mut chain, Group(0), 0, key(block));
+            steps += u32::from(ghosts.nodes.capacity() != before);
+        }
+        assert!(steps <= 40, "{steps} steps");
+    }
+
+    /// Goal: groups, volumes and blocks are all part of the hash. Method: no two of many are alike.
+    #[test]
+    fn hashes_differ() {
+        let of = |group| (0..512).map(move |block| hash_of(Group(group), key(block)));
+        let distinct: alloc::collections::BTreeSet<u64> = (0..8).flat_map(of).collect();
+        assert_eq!(distinct.len(), 8 * 512);
+    }
+
+    /// Goal: a block that leaves twice without coming back is a bug, and is told. Method: it does.
+    #[test]
+    #[should_panic(expected = "left twice")]
+    fn leaving_twice_panics() {
+        let (mut ghosts, mut chain) = (Ghosts::new(), Chain::default());
+        ghosts.remember(&mut chain, Group(0), 0, key(1));
+        ghosts.remember(&mut chain, Group(0), 0, key(1));
+    }
+}

@@ -277,6 +277,7 @@ fn spec(eviction: u64) -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: true,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

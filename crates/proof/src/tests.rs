@@ -32,17 +32,23 @@ fn fixed_lives_are_well() {
     assert!(outcome.tally.cuts_in_recovery > 0, "no power cut fell into recovery");
 }
 
+/// See [`lives_that_failed_once`].
+const FAILED_ONCE: [u64; 13] = [
+    11_419, 23_945, 140_926, 157_984, 169_107, 200_113, 343_885, 347_112, 382_997, 384_305,
+    700_178, 701_523, 1_006_364,
+];
+
 /// Goal: what once went wrong stays right. Method: seeds that found stores waiting for room which
 /// only sick blocks had (11419, 23945) or a failing home's (140926), failed zeroings that came back
 /// (157984), a trim that a refetch undid (200113), a slot that left before its block rose (347112),
-/// a start for which the log had no room (169107, 382997, 384305), and a home that went back to what
-/// it held before a failed zeroing (343885). They stay what they are for as long as lives are drawn as they are.
+/// a start for which the log had no room (169107, 382997, 384305), a home that went back to what it
+/// held before a failed zeroing (343885, 1006364), and writes cut within a sector when their client
+/// became the best one (700178, 701523). They stay what they are for as long as lives are drawn as
+/// they are.
 #[test]
 fn lives_that_failed_once() {
     campaign::hush_panics();
-    let once =
-        [11_419, 23_945, 140_926, 157_984, 169_107, 200_113, 343_885, 347_112, 382_997, 384_305];
-    for seed in once {
+    for seed in FAILED_ONCE {
         let failure = live(&Life::draw(seed), &mut Timeline::default()).err();
         assert_eq!(failure, None, "replay with: cargo xtask simulate --seed {seed}");
     }

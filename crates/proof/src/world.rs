@@ -12,6 +12,7 @@ use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Fault, Leave, Life, VOLUMES};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
+use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
 use layby_engine::core::Notice;
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
@@ -110,6 +111,18 @@ pub fn live(life: &Life, timeline: &mut Timeline) -> Result<Tally, Failure> {
     world.tally.steps = machine.steps();
     drop(machine);
     result.map(|()| world.tally).map_err(|what| Failure { act, what })
+}
+
+/// Bounds so small that a life's requests reach them, by the life's seed.
+fn schedule_of(seed: u64) -> ScheduleLimits {
+    let mut rng = Rng::new(seed ^ 0x5c4ed);
+    let blocks = 1 + rng.below(4);
+    let bytes_max = BLOCK << rng.below(6);
+    ScheduleLimits {
+        quantum_bytes: (blocks * BLOCK) as u32,
+        inflight_bytes_max: BLOCK << rng.below(8),
+        budget: BudgetLimits { bytes_min: BLOCK, bytes_max, ios_min: 1, ios_max: 4 },
+    }
 }
 
 /// The sentence of a panic.
@@ -236,6 +249,8 @@ impl World<'_> {
             is_new,
             simulate_power_loss: false,
             home_delay: Nanos::ZERO,
+            nice: 0,
+            schedule: schedule_of(self.life.seed),
         }
     }
 
@@ -464,7 +479,8 @@ impl World<'_> {
                 if self.rng.chance(1, 6) { self.rng.below(600) as usize } else { usize::MAX };
             let mut machine = self.host.machine();
             let bytes = machine.take(client.socket, most);
-            let is_closed = machine.is_closed(client.socket) && bytes.is_empty();
+            // Who takes nothing does not see the end.
+            let is_closed = machine.is_closed(client.socket) && bytes.is_empty() && most > 0;
             drop(machine);
             let answered = client
                 .on_bytes(&bytes)

@@ -12,6 +12,7 @@ extern crate alloc;
 mod address;
 mod backing;
 mod error;
+mod guest;
 mod instant;
 pub mod planted;
 mod request;
@@ -25,6 +26,7 @@ pub use address::{
 };
 pub use backing::{Backing, BackingDone, BackingOperation};
 pub use error::ErrorKind;
+pub use guest::{GuestRing, Taken};
 pub use instant::{Nanos, parse_duration};
 pub use request::{Call, CallFlags, Extent, Operation, RequestId};
 pub use rng::Rng;

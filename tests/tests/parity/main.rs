@@ -54,6 +54,7 @@ fn spec() -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: rank == 0,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

@@ -33,6 +33,11 @@ pub(crate) struct Sample {
 
 /// Writes the whole export and reads it once, so that later reads find it where it will stay.
 pub(crate) fn fill(root: &Path, server: &Server, size: &str) -> Result<(), Failure> {
+    fill_uri(root, &server.uri, size)
+}
+
+/// The same for an export by its address.
+pub(crate) fn fill_uri(root: &Path, uri: &str, size: &str) -> Result<(), Failure> {
     for rw in ["--rw=write", "--rw=read"] {
         let mut fio = process::command("fio", root);
         fio.args([
@@ -43,7 +48,7 @@ pub(crate) fn fill(root: &Path, server: &Server, size: &str) -> Result<(), Failu
             rw,
             "--end_fsync=1",
         ]);
-        fio.arg(format!("--uri={}", server.uri)).arg(format!("--size={size}"));
+        fio.arg(format!("--uri={uri}")).arg(format!("--size={size}"));
         fio.arg("--output-format=json");
         process::output(&mut fio)?;
     }

@@ -8,9 +8,14 @@
 
 mod entries;
 mod fio;
+mod isolation;
+mod limits;
 mod live;
+mod meter;
+mod plot;
 mod report;
 mod servers;
+mod serving;
 mod traces;
 
 use crate::process::{self, Failure};
@@ -39,6 +44,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     work: Option<PathBuf>,
 
+    /// Servers, and the client of the critical volume, run before all other programs of the
+    /// machine, in `isolation`; needs the right to do so
+    #[arg(long)]
+    realtime: bool,
+
     /// Seconds after which the working sets swap, in `live`
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(8..=600))]
     swap: u32,
@@ -55,6 +65,8 @@ enum Entry {
     WriteDurable,
     /// What recording costs a load of 4 KiB random reads that hit DRAM
     Record,
+    /// Every way to be served beside every peer: tables and plots in `bench/serving.md`
+    Serving,
     /// Memory that the node spends on knowing where 4 GiB of blocks are
     Metadata,
     /// Replays of generated traces, beside libCacheSim
@@ -65,7 +77,16 @@ enum Entry {
     Hits,
     /// Two volumes whose working sets swap: live shares beside fixed splits and beside none
     Live,
+    /// A critical volume beside six saturating streams: classes, one class, and the peers
+    Isolation,
+    /// Loads that want more than their limits, counted
+    Limits,
 }
+
+/// What the reader of the written document must know.
+const SERVING_HEADER: &str = "\
+# Serving, beside peers\n\n\
+Written by `cargo xtask bench serving`; how it measures is in [README.md](README.md).\n";
 
 /// Everything measured in a run, in the order it was measured.
 struct Results {
@@ -83,7 +104,11 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let _ = std::fs::remove_dir_all(&work);
     let (raw, entry) = measured?;
     let kept = keep(root, &raw)?;
-    process::say(&entry.print(&report::Origin::of(root, arguments, &kept)));
+    let text = entry.print(&report::Origin::of(root, arguments, &kept));
+    process::say(&text);
+    if arguments.entry == Entry::Serving {
+        process::write(&root.join("bench/serving.md"), &format!("{SERVING_HEADER}{text}\n"))?;
+    }
     Ok(())
 }
 
@@ -99,7 +124,10 @@ fn measure(
         Entry::Replay => traces::replay(&plan, arguments),
         Entry::Curves => traces::curves(&plan, arguments),
         Entry::Hits => traces::hits(&plan, arguments),
+        Entry::Serving => serving::measure(&plan, arguments),
         Entry::Live => live::measure(&plan, arguments),
+        Entry::Isolation => isolation::measure(&plan, arguments),
+        Entry::Limits => limits::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -36,6 +36,7 @@ impl Origin {
         } else {
             format!(" --seconds {seconds}")
         };
+        let more = if arguments.realtime { more + " --realtime" } else { more };
         let line = format!(
             "Median of {runs} ± half the range; commit {}{mark}; machine: {cores} cores; \
              raw: {kept}\n\

@@ -7,6 +7,7 @@ use crate::process::{self, Failure};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A running server and one export of it.
 pub(crate) struct Server {
@@ -79,6 +80,19 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The process that serves, unless another value keeps it.
+    pub(crate) fn process(&self) -> Option<u32> {
+        match &self.running {
+            Running::Node(child) => Some(child.id()),
+            Running::Background(pid_file) => {
+                std::fs::read_to_string(pid_file).ok()?.trim().parse().ok()
+            }
+            Running::Shared => None,
+        }
+    }
+}
+
 enum Running {
     Node(Child),
     Background(PathBuf),
@@ -104,6 +118,24 @@ impl Drop for Server {
     }
 }
 
+/// Whether servers run before all other programs of the machine.
+static RUN_FIRST: AtomicBool = AtomicBool::new(false);
+
+/// From now on servers run before all other programs of the machine, or like them.
+pub(crate) fn run_first(is_first: bool) {
+    RUN_FIRST.store(is_first, Ordering::Relaxed);
+}
+
+fn server_command(program: &str, work: &Path) -> Command {
+    if !RUN_FIRST.load(Ordering::Relaxed) {
+        return process::command(program, work);
+    }
+    // Not a real-time class, which the kernel throttles where it takes a whole processor.
+    let mut command = process::command("nice", work);
+    command.args(["-n", "-20", program]);
+    command
+}
+
 /// Starts a node in `work` with the levels of `config`. It has no volume yet.
 pub(crate) fn node(binary: &Path, work: &Path, config: &str) -> Result<Server, Failure> {
     node_with(binary, work, config, &[])
@@ -120,7 +152,7 @@ pub(crate) fn node_with(
     std::fs::create_dir_all(&dir).map_err(|cause| Failure::io("cannot make", &dir, &cause))?;
     let file = work.join("layby.toml");
     process::write(&file, config)?;
-    let mut command = Command::new(binary);
+    let mut command = server_command(&binary.to_string_lossy(), work);
     command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file).args(flags);
     let mut child = command
         .stdin(Stdio::null())
@@ -163,7 +195,7 @@ pub(crate) fn volume_with(
 /// nbdkit with one of its own plugins.
 pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
-    let mut command = process::command("nbdkit", work);
+    let mut command = server_command("nbdkit", work);
     command.arg("--unix").arg(&socket).arg("--pidfile").arg(&pid).args(plugin);
     process::run(&mut command)?;
     let running = Running::Background(pid);
@@ -173,12 +205,56 @@ pub(crate) fn nbdkit(work: &Path, name: &'static str, plugin: &[&str]) -> Result
 /// qemu-nbd on a raw file.
 pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
-    let mut command = process::command("qemu-nbd", work);
+    let mut command = server_command("qemu-nbd", work);
     command.args(["--fork", "--persistent", "--shared=8", "--format=raw", "--export-name="]);
     command.arg(format!("--socket={}", socket.display()));
     command.arg(format!("--pid-file={}", pid.display())).arg(file);
     process::run(&mut command)?;
     let running = Running::Background(pid);
+    Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
+}
+
+/// QEMU's storage daemon on a raw file, over io_uring; `direct` goes past the page cache.
+pub(crate) fn storage_daemon(
+    work: &Path,
+    name: &'static str,
+    file: &Path,
+    direct: bool,
+) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, name)?;
+    let mut command = process::command("qemu-storage-daemon", work);
+    command.arg("--daemonize").arg(format!("--pidfile={}", pid.display()));
+    let direct = if direct { "on" } else { "off" };
+    command.arg(format!(
+        "--blockdev=driver=file,node-name=disk,aio=io_uring,cache.direct={direct},filename={}",
+        file.display()
+    ));
+    command.arg(format!("--nbd-server=addr.type=unix,addr.path={}", socket.display()));
+    command.arg("--export=type=nbd,id=disk,node-name=disk,name=disk,writable=on");
+    process::run(&mut command)?;
+    let running = Running::Background(pid);
+    Ok(Server { name, uri: socket_uri("disk", &socket), peer: true, recorder: None, running })
+}
+
+/// qemu-storage-daemon on raw files of a folder, an export for each, under its name.
+pub(crate) fn qemu_storage_daemon(
+    work: &Path,
+    folder: &Path,
+    names: &[String],
+) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, "qemu-storage-daemon")?;
+    let mut command = server_command("qemu-storage-daemon", work);
+    command.arg("--daemonize").arg("--pidfile").arg(&pid);
+    command.args(["--nbd-server", &format!("addr.type=unix,addr.path={}", socket.display())]);
+    for name in names {
+        let file = folder.join(name);
+        let device = format!("driver=file,node-name={name},filename={}", file.display());
+        command.args(["--blockdev", &device]);
+        let export = format!("type=nbd,id=e-{name},node-name={name},name={name},writable=on");
+        command.args(["--export", &export]);
+    }
+    process::run(&mut command)?;
+    let (name, running) = ("qemu-storage-daemon", Running::Background(pid));
     Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 

@@ -236,13 +236,13 @@ impl Host {
                 }
             }
             Action::Forget { level, key } => self.append(level.0, Record::Forget { key }, false),
-            Action::SetClean { level, slot } => {
+            Action::SetClean { level, slot } | Action::SetDirty { level, slot } => {
                 let here = |l: &&mut Logged| {
                     matches!(l.record, Record::Block { level: a, slot: b, .. }
                         if a == level.0 && b == slot.0)
                 };
                 if let Some(record) = self.log.iter_mut().rev().find(here) {
-                    record.clean = true;
+                    record.clean = matches!(action, Action::SetClean { .. });
                 }
             }
             Action::Release { op } => drop(self.buffers.remove(&op)),
@@ -582,6 +582,7 @@ pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
         durable_writes,
         borrow: false,
         keep_reads: false,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

@@ -1,6 +1,7 @@
 //! Tests of the whole state machine against a model host, by theme.
 
 mod crash;
+mod exact;
 mod figures;
 mod host;
 mod sharing;

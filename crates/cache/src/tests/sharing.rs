@@ -124,7 +124,7 @@ fn lowered_caps_are_enforced_live() {
         host.tick(Nanos::from_millis(2));
         host.settle();
     }
-    assert!(host.cache.held_by(VolumeId(1), LevelIndex(1)).0 <= 4);
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(1)).0, 4, "no more goes than must");
     host.cache.set_volume(&volume(1, 1, 64)).expect("the volume exists");
     for _ in 0..50 {
         host.tick(Nanos::from_millis(2));

@@ -1,6 +1,6 @@
 //! `layby class`: classes of service of a running node.
 
-use super::volume::{hit_ratio, new_shares, traffic_table};
+use super::volume::{held_text, hit_ratio, limits_text, new_shares, traffic_table};
 use super::{amounts_text, ask, list_text};
 use crate::arguments::{ClassArguments, ClassCommand, ClassSetArguments, NodeArguments};
 use crate::output::{Failure, Output, micros, table};
@@ -43,7 +43,8 @@ fn settings(
 ) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
     let ClassSetArguments { name, levels, rank, durable_writes, borrow, keep_reads, .. } =
         arguments;
-    let ClassSetArguments { admission, weight, latency_objective, shares, node, .. } = arguments;
+    let ClassSetArguments { admission, weight, latency_objective, shares, .. } = arguments;
+    let ClassSetArguments { limits, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let patch = ClassPatch {
         levels,
@@ -56,6 +57,7 @@ fn settings(
         latency_objective,
         share,
         cap,
+        limits: limits.into(),
     };
     (name, patch, node)
 }
@@ -99,6 +101,14 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
     let settings = &class.settings;
     let objective = settings.latency_objective;
     let objective = objective.map_or_else(|| "-".to_owned(), |time| format!("within {time}"));
+    let latency = class.latency;
+    let objective = format!(
+        "{objective}; {} in the last window, missed in {} of {} windows ({} requests late)",
+        micros(latency.latency_us_p999),
+        latency.windows_missed,
+        latency.windows,
+        latency.requests_late
+    );
     let borrow = if settings.borrow { "idle room of other levels" } else { "nothing" };
     let keeps = if settings.keep_reads { "reads from home, below memory" } else { "writes" };
     let admits = match settings.admission {
@@ -117,6 +127,8 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
         ("p99.9", objective),
         ("shares", amounts_text(&settings.share)),
         ("caps", amounts_text(&settings.cap)),
+        ("limits", limits_text(&settings.limits)),
+        ("held", held_text(&class.traffic)),
         ("volumes", list_text(class.volumes.iter())),
     ] {
         output.line(&format!("{word:<8} {text}"))?;

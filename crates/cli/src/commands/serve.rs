@@ -3,6 +3,7 @@
 use super::runtime;
 use crate::arguments::ServeArguments;
 use crate::output::{Failure, Output};
+use layby_daemon::activation::{Passed, notify};
 use layby_daemon::config::{Config, Overrides};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::logging;
@@ -31,12 +32,13 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     };
     let config = Config::load(&overrides)?;
     logging::start(arguments.log_format.into());
+    let passed = Passed::take()?;
     let runtime = runtime(CONTROL_THREADS)?;
     let served = runtime.block_on(async {
         let mut stop = Box::pin(interrupted()?);
         let impatient = interrupted_again()?;
         let node = tokio::select! {
-            node = Node::start(config, Arc::new(EngineStarter)) => node?,
+            node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
             () = &mut stop => return Err(interrupted_early().into()),
         };
         for line in node.announcement() {
@@ -46,6 +48,11 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
                 Err(failure) => return Err(failure),
             }
         }
+        notify("READY=1");
+        let stop = async {
+            stop.await;
+            notify("STOPPING=1");
+        };
         tokio::select! {
             ended = node.run(stop) => Ok(ended?),
             () = impatient => Err(stopped_hard().into()),

@@ -7,7 +7,7 @@ use crate::arguments::{
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
 use layby_daemon::api::{OperationAnswer, TrafficAnswer, VolumeAnswer};
-use layby_daemon::config::{Amount, Name};
+use layby_daemon::config::{Amount, LimitsConfig, Name};
 use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
 use std::collections::BTreeMap;
@@ -39,8 +39,8 @@ fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(),
 }
 
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
-    let VolumeCreateArguments { name, size, class, path, read_only, allow, share, cap, node } =
-        arguments;
+    let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
+    let VolumeCreateArguments { share, cap, limits, node, .. } = arguments;
     // The node has another working directory than the person who typed the path.
     let path = match path.map(std::path::absolute).transpose() {
         Ok(path) => path,
@@ -50,8 +50,8 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         }
     };
     let (share, cap) = (amounts(&share), amounts(&cap));
-    let request =
-        VolumeCreate { name, size, class: Some(class), path, read_only, allow, share, cap };
+    let (class, limits) = (Some(class), limits.into());
+    let request = VolumeCreate { name, size, class, path, read_only, allow, share, cap, limits };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
         return output.json(&answer);
@@ -86,10 +86,13 @@ pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts)
 }
 
 fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
-    let VolumeSetArguments { name, class, read_only, allow, allow_all, shares, node } = arguments;
+    let VolumeSetArguments { name, class, read_only, allow, allow_all, shares, limits, node } =
+        arguments;
     let (share, cap) = new_shares(&shares);
     let allow = (allow_all || !allow.is_empty()).then_some(allow);
-    let patch = VolumePatch { size: None, shrink: false, class, read_only, allow, share, cap };
+    let limits = limits.into();
+    let patch =
+        VolumePatch { size: None, shrink: false, class, read_only, allow, share, cap, limits };
     change(&name, patch, &node, output)
 }
 
@@ -134,6 +137,7 @@ pub(super) fn volume_table(volumes: &[VolumeAnswer]) -> String {
             "write p99",
             "hits",
             "dirty",
+            "held",
         ],
         2,
     );
@@ -150,6 +154,7 @@ pub(super) fn volume_table(volumes: &[VolumeAnswer]) -> String {
             micros(traffic.write.latency_us_p99),
             hit_ratio(traffic),
             bytes(traffic.dirty_bytes.values().sum()),
+            traffic.throttled.to_string(),
         ]);
     }
     table.to_string()
@@ -170,6 +175,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     } else {
         list_text(volume.allow.iter())
     };
+    let guest = if volume.guest_connected { "a guest is connected" } else { "no guest" };
+    let vhost = volume.vhost_socket.as_ref();
+    let vhost = vhost.map_or_else(|| "off".to_owned(), |path| format!("`{path}`, {guest}"));
     for (word, text) in [
         ("volume", format!("{} (number {}, shard {})", volume.name, volume.id, volume.shard)),
         ("size", bytes(volume.size_bytes)),
@@ -178,10 +186,31 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         ("access", format!("{access}, for {allowed}")),
         ("shares", amounts_text(&volume.share)),
         ("caps", amounts_text(&volume.cap)),
+        ("limits", limits_text(&volume.limits)),
+        ("held", held_text(&volume.traffic)),
+        ("vhost", vhost),
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
     output.line(&traffic_table(&volume.traffic))
+}
+
+/// Limits with their bursts.
+pub(super) fn limits_text(limits: &LimitsConfig) -> String {
+    let requests = limits.iops_max.zip(limits.iops_burst_or_default());
+    let requests = requests.map(|(max, burst)| format!("{max} requests/s ({burst} at once)"));
+    let data = limits.bandwidth_max.zip(limits.bandwidth_burst_or_default());
+    let data = data.map(|(max, burst)| format!("{max}/s ({} at once)", bytes(burst)));
+    let texts: Vec<String> = requests.into_iter().chain(data).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}
+
+/// What limits made wait.
+pub(super) fn held_text(traffic: &TrafficAnswer) -> String {
+    format!(
+        "{} request(s) by limits, {:.3} s in sum, {} now",
+        traffic.throttled, traffic.throttled_seconds, traffic.throttled_now
+    )
 }
 
 /// Requests and where reads were found.

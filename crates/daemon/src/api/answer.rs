@@ -5,9 +5,12 @@
 //! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
 //! Cost: one pass over the shards' counters per request.
 
+use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
 use super::sizing::SizingAnswer;
 use crate::catalog::VolumeRecord;
-use crate::config::{AllowRule, Amount, ClassConfig, Kind, Name, Percent, Policy, Size, Time};
+use crate::config::{
+    AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
+};
 use crate::control::{Control, View};
 use crate::error::Report;
 use crate::metrics::durability;
@@ -83,6 +86,12 @@ pub struct TrafficAnswer {
     pub connections: u64,
     /// Requests in flight now.
     pub queue_depth: u64,
+    /// Requests that a limit of the volume or its class made wait.
+    pub throttled: u64,
+    /// Seconds that they waited in sum, which no latency above holds.
+    pub throttled_seconds: f64,
+    /// Requests that a limit makes wait now.
+    pub throttled_now: u64,
 }
 
 /// A volume.
@@ -106,8 +115,14 @@ pub struct VolumeAnswer {
     pub share: BTreeMap<Name, Amount>,
     /// What it never exceeds, by level.
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go.
+    pub limits: LimitsConfig,
     /// The shard that serves it.
     pub shard: u8,
+    /// Its socket for a virtual machine (vhost-user-blk), where it has one.
+    pub vhost_socket: Option<String>,
+    /// A virtual machine is connected there.
+    pub guest_connected: bool,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -125,6 +140,9 @@ pub struct ClassAnswer {
     pub write_level: String,
     /// When its writes are acknowledged: `durable`, or `accepted` and durable after FLUSH or FUA.
     pub acknowledged: String,
+    /// What its requests take, beside its objective.
+    #[serde(default)]
+    pub latency: LatencyAnswer,
     /// Volumes of the class.
     pub volumes: Vec<Name>,
     /// Their counters together.
@@ -239,6 +257,12 @@ pub struct ShardAnswer {
     pub queue_depth: u64,
     /// Device operations in flight now.
     pub io_inflight: u64,
+    /// What clients ask for now, by rank.
+    #[serde(default)]
+    pub ranks: Vec<RankAnswer>,
+    /// Devices that ranks below the best have used.
+    #[serde(default)]
+    pub devices: Vec<DeviceAnswer>,
     /// A line per level: what it is and how it becomes durable.
     pub levels: Vec<String>,
     /// Milliseconds from start to ready.
@@ -260,6 +284,8 @@ impl ShardAnswer {
             cpu_seconds: snapshot.cpu_ns as f64 / 1e9,
             queue_depth: snapshot.queue_depth,
             io_inflight: snapshot.io_inflight,
+            ranks: schedule::ranks(snapshot),
+            devices: schedule::devices(snapshot),
             levels: start.levels.clone(),
             recovery_ms: start.recovery_ms,
             recovered_dirty: start.blocks_dirty,
@@ -351,11 +377,16 @@ impl Reading {
             dirty_bytes: by_level(|stats| &stats.slots_dirty, self.block_bytes()),
             connections: stats.iter().map(|stats| stats.connections).sum(),
             queue_depth: stats.iter().map(|stats| stats.queue_depth).sum(),
+            throttled: stats.iter().map(|stats| stats.waits.calls).sum(),
+            throttled_seconds: stats.iter().map(|stats| stats.waits.waited_ns).sum::<u64>() as f64
+                / 1e9,
+            throttled_now: stats.iter().map(|stats| stats.waits.waiting).sum(),
         }
     }
 
     fn volume_of(&self, name: &Name, record: &VolumeRecord) -> VolumeAnswer {
         let shard = self.view.layout.shard_of(layby_types::VolumeId(record.id));
+        let door = self.control.door(name);
         VolumeAnswer {
             name: name.clone(),
             id: record.id,
@@ -366,7 +397,10 @@ impl Reading {
             allow: record.allow.clone(),
             share: record.share.clone(),
             cap: record.cap.clone(),
+            limits: record.limits,
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
+            vhost_socket: door.as_ref().map(|door| door.path.display().to_string()),
+            guest_connected: door.is_some_and(|door| door.is_connected),
             traffic: self.traffic(|id| id == record.id),
         }
     }
@@ -388,6 +422,7 @@ impl Reading {
         let members = self.view.volumes().filter(|(_, record)| record.class == *name);
         let (volumes, ids): (Vec<Name>, Vec<u32>) =
             members.map(|(name, record)| (name.clone(), record.id)).unzip();
+        let id = self.view.class(name.as_str());
         let (write_level, acknowledged) =
             durability(&self.view, name.as_str(), class.durable_writes);
         ClassAnswer {
@@ -396,6 +431,9 @@ impl Reading {
             settings: class.clone(),
             write_level,
             acknowledged: acknowledged.to_owned(),
+            latency: id.map_or_else(LatencyAnswer::default, |(id, _)| {
+                LatencyAnswer::of(&self.snapshots, id)
+            }),
             volumes,
             traffic: self.traffic(|id| ids.contains(&id)),
         }

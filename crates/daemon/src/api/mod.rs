@@ -9,6 +9,7 @@
 
 mod answer;
 mod guard;
+mod schedule;
 mod schema;
 mod sizing;
 
@@ -19,6 +20,7 @@ pub use answer::{
     BackingAnswer, ClassAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer, StatusAnswer,
     TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
+pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
 pub use sizing::{
     ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,

@@ -242,6 +242,11 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
 }
 
 fn check_node(config: &Config) -> Result<(), Problem> {
+    if !(super::NICE_MIN..=super::NICE_MAX).contains(&config.nice) {
+        let hint = format!("write {} to {}", super::NICE_MIN, super::NICE_MAX);
+        let cause = format!("threads cannot be {} nice", config.nice);
+        return Err(Problem::new(Place::Node, "nice", cause, hint));
+    }
     match config.shards {
         Some(shards) if !(super::SHARDS_MIN..=super::SHARDS_MAX).contains(&shards) => {
             let hint = format!("write {} to {}", super::SHARDS_MIN, super::SHARDS_MAX);
@@ -385,6 +390,7 @@ pub(crate) fn class(
         let cause = format!("{} is outside {} to {}", class.weight, 1, super::WEIGHT_MAX);
         return Err(Problem::new(place(), "weight", cause, "write a number such as 1"));
     }
+    class.limits.check(&place())?;
     check_amounts(levels, place(), &class.share, &class.cap)?;
     match class.share.keys().find(|level| !class.levels.contains(level)) {
         None => Ok(()),
@@ -459,6 +465,7 @@ pub(crate) fn volume(
         volume_size(place(), size)?;
     }
     allow(place(), &volume.allow)?;
+    volume.limits.check(&place())?;
     check_amounts(levels, place(), &volume.share, &volume.cap)
 }
 

@@ -5,6 +5,7 @@
 //! be told apart later.
 //! Not for: use by the running node; that is [`super::Config`].
 
+use super::LimitsConfig;
 use super::values::{AllowRule, Amount, Name, Percent, Size, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use toml::Spanned;
 pub(super) struct File {
     pub(super) node: NodeTable,
     pub(super) nbd: NbdTable,
+    pub(super) vhost: VhostTable,
     pub(super) control: ControlTable,
     pub(super) level: Option<Vec<Spanned<LevelTable>>>,
     pub(super) writeback: WritebackTable,
@@ -32,7 +34,9 @@ pub(super) struct NodeTable {
     pub(super) dir: Option<PathBuf>,
     pub(super) block_size: Option<Size>,
     pub(super) shards: Option<u8>,
+    pub(super) nice: Option<i8>,
     pub(super) io: Option<super::IoChoice>,
+    pub(super) devices: Vec<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,6 +50,12 @@ pub(super) struct NbdTable {
     pub(super) tls_client_ca: Option<PathBuf>,
     pub(super) connections_max: Option<u32>,
     pub(super) handshake_timeout: Option<Time>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct VhostTable {
+    pub(super) directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,6 +108,7 @@ pub(super) struct ClassTable {
     pub(super) latency_objective: Option<Time>,
     pub(super) share: Option<BTreeMap<Name, Amount>>,
     pub(super) cap: Option<BTreeMap<Name, Amount>>,
+    pub(super) limits: LimitsConfig,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -110,4 +121,5 @@ pub(super) struct VolumeTable {
     pub(super) allow: Vec<AllowRule>,
     pub(super) share: BTreeMap<Name, Amount>,
     pub(super) cap: BTreeMap<Name, Amount>,
+    pub(super) limits: LimitsConfig,
 }

@@ -8,7 +8,9 @@
 //! Cost: read once; a running node is changed through the control API.
 
 pub(crate) mod checks;
+mod devices;
 mod file;
+mod limits;
 mod sizing;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,11 @@ mod values;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use devices::MAIN_DEVICE;
+pub use limits::{
+    BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
+    IOPS_MAX, IOPS_MIN, LimitsConfig,
+};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
@@ -38,6 +45,12 @@ pub const CONFIG_FILE_NAME: &str = "layby.toml";
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Shards at least.
 pub const SHARDS_MIN: u8 = 1;
+/// The threads of the data path come before nearly everything else on the machine.
+pub const NICE_MIN: i8 = -20;
+/// They come last.
+pub const NICE_MAX: i8 = 19;
+/// They are as other programs.
+pub const NICE_DEFAULT: i8 = 0;
 /// Shards at most.
 pub const SHARDS_MAX: u8 = 64;
 /// Connections a node accepts at once at least.
@@ -52,6 +65,8 @@ pub const HANDSHAKE_TIMEOUT_MIN: Nanos = Nanos::from_millis(100);
 pub const HANDSHAKE_TIMEOUT_MAX: Nanos = Nanos::from_secs(600);
 /// A handshake may last this long when nothing is said.
 pub const HANDSHAKE_TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(10);
+/// The directory of the sockets for virtual machines when nothing is said, in the node's own.
+pub const VHOST_DIR_DEFAULT: &str = "vhost";
 /// Bytes of the DRAM level of a node that is told nothing.
 pub const DRAM_BYTES_DEFAULT: u64 = 64 << 20;
 /// Bytes of the NVM level of a node that is told nothing.
@@ -263,8 +278,13 @@ pub struct ClassConfig {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast its volumes may go together.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
+/// The latency objective of the built-in class `critical`.
+pub const CRITICAL_OBJECTIVE: Time = Time(Nanos::from_millis(2));
 /// What a class weighs at least.
 pub const WEIGHT_MIN: u16 = 1;
 /// What a class weighs at most.
@@ -301,6 +321,9 @@ pub struct VolumeConfig {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// All a node is told when it starts.
@@ -314,10 +337,16 @@ pub struct Config {
     pub block_size: Option<BlockSize>,
     /// Threads of the data path; `None` is the catalog's, or by cores on a new node.
     pub shards: Option<u8>,
+    /// How nice they are to other programs on the machine, as in `nice(1)`.
+    pub nice: i8,
     /// How they talk to the kernel.
     pub io: IoChoice,
+    /// What the devices under levels and homes can do, where they were described.
+    pub devices: Vec<layby_device::Model>,
     /// NBD.
     pub nbd: NbdConfig,
+    /// Where each volume has its socket for virtual machines; `None` is off.
+    pub vhost: Option<PathBuf>,
     /// Control API.
     pub control: ControlConfig,
     /// Fastest first.
@@ -435,8 +464,11 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
     Ok(Config {
         block_size,
         shards: overrides.shards.or(file.node.shards),
+        nice: file.node.nice.unwrap_or(NICE_DEFAULT),
         io: overrides.io.or(file.node.io).unwrap_or_default(),
+        devices: devices::read(&dir, &file.node.devices)?,
         nbd: nbd(&dir, file.nbd, overrides),
+        vhost: vhost(&dir, file.vhost),
         control: control(&dir, file.control)?,
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
@@ -464,6 +496,11 @@ fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
         connections_max: table.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
         handshake_timeout: table.handshake_timeout.map_or(HANDSHAKE_TIMEOUT_DEFAULT, |time| time.0),
     }
+}
+
+fn vhost(dir: &Path, table: file::VhostTable) -> Option<PathBuf> {
+    let directory = table.directory.unwrap_or_else(|| VHOST_DIR_DEFAULT.into());
+    (directory != Path::new("off")).then(|| dir.join(directory))
 }
 
 fn control(dir: &Path, table: file::ControlTable) -> Result<ControlConfig, Problem> {
@@ -534,6 +571,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         allow: table.allow,
         share: table.share,
         cap: table.cap,
+        limits: LimitsConfig::default().changed(table.limits),
     }
 }
 
@@ -572,9 +610,10 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         keep_reads: false,
         admission: Admission::All,
         weight: WEIGHT_DEFAULT,
-        latency_objective: None,
+        latency_objective: critical.then_some(CRITICAL_OBJECTIVE),
         share: BTreeMap::new(),
         cap,
+        limits: LimitsConfig::default(),
     };
     vec![
         (built_in("critical"), class(&all, 0, true, false, BTreeMap::new())),
@@ -609,6 +648,7 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         latency_objective: None,
         share: BTreeMap::new(),
         cap: BTreeMap::new(),
+        limits: LimitsConfig::default(),
     }
 }
 
@@ -647,6 +687,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     class.latency_objective = table.latency_objective.or(class.latency_objective);
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
+    class.limits = class.limits.changed(table.limits);
 }
 
 /// A name that is written in this program.

@@ -165,6 +165,7 @@ impl Control {
     async fn settings_changed(&self, view: View, error: &str) -> Result<(), Report> {
         let old = self.view().checked_spec(error)?;
         let new = view.checked_spec(error)?;
+        self.admit(&view, error)?;
         self.reconfigure(&new, &old).await.map_err(|refused| report(&refused, error))?;
         let saved = self.publish(view).await;
         if saved.is_err() {
@@ -194,6 +195,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
         latency_objective,
         share,
         cap,
+        limits,
     } = patch;
     class.levels = levels.unwrap_or_else(|| class.levels.clone());
     class.rank = rank.unwrap_or(class.rank);
@@ -207,6 +209,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
     }
     class.share = share.unwrap_or_else(|| class.share.clone());
     class.cap = cap.unwrap_or_else(|| class.cap.clone());
+    class.limits = class.limits.changed(limits);
 }
 
 impl From<Watermarks> for WatermarksRecord {

@@ -28,6 +28,7 @@ use crate::error::{Report, ReportKind};
 use crate::plan::{ClassSlot, Layout};
 use crate::session::Served;
 use crate::sizing::SizingState;
+use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::CacheSpec;
 use layby_cache::sizing::Slots;
 use layby_engine::control::{
@@ -36,7 +37,7 @@ use layby_engine::control::{
 use layby_frontend::nbd::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
 use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Mutex, oneshot};
 
 /// What a shard of this node is asked.
@@ -134,6 +135,8 @@ pub struct Control {
     /// Held by the one change that is under way.
     change: Mutex<()>,
     recording: Mutex<Option<recording::Recording>>,
+    /// The sockets for virtual machines, which follow the view; set once, where they are on.
+    doors: OnceLock<GuestDoors>,
 }
 
 impl Control {
@@ -143,7 +146,7 @@ impl Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
         let (view, sizing) = (RwLock::new(Arc::new(view)), RwLock::default());
         let (change, recording) = (Mutex::new(()), Mutex::new(None));
-        Control { facts, shards, view, sizing, change, recording }
+        Control { facts, shards, view, sizing, change, recording, doors: OnceLock::new() }
     }
 
     /// What does not change.
@@ -203,6 +206,10 @@ impl Control {
             let snapshot = self.ask(shard, Command::Snapshot).await;
             let snapshot = snapshot.map_err(|e| report(&e, "cannot read the node's counters"))?;
             snapshots.push(*snapshot);
+        }
+        if let Some(doors) = self.doors.get() {
+            let volumes = snapshots.iter_mut().flat_map(|snapshot| &mut snapshot.volumes);
+            volumes.for_each(|v| v.connections += u64::from(doors.has_guest(v.volume)));
         }
         Ok(snapshots)
     }
@@ -290,8 +297,66 @@ impl Control {
         let dir = self.facts.dir.clone();
         let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
         let view = saving.await.expect("saving a catalog does not panic")?;
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        let before = self.view();
+        self.tell_limits(&view, Some(&before)).await;
+        self.show(view);
         Ok(())
+    }
+
+    /// Refuses what the devices cannot keep.
+    fn admit(&self, after: &View, error: &str) -> Result<(), Report> {
+        crate::admission::check(&self.facts.config.devices, &self.view(), after, error)
+    }
+
+    /// Tells shards the limits of `view` that are others than in `told`. A shard that does not take
+    /// them has ended, and the node with it.
+    async fn tell_limits(&self, view: &View, told: Option<&View>) {
+        for shard in 0..self.shards.len() {
+            let plan = view.limit_plan(shard);
+            if plan == told.map(|view| view.limit_plan(shard)).unwrap_or_default() {
+                continue;
+            }
+            let taken = self.ask(shard, |answer| Command::SetLimits(plan, answer)).await;
+            if let Err(refused) = taken {
+                tracing::error!(shard, cause = refused.cause, "cannot set limits");
+            }
+        }
+    }
+
+    /// Tells shards that have just started the limits that hold; before clients are let in.
+    pub(crate) async fn start_limits(&self) {
+        self.tell_limits(&self.view(), None).await;
+    }
+
+    /// Makes `view` the node's view.
+    fn show(&self, view: View) {
+        let view = Arc::new(view);
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
+        if let Some(doors) = self.doors.get() {
+            doors.follow(&view);
+        }
+    }
+
+    /// Opens a socket for virtual machines in `directory` for each volume, now and from now on.
+    pub(crate) fn open_doors(self: &Arc<Self>, directory: &Path) {
+        let doors = self.doors.get_or_init(|| GuestDoors::new(directory, self));
+        doors.follow(&self.view());
+    }
+
+    /// Lets no other virtual machine in.
+    pub(crate) fn shut_doors(&self) {
+        self.doors.get().into_iter().for_each(GuestDoors::shut);
+    }
+
+    /// Closes the sockets for virtual machines.
+    pub(crate) fn close_doors(&self) {
+        self.doors.get().into_iter().for_each(GuestDoors::close);
+    }
+
+    /// A volume's socket for virtual machines, where it has one.
+    #[must_use]
+    pub fn door(&self, name: &Name) -> Option<DoorState> {
+        self.doors.get()?.state(name)
     }
 
     /// Publishes a volume that is served already. Should the catalog not be saved, the next start
@@ -299,7 +364,8 @@ impl Control {
     async fn publish_served(&self, view: View) {
         if let Err(unsaved) = self.publish(view.clone()).await {
             tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
-            *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+            self.tell_limits(&view, Some(&self.view())).await;
+            self.show(view);
         }
     }
 

@@ -4,7 +4,7 @@
 //! is given replaces the whole map.
 //! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
 
-use crate::config::{Admission, AllowRule, Amount, Name, Percent, Size, Time};
+use crate::config::{Admission, AllowRule, Amount, LimitsConfig, Name, Percent, Size, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,6 +37,9 @@ pub struct VolumeCreate {
     /// What it never exceeds, by level.
     #[serde(default)]
     pub cap: BTreeMap<Name, Amount>,
+    /// How fast it may go.
+    #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// A change to a volume.
@@ -63,6 +66,9 @@ pub struct VolumePatch {
     /// What it never exceeds, by level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<BTreeMap<Name, Amount>>,
+    /// How fast it may go: what is given replaces its own, and zero takes it away.
+    #[serde(skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// What becomes of a deleted volume's data.
@@ -119,6 +125,10 @@ pub struct ClassPatch {
     /// What it never exceeds, by level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<BTreeMap<Name, Amount>>,
+    /// How fast its volumes may go together: what is given replaces its own, and zero takes it
+    /// away.
+    #[serde(skip_serializing_if = "LimitsConfig::is_none")]
+    pub limits: LimitsConfig,
 }
 
 /// A change to when a level is destaged and freed, in shares of its slots.

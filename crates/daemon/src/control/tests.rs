@@ -4,6 +4,7 @@ use super::*;
 use crate::assembly::{Prepared, prepare};
 use crate::config::{Overrides, Percent};
 use hdrhistogram::Histogram;
+use layby_cache::throttle::{LimitPlan, Waits};
 use layby_engine::control::{LevelStats, OperationStats, RecordedBatch, VolumeStats};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,6 +21,8 @@ pub(crate) struct MockState {
     /// The next command with an answer fails with this.
     pub(crate) fail_next: Option<CommandError>,
     pub(crate) stopped: bool,
+    /// The limits that hold.
+    pub(crate) limits: LimitPlan,
     /// What the next questions for a period are answered with.
     pub(crate) observed: std::collections::VecDeque<layby_engine::control::Observed>,
     /// The shares that were sized last.
@@ -104,6 +107,12 @@ impl ShardPort for MockShard {
                 socket.write_all(&wire).expect("the client is there");
                 self.state().attached.push(connection.volume);
             }
+            Command::StartQueue(queue, answer) => {
+                self.answer(format!("start a queue of {}", queue.volume.0), answer, |_| 0);
+            }
+            Command::StopQueue(number, answer) => {
+                self.answer(format!("stop queue {number}"), answer, |_| 0);
+            }
             Command::AddVolume(plan, answer) => {
                 self.answer(format!("add {}", plan.spec.id.0), answer, |state| {
                     state.volumes.insert(plan.spec.id.0, plan);
@@ -141,6 +150,9 @@ impl ShardPort for MockShard {
                     state.observed.pop_front().unwrap_or_default()
                 });
             }
+            Command::SetLimits(plan, answer) => {
+                self.answer("limit".into(), answer, |state| state.limits = plan);
+            }
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
             }
@@ -170,9 +182,13 @@ fn snapshot(state: &MockState) -> Snapshot {
         slots_dirty: vec![0, 1, 2],
         connections: 1,
         queue_depth: 2,
+        waits: Waits { calls: 6, waited_ns: 250_000_000, waiting: 1 },
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {
+        classes: Vec::new(),
+        ranks: Vec::new(),
+        devices: Vec::new(),
         volumes: state.volumes.keys().map(volume).collect(),
         levels: vec![level; 3],
         io_inflight: 3,

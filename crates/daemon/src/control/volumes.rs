@@ -7,7 +7,9 @@
 
 use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
-use crate::config::{FileIdentity, Name, Place, Problem, Size, VolumeConfig, built_in, checks};
+use crate::config::{
+    FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in, checks,
+};
 use crate::error::{Report, ReportKind};
 use layby_types::{VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
@@ -35,9 +37,11 @@ impl Control {
             allow: request.allow,
             share: request.share,
             cap: request.cap,
+            limits: LimitsConfig::default().changed(request.limits),
         };
         add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
         view.checked_spec(&error)?;
+        self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
         let record = &view.catalog.volumes[&name];
         let plan = view.volume_plan(&self.facts.dir, record);
@@ -70,6 +74,7 @@ impl Control {
         check_record(&view, name, &record, &error)?;
         view.catalog.volumes.insert(name.clone(), record.clone());
         view.checked_spec(&error)?;
+        self.admit(&view, &error)?;
         let spec = view.volume_plan(&self.facts.dir, &record).spec;
         let shard = view.layout.shard_of(spec.id);
         let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
@@ -162,6 +167,7 @@ pub(crate) fn add_to_view(
         allow: config.allow.clone(),
         share: config.share.clone(),
         cap: config.cap.clone(),
+        limits: config.limits,
         configured: None,
     };
     check_record(view, name, &record, error)?;
@@ -183,6 +189,7 @@ fn check_record(
         allow: record.allow.clone(),
         share: record.share.clone(),
         cap: record.cap.clone(),
+        limits: record.limits,
     };
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)
@@ -294,6 +301,7 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     if let Some(cap) = patch.cap {
         record.cap = cap;
     }
+    record.limits = record.limits.changed(patch.limits);
     Ok(())
 }
 

@@ -10,6 +10,7 @@
 
 mod decisions;
 mod events;
+mod objectives;
 mod observe;
 mod perform;
 mod recorder;
@@ -20,6 +21,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
+pub use objectives::ClassLatency;
 pub use recover::{CoreError, HomePlan};
 pub use stores::{Level, LevelPlan};
 
@@ -28,6 +30,7 @@ use crate::io::{Buffer, Io, IoDone};
 use crate::store::CorruptInfo;
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
+use layby_cache::schedule::{Rank, Verdict};
 use layby_cache::{Action, Cache, Event, Moment, TickTimer};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
@@ -52,6 +55,30 @@ const HOMES_MAX: u32 = 1 << 20;
 /// Who asked, so that the answer finds its way: a connection's number, or an internal caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Asker(pub u64);
+
+impl Asker {
+    /// Above the numbers of connections, below all others: the requests are pieces of a longer one,
+    /// which whoever cut it counts.
+    const PIECE: u64 = 1 << 31;
+
+    /// The same asker, for a piece.
+    #[must_use]
+    pub fn of_piece(self) -> Asker {
+        Asker(self.0 | Asker::PIECE)
+    }
+
+    /// Whether the request is a piece.
+    #[must_use]
+    pub fn is_piece(self) -> bool {
+        self.0 / Asker::PIECE == 1
+    }
+
+    /// The connection's number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        (self.0 & !Asker::PIECE) as u32
+    }
+}
 
 /// What a finished request brings back.
 #[derive(Debug)]
@@ -146,6 +173,7 @@ pub struct Core {
     /// What homes have answered before the delay was over, oldest first.
     delayed: VecDeque<(Nanos, IoDone)>,
     fetches: observe::FetchMeter,
+    objectives: objectives::Objectives,
     now: Nanos,
     /// When the cache's next tick is due.
     timer: TickTimer,
@@ -190,7 +218,7 @@ impl Core {
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_request(&mut moment, request, volume, &call, &mut actions);
         if let Some(out) = out
-            && self.answer_from_memory(request, volume, &call, &actions, out)
+            && self.answer_from_memory((request, asker), volume, &call, &actions, out)
         {
             self.decisions.note(self.now, self.cache.spec(), &actions);
             actions.clear();
@@ -219,7 +247,7 @@ impl Core {
     /// The path of a hit: copies only, then the end; no table is touched.
     fn answer_from_memory(
         &mut self,
-        request: RequestId,
+        (request, asker): (RequestId, Asker),
         volume: VolumeId,
         call: &Call,
         actions: &[Action],
@@ -239,7 +267,9 @@ impl Core {
             let from = part.block_offset as usize;
             out.bytes(&block[from..from + part.length as usize]);
         }
-        self.ended.push(Ended { volume, call: *call, started: self.now, is_ok: true });
+        if !asker.is_piece() {
+            self.note_ended(volume, call, self.now, true);
+        }
         true
     }
 
@@ -248,7 +278,9 @@ impl Core {
         let mut used = 0;
         loop {
             while let Some(action) = self.queue.pop_front() {
+                io.set_rank(self.cache.rank_of_action(&action).unwrap_or(Rank::FIRST));
                 used += self.perform(io, action, payload);
+                io.set_rank(Rank::FIRST);
                 self.take_store_events(io);
             }
             // What a store says while it is answered counts too.
@@ -333,14 +365,36 @@ impl Core {
         self.run(io, None);
     }
 
+    /// A request ended that began at `started`; it is counted with the turn.
+    pub fn note_ended(&mut self, volume: VolumeId, call: &Call, started: Nanos, is_ok: bool) {
+        self.ended.push(Ended { volume, call: *call, started, is_ok });
+    }
+
+    /// The time of this turn.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The rank of a volume's requests.
+    #[must_use]
+    pub fn rank_of(&self, volume: VolumeId) -> Rank {
+        self.cache.rank_of_volume(volume)
+    }
+
     /// Counts the requests that ended since the last call: what arrived together and left together
-    /// took until `now`, when its answers are on their way.
-    pub fn count_ended(&mut self, now: Nanos) {
-        for Ended { volume, call, started, is_ok } in self.ended.drain(..) {
+    /// took until `now`, when its answers are on their way. Says how a window of the best class's
+    /// objective went, if one is over.
+    pub fn count_ended(&mut self, now: Nanos) -> Option<Verdict> {
+        let mut ended = std::mem::take(&mut self.ended);
+        for Ended { volume, call, started, is_ok } in ended.drain(..) {
             if let Some(home) = self.homes.get_mut(&volume) {
                 home.stats.count(&call, now.since(started), is_ok);
             }
+            self.note_latency(volume, now.since(started), now);
         }
+        self.ended = ended;
+        self.end_windows(now)
     }
 
     /// True when [`Core::count_ended`] has something to count.

@@ -71,6 +71,12 @@ impl Core {
                     store.set_clean(slot);
                 }
             }
+            Action::SetDirty { level, slot } => {
+                // A log's checkpoint asks the cache; an NVM record says it itself.
+                if let Level::Nvm(store) = &mut self.levels[usize::from(level.0)] {
+                    store.set_dirty(slot);
+                }
+            }
             Action::Release { op } => self.release(io, op),
             Action::Drained { ticket, result } => self.drained.push((ticket, result)),
             Action::Report(event) => self.notices.push(Notice::Cache(event)),
@@ -129,7 +135,9 @@ impl Core {
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
         }
-        self.ended.push(super::Ended { volume, call, started, is_ok: result.is_ok() });
+        if !asker.is_piece() {
+            self.note_ended(volume, &call, started, result.is_ok());
+        }
         let is_read = call.operation == Operation::Read;
         let result = result.map(|other| if is_read { Answer::Data(answer) } else { other });
         self.finished.push_back(Finished { asker, call, result });

@@ -102,6 +102,7 @@ impl Core {
             home_delay: Nanos::ZERO,
             delayed: VecDeque::new(),
             fetches: super::observe::FetchMeter::default(),
+            objectives: super::objectives::Objectives::default(),
             now: started,
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
@@ -152,6 +153,7 @@ impl Core {
             self.notices.push(super::Notice::Corrupt(info.clone()));
         }
         self.free_losers(&resolved);
+        self.note_dirty(&nvm.entries);
         let overflow = self.restore(&nvm.entries, &log.entries, &mut report);
         self.redo_zeroes(io, &resolved)?;
         self.send_home(io, overflow)?;
@@ -168,6 +170,16 @@ impl Core {
                     (Level::Ssd(store), Loser::Log(slot)) => store.free(*slot),
                     _ => {}
                 }
+            }
+        }
+    }
+
+    /// Blocks over a range that may read as zeros below are dirty, and their records must say so
+    /// before the tombstone that tells it goes with the checkpoint to come.
+    fn note_dirty(&mut self, entries: &[RecoveredEntry]) {
+        for level in &mut self.levels {
+            if let Level::Nvm(store) = level {
+                entries.iter().filter(|e| e.dirty).for_each(|entry| store.set_dirty(entry.slot));
             }
         }
     }

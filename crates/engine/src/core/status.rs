@@ -75,6 +75,9 @@ impl Core {
             backing_writes: runs,
             backing_blocks_written: destaged,
             cpu_ns: 0,
+            classes: self.class_latencies(),
+            ranks: Vec::new(),
+            devices: Vec::new(),
             uptime_seconds: self.now.as_secs_f64(),
         }
     }
@@ -94,6 +97,7 @@ impl Core {
             slots_dirty: levels.map(|l| u64::from(held(l).2)).collect(),
             connections: 0,
             queue_depth: home.inflight,
+            waits: Default::default(),
         }
     }
 

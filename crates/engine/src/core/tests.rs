@@ -2,6 +2,7 @@
 //!
 //! How: the same kind of history as the cache's own tests, through real stores and formats.
 
+mod devices;
 mod faults;
 mod history;
 mod observing;
@@ -47,6 +48,7 @@ fn spec() -> CacheSpec {
         durable_writes,
         borrow: true,
         keep_reads: true,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

@@ -140,8 +140,8 @@ fn perform(
         IoOperation::Extents { offset, length, .. } => {
             return extents(disk, *offset, *length).map(|extents| (0, extents));
         }
-        IoOperation::Receive { .. } | IoOperation::Send { .. } => {
-            unreachable!("sockets never reach the threads")
+        IoOperation::Receive { .. } | IoOperation::Send { .. } | IoOperation::Await { .. } => {
+            unreachable!("sockets and events never reach the threads")
         }
     }
     let bytes = match operation {

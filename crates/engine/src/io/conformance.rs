@@ -1,8 +1,9 @@
 //! One suite for every `Io`: what a store or shard may rely on, whoever performs it.
 
 use super::{
-    DiskId, Host, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo, SocketId,
-    Token, VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk, run_alone,
+    Buffer, DiskId, Host, HostIo, Io, IoChoice, IoDone, IoError, IoOperation, OpenMode, SimIo,
+    SocketId, Token, VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MIN, VolatileIo, Waker, open_disk,
+    run_alone,
 };
 use layby_types::{Nanos, Rng};
 use rustix::io::Errno;
@@ -250,7 +251,7 @@ fn host_with_socket(choice: IoChoice) -> (HostIo, Waker, SocketId, UnixStream) {
 
 fn receive(io: &mut HostIo, socket: SocketId, length: usize) -> Result<Vec<u8>, IoError> {
     let buffer = io.buffer(length);
-    let done = run_alone(io, IoOperation::Receive { socket, buffer, filled: 0 })?;
+    let done = run_alone(io, receive_whole(socket, buffer))?;
     let count = done.result.unwrap();
     Ok(done.buffer.unwrap()[..count].to_vec())
 }
@@ -321,7 +322,7 @@ fn big_sends_arrive_in_order() {
             peer
         });
         let buffer = io.buffer(100);
-        io.submit(Token(9), IoOperation::Receive { socket, buffer, filled: 0 });
+        io.submit(Token(9), receive_whole(socket, buffer));
         for part in 1..=3u8 {
             let mut buffer = io.buffer(PART);
             buffer.fill(part);
@@ -353,7 +354,7 @@ fn gone_peers_and_closed_sockets_end_everything() {
         let (ours, _peer) = UnixStream::pair().unwrap();
         let socket = io.attach_socket(ours.into()).unwrap();
         let buffer = io.buffer(100);
-        io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+        io.submit(Token(0), receive_whole(socket, buffer));
         for token in 1..4 {
             let buffer = io.buffer(4 << 20);
             io.submit(Token(token), IoOperation::Send { socket, buffer, start: 0, end: 4 << 20 });
@@ -406,7 +407,7 @@ fn a_wait_keeps_its_deadline() {
     for choice in HOSTS {
         let (mut io, _, socket, _peer) = host_with_socket(choice);
         let buffer = io.buffer(100);
-        io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+        io.submit(Token(0), receive_whole(socket, buffer));
         let mut done = Vec::new();
         for micros in [1, 50, 999, 3000] {
             let deadline = io.now() + Nanos::from_micros(micros);
@@ -428,7 +429,7 @@ fn an_io_moves_to_its_shard() {
         let thread = std::thread::spawn(move || {
             assert_eq!(receive(&mut io, socket, 10).unwrap(), b"hello");
             let buffer = io.buffer(100);
-            io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+            io.submit(Token(0), receive_whole(socket, buffer));
             io.wait(Nanos::ZERO, &mut Vec::new());
         });
         peer.write_all(b"hello").unwrap();
@@ -445,10 +446,56 @@ fn a_dropped_io_closes_its_sockets() {
         for _ in 0..40 {
             let (mut io, _, socket, mut peer) = host_with_socket(choice);
             let buffer = io.buffer(100);
-            io.submit(Token(0), IoOperation::Receive { socket, buffer, filled: 0 });
+            io.submit(Token(0), receive_whole(socket, buffer));
             io.wait(Nanos::ZERO, &mut Vec::new());
             drop(io);
             assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
         }
     }
+}
+
+/// Goal: an event ends the wait for it, once, also one that came between two waits; other
+/// descriptors are refused, and closing ends a wait. Method: eventfds in both modes, whose other
+/// owner writes.
+#[test]
+fn events_end_their_waits() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let tell = |peer: &std::os::fd::OwnedFd| {
+        assert_eq!(rustix::io::write(peer, &1u64.to_ne_bytes()), Ok(8));
+    };
+    for (choice, flags) in HOSTS.into_iter().zip([EventfdFlags::NONBLOCK, EventfdFlags::empty()]) {
+        let (mut io, ..) = HostIo::start(choice, 0).unwrap();
+        let peer = eventfd(0, flags).unwrap();
+        let event = io.attach_event(peer.try_clone().unwrap()).unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(io.attach_event(ours.into()).is_err(), "a socket is no event");
+        let mut done = Vec::new();
+        for round in 0..3 {
+            io.submit(Token(round), IoOperation::Await { event });
+            io.wait(io.now() + Nanos::from_micros(100), &mut done);
+            assert!(done.is_empty(), "nobody has written");
+            tell(&peer);
+            tell(&peer);
+            io.wait(Nanos::NEVER, &mut done);
+            let ended = done.pop().expect("the wait ends with an end");
+            assert_eq!((ended.token, ended.result), (Token(round), Ok(0)));
+        }
+        tell(&peer);
+        io.submit(Token(9), IoOperation::Await { event });
+        io.wait(Nanos::NEVER, &mut done);
+        assert_eq!(done.pop().map(|done| done.token), Some(Token(9)));
+        io.submit(Token(10), IoOperation::Await { event });
+        io.wait(io.now() + Nanos::from_micros(100), &mut done);
+        io.close_event(event);
+        while done.is_empty() {
+            io.wait(Nanos::NEVER, &mut done);
+        }
+        assert!(done.pop().is_some_and(|done| done.token == Token(10) && done.result.is_err()));
+    }
+}
+
+/// A receive into the whole of a buffer.
+fn receive_whole(socket: SocketId, buffer: Buffer) -> IoOperation {
+    let end = buffer.len();
+    IoOperation::Receive { socket, buffer, filled: 0, end }
 }

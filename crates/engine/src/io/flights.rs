@@ -20,11 +20,13 @@ pub(super) struct Flight {
     pub(super) moved: usize,
     /// How often a simpler way had to be taken because the kernel refused the better one.
     pub(super) retreats: u8,
+    /// Bytes of one system call at most.
+    pub(super) piece: usize,
 }
 
 impl Flight {
     pub(super) fn new(token: Token, operation: IoOperation) -> Self {
-        Flight { token, operation, moved: 0, retreats: 0 }
+        Flight { token, operation, moved: 0, retreats: 0, piece: usize::MAX }
     }
 
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {

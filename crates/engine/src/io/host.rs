@@ -8,8 +8,8 @@
 use super::pool::PoolIo;
 use super::ring::RingIo;
 use super::{
-    Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, OpenError, OpenMode,
-    Opened, SocketId, Token, VolatileIo, Waker, open_disk,
+    Buffer, DiskId, EventId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, OpenError,
+    OpenMode, Opened, SocketId, Token, VolatileIo, Waker, open_disk,
 };
 use layby_types::Nanos;
 use std::os::fd::OwnedFd;
@@ -109,6 +109,14 @@ impl Host for HostIo {
             HostIo::Volatile(io) => io.inner_mut().attach_socket(socket),
         }
     }
+
+    fn attach_event(&mut self, event: OwnedFd) -> Result<EventId, IoError> {
+        match self {
+            HostIo::Ring(io) => io.attach_event(event),
+            HostIo::Pool(io) => io.attach_event(event),
+            HostIo::Volatile(io) => io.inner_mut().attach_event(event),
+        }
+    }
 }
 
 impl Io for HostIo {
@@ -126,6 +134,14 @@ impl Io for HostIo {
 
     fn submit(&mut self, token: Token, operation: IoOperation) {
         either!(self, io => io.submit(token, operation));
+    }
+
+    fn set_piece(&mut self, bytes: usize) {
+        either!(self, io => io.set_piece(bytes));
+    }
+
+    fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {
+        either!(self, io => io.receive_now(socket, room))
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
@@ -154,5 +170,9 @@ impl Io for HostIo {
 
     fn close_socket(&mut self, socket: SocketId) {
         either!(self, io => io.close_socket(socket));
+    }
+
+    fn close_event(&mut self, event: EventId) {
+        either!(self, io => io.close_event(event));
     }
 }

@@ -12,14 +12,17 @@ mod buffer;
 mod clock;
 #[cfg(test)]
 mod conformance;
+mod events;
 mod flights;
 mod host;
 mod linger;
 mod mapping;
 mod open;
 mod operation;
+mod passed;
 mod pool;
 mod ring;
+mod scheduled;
 mod sim;
 mod volatile;
 mod waker;
@@ -28,15 +31,19 @@ pub use buffer::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, BUFFER_ALIGN, BUFFER_CLASS_MAX,
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
 };
+pub(crate) use events::check as check_event;
 pub use host::{HostIo, IoChoice};
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
+pub use passed::{PASSED_MAX, take_passed};
 pub use pool::PoolIo;
 pub use ring::RingIo;
+pub use scheduled::{DeviceLoad, Scheduled};
 pub use sim::{CrashMode, CutAt, Deed, PowerCut, SimHost, SimIo, Step, Window};
 pub use volatile::{VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MAX, VOLATILE_BYTES_MIN, VolatileIo};
 pub use waker::Waker;
 
+use layby_cache::schedule::Rank;
 use layby_types::Nanos;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -48,6 +55,10 @@ pub struct DiskId(pub u32);
 /// A connected socket that was attached to an [`Io`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
+
+/// An event descriptor (eventfd) that was attached to an [`Io`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(pub u32);
 
 /// The submitter's mark on an operation; the shard packs what it needs into the 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,10 +78,12 @@ pub enum IoOperation {
     Zero { disk: DiskId, offset: u64, length: u64, keep_allocated: bool },
     /// Find which parts of a range hold data; the answer is in [`IoDone::extents`].
     Extents { disk: DiskId, offset: u64, length: u64 },
-    /// Receive at least one byte into `buffer` from position `filled` on.
-    Receive { socket: SocketId, buffer: Buffer, filled: usize },
+    /// Receive at least one byte into `buffer[filled..end]`.
+    Receive { socket: SocketId, buffer: Buffer, filled: usize, end: usize },
     /// Send `buffer[start..end]` whole (short sends are continued inside).
     Send { socket: SocketId, buffer: Buffer, start: usize, end: usize },
+    /// Wait until somebody has written to an event descriptor since the last such wait ended.
+    Await { event: EventId },
 }
 
 /// Why an operation failed: the system's error number, kept so that reports can name it.
@@ -137,6 +150,30 @@ pub trait Io {
     fn recycle(&mut self, buffer: Buffer);
     /// Queues an operation; it starts at the latest with the next [`Io::wait`].
     fn submit(&mut self, token: Token, operation: IoOperation);
+    /// What is submitted from now on is of this rank; it counts where devices are shared by rank.
+    fn set_rank(&mut self, rank: Rank) {
+        let _ = rank;
+    }
+    /// The rank of what is submitted now.
+    fn rank(&self) -> Rank {
+        Rank::FIRST
+    }
+    /// What is submitted from now on moves at most so many bytes at once, so that others get their
+    /// turn between; a multiple of a page. A hint: whoever cannot cut does not.
+    fn set_piece(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+    /// Bytes of one batch of what is submitted under a rank, at most; `None` for the best.
+    fn batch_bytes(&self, rank: Rank) -> Option<usize> {
+        let _ = rank;
+        None
+    }
+    /// Receives what is there already, without waiting; `None` where nothing is, or where only a
+    /// submitted receive can tell.
+    fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {
+        let _ = (socket, room);
+        None
+    }
     /// Starts what is queued, then appends what has ended to `done`. Waits for at least one end,
     /// a [`Waker`] call or `deadline` if there is none yet; `Nanos::ZERO` never waits.
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>);
@@ -161,6 +198,10 @@ pub trait Io {
     fn detach_disk(&mut self, disk: DiskId);
     /// Shuts a socket down and forgets it; operations in flight on it still end.
     fn close_socket(&mut self, socket: SocketId);
+    /// Forgets an event descriptor; a wait in flight on it still ends.
+    fn close_event(&mut self, event: EventId) {
+        unreachable!("event {} was attached to an `Io` that has none", event.0);
+    }
 }
 
 /// A machine as a shard finds it: an [`Io`] whose disks have paths.
@@ -175,6 +216,14 @@ pub trait Host: Io {
     /// # Errors
     /// The system's error where the socket cannot be watched.
     fn attach_socket(&mut self, socket: OwnedFd) -> Result<SocketId, IoError>;
+    /// Takes an event descriptor over, of which a stranger holds the other end.
+    ///
+    /// # Errors
+    /// The system's error where it is no eventfd or cannot be watched.
+    fn attach_event(&mut self, event: OwnedFd) -> Result<EventId, IoError> {
+        drop(event);
+        Err(rustix::io::Errno::OPNOTSUPP.into())
+    }
 }
 
 /// A disk that [`Host::open_disk`] attached.

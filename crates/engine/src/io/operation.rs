@@ -25,6 +25,8 @@ pub enum OperationKind {
     Receive,
     /// [`IoOperation::Send`].
     Send,
+    /// [`IoOperation::Await`].
+    Await,
 }
 
 impl IoOperation {
@@ -39,6 +41,7 @@ impl IoOperation {
             IoOperation::Extents { .. } => OperationKind::Extents,
             IoOperation::Receive { .. } => OperationKind::Receive,
             IoOperation::Send { .. } => OperationKind::Send,
+            IoOperation::Await { .. } => OperationKind::Await,
         }
     }
 
@@ -51,7 +54,9 @@ impl IoOperation {
             | IoOperation::Sync { disk }
             | IoOperation::Zero { disk, .. }
             | IoOperation::Extents { disk, .. } => Some(*disk),
-            IoOperation::Receive { .. } | IoOperation::Send { .. } => None,
+            IoOperation::Receive { .. } | IoOperation::Send { .. } | IoOperation::Await { .. } => {
+                None
+            }
         }
     }
 
@@ -63,9 +68,10 @@ impl IoOperation {
             | IoOperation::Write { buffer, .. }
             | IoOperation::Receive { buffer, .. }
             | IoOperation::Send { buffer, .. } => Some(buffer),
-            IoOperation::Sync { .. } | IoOperation::Zero { .. } | IoOperation::Extents { .. } => {
-                None
-            }
+            IoOperation::Sync { .. }
+            | IoOperation::Zero { .. }
+            | IoOperation::Extents { .. }
+            | IoOperation::Await { .. } => None,
         }
     }
 
@@ -81,9 +87,11 @@ impl IoOperation {
             IoOperation::Read { offset, buffer, .. } => {
                 offset.checked_add(buffer.len() as u64).is_some()
             }
-            IoOperation::Receive { buffer, filled, .. } => *filled < buffer.len(),
+            IoOperation::Receive { buffer, filled, end, .. } => {
+                filled < end && *end <= buffer.len()
+            }
             IoOperation::Send { buffer, start, end, .. } => start < end && *end <= buffer.len(),
-            IoOperation::Sync { .. } => true,
+            IoOperation::Sync { .. } | IoOperation::Await { .. } => true,
         };
         if valid { Ok(()) } else { Err(Errno::INVAL.into()) }
     }

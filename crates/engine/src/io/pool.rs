@@ -8,13 +8,16 @@
 //! operation; several times `ring`'s for disks.
 //! Not for: hosts that grant io_uring.
 
+mod events;
+
 use super::blocking::{Blocking, THREADS_MAX};
 use super::clock::Clock;
 use super::flights::Flight;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
-    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
+    Buffer, BufferPool, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId,
+    Token, Waker,
 };
 use layby_types::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -42,6 +45,7 @@ pub struct PoolIo {
     disks: Vec<Option<Arc<OpenDisk>>>,
     sockets: Vec<Option<Socket>>,
     sockets_free: Vec<u32>,
+    events: Vec<Option<events::Event>>,
     ready: Vec<IoDone>,
     blocking: Blocking,
     waker: Waker,
@@ -64,6 +68,7 @@ impl PoolIo {
             disks: Vec::new(),
             sockets: Vec::new(),
             sockets_free: Vec::new(),
+            events: Vec::new(),
             ready: Vec::new(),
             blocking: Blocking::new(waker.clone()),
             waker,
@@ -153,6 +158,7 @@ impl PoolIo {
         for event in events {
             match event.data.u64() {
                 MARK_WAKER => woken = self.on_wake(),
+                mark if mark & events::MARK_EVENT != 0 => self.on_event(mark),
                 id => self.advance(id as usize),
             }
         }
@@ -174,10 +180,10 @@ impl PoolIo {
 
 /// Tries to receive; none means that there is nothing yet.
 fn receive(file: &OwnedFd, flight: &mut Flight) -> Option<Result<usize, IoError>> {
-    let IoOperation::Receive { buffer, filled, .. } = &mut flight.operation else {
+    let IoOperation::Receive { buffer, filled, end, .. } = &mut flight.operation else {
         unreachable!("only receives wait to receive")
     };
-    let rest = &mut buffer[*filled..];
+    let rest = &mut buffer[*filled..*end];
     let call = || rustix::net::recv(file, &mut *rest, RecvFlags::DONTWAIT).map(|(_, count)| count);
     ended(rustix::io::retry_on_intr(call))
 }
@@ -238,6 +244,10 @@ impl Io for PoolIo {
                 self.socket(id).sends.push_back(flight);
                 self.advance(id.0 as usize);
             }
+            IoOperation::Await { event } => {
+                let event = *event;
+                self.await_event(event, flight.token);
+            }
             operation => {
                 let disk = operation.disk().expect("sockets were handled above");
                 let files = self.disk(disk).clone();
@@ -296,5 +306,9 @@ impl Io for PoolIo {
             self.ready.push(flight.end(Err(Errno::CANCELED.into())));
         }
         self.sockets_free.push(socket.0);
+    }
+
+    fn close_event(&mut self, event: EventId) {
+        self.forget_event(event);
     }
 }

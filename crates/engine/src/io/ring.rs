@@ -10,6 +10,7 @@
 //! Not for: several threads; one shard owns it, from its first `wait` on.
 
 mod entries;
+mod events;
 mod kernel;
 
 use super::blocking::{Blocking, zero_flags, zero_unsupported};
@@ -19,14 +20,15 @@ use super::linger::Linger;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
-    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
+    Buffer, BufferPool, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId,
+    Token, Waker,
 };
 use entries::FileMark;
 use kernel::{Entered, Kernel};
 use layby_types::Nanos;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -63,11 +65,14 @@ pub struct RingIo {
     disks: Vec<Option<Disk>>,
     sockets: Vec<Option<Socket>>,
     sockets_free: Vec<u32>,
+    events: Vec<Option<events::Event>>,
     flights: Flights,
     ready: Vec<IoDone>,
     /// Disk entries queued since the last `enter`; sockets alone may wait for the next one.
     disk_entries: usize,
     blocking: Blocking,
+    /// Bytes that what is submitted moves at once.
+    piece: usize,
     waker: Waker,
     waker_counter: Buffer,
     waker_mark: FileMark,
@@ -98,10 +103,12 @@ impl RingIo {
             disks: Vec::new(),
             sockets: Vec::new(),
             sockets_free: Vec::new(),
+            events: Vec::new(),
             flights: Flights::default(),
             ready: Vec::new(),
             disk_entries: 0,
             blocking: Blocking::new(waker.clone()),
+            piece: usize::MAX,
             waker,
             waker_counter,
             waker_mark,
@@ -193,19 +200,21 @@ impl RingIo {
     fn start(&mut self, slot: u32) {
         let registered = self.arena_registered.then_some(0);
         let flight = self.flights.get_mut(slot);
-        let (moved, retreats) = (flight.moved, flight.retreats);
+        let (moved, retreats, piece) = (flight.moved, flight.retreats, flight.piece);
         let disk = |id: &DiskId| self.disks[id.0 as usize].as_ref().expect("the disk is attached");
         let socket =
             |id: &SocketId| self.sockets[id.0 as usize].as_ref().expect("the socket is attached");
         let entry = match &mut flight.operation {
             IoOperation::Read { disk: id, offset, buffer } => {
                 let registered = registered.filter(|_| self.pool.owns(buffer));
-                let (at, rest) = (*offset + moved as u64, &mut buffer[moved..]);
+                let until = buffer.len().min(moved.saturating_add(piece));
+                let (at, rest) = (*offset + moved as u64, &mut buffer[moved..until]);
                 entries::read(disk(id).mark(at, rest.len(), retreats), at, rest, registered)
             }
             IoOperation::Write { disk: id, offset, buffer, durable } => {
                 let registered = registered.filter(|_| self.pool.owns(buffer));
-                let (at, rest) = (*offset + moved as u64, &buffer[moved..]);
+                let until = buffer.len().min(moved.saturating_add(piece));
+                let (at, rest) = (*offset + moved as u64, &buffer[moved..until]);
                 let mark = disk(id).mark(at, rest.len(), retreats);
                 entries::write(mark, at, rest, *durable, registered)
             }
@@ -214,11 +223,14 @@ impl RingIo {
                 let flags = zero_flags(*keep_allocated)[usize::from(retreats)];
                 entries::zero(disk(id).buffered, *offset, *length, flags)
             }
-            IoOperation::Receive { socket: id, buffer, filled } => {
-                entries::receive(socket(id).mark, &mut buffer[*filled..])
+            IoOperation::Receive { socket: id, buffer, filled, end } => {
+                entries::receive(socket(id).mark, &mut buffer[*filled..*end])
             }
             IoOperation::Send { socket: id, buffer, start, end } => {
                 entries::send(socket(id).mark, &buffer[*start + moved..*end])
+            }
+            IoOperation::Await { event } => {
+                entries::readable(events::mark_of(&self.events, *event))
             }
             IoOperation::Extents { .. } => unreachable!("extents go to the threads"),
         };
@@ -264,12 +276,20 @@ impl RingIo {
                 let socket = *socket;
                 self.socket(socket).closing
             }
+            IoOperation::Await { event } => {
+                let event = *event;
+                self.event_is_closing(event)
+            }
             operation => operation.disk().is_some_and(|id| self.disks[id.0 as usize].is_none()),
         }
     }
 
     /// The kernel moved `count` bytes: is that all?
     fn on_moved(&mut self, slot: u32, count: usize) -> Step {
+        if let IoOperation::Await { event } = self.flights.get_mut(slot).operation {
+            self.event_came(event);
+            return Step::End(Ok(0));
+        }
         let flight = self.flights.get_mut(slot);
         flight.moved += count;
         let moved = flight.moved;
@@ -323,6 +343,7 @@ impl RingIo {
                 self.leave_socket(*socket);
             }
             IoOperation::Receive { socket, .. } => self.leave_socket(*socket),
+            IoOperation::Await { event } => self.leave_event(*event),
             _ => {}
         }
         done.push(flight.end(result));
@@ -416,6 +437,9 @@ impl Io for RingIo {
         let length = operation.disk().map_or(0, |disk| self.disk_length(disk));
         let checked = operation.check(length);
         let mut flight = Flight::new(token, operation);
+        // A durable write in pieces would be made durable once for each.
+        let is_cut = !matches!(flight.operation, IoOperation::Write { durable: true, .. });
+        flight.piece = if is_cut { self.piece } else { usize::MAX };
         if let Err(error) = checked {
             return self.ready.push(flight.end(Err(error)));
         }
@@ -436,9 +460,21 @@ impl Io for RingIo {
                     self.socket(socket).in_flight += 1;
                 }
                 let slot = self.flights.insert(flight);
+                self.note_wait(slot);
                 self.start(slot);
             }
         }
+    }
+
+    fn set_piece(&mut self, bytes: usize) {
+        self.piece = bytes;
+    }
+
+    fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        let received = rustix::net::recv(&entry.file, room, RecvFlags::DONTWAIT);
+        // What ends the stream, or breaks it, is the next submitted receive's to report.
+        received.ok().map(|(_, count)| count).filter(|count| *count > 0)
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
@@ -504,6 +540,10 @@ impl Io for RingIo {
             self.ready.push(flight.end(Err(Errno::CANCELED.into())));
         }
         self.free_socket(socket);
+    }
+
+    fn close_event(&mut self, event: EventId) {
+        self.forget_event(event);
     }
 }
 

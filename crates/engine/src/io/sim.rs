@@ -311,8 +311,9 @@ impl SimIo {
     fn perform_on_socket(&mut self, operation: &mut IoOperation) -> Result<usize, IoError> {
         operation.check(0)?;
         match operation {
-            IoOperation::Receive { socket, buffer, filled } => {
-                self.sockets[socket.0 as usize].receive(buffer, *filled, &mut self.rng)
+            IoOperation::Receive { socket, buffer, filled, end } => {
+                let room = &mut buffer[*filled..*end];
+                self.sockets[socket.0 as usize].receive(room, &mut self.rng)
             }
             IoOperation::Send { socket, buffer, start, end } => {
                 self.sockets[socket.0 as usize].send(&buffer[*start..*end])

@@ -15,7 +15,7 @@ mod overlay;
 #[cfg(test)]
 mod tests;
 
-use super::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token};
+use super::{Buffer, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token};
 use layby_types::Nanos;
 use mapping::{Shared, VolatileMapping, lock};
 use overlay::{Content, Piece, lay_over_extents};
@@ -403,5 +403,9 @@ impl<I: Io> Io for VolatileIo<I> {
 
     fn close_socket(&mut self, socket: SocketId) {
         self.inner.close_socket(socket);
+    }
+
+    fn close_event(&mut self, event: EventId) {
+        self.inner.close_event(event);
     }
 }

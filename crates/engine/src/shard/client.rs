@@ -1,18 +1,26 @@
 //! A client's connection: received bytes in, calls to the core, replies out.
 //!
-//! How: one receive in flight; what arrived is parsed as far as it goes, then the rest is moved to
-//! the front of the buffer. Replies gather in an [`Outbox`].
+//! How: one receive in flight; what arrived is parsed as far as a [`Pass`] goes, then the rest is
+//! moved to the front of the buffer. Replies gather in an [`Outbox`]. Below the best rank a pass
+//! counts every byte that is received, submitted or sent, and long requests are cut.
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
+use super::cut::{Cut, Cuts, PieceSink};
+use super::gate::Gate;
 use super::outbox::Outbox;
+use super::pass::Pass;
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
+use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, Cipher, Operation, Parsed, Session, VolumeId};
 
 /// Bytes received at once at most, unless one message is longer.
 const RECEIVE_BYTES: usize = 256 << 10;
+/// The same for a client below the best rank, and what is received ahead of knowing what follows.
+const RECEIVE_BYTES_LOWER: usize = 64 << 10;
+const RECEIVE_BYTES_AHEAD: usize = 32 << 10;
 /// Requests of one client in flight at most; beyond, its bytes stay in the socket.
 const INFLIGHT_MAX: u32 = 1024;
 /// Bytes of requests in flight, and of waiting replies, at most (one more request may start).
@@ -24,6 +32,17 @@ const HEAD_BYTES: usize = 64;
 /// Token tags of a client's operations; its number follows.
 pub(super) const TAG_RECEIVE: u64 = 0x30;
 pub(super) const TAG_SEND: u64 = 0x31;
+
+/// How the first call in a client's buffer stands towards the volume's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It has not been asked for.
+    Open,
+    /// It waits, and so does all behind it.
+    Held,
+    /// It may start, and is paid for.
+    Released,
+}
 
 /// See the file's header.
 pub(super) struct Client<S> {
@@ -42,7 +61,18 @@ pub(super) struct Client<S> {
     outbox: Outbox,
     inflight: u32,
     inflight_bytes: u64,
+    /// Whether the first call in the buffer waits for its volume's limits.
+    hold: Hold,
+    /// Of these, bytes in the core's hands.
+    submitted_bytes: u64,
+    cuts: Cuts,
+    pub(super) rank: Rank,
     is_sending: bool,
+    /// How far the buffer that is being sent is filled, and up to where it was sent.
+    send_end: usize,
+    sent: usize,
+    /// A buffer of which a part was sent: from where on it was not, and its end.
+    unsent: Option<(Buffer, usize, usize)>,
     /// No more calls are taken; the connection closes when all are answered.
     is_leaving: bool,
     /// A send failed: nothing more arrives at the peer.
@@ -55,6 +85,7 @@ impl<S: Session> Client<S> {
     pub(super) fn new(
         io: &mut dyn Io,
         number: u32,
+        rank: Rank,
         socket: SocketId,
         connection: crate::control::Connection<S>,
     ) -> Self {
@@ -76,7 +107,14 @@ impl<S: Session> Client<S> {
             outbox: Outbox::default(),
             inflight: 0,
             inflight_bytes: 0,
+            hold: Hold::Open,
+            submitted_bytes: 0,
+            cuts: Cuts::default(),
+            rank,
             is_sending: false,
+            send_end: 0,
+            sent: 0,
+            unsent: None,
             is_leaving: false,
             is_broken: false,
             is_dead: false,
@@ -89,14 +127,52 @@ impl<S: Session> Client<S> {
         self.is_dead && self.inflight == 0 && !self.is_sending && self.received.is_some()
     }
 
+    /// Whether nothing of it is being done; answers may still be on their way.
+    pub(super) fn is_answered(&self) -> bool {
+        self.inflight == 0
+    }
+
     pub(super) fn is_quiet(&self) -> bool {
-        self.inflight == 0 && !self.is_sending && self.outbox.is_empty()
+        self.inflight == 0 && !self.is_sending && !self.has_to_send()
+    }
+
+    /// Bytes of its requests that the core holds.
+    pub(super) fn submitted_bytes(&self) -> u64 {
+        self.submitted_bytes
+    }
+
+    /// Whether it is served no more.
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead
+    }
+
+    fn has_to_send(&self) -> bool {
+        self.unsent.is_some() || !self.outbox.is_empty()
+    }
+
+    /// Whether something could be sent now.
+    pub(super) fn may_send(&self) -> bool {
+        self.has_to_send() && !self.is_sending && !self.is_dead && !self.is_broken
     }
 
     fn is_full(&self) -> bool {
         self.inflight >= INFLIGHT_MAX
             || self.inflight_bytes >= INFLIGHT_BYTES_MAX
             || self.outbox.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// The call that waited for the volume's limits may start.
+    pub(super) fn on_released(&mut self) {
+        assert_eq!(self.hold, Hold::Held, "only who waits is released");
+        self.hold = Hold::Released;
+    }
+
+    /// Whether the first call may start now, or is on its way already. It is paid for once.
+    fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
+        let is_paid = self.hold == Hold::Released || self.cuts.is_cutting();
+        let may = is_paid || gate.may_start(self.volume, self.number, call);
+        self.hold = if may { Hold::Released } else { Hold::Held };
+        may
     }
 
     /// Takes the end of a receive.
@@ -108,51 +184,100 @@ impl<S: Session> Client<S> {
         }
     }
 
-    /// Parses what has arrived, asks the core, and receives more.
-    pub(super) fn advance(&mut self, io: &mut dyn Io, core: &mut Core) -> Result<(), &'static str> {
+    /// Parses what has arrived as far as `pass` goes, asks the core, and receives more.
+    pub(super) fn advance(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        gate: &mut Gate,
+        pass: &mut Pass,
+    ) -> Result<(), &'static str> {
+        if pass.is_bounded() {
+            self.send(io, pass)?;
+        }
         let Some(mut buffer) = self.received.take() else { return Ok(()) };
         let result = if self.cipher.is_some() {
-            self.advance_sealed(io, core, &mut buffer)
+            self.advance_sealed(io, core, gate, &mut buffer, pass)
         } else {
-            let filled = self.filled;
-            let parsed = self.parse(io, core, &buffer[..filled]);
-            parsed.map(|(consumed, wanted)| {
-                buffer.copy_within(consumed..filled, 0);
-                self.filled = filled - consumed;
-                grow(io, &mut buffer, self.filled, wanted);
-            })
+            self.advance_plain(io, core, gate, &mut buffer, pass)
         };
         self.received = Some(buffer);
-        result?;
-        if !self.is_leaving && !self.is_dead && !self.is_full() {
-            self.receive(io);
+        let wanted = result?;
+        let may_receive = !self.is_leaving && !self.is_dead && !self.is_full();
+        if may_receive && !pass.has_more && self.hold != Hold::Held {
+            self.receive(io, wanted, pass);
         }
         Ok(())
     }
 
-    fn receive(&mut self, io: &mut dyn Io) {
+    /// Answers with how many bytes the next message needs in all.
+    fn advance_plain(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        gate: &mut Gate,
+        buffer: &mut Buffer,
+        pass: &mut Pass,
+    ) -> Result<usize, &'static str> {
+        loop {
+            let filled = self.filled;
+            let (consumed, wanted) = self.parse(io, core, gate, &buffer[..filled], pass)?;
+            if consumed > 0 {
+                buffer.copy_within(consumed..filled, 0);
+            }
+            self.filled = filled - consumed;
+            grow(io, buffer, self.filled, wanted);
+            // The rest of a long message is there already, most likely: it is taken in turn.
+            let missing = wanted.saturating_sub(self.filled);
+            if !pass.is_bounded() || pass.has_more || missing <= RECEIVE_BYTES_AHEAD {
+                return Ok(wanted);
+            }
+            let count = pass.take_up_to(missing as u64) as usize;
+            if count == 0 {
+                return Ok(wanted);
+            }
+            let room = &mut buffer[self.filled..self.filled + count];
+            let received = io.receive_now(self.socket, room).unwrap_or(0);
+            pass.give_back((count - received) as u64);
+            self.filled += received;
+            if received == 0 {
+                return Ok(wanted);
+            }
+        }
+    }
+
+    fn receive(&mut self, io: &mut dyn Io, wanted: usize, pass: &Pass) {
         let Some(buffer) = self.received.take() else { return };
         let filled = self.filled;
         assert!(filled < buffer.len(), "there is room behind an incomplete message");
+        let missing = wanted.saturating_sub(filled);
+        let room = match (pass.is_bounded(), missing > RECEIVE_BYTES_AHEAD) {
+            (false, _) => buffer.len(),
+            (true, true) => missing.min(RECEIVE_BYTES_LOWER),
+            (true, false) => RECEIVE_BYTES_AHEAD,
+        };
+        let end = filled.saturating_add(room).min(buffer.len());
         let token = Token(TAG_RECEIVE << 56 | u64::from(self.number));
-        io.submit(token, IoOperation::Receive { socket: self.socket, buffer, filled });
+        io.submit(token, IoOperation::Receive { socket: self.socket, buffer, filled, end });
     }
 
     fn advance_sealed(
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
+        gate: &mut Gate,
         buffer: &mut Buffer,
-    ) -> Result<(), &'static str> {
+        pass: &mut Pass,
+    ) -> Result<usize, &'static str> {
         let mut clear = std::mem::take(&mut self.clear);
         let cipher = self.cipher.as_mut().expect("only sealed connections come here");
         let opened = cipher.open(&buffer[..self.filled], &mut clear).map_err(|e| e.reason)?;
         self.filled = 0;
         self.is_leaving |= !opened;
-        let (consumed, _) = self.parse(io, core, &clear)?;
+        let (consumed, _) = self.parse(io, core, gate, &clear, pass)?;
         clear.drain(..consumed);
         self.clear = clear;
-        Ok(())
+        Ok(0)
     }
 
     /// Takes messages off the front of `bytes`; answers with how many bytes they were, and how
@@ -161,11 +286,17 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
+        gate: &mut Gate,
         bytes: &[u8],
+        pass: &mut Pass,
     ) -> Result<(usize, usize), &'static str> {
         let mut consumed_all = 0;
         let mut wanted_next = 0;
-        while !self.is_leaving && !self.is_dead && !self.is_full() {
+        // What was begun was received whole, and is ended whatever comes.
+        while self.cuts.is_cutting() || !(self.is_leaving || self.is_full()) {
+            if self.is_dead || self.hold == Hold::Held || pass.is_over(consumed_all < bytes.len()) {
+                break;
+            }
             let parsed = self.session.parse(&bytes[consumed_all..], &mut self.scratch);
             if !self.scratch.is_empty() {
                 self.outbox.push(io, &self.scratch);
@@ -179,12 +310,37 @@ impl<S: Session> Client<S> {
                 Parsed::Answered { consumed } => consumed_all += consumed,
                 Parsed::Goodbye => self.is_leaving = true,
                 Parsed::Call { consumed, call, payload } => {
+                    if !self.may_start(gate, &call)
+                        || !self.take_call(io, core, (call, payload), pass)
+                    {
+                        break;
+                    }
+                    self.hold = Hold::Open;
                     consumed_all += consumed;
-                    self.ask(io, core, call, payload);
                 }
             }
         }
         Ok((consumed_all, wanted_next))
+    }
+
+    /// Asks for what `pass` lasts for; false when something of the call is left for the next one.
+    fn take_call(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        (call, payload): (Call, &[u8]),
+        pass: &mut Pass,
+    ) -> bool {
+        let cost = bytes_of(&call);
+        if self.cuts.is_cutting() || pass.cuts(cost) {
+            return self.ask_pieces(io, core, call, payload, pass);
+        }
+        let is_taken = pass.take(cost);
+        if is_taken {
+            pass.requests += 1;
+            self.ask(io, core, call, payload);
+        }
+        is_taken
     }
 
     fn ask(&mut self, io: &mut dyn Io, core: &mut Core, call: Call, payload: &[u8]) {
@@ -208,13 +364,97 @@ impl<S: Session> Client<S> {
         }
     }
 
+    /// Submits pieces of a long request while `pass` lasts; true when all were.
+    fn ask_pieces(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        call: Call,
+        payload: &[u8],
+        pass: &mut Pass,
+    ) -> bool {
+        let (number, is_new) = self.cuts.begin(io, call, core.now());
+        if is_new {
+            core.note_request(self.volume, &call);
+            self.inflight += 1;
+            self.inflight_bytes += bytes_of(&call);
+            pass.requests += 1;
+        }
+        while let Some(piece) = self.cuts.next_piece(number, pass.piece_bytes()) {
+            if !pass.take(piece.length) {
+                return false;
+            }
+            let has_ended = self.ask_piece(io, core, number, (&call, &piece), payload);
+            if !has_ended {
+                self.submitted_bytes += piece.length;
+            }
+            if self.cuts.on_submitted(number, &piece, has_ended) {
+                self.end_cut(io, core, number);
+                return true;
+            }
+        }
+        unreachable!("the last piece ends the request's cutting")
+    }
+
+    /// Submits a piece; true when memory answered it at once.
+    fn ask_piece(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        number: u32,
+        (call, piece): (&Call, &Call),
+        payload: &[u8],
+    ) -> bool {
+        let asker = Asker(u64::from(self.number)).of_piece();
+        if call.operation == Operation::Read {
+            let mut sink = PieceSink { place: self.cuts.place(number, piece), filled: 0 };
+            return core.submit(io, asker, self.volume, *piece, &[], Some(&mut sink));
+        }
+        let from = (piece.offset - call.offset) as usize;
+        let bytes = &payload[from..from + piece.length as usize];
+        core.submit(io, asker, self.volume, *piece, bytes, None)
+    }
+
+    /// Answers a request that was cut, when its last piece has ended.
+    fn end_cut(&mut self, io: &mut dyn Io, core: &mut Core, number: u32) {
+        let Some((cut, result)) = self.cuts.take_ended(number) else { return };
+        let Cut { call, answer, started, .. } = cut;
+        self.inflight -= 1;
+        self.inflight_bytes -= bytes_of(&call);
+        core.note_ended(self.volume, &call, started, result.is_ok());
+        if self.is_dead {
+            return answer.into_iter().for_each(|buffer| io.recycle(buffer));
+        }
+        let out = &mut self.scratch;
+        match (result, &answer) {
+            (Err(kind), _) => self.session.reply_error(&call, kind, out),
+            (Ok(()), Some(_)) => self.session.reply_read_head(&call, out),
+            (Ok(()), None) => self.session.reply_done(&call, out),
+        }
+        self.outbox.push(io, &self.scratch);
+        self.scratch.clear();
+        match answer {
+            Some(buffer) if result.is_ok() => {
+                let length = buffer.len();
+                self.outbox.put(buffer, length);
+            }
+            answer => answer.into_iter().for_each(|buffer| io.recycle(buffer)),
+        }
+    }
+
     fn began(&mut self, call: &Call) {
         self.inflight += 1;
         self.inflight_bytes += bytes_of(call);
+        self.submitted_bytes += bytes_of(call);
     }
 
     /// Puts the reply to a finished request into the outbox.
-    pub(super) fn reply(&mut self, io: &mut dyn Io, finished: Finished) {
+    pub(super) fn reply(&mut self, io: &mut dyn Io, core: &mut Core, finished: Finished) {
+        self.submitted_bytes -= bytes_of(&finished.call);
+        if finished.asker.is_piece() {
+            self.cuts.on_piece(&finished);
+            return self.end_cut(io, core, finished.call.cookie as u32);
+        }
         let Finished { call, result, .. } = finished;
         self.inflight -= 1;
         self.inflight_bytes -= bytes_of(&call);
@@ -238,19 +478,27 @@ impl<S: Session> Client<S> {
         }
     }
 
-    /// Sends what has gathered, unless a send is in flight.
-    pub(super) fn flush(&mut self, io: &mut dyn Io) -> Result<(), &'static str> {
-        let is_mute = self.is_dead || self.is_broken;
-        if self.is_sending || is_mute || self.outbox.is_empty() {
+    /// Sends what has gathered, as far as `pass` goes, unless a send is in flight.
+    pub(super) fn send(&mut self, io: &mut dyn Io, pass: &mut Pass) -> Result<(), &'static str> {
+        if !self.may_send() {
             return Ok(());
         }
-        if self.cipher.is_some() {
-            self.seal_outbox(io)?;
+        if self.unsent.is_none() {
+            if self.cipher.is_some() {
+                self.seal_outbox(io)?;
+            }
+            self.unsent = self.outbox.pop(io).map(|(buffer, end)| (buffer, 0, end));
         }
-        let Some((buffer, end)) = self.outbox.pop(io) else { return Ok(()) };
-        self.is_sending = true;
+        let Some((buffer, start, end)) = self.unsent.take() else { return Ok(()) };
+        let count = pass.take_up_to((end - start) as u64) as usize;
+        if count == 0 {
+            self.unsent = Some((buffer, start, end));
+            return Ok(());
+        }
+        (self.is_sending, self.sent, self.send_end) = (true, start + count, end);
         let token = Token(TAG_SEND << 56 | u64::from(self.number));
-        io.submit(token, IoOperation::Send { socket: self.socket, buffer, start: 0, end });
+        let end = start + count;
+        io.submit(token, IoOperation::Send { socket: self.socket, buffer, start, end });
         Ok(())
     }
 
@@ -270,8 +518,14 @@ impl<S: Session> Client<S> {
     }
 
     /// Takes the end of a send.
-    pub(super) fn on_sent(&mut self, is_ok: bool) {
+    pub(super) fn on_sent(&mut self, io: &mut dyn Io, buffer: Option<Buffer>, is_ok: bool) {
         self.is_sending = false;
+        match buffer {
+            Some(buffer) if is_ok && self.sent < self.send_end && !self.is_dead => {
+                self.unsent = Some((buffer, self.sent, self.send_end));
+            }
+            buffer => buffer.into_iter().for_each(|buffer| io.recycle(buffer)),
+        }
         if !is_ok {
             self.is_leaving = true;
             self.is_broken = true;
@@ -298,6 +552,14 @@ impl<S: Session> Client<S> {
         }
         self.is_leaving = true;
         self.outbox.clear(io);
+        self.unsent.take().into_iter().for_each(|(buffer, ..)| io.recycle(buffer));
+        if let Some(number) = self.cuts.give_up()
+            && let Some((cut, _)) = self.cuts.take_ended(number)
+        {
+            self.inflight -= 1;
+            self.inflight_bytes -= bytes_of(&cut.call);
+            cut.answer.into_iter().for_each(|buffer| io.recycle(buffer));
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
 use crate::core::{Asker, CoreError, Finished, HomePlan};
-use crate::io::{Host, OpenMode};
+use crate::io::{Host, Io as _, OpenMode};
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
@@ -71,6 +71,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn on_command(&mut self, command: Command<S>) {
         match command {
             Command::Attach(connection) => self.attach(*connection),
+            Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
+            Command::StopQueue(number, answer) => self.guests.stop(&mut self.io, number, answer),
             Command::AddVolume(plan, answer) => answer(self.add_volume(plan)),
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::RemoveVolume { volume, discard, answer } => {
@@ -97,12 +99,18 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.set_sized(&sized);
                 answer(Ok(()));
             }
+            Command::SetLimits(plan, answer) => {
+                self.gate.set_limits(&plan);
+                answer(Ok(()));
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;
+                self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
                 self.pending.stops.push(answer);
                 self.pending.give_up();
                 self.clients.iter_mut().flatten().for_each(Client::leave);
+                self.guests.leave(&mut self.io, None);
             }
         }
     }
@@ -113,7 +121,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         for volume in &mut snapshot.volumes {
             let mine = |client: &&Client<S>| client.volume == volume.volume;
             volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
+            volume.waits = self.gate.waits(volume.volume);
         }
+        snapshot.devices = self.io.loads();
+        snapshot.ranks = self.rank_stats();
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         snapshot.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
         snapshot
@@ -166,7 +177,9 @@ impl<S: Session, H: Host> Shard<S, H> {
 
     fn apply(&mut self, spec: &VolumeSpec) -> Result<(), CommandError> {
         let refused = |kind| CommandError { kind, cause: format!("the shard refuses it: {kind}") };
-        self.core.cache().set_volume(spec).map_err(refused)
+        self.core.cache().set_volume(spec).map_err(refused)?;
+        self.rank_clients();
+        Ok(())
     }
 
     fn reconfigure(&mut self, spec: CacheSpec) -> Result<(), CommandError> {
@@ -175,7 +188,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             kind: ErrorKind::Invalid,
             cause: format!("the shard refuses the specification: {error:?}"),
         };
-        self.core.cache().reconfigure(spec).map_err(refused)
+        self.core.cache().reconfigure(spec).map_err(refused)?;
+        self.rank_clients();
+        Ok(())
     }
 
     fn remove_volume(&mut self, volume: VolumeId, discard: bool, answer: Answer<()>) {
@@ -184,6 +199,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
         clients.for_each(|client| client.cut(&mut self.io));
+        self.guests.leave(&mut self.io, Some(volume));
         let drain = (!discard).then(|| self.pending.number());
         self.pending.removals.push(Removal { volume, drain, answer });
         if let Some(ticket) = drain {
@@ -237,6 +253,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             };
             if self.core.remove_volume(&mut self.io, volume).is_ok() {
                 self.paths.remove(&volume);
+                self.gate.forget(volume);
                 let removal = self.pending.removals.swap_remove(index);
                 (removal.answer)(Ok(()));
             }

@@ -1,26 +1,39 @@
 //! A shard: one pinned thread that serves its volumes' clients and its part of every level.
 //!
-//! How: each turn takes what ended, feeds the [`Core`], answers clients, sends what gathered, and
-//! sleeps in the kernel until something ends, a command comes or a deadline passes.
+//! How: each turn takes what ended, serves clients by rank, answers them, sends what gathered, and
+//! sleeps in the kernel until something ends, a command comes or a deadline passes. The best rank
+//! is served and answered first; the others pass a quantum of bytes a turn, then it looks again.
 //! Invariant: nothing here is shared with other threads but the command channel.
 //! Cost: two system calls per turn however many requests it serves; none while idle.
 
 mod client;
 mod commands;
+mod cut;
+mod gate;
+mod guest;
 mod outbox;
+mod pass;
+mod serve;
 mod start;
 
 pub use start::{LevelPart, ShardPlan, StartError, start_shard};
 
-use crate::control::{Command, Connection, StartReport};
-use crate::core::{Core, Finished, Notice};
-use crate::io::{Host, IoDone, SocketId};
+use crate::control::{Command, CommandError, Connection, GuestQueue, StartReport};
+use crate::core::{Asker, Core, Finished, Notice};
+use crate::io::{Host, Io as _, IoDone, Scheduled, SocketId};
 use client::{Client, TAG_RECEIVE, TAG_SEND};
 use commands::Pending;
-use layby_types::{Session, VolumeId};
+use gate::Gate;
+use guest::{BrokenQueue, Guests, TAG_EVENT};
+use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
+use layby_types::{ErrorKind, Nanos, Session, VolumeId};
+use pass::Pass;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
+
+/// How long a stop waits for clients that have their answers and do not take them.
+const STOP_PATIENCE: Nanos = Nanos::from_secs(10);
 
 /// Where notices go: the daemon's log.
 pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
@@ -28,28 +41,57 @@ pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 /// See the module's header. A thread of its own [runs](start_shard) it on a real host; who
 /// simulates a host [starts](Shard::start) it there and takes its turns one by one.
 pub struct Shard<S, H> {
-    io: H,
+    io: Scheduled<H>,
     core: Core,
+    gate: Gate,
+    ready: ReadyQueue,
+    limits: ScheduleLimits,
+    /// The best rank that has a client; others are served behind it.
+    best: Rank,
+    /// There are clients below the best rank.
+    has_lower: bool,
     clients: Vec<Option<Client<S>>>,
+    guests: Guests,
     commands: Receiver<Command<S>>,
     pending: Pending,
     paths: HashMap<VolumeId, PathBuf>,
     notices: NoticeSink,
     done: Vec<IoDone>,
     is_stopping: bool,
+    /// When a stop waits no more for clients that take no answers.
+    stop_by: Nanos,
 }
 
 impl<S: Session, H: Host> Shard<S, H> {
     fn new(
-        io: H,
+        io: Scheduled<H>,
         core: Core,
         plan: &ShardPlan,
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Self {
         let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
-        let (clients, pending, done) = (Vec::new(), Pending::default(), Vec::new());
-        Shard { io, core, clients, commands, pending, paths, notices, done, is_stopping: false }
+        let limits = plan.limits();
+        let mut io = io;
+        io.defer(true);
+        Shard {
+            io,
+            core,
+            gate: Gate::default(),
+            ready: ReadyQueue::new(limits.quantum_bytes),
+            limits,
+            best: Rank::FIRST,
+            has_lower: false,
+            clients: Vec::new(),
+            guests: Guests::default(),
+            commands,
+            pending: Pending::default(),
+            paths,
+            notices,
+            done: Vec::new(),
+            is_stopping: false,
+            stop_by: Nanos::NEVER,
+        }
     }
 
     /// Opens the disks of `plan` on `io` and recovers; all chance follows from `seed`.
@@ -57,12 +99,13 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// # Errors
     /// [`StartError`]; `io` is dropped with what was opened.
     pub fn start(
-        mut io: H,
+        io: H,
         plan: &ShardPlan,
         seed: u64,
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Result<(Self, StartReport), StartError> {
+        let mut io = Scheduled::new(io, plan.limits());
         let (core, report) = start::open_core(&mut io, plan, seed)?;
         Ok((Shard::new(io, core, plan, commands, notices), report))
     }
@@ -75,28 +118,67 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// Takes commands, ticks, answers, then waits for what ends next; false when a stop command has
     /// been carried out, after which there is no other turn.
     pub fn turn(&mut self) -> bool {
-        self.core.set_now(self.io.now());
+        self.set_now();
         self.take_commands();
         if self.core.next_deadline() <= self.io.now() {
             self.core.on_tick(&mut self.io);
         }
+        self.release();
+        self.cut_stalled();
         self.answer();
-        if self.core.has_ended() {
-            self.core.count_ended(self.io.now());
-        }
+        self.end_window();
         if self.is_stopping && self.is_quiet() {
             self.stop();
             return false;
         }
-        let deadline = self.core.next_deadline();
+        let deadline = self.core.next_deadline().min(self.gate.deadline());
+        let mut deadline = deadline.min(self.patience());
+        if self.guests.has_more() || self.ready.has_work() {
+            deadline = Nanos::ZERO;
+        }
         let mut done = std::mem::take(&mut self.done);
         self.io.wait(deadline, &mut done);
-        self.core.set_now(self.io.now());
+        self.set_now();
         for done in done.drain(..) {
             self.route(done);
         }
         self.done = done;
+        self.serve_ready();
+        self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate);
         true
+    }
+
+    fn set_now(&mut self) {
+        let now = self.io.now();
+        self.core.set_now(now);
+        self.gate.set_now(now);
+    }
+
+    /// When a stop is to look at its clients again.
+    fn patience(&self) -> Nanos {
+        if self.io.now() < self.stop_by { self.stop_by } else { Nanos::NEVER }
+    }
+
+    /// A stop does not wait for ever for clients that take no answers.
+    fn cut_stalled(&mut self) {
+        if self.io.now() < self.stop_by {
+            return;
+        }
+        for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
+            client.cut(&mut self.io);
+        }
+    }
+
+    /// Lets clients and guests go on whose volume's limits held them.
+    fn release(&mut self) {
+        for number in self.gate.take_released() {
+            if Guests::is_asker(Asker(number)) {
+                self.guests.on_released(Asker(number));
+            } else if let Some(client) = self.clients[number as usize].as_mut() {
+                client.on_released();
+                self.wake(number as u32);
+            }
+        }
     }
 
     fn route(&mut self, done: IoDone) {
@@ -108,28 +190,17 @@ impl<S: Session, H: Host> Shard<S, H> {
                 };
                 let buffer = done.buffer.expect("a receive brings its buffer back");
                 client.on_received(buffer, done.result.map_err(drop));
-                self.advance(number);
+                self.wake(number);
             }
             TAG_SEND => {
-                if let Some(buffer) = done.buffer {
-                    self.io.recycle(buffer);
-                }
                 let Some(client) = self.clients[number as usize].as_mut() else {
                     panic!("a client outlives its operations")
                 };
-                client.on_sent(done.result.is_ok());
-                self.advance(number);
+                client.on_sent(&mut self.io, done.buffer, done.result.is_ok());
+                self.wake(number);
             }
+            TAG_EVENT => self.guests.on_event(number),
             _ => self.core.on_io(&mut self.io, done),
-        }
-    }
-
-    fn advance(&mut self, number: u32) {
-        let Some(client) = self.clients[number as usize].as_mut() else { return };
-        if let Err(reason) = client.advance(&mut self.io, &mut self.core) {
-            let (peer, volume) = (client.peer.clone(), client.volume);
-            client.close_if_done(&mut self.io, true);
-            (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }
     }
 
@@ -137,8 +208,10 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn answer(&mut self) {
         let mut woken = Vec::new();
         while let Some(finished) = self.core.take_finished() {
-            if !self.on_own_finished(&finished) {
-                let number = finished.asker.0 as u32;
+            if Guests::is_asker(finished.asker) {
+                self.guests.reply(&mut self.io, &finished);
+            } else if !self.on_own_finished(&finished) {
+                let number = finished.asker.number();
                 self.reply(number, finished);
                 if woken.last() != Some(&number) {
                     woken.push(number);
@@ -146,25 +219,39 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         for number in woken {
-            self.advance(number);
+            self.wake(number);
         }
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
+        for BrokenQueue { peer, volume, reason } in self.guests.flush(&mut self.gate) {
+            (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        }
         self.continue_commands();
+        let mut has_gone = false;
         for place in &mut self.clients {
             let Some(client) = place else { continue };
-            let broken = client.flush(&mut self.io).is_err();
+            let is_best = client.rank <= self.best;
+            let pass = &mut Pass::whole(u64::MAX);
+            let broken = is_best && client.send(&mut self.io, pass).is_err();
             client.close_if_done(&mut self.io, broken);
             if client.is_gone() {
+                self.gate.cancel(client.volume, client.number);
+                self.ready.forget(Flow(client.number));
                 *place = None;
+                has_gone = true;
+            } else if !is_best && client.may_send() {
+                self.ready.wake(Flow(client.number), client.rank, 1);
             }
+        }
+        if has_gone {
+            self.find_best();
         }
     }
 
     fn reply(&mut self, number: u32, finished: Finished) {
         if let Some(client) = self.clients[number as usize].as_mut() {
-            client.reply(&mut self.io, finished);
+            client.reply(&mut self.io, &mut self.core, finished);
         }
     }
 
@@ -175,7 +262,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn is_quiet(&self) -> bool {
-        self.clients.iter().flatten().all(Client::is_quiet) && self.pending.is_empty()
+        let are_quiet = self.clients.iter().flatten().all(Client::is_quiet);
+        are_quiet && self.guests.is_quiet() && self.pending.is_empty()
     }
 
     fn attach(&mut self, mut connection: Connection<S>) {
@@ -199,15 +287,29 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.clients.push(None);
             self.clients.len() - 1
         });
-        let client = Client::new(&mut self.io, number as u32, socket, connection);
+        let rank = self.core.rank_of(connection.volume);
+        let client = Client::new(&mut self.io, number as u32, rank, socket, connection);
         self.clients[number] = Some(client);
-        self.advance(number as u32);
+        self.rank_clients();
+        self.wake(number as u32);
+    }
+
+    /// Serves a guest's queue; answers with its number.
+    fn start_queue(&mut self, queue: GuestQueue) -> Result<u32, CommandError> {
+        let refused = |kind, cause: String| Err(CommandError { kind, cause });
+        if !self.paths.contains_key(&queue.volume) || self.is_stopping {
+            return refused(ErrorKind::Closed, "its volume is not served any more".into());
+        }
+        let started = self.guests.start(&mut self.io, queue);
+        started.or_else(|e| refused(ErrorKind::Invalid, format!("its kick descriptor: {e}")))
     }
 
     fn stop(&mut self) {
         for client in self.clients.iter_mut().flatten() {
             client.cut(&mut self.io);
         }
+        self.guests.end();
+        self.io.defer(false);
         self.core.shut_down(&mut self.io);
         for notice in self.core.take_notices() {
             (self.notices)(notice);

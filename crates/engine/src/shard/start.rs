@@ -10,9 +10,10 @@ use crate::control::{ShardSender, StartReport, VolumePlan};
 use crate::core::{Core, CoreError, HomePlan, LevelPlan};
 use crate::io::{
     ARENA_BYTES_DEFAULT, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
-    VOLATILE_BYTES_DEFAULT, Waker,
+    Scheduled, VOLATILE_BYTES_DEFAULT, Waker,
 };
 use crate::store::{Region, StoreError, StoreIdentity};
+use layby_cache::schedule::ScheduleLimits;
 use layby_cache::{CacheSpec, LevelKind};
 use layby_types::{ErrorKind, Nanos, Session, ShardIndex, VolumeId, format_bytes};
 use std::fmt;
@@ -42,6 +43,8 @@ pub struct ShardPlan {
     pub count: u8,
     /// The CPU it is pinned to.
     pub cpu: Option<usize>,
+    /// How nice its thread is to other programs, from -20 to 19; below 0 needs a privilege.
+    pub nice: i8,
     /// How it talks to the kernel.
     pub io: IoChoice,
     /// The node's identity.
@@ -58,6 +61,15 @@ pub struct ShardPlan {
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
     pub home_delay: Nanos,
+    /// The bounds of serving by class.
+    pub schedule: ScheduleLimits,
+}
+
+impl ShardPlan {
+    /// The bounds of serving by class, where requests are cut between blocks only.
+    pub(super) fn limits(&self) -> ScheduleLimits {
+        self.schedule.in_blocks(self.spec.block_size.bytes())
+    }
 }
 
 /// Why a shard cannot start.
@@ -188,7 +200,9 @@ fn serve<S: Session>(
         // A CPU that is not ours to choose is no reason not to serve.
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
-    let started = open(plan).map(|(io, waker, core, report)| {
+    let nice = be_nice(plan.nice);
+    let started = open(plan).map(|(io, waker, core, mut report)| {
+        report.io.push_str(&nice);
         (Shard::new(io, core, plan, commands, notices), report, waker)
     });
     match started {
@@ -201,7 +215,19 @@ fn serve<S: Session>(
     }
 }
 
-fn open(plan: &ShardPlan) -> Result<(HostIo, Waker, Core, StartReport), StartError> {
+/// Threads that the kernel starts for this one's I/O take after it. Says what came of it; a
+/// privilege that is not ours is no reason not to serve.
+fn be_nice(nice: i8) -> String {
+    if nice == 0 {
+        return String::new();
+    }
+    match rustix::process::setpriority_process(None, i32::from(nice)) {
+        Ok(()) => format!(", nice {nice}"),
+        Err(errno) => format!(", nice {nice} was refused: {errno}"),
+    }
+}
+
+fn open(plan: &ShardPlan) -> Result<(Scheduled<HostIo>, Waker, Core, StartReport), StartError> {
     let (mut io, waker, mut description) =
         HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
     if plan.simulate_power_loss {
@@ -209,6 +235,7 @@ fn open(plan: &ShardPlan) -> Result<(HostIo, Waker, Core, StartReport), StartErr
         description.push_str(", power loss simulated");
     }
     let seed = seed_of(&io, plan);
+    let mut io = Scheduled::new(io, plan.limits());
     let (core, mut report) = open_core(&mut io, plan, seed)?;
     report.io = description;
     Ok((io, waker, core, report))

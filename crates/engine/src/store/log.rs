@@ -24,6 +24,7 @@ use super::{
     Stream, Ticket,
 };
 use crate::io::{Buffer, Io, IoDone, Token};
+use layby_cache::schedule::Rank;
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot, VolumeId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -185,6 +186,8 @@ pub(super) struct StreamState {
     /// Records ever queued, and ever ended.
     pub(super) queued_total: u64,
     pub(super) ended_total: u64,
+    /// The best rank of what waits in the queue; a batch goes to the device by that.
+    pub(super) rank: Rank,
 }
 
 #[derive(Debug)]
@@ -375,7 +378,9 @@ impl LogStore {
             self.pending_slots.entry(slot.0).or_default().count += 1;
             self.enqueue(stream, Queued { record, ticket: Some(ticket), durable, origin: NOWHERE });
         }
-        self.streams[stream as usize].data.extend_from_slice(data);
+        let state = &mut self.streams[stream as usize];
+        state.data.extend_from_slice(data);
+        state.rank = state.rank.min(io.rank());
         self.counters.bytes_appended += data.len() as u64;
         self.pump(io);
     }

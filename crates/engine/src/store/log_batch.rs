@@ -13,6 +13,7 @@ use super::log::{
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
 use super::{SlotInfo, StoreEvent, Stream};
 use crate::io::{Io, IoDone, IoError, IoOperation};
+use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Seq, Slot};
 
@@ -22,6 +23,7 @@ struct Plan {
     forgets: usize,
     records: usize,
     blocks: usize,
+    rank: Rank,
 }
 
 /// The remedy for a device error.
@@ -112,7 +114,7 @@ impl LogStore {
         if self.streams[stream as usize].flight.is_some() {
             return;
         }
-        let Some(plan) = self.plan(stream) else { return };
+        let Some(plan) = self.plan(io, stream) else { return };
         let (segment, fill) = self.streams[stream as usize].open.expect("plan found a segment");
         let records = self.take_records(stream, plan);
         let fresh = fill == 0;
@@ -138,12 +140,24 @@ impl LogStore {
         self.checkpoint.appended += buffer.len() as u64;
         let (disk, offset) = (self.config.region.disk, self.offset_of(first));
         let token = self.token(Purpose::Batch, stream as u64);
+        let rank = io.rank();
+        io.set_rank(plan.rank);
         io.submit(token, IoOperation::Write { disk, offset, buffer, durable });
+        io.set_rank(rank);
+    }
+
+    /// Forgets are what reusable room waits for; copies of the cleaner and of readers wait.
+    fn rank_of_batch(&self, stream: Stream, forgets: usize) -> Rank {
+        match stream {
+            Stream::Write => self.streams[stream as usize].rank,
+            _ if forgets > 0 => Rank::FIRST,
+            _ => Rank::BACKGROUND,
+        }
     }
 
     /// Decides the next batch and makes sure that its segment is open; `None` when nothing is to
     /// be written or no segment can be had.
-    fn plan(&mut self, stream: Stream) -> Option<Plan> {
+    fn plan(&mut self, io: &dyn Io, stream: Stream) -> Option<Plan> {
         let waiting = stream == Stream::Relocate && self.forgets.flush;
         let forgets = if waiting { self.forgets.queue.len().min(BATCH_ENTRIES_MAX) } else { 0 };
         let queue = &self.streams[stream as usize].queue;
@@ -153,7 +167,10 @@ impl LogStore {
         let with_block = queue.front().is_some_and(|first| is_block(&first.record));
         let room = self.room(stream, with_block && forgets < BATCH_ENTRIES_MAX, forgets > 0)?;
         let queue = &self.streams[stream as usize].queue;
-        let blocks_max = self.batch_blocks_max().min(room);
+        let rank = self.rank_of_batch(stream, forgets);
+        let block = self.geometry.block_bytes as usize;
+        let allowed = io.batch_bytes(rank).map_or(usize::MAX, |bytes| (bytes / block).max(1));
+        let blocks_max = self.batch_blocks_max().min(room).min(allowed);
         let (mut records, mut blocks) = (0, 0);
         for queued in queue.iter().take(BATCH_ENTRIES_MAX - forgets) {
             let block = usize::from(is_block(&queued.record));
@@ -163,7 +180,7 @@ impl LogStore {
             blocks += block;
             records += 1;
         }
-        (forgets + records > 0).then_some(Plan { forgets, records, blocks })
+        (forgets + records > 0).then_some(Plan { forgets, records, blocks, rank })
     }
 
     /// Data blocks that fit behind a descriptor in the stream's open segment, after opening one
@@ -223,7 +240,11 @@ impl LogStore {
             self.forgets.deadline = None;
             self.forgets.flush &= !self.forgets.queue.is_empty();
         }
-        records.extend(self.streams[stream as usize].queue.drain(..plan.records));
+        let state = &mut self.streams[stream as usize];
+        records.extend(state.queue.drain(..plan.records));
+        if state.queue.is_empty() {
+            state.rank = Rank::BACKGROUND;
+        }
         records
     }
 

@@ -14,11 +14,12 @@ use super::log::{LogStore, NOWHERE, Purpose, SegmentState, SyncFor};
 use super::log_layout::{CHUNK_ENTRIES, CheckpointEntry, OpenSegment, Trailer, encode_chunk};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
 use crate::io::{Io, IoDone, IoOperation};
+use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
 
-/// Slots looked at per step.
-const SLOTS_PER_STEP: u32 = 8192;
+/// Slots looked at per step: whole chunks, so that a step leaves no part of one empty for nothing.
+const SLOTS_PER_STEP: u32 = 4 * CHUNK_ENTRIES as u32;
 /// How long checkpoints rest after a device error.
 const REST: Nanos = Nanos::from_millis(100);
 
@@ -241,7 +242,10 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
     }
     let offset = log.offset_of(log.geometry.checkpoint_first(area) + 1 + chunk);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Chunk, 0));
+    let rank = io.rank();
+    io.set_rank(Rank::BACKGROUND);
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: false });
+    io.set_rank(rank);
 }
 
 fn entry(log: &LogStore, slot: Slot, view: &dyn SlotView) -> Option<CheckpointEntry> {

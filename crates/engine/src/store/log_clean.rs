@@ -12,6 +12,7 @@ use super::log::{FREE_KEPT, LogStore, Place, Purpose, Queued, SegmentState};
 use super::log_layout::{BatchHeader, Record};
 use super::{CorruptInfo, SlotView, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation};
+use layby_cache::schedule::Rank;
 use layby_types::{ErrorKind, Nanos, Slot};
 
 /// How long cleaning rests after a device error.
@@ -132,7 +133,10 @@ fn load(log: &mut LogStore, io: &mut dyn Io, victim: u32) {
     log.segments[victim as usize].pins += 1;
     log.cleaning.state = State::Reading(victim);
     let token = log.token(Purpose::Clean, 0);
+    let rank = io.rank();
+    io.set_rank(Rank::BACKGROUND);
     io.submit(token, IoOperation::Read { disk, offset, buffer });
+    io.set_rank(rank);
 }
 
 /// Takes the end of the victim's read.

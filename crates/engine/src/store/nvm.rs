@@ -324,10 +324,21 @@ impl NvmStore {
 
     /// The backing store now holds the slot's bytes durably; noted lazily.
     pub fn set_clean(&mut self, slot: Slot) {
+        self.mark(slot, false);
+    }
+
+    /// The backing store may no longer hold the slot's bytes; durable with the next sync.
+    pub fn set_dirty(&mut self, slot: Slot) {
+        self.mark(slot, true);
+    }
+
+    fn mark(&mut self, slot: Slot, dirty: bool) {
         let physical = self.slots[slot.0 as usize];
         assert!(physical != EMPTY, "{slot:?} holds nothing");
-        if let HeaderState::Sound(header) = self.header(physical) {
-            let bytes = NvmHeader { dirty: false, ..header }.encode(self.instance, physical);
+        if let HeaderState::Sound(header) = self.header(physical)
+            && header.dirty != dirty
+        {
+            let bytes = NvmHeader { dirty, ..header }.encode(self.instance, physical);
             let at = self.config.region.base + self.geometry.header_at(physical);
             self.mapping.write(at, &bytes[..8]);
             self.mapping.persist(at, 8);
@@ -610,9 +621,11 @@ impl NvmStore {
     /// all; beyond every id where there is none.
     fn oldest_retiring(&self, forgets: bool) -> u64 {
         let durable = self.forgets_durable;
-        let is_known = |item: &&Retiring| !matches!(item.stage, Stage::Held { forgets, .. } if forgets > durable);
-        let counted = self.retiring.iter().filter(|item| forgets || is_known(item));
-        counted.map(|item| item.id).min().unwrap_or(u64::MAX)
+        let counts = |item: &&Retiring| match item.stage {
+            Stage::Held { forgets: wanted, .. } => forgets || wanted <= durable,
+            Stage::Cleared { .. } => true,
+        };
+        self.retiring.iter().filter(counts).map(|item| item.id).min().unwrap_or(u64::MAX)
     }
 
     /// Places blocks of delayed stores; true when any found room.

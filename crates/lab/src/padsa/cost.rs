@@ -87,6 +87,7 @@ fn machine([nvm, ssd]: [u32; 2], seed: u64, devices: &PadsaDevices) -> Machine {
         durable_writes: true,
         borrow: false,
         keep_reads: true,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

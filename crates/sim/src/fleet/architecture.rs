@@ -165,6 +165,7 @@ pub(super) fn cache_spec(spec: &FleetSpec) -> CacheSpec {
         durable_writes: true,
         borrow: sizing.borrows,
         keep_reads: sizing.keeps_reads,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };

@@ -16,6 +16,7 @@ pub use layby_cache::DecisionLog;
 pub use replay::{PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX};
 pub use report::{LevelReport, Report, VolumeReport};
 
+use layby_cache::schedule::{Load, Rank, ScheduleLimits, Verdict};
 use layby_cache::{
     Action, Cache, CacheSpec, ClassSpec, EvictionKind, LevelKind, LevelSpec, Moment, OpId,
     ReadAheadLimits, ReadAtOnce, SpecError, TickTimer, VolumeSpec, Watermarks, WritebackLimits,
@@ -24,7 +25,7 @@ use layby_device::{Direction, Model};
 use layby_types::{
     BlockSize, Call, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Rng, VolumeId,
 };
-use queue::{Access, Device, Pending, Place};
+use queue::{Access, Device, Held, Pending, Place};
 use report::Meter;
 
 /// How time passes.
@@ -66,6 +67,22 @@ pub struct Machine {
     request_next: u64,
     timer: TickTimer,
     log: Option<Box<dyn DecisionLog>>,
+    /// The best rank among volumes, where devices serve by rank.
+    best: Option<Rank>,
+    /// The rank of the action that is being performed.
+    rank: Rank,
+    isolation: Isolation,
+}
+
+/// What operations of the best rank met at devices that serve by rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Isolation {
+    /// Operations of the best rank.
+    pub ios: u64,
+    /// The most bytes that lower ranks had outstanding when one began, and in how many operations.
+    pub ahead_max: Load,
+    /// The longest operation of a lower rank, in bytes.
+    pub longest_bytes: u64,
 }
 
 impl Machine {
@@ -90,7 +107,38 @@ impl Machine {
             request_next: 0,
             timer: TickTimer::IDLE,
             log: None,
+            best: None,
+            rank: Rank::FIRST,
+            isolation: Isolation::default(),
         })
+    }
+
+    /// From now on devices serve by rank, as the engine's do. Call it when the volumes are there.
+    ///
+    /// Panics in counting mode, where nothing waits.
+    pub fn serve_by_rank(&mut self, limits: &ScheduleLimits, volumes: &[VolumeId]) {
+        assert_eq!(self.mode, Mode::Queueing, "only queueing has an order");
+        let ranks = volumes.iter().map(|volume| self.cache.rank_of_volume(*volume));
+        self.best = ranks.min();
+        self.devices.iter_mut().for_each(|device| device.hold_to(limits));
+        self.home.hold_to(limits);
+    }
+
+    /// A window of the best rank's objective has ended: devices' budgets shrink or grow.
+    pub fn on_window(&mut self, verdict: Verdict) {
+        let devices = self.devices.iter_mut().chain([&mut self.home]);
+        for queue in devices.filter_map(Device::queue) {
+            match verdict {
+                Verdict::Missed => queue.budget().on_missed(),
+                Verdict::Met | Verdict::Idle => queue.budget().on_met(),
+            }
+        }
+    }
+
+    /// What operations of the best rank met so far.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
     }
 
     /// Sends every decision from now on to `log`.
@@ -224,8 +272,11 @@ impl Machine {
 
     /// Ends what is in flight longest, if it ends by `until`.
     fn end_next(&mut self, until: Nanos) -> bool {
-        let Some((at, op)) = self.pending.pop_until(until) else { return false };
+        let Some((at, op, held)) = self.pending.pop_until(until) else { return false };
         self.now = self.now.max(at);
+        if let Some(held) = held {
+            self.end_held(held);
+        }
         let mut actions = std::mem::take(&mut self.actions);
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_done(&mut moment, op, Ok(()), &mut actions);
@@ -245,6 +296,8 @@ impl Machine {
                 let mut moment = Moment { now: self.now, rng: &mut self.rng };
                 self.cache.on_copied(&mut moment, &copy, true, &mut actions);
             } else {
+                let rank = self.best.and_then(|_| self.cache.rank_of_action(action));
+                self.rank = rank.unwrap_or(Rank::FIRST);
                 self.perform(action);
             }
             next += 1;
@@ -305,7 +358,7 @@ impl Machine {
             }
             // The models' writes are durable when they end.
             Action::SyncBacking { op, .. } | Action::SyncLevel { op, .. } => {
-                self.pending.push(self.now, op);
+                self.pending.push(self.now, op, None);
             }
             // `run` performs verified copies itself, since they lead to more actions.
             Action::CopyVerified(_)
@@ -314,6 +367,7 @@ impl Machine {
             | Action::Free { .. }
             | Action::Forget { .. }
             | Action::SetClean { .. }
+            | Action::SetDirty { .. }
             | Action::Release { .. }
             | Action::Drained { .. }
             | Action::Report(_) => {}
@@ -330,19 +384,56 @@ impl Machine {
         self.meter.add_copy(request, cost);
     }
 
-    fn access(&mut self, op: OpId, place: Place, access: Access) {
-        let device = match place {
+    fn device(&mut self, place: Place) -> &mut Device {
+        match place {
             Place::Level(level) => &mut self.devices[level],
             Place::Home => &mut self.home,
+        }
+    }
+
+    fn access(&mut self, op: OpId, place: Place, access: Access) {
+        let rank = self.rank;
+        if self.mode == Mode::Counting {
+            self.device(place).note(access);
+            return self.pending.push(self.now, op, None);
+        }
+        let Some(best) = self.best.filter(|best| rank > *best) else {
+            self.note_best(place);
+            let now = self.now;
+            let end = self.device(place).start(now, access);
+            return self.pending.push(end, op, None);
         };
-        let end = match self.mode {
-            Mode::Counting => {
-                device.note(access);
-                self.now
-            }
-            Mode::Queueing => device.start(self.now, access),
-        };
-        self.pending.push(end, op);
+        assert!(best < rank, "only lower ranks wait");
+        self.isolation.longest_bytes = self.isolation.longest_bytes.max(access.total());
+        if let Some(started) = self.device(place).submit(rank, op, access) {
+            self.start_held(place, started);
+        }
+    }
+
+    /// An operation of the best rank begins: what is before it?
+    fn note_best(&mut self, place: Place) {
+        let ahead = self.device(place).outstanding();
+        let most = &mut self.isolation.ahead_max;
+        most.bytes = most.bytes.max(ahead.bytes);
+        most.ios = most.ios.max(ahead.ios);
+        self.isolation.ios += 1;
+    }
+
+    fn start_held(&mut self, place: Place, (op, access): (OpId, Access)) {
+        let now = self.now;
+        let end = self.device(place).start(now, access);
+        self.pending.push(end, op, Some(Held { place, bytes: access.total() }));
+    }
+
+    fn end_held(&mut self, held: Held) {
+        if let Some(queue) = self.device(held.place).queue() {
+            queue.on_end(held.bytes);
+        }
+        while let Some(started) =
+            self.device(held.place).queue().and_then(layby_cache::schedule::DeviceQueue::start_next)
+        {
+            self.start_held(held.place, started);
+        }
     }
 }
 

@@ -6,13 +6,14 @@
 //! Cost: logarithmic in what is in flight; constant in channels for the few that devices have.
 
 use layby_cache::OpId;
+use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits};
 use layby_device::{Direction, Model};
 use layby_types::Nanos;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// Where an access goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Level(usize),
     Home,
@@ -26,10 +27,19 @@ pub(super) struct Access {
     pub(super) bytes: u64,
 }
 
+impl Access {
+    /// Bytes of all its pieces.
+    pub(super) fn total(&self) -> u64 {
+        u64::from(self.parts) * self.bytes
+    }
+}
+
 /// A device in use.
 pub(super) struct Device {
     model: Model,
     free_at: Vec<Nanos>,
+    /// What waits by rank, where ranks count.
+    queue: Option<DeviceQueue<(OpId, Access)>>,
     pub(super) busy: Nanos,
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
@@ -38,11 +48,39 @@ pub(super) struct Device {
 impl Device {
     pub(super) fn new(model: Model) -> Self {
         let free_at = vec![Nanos::ZERO; usize::from(model.channels.max(1))];
-        Device { model, free_at, busy: Nanos::ZERO, bytes_read: 0, bytes_written: 0 }
+        Device { model, free_at, queue: None, busy: Nanos::ZERO, bytes_read: 0, bytes_written: 0 }
     }
 
     pub(super) fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Holds what is below the best rank to a budget, as the engine does.
+    pub(super) fn hold_to(&mut self, limits: &ScheduleLimits) {
+        self.queue = Some(DeviceQueue::new(Budget::new(limits.budget)));
+    }
+
+    /// The budget's queue, where ranks count.
+    pub(super) fn queue(&mut self) -> Option<&mut DeviceQueue<(OpId, Access)>> {
+        self.queue.as_mut()
+    }
+
+    /// What lower ranks have outstanding.
+    pub(super) fn outstanding(&self) -> Load {
+        self.queue.as_ref().map_or_else(Load::default, DeviceQueue::outstanding)
+    }
+
+    /// An access below the best rank: it is given back if it may start now.
+    pub(super) fn submit(
+        &mut self,
+        rank: Rank,
+        op: OpId,
+        access: Access,
+    ) -> Option<(OpId, Access)> {
+        match &mut self.queue {
+            Some(queue) => queue.submit(rank, access.total(), (op, access)),
+            None => Some((op, access)),
+        }
     }
 
     /// Counts an access; what it takes without any queueing.
@@ -70,22 +108,32 @@ impl Device {
     }
 }
 
+/// When an operation ends, its number, and what it leaves behind in a budget.
+type Entry = (Nanos, u64, OpId, Option<Held>);
+
+/// Room in the budget of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Held {
+    pub(super) place: Place,
+    pub(super) bytes: u64,
+}
+
 /// What is in flight.
 ///
 /// Ends mostly come in the order in which they are pushed (always, when counting): those queue up,
 /// the others go through a heap, and the earlier of the two fronts is next.
 #[derive(Default)]
 pub(super) struct Pending {
-    in_order: VecDeque<(Nanos, u64, OpId)>,
-    heap: BinaryHeap<Reverse<(Nanos, u64, OpId)>>,
+    in_order: VecDeque<Entry>,
+    heap: BinaryHeap<Reverse<Entry>>,
     /// Ever pushed: what ends at one time ends in order of its start.
     count: u64,
 }
 
 impl Pending {
-    pub(super) fn push(&mut self, end: Nanos, op: OpId) {
+    pub(super) fn push(&mut self, end: Nanos, op: OpId, held: Option<Held>) {
         self.count += 1;
-        let entry = (end, self.count, op);
+        let entry = (end, self.count, op, held);
         if self.in_order.back().is_none_or(|(last, ..)| *last <= end) {
             self.in_order.push_back(entry);
         } else {
@@ -94,7 +142,7 @@ impl Pending {
     }
 
     #[inline]
-    fn next(&self) -> Option<(Nanos, u64, OpId)> {
+    fn next(&self) -> Option<Entry> {
         if self.in_order.is_empty() && self.heap.is_empty() {
             return None;
         }
@@ -106,13 +154,13 @@ impl Pending {
         self.next().map_or(Nanos::NEVER, |(end, ..)| end)
     }
 
-    pub(super) fn pop_until(&mut self, until: Nanos) -> Option<(Nanos, OpId)> {
-        let (end, number, op) = self.next().filter(|(end, ..)| *end <= until)?;
-        if self.in_order.front().is_some_and(|(_, front, _)| *front == number) {
+    pub(super) fn pop_until(&mut self, until: Nanos) -> Option<(Nanos, OpId, Option<Held>)> {
+        let (end, number, op, held) = self.next().filter(|(end, ..)| *end <= until)?;
+        if self.in_order.front().is_some_and(|(_, front, ..)| *front == number) {
             self.in_order.pop_front();
         } else {
             self.heap.pop();
         }
-        Some((end, op))
+        Some((end, op, held))
     }
 }

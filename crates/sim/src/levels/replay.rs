@@ -221,6 +221,7 @@ fn spec(slots: [u32; PADSA_LEVELS], admission: AdmissionKind) -> CacheSpec {
         durable_writes,
         borrow: false,
         keep_reads: false,
+        latency_objective: None,
         admission,
         shares: [Share::OPEN; LEVELS_MAX],
     };

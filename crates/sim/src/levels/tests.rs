@@ -23,6 +23,7 @@ fn spec(slots: [u32; 3]) -> CacheSpec {
         durable_writes: rank == 0,
         borrow: false,
         keep_reads: false,
+        latency_objective: None,
         admission: AdmissionKind::All,
         shares: [Share::OPEN; LEVELS_MAX],
     };
@@ -311,4 +312,68 @@ fn ticks_come_under_steady_load() {
         machine.submit(Nanos::from_micros(100 * step), hot, &call(Operation::Read, 0, BLOCK));
     }
     assert_eq!(used(&mut machine), 2);
+}
+
+/// Goal: for random mixes of classes, an operation of the best class never begins at a device
+/// behind more bytes of lower ranks and of background work than the budget says, or one operation;
+/// and everything ends. Method: three classes whose ranks are drawn, random requests over small
+/// levels, windows met and missed at random, the limits drawn.
+#[test]
+fn nobody_better_waits_behind_more_than_the_budget() {
+    use layby_cache::schedule::BudgetLimits;
+    for seed in 0..120 {
+        let mut rng = Rng::new(seed);
+        let mut cache = spec([8 + rng.below(24) as u32, 16 + rng.below(24) as u32, 64]);
+        let outside = ClassSpec { name: "bulk".into(), rank: 2, ..cache.classes[1].clone() };
+        cache.classes.push(outside);
+        cache.classes.iter_mut().skip(1).for_each(|class| class.rank = rng.below(3) as u8);
+        cache.read_ahead.window_bytes_max = (BLOCK * rng.below(16)) as u32;
+        cache.read_ahead.streak_min = 2;
+        let built_in = |name| Model::built_in(name).expect("Table I has it");
+        let devices = ["dram", "nvm", "ssd"].map(built_in).to_vec();
+        let (home, mode) = (Model::main_storage(), Mode::Queueing);
+        let setup = Setup { cache, devices, home, mode, seed };
+        let mut machine = Machine::new(setup).expect("a sound specification");
+        let volumes = [VolumeId(1), VolumeId(2), VolumeId(3)];
+        for (index, id) in volumes.into_iter().enumerate() {
+            let class = ClassId(index as u8);
+            let shares = [Share::OPEN; LEVELS_MAX];
+            let volume = VolumeSpec { id, class, length: 1 << 20, shares };
+            machine.add_volume(&volume).expect("a sound volume");
+        }
+        let bytes_max = BLOCK * (1 + rng.below(32));
+        let budget = BudgetLimits {
+            bytes_min: BLOCK,
+            bytes_max,
+            ios_min: 1,
+            ios_max: 1 + rng.below(8) as u32,
+        };
+        let limits = ScheduleLimits { budget, ..ScheduleLimits::DEFAULT };
+        machine.serve_by_rank(&limits, &volumes);
+        let mut at = Nanos::ZERO;
+        for _ in 0..400 {
+            at = at.saturating_add(Nanos(rng.below(40_000)));
+            let volume = volumes[rng.below(3) as usize];
+            let operation = if rng.chance(1, 2) { Operation::Read } else { Operation::Write };
+            let blocks = 1 + rng.below(16);
+            let first = rng.below(240);
+            machine.submit(at, volume, &call(operation, first * BLOCK, blocks * BLOCK));
+            match rng.below(8) {
+                0 => machine.on_window(Verdict::Missed),
+                1 => machine.on_window(Verdict::Met),
+                _ => {}
+            }
+        }
+        machine.settle();
+        let Isolation { ios, ahead_max, longest_bytes } = machine.isolation();
+        assert!(ios > 0, "seed {seed}: the best class asked for something");
+        let bound = bytes_max.max(longest_bytes);
+        assert!(ahead_max.bytes <= bound, "seed {seed}: {ahead_max:?} of {bytes_max}");
+        assert!(ahead_max.ios <= budget.ios_max, "seed {seed}: {ahead_max:?}");
+        let idle = volumes.iter().all(|volume| machine.cache().is_idle(*volume));
+        assert!(idle, "seed {seed}: everything ends");
+        let devices = machine.devices.iter_mut().chain([&mut machine.home]);
+        let waits = devices.filter_map(Device::queue).any(|queue| queue.waiting().ios > 0);
+        assert!(!waits, "seed {seed}: nothing is held for ever");
+    }
 }

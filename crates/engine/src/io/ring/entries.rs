@@ -8,6 +8,7 @@
 use crate::io::Buffer;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
+use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 use rustix::net::SendFlags;
@@ -93,6 +94,16 @@ pub(super) fn send(file: FileMark, bytes: &[u8]) -> Entry {
 /// A read of the waker's eventfd.
 pub(super) fn wake(file: FileMark, counter: &mut Buffer) -> Entry {
     file.finish(opcode::Read::new(file.fd(), counter.as_mut_ptr(), 8).build())
+}
+
+/// A wait until a file can be read.
+pub(super) fn readable(file: FileMark) -> Entry {
+    file.finish(opcode::PollAdd::new(file.fd(), PollFlags::IN.bits().into()).build())
+}
+
+/// Ends the operation that was pushed under `slot`.
+pub(super) fn cancel(slot: u64) -> Entry {
+    opcode::AsyncCancel::new(slot).build()
 }
 
 /// Ends everything in flight.

@@ -5,7 +5,7 @@
 //! Invariant: bytes keep their order; after a reset nothing more arrives on either side.
 //! Cost: a copy per byte. Not for: loss or reordering, which a stream's kernel hides.
 
-use crate::io::{Buffer, IoError};
+use crate::io::IoError;
 use layby_types::Rng;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -58,22 +58,17 @@ impl SimSocket {
         is_over || self.outbound.len() < WINDOW_BYTES
     }
 
-    /// Fills some of `buffer` behind `filled`; zero bytes mean the end.
-    pub(super) fn receive(
-        &mut self,
-        buffer: &mut Buffer,
-        filled: usize,
-        rng: &mut Rng,
-    ) -> Result<usize, IoError> {
+    /// Fills some of `room`; zero bytes mean the end.
+    pub(super) fn receive(&mut self, room: &mut [u8], rng: &mut Rng) -> Result<usize, IoError> {
         if self.is_reset {
             return Err(Errno::CONNRESET.into());
         }
-        let most = self.inbound.len().min(buffer.len() - filled);
+        let most = self.inbound.len().min(room.len());
         if most == 0 || self.is_closed {
             return Ok(0);
         }
         let count = if rng.chance(1, 3) { 1 + rng.below(most as u64) as usize } else { most };
-        for (place, byte) in buffer[filled..].iter_mut().zip(self.inbound.drain(..count)) {
+        for (place, byte) in room.iter_mut().zip(self.inbound.drain(..count)) {
             *place = byte;
         }
         Ok(count)

@@ -1,0 +1,72 @@
+//! What happens exactly so often, and to exactly whom.
+
+use super::host::*;
+use layby_types::*;
+
+fn write(host: &mut Host, id: u32, block: u64) {
+    let answer = host.run(VolumeId(id), call(Operation::Write, block * 4096, 4096), 7);
+    assert_eq!(answer.result, Ok(()));
+}
+
+/// Goal: a volume is idle while nothing of it runs, whatever others do. Method: two volumes, one
+/// with a read in flight.
+#[test]
+fn idle_is_a_volume_of_which_nothing_runs() {
+    let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 1, 64), volume(2, 1, 64)], 1);
+    assert!(host.cache.is_idle(VolumeId(1)) && host.cache.is_idle(VolumeId(9)));
+    host.submit(VolumeId(1), call(Operation::Read, 0, 4096), 0);
+    assert!(!host.cache.is_idle(VolumeId(1)));
+    assert!(host.cache.is_idle(VolumeId(2)));
+    host.settle();
+    assert!(host.cache.is_idle(VolumeId(1)));
+}
+
+/// Goal: a flush syncs what was stored since the last one, and nothing else. Method: a flush of a
+/// volume without writes, one after a write, one more; syncs are what a flush waits for.
+#[test]
+fn a_flush_of_nothing_new_ends_at_once() {
+    let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 1, 64), volume(2, 1, 64)], 1);
+    let flush = call(Operation::Flush, 0, 0);
+    let ends_at_once = |host: &mut Host| {
+        let request = host.submit(VolumeId(1), flush, 0);
+        let is_done = host.completed.iter().any(|answer| answer.request == request);
+        host.settle();
+        is_done
+    };
+    write(&mut host, 2, 0);
+    assert!(ends_at_once(&mut host), "another volume's writes are not its own");
+    write(&mut host, 1, 0);
+    assert!(!ends_at_once(&mut host));
+    assert!(ends_at_once(&mut host), "all of it is durable already");
+}
+
+/// Goal: as many destages run at once as may. Method: dirty blocks that cannot merge, calm.
+#[test]
+fn destages_run_side_by_side() {
+    let mut spec = spec([8, 8, 64]);
+    spec.writeback.inflight_max = 3;
+    spec.writeback.idle_timeout = Nanos::from_millis(1);
+    let mut host = Host::new(spec, &[volume(1, 1, 64)], 1);
+    (0..8).for_each(|block| write(&mut host, 1, block * 4));
+    host.settle();
+    host.tick(Nanos::from_millis(2));
+    assert_eq!(host.cache.ops.iter().count(), 3);
+}
+
+/// Goal: a block whose home failed once is dirty, not sick: it goes home later. Method: one dirty
+/// block, a home that fails a write, a pause.
+#[test]
+fn a_failed_write_below_is_tried_again() {
+    let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 1, 64)], 1);
+    write(&mut host, 1, 3);
+    host.backing_fault = Some(ErrorKind::Retry);
+    host.drain(1, None);
+    host.settle();
+    assert_eq!(host.drained.pop(), Some((1, Err(ErrorKind::Retry))));
+    host.backing_fault = None;
+    host.tick(Nanos::from_secs(2));
+    host.drain(2, None);
+    host.settle();
+    assert_eq!(host.drained.pop(), Some((2, Ok(()))));
+    assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "nothing is dirty");
+}

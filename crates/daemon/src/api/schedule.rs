@@ -1,0 +1,101 @@
+//! Serving by class as the control API shows it.
+//!
+//! How: windows of all shards added up by class, the p99.9 of the worst; ranks and devices by
+//! shard.
+
+use layby_cache::schedule::Rank;
+use layby_engine::control::Snapshot;
+use layby_types::ClassId;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Whether a class has its latency. A window ends with 1000 requests, or after two seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LatencyAnswer {
+    /// 99.9th percentile of the last window in microseconds, of the worst shard.
+    pub latency_us_p999: f64,
+    /// Windows in which the class asked for something.
+    pub windows: u64,
+    /// Of these, windows in which more than one request in a thousand came after the objective.
+    pub windows_missed: u64,
+    /// Requests that came after the objective.
+    pub requests_late: u64,
+}
+
+impl LatencyAnswer {
+    pub(super) fn of(snapshots: &[Snapshot], class: ClassId) -> Self {
+        let mut answer = LatencyAnswer::default();
+        for shown in snapshots.iter().filter_map(|s| s.classes.get(usize::from(class.0))) {
+            let shown = shown.shown;
+            let micros = shown.latency_p999.as_secs_f64() * 1e6;
+            answer.latency_us_p999 = answer.latency_us_p999.max(micros);
+            answer.windows += shown.windows;
+            answer.windows_missed += shown.windows_missed;
+            answer.requests_late += shown.requests_late;
+        }
+        answer
+    }
+}
+
+/// What clients of one rank ask of a shard now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RankAnswer {
+    /// The rank, as in the classes' settings.
+    pub rank: u16,
+    /// Clients whose requests wait for their turn.
+    pub clients_waiting: u64,
+    /// Bytes of requests in the shard's hands.
+    pub inflight_bytes: u64,
+}
+
+/// A device that ranks below the best have used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceAnswer {
+    /// Its path.
+    pub path: String,
+    /// Operations that lower ranks may have outstanding.
+    pub budget_ios: u64,
+    /// Bytes that lower ranks may have outstanding.
+    pub budget_bytes: u64,
+    /// Operations of lower ranks outstanding.
+    pub outstanding_ios: u64,
+    /// Bytes of lower ranks outstanding.
+    pub outstanding_bytes: u64,
+    /// Operations held back, background work included.
+    pub waiting_ios: u64,
+    /// Bytes held back.
+    pub waiting_bytes: u64,
+    /// Of these operations, destaging, read-ahead, cleaning and promotion.
+    pub waiting_background_ios: u64,
+}
+
+pub(super) fn ranks(snapshot: &Snapshot) -> Vec<RankAnswer> {
+    let ranks = snapshot.ranks.iter().map(|stats| RankAnswer {
+        rank: stats.rank.0,
+        clients_waiting: stats.clients_waiting,
+        inflight_bytes: stats.bytes_inflight,
+    });
+    ranks.collect()
+}
+
+pub(super) fn devices(snapshot: &Snapshot) -> Vec<DeviceAnswer> {
+    let answer = |device: &layby_engine::io::DeviceLoad| {
+        let mut answer = DeviceAnswer {
+            path: device.name.clone(),
+            budget_ios: u64::from(device.budget.ios),
+            budget_bytes: device.budget.bytes,
+            outstanding_ios: u64::from(device.outstanding.ios),
+            outstanding_bytes: device.outstanding.bytes,
+            ..DeviceAnswer::default()
+        };
+        for (rank, load) in &device.waiting {
+            answer.waiting_ios += u64::from(load.ios);
+            answer.waiting_bytes += load.bytes;
+            if *rank == Rank::BACKGROUND {
+                answer.waiting_background_ios += u64::from(load.ios);
+            }
+        }
+        answer
+    };
+    snapshot.devices.iter().map(answer).collect()
+}

@@ -1,0 +1,192 @@
+//! How fast a volume or a class may go, as it is written.
+//!
+//! How: four optional numbers, the same in the file, the catalog and the control API; in a change
+//! each replaces its own, and zero takes it away.
+//! Invariant: what has passed [`LimitsConfig::check`] can be turned into [`Limits`] for any number
+//! of shards.
+//! Cost: read at start and on a live change only.
+
+use super::{Place, Problem, Size};
+use layby_cache::throttle::{Limits, Rate};
+use layby_types::format_bytes;
+use serde::{Deserialize, Serialize};
+
+/// Requests in a second at least.
+pub const IOPS_MIN: u64 = 1;
+/// Requests in a second at most.
+pub const IOPS_MAX: u64 = 1_000_000_000;
+/// Requests of a burst at most.
+pub const IOPS_BURST_MAX: u64 = 1_000_000_000;
+/// Bytes in a second at least; the largest request then takes some two hours.
+pub const BANDWIDTH_MIN: u64 = 4 << 10;
+/// Bytes in a second at most.
+pub const BANDWIDTH_MAX: u64 = 1 << 40;
+/// Bytes of a burst at most.
+pub const BANDWIDTH_BURST_MAX: u64 = 16 << 40;
+/// The part of a second's worth that a burst is when nothing is said.
+pub const BURST_PARTS_DEFAULT: u64 = 10;
+
+/// How fast a volume, or all volumes of a class together, may go; what is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Requests in a second; in a change, 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_max: Option<u64>,
+    /// Requests that may come at once after calm; a tenth of a second's when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_burst: Option<u64>,
+    /// Bytes in a second; in a change, 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_max: Option<Size>,
+    /// Bytes that may come at once after calm; a tenth of a second's when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_burst: Option<Size>,
+}
+
+impl LimitsConfig {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == LimitsConfig::default()
+    }
+
+    /// These limits with a change laid over them. With a limit goes its burst.
+    #[must_use]
+    pub fn changed(self, change: LimitsConfig) -> LimitsConfig {
+        let number = |old: Option<u64>, new: Option<u64>| new.or(old).filter(|value| *value > 0);
+        let size = |old: Option<Size>, new: Option<Size>| {
+            number(old.map(|size| size.0), new.map(|size| size.0)).map(Size)
+        };
+        let burst_goes = |new: Option<u64>| new == Some(0);
+        let iops_gone = burst_goes(change.iops_max) && change.iops_burst.is_none();
+        let bandwidth_gone =
+            burst_goes(change.bandwidth_max.map(|size| size.0)) && change.bandwidth_burst.is_none();
+        LimitsConfig {
+            iops_max: number(self.iops_max, change.iops_max),
+            iops_burst: number(self.iops_burst, change.iops_burst).filter(|_| !iops_gone),
+            bandwidth_max: size(self.bandwidth_max, change.bandwidth_max),
+            bandwidth_burst: size(self.bandwidth_burst, change.bandwidth_burst)
+                .filter(|_| !bandwidth_gone),
+        }
+    }
+
+    pub(crate) fn check(&self, place: &Place) -> Result<(), Problem> {
+        let problem =
+            |cause: String, hint: &str| Err(Problem::new(place.clone(), "limits", cause, hint));
+        let outside = |value: Option<u64>, least: u64, most: u64| {
+            value.filter(|value| !(least..=most).contains(value))
+        };
+        let size = |size: Option<Size>| size.map(|size| size.0);
+        for (key, value, most) in
+            [("iops_max", self.iops_max, IOPS_MAX), ("iops_burst", self.iops_burst, IOPS_BURST_MAX)]
+        {
+            if let Some(value) = outside(value, IOPS_MIN, most) {
+                let cause = format!("{key} of {value} is outside {IOPS_MIN} to {most}");
+                return problem(cause, "write a number of requests such as 5000");
+            }
+        }
+        for (key, value, least, most) in [
+            ("bandwidth_max", size(self.bandwidth_max), BANDWIDTH_MIN, BANDWIDTH_MAX),
+            ("bandwidth_burst", size(self.bandwidth_burst), 1, BANDWIDTH_BURST_MAX),
+        ] {
+            if let Some(value) = outside(value, least, most) {
+                let bounds = (format_bytes(least), format_bytes(most));
+                let value = format_bytes(value);
+                let cause = format!("{key} of {value} is outside {} to {}", bounds.0, bounds.1);
+                return problem(cause, "write a size such as 100MiB");
+            }
+        }
+        if self.iops_burst.is_some() && self.iops_max.is_none() {
+            return problem("iops_burst is given without iops_max".into(), "give both, or neither");
+        }
+        if self.bandwidth_burst.is_some() && self.bandwidth_max.is_none() {
+            let cause = "bandwidth_burst is given without bandwidth_max".to_owned();
+            return problem(cause, "give both, or neither");
+        }
+        Ok(())
+    }
+
+    /// Requests that may come at once, where they are limited.
+    #[must_use]
+    pub fn iops_burst_or_default(&self) -> Option<u64> {
+        self.iops_max.map(|max| self.iops_burst.unwrap_or(burst_default(max)))
+    }
+
+    /// Bytes that may come at once, where they are limited.
+    #[must_use]
+    pub fn bandwidth_burst_or_default(&self) -> Option<u64> {
+        let burst = self.bandwidth_burst.map(|size| size.0);
+        self.bandwidth_max.map(|max| burst.unwrap_or(burst_default(max.0)))
+    }
+
+    /// The limits in the words of the policy.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let rate = |max: Option<u64>, burst: Option<u64>| Some(Rate::per_second(max?, burst?));
+        let bandwidth = self.bandwidth_max.map(|size| size.0);
+        Limits {
+            requests: rate(self.iops_max, self.iops_burst_or_default()),
+            bytes: rate(bandwidth, self.bandwidth_burst_or_default()),
+        }
+    }
+}
+
+const fn burst_default(max: u64) -> u64 {
+    if max < BURST_PARTS_DEFAULT { 1 } else { max / BURST_PARTS_DEFAULT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place::Volume("v".parse().expect("a name"))
+    }
+
+    /// Goal: a change replaces what it names, zero takes away, and a burst goes with its limit.
+    /// Method: one change after another.
+    #[test]
+    fn changes_are_laid_over() {
+        let none = LimitsConfig::default();
+        let first = LimitsConfig {
+            iops_max: Some(500),
+            iops_burst: Some(7),
+            bandwidth_max: Some(Size(1 << 20)),
+            ..none
+        };
+        let limits = none.changed(first);
+        assert_eq!(limits, first);
+        let limits = limits.changed(LimitsConfig { iops_max: Some(600), ..none });
+        assert_eq!((limits.iops_max, limits.iops_burst), (Some(600), Some(7)));
+        let limits = limits.changed(LimitsConfig { iops_max: Some(0), ..none });
+        assert_eq!((limits.iops_max, limits.iops_burst), (None, None));
+        assert_eq!(limits.bandwidth_burst_or_default(), Some((1 << 20) / 10));
+        assert!(limits.changed(LimitsConfig { bandwidth_max: Some(Size(0)), ..none }).is_none());
+    }
+
+    /// Goal: bounds are kept, and a burst needs its limit. Method: one value beyond each.
+    #[test]
+    fn bad_limits_are_refused() {
+        let none = LimitsConfig::default();
+        for bad in [
+            LimitsConfig { iops_max: Some(IOPS_MAX + 1), ..none },
+            LimitsConfig { iops_burst: Some(5), ..none },
+            LimitsConfig { iops_max: Some(5), iops_burst: Some(IOPS_BURST_MAX + 1), ..none },
+            LimitsConfig { bandwidth_max: Some(Size(BANDWIDTH_MIN - 1)), ..none },
+            LimitsConfig { bandwidth_max: Some(Size(BANDWIDTH_MAX + 1)), ..none },
+            LimitsConfig { bandwidth_burst: Some(Size(5)), ..none },
+        ] {
+            let problem = bad.check(&place()).expect_err("out of bounds");
+            assert!(!problem.hint.is_empty(), "{problem:?}");
+        }
+        let edge = LimitsConfig {
+            iops_max: Some(IOPS_MIN),
+            iops_burst: Some(IOPS_BURST_MAX),
+            bandwidth_max: Some(Size(BANDWIDTH_MAX)),
+            bandwidth_burst: Some(Size(BANDWIDTH_BURST_MAX)),
+        };
+        assert_eq!(edge.check(&place()), Ok(()));
+        assert!(!edge.limits().part(1, 64).is_none());
+    }
+}

@@ -1,0 +1,264 @@
+//! A guest's disk as its monitor sets it up: memory, queues, in-flight region.
+//!
+//! How: messages change this description; whenever a queue has all that it needs, the shard is told
+//! to serve it, and before anything that it rests on changes, the shard gives it back.
+//! Invariant: the shard touches the guest's memory only between a start and the end of its stop.
+//! Not for: requests; the shard reads those from the guest's memory.
+
+use crate::control::{Command, Control};
+use layby_engine::control::{CallEvent, CommandError, GuestQueue};
+use layby_frontend::vhost::{
+    BlockRing, GuestDisk, GuestRam, Inflight, QUEUE_SIZE_MAX, QUEUES_MAX, RamRegion, RingPlan,
+};
+use layby_types::{ErrorKind, VolumeId};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use std::fmt::Display;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use virtio_bindings::bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
+use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
+
+/// The feature bit by which monitors ask for vhost-user's own features.
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+
+/// Why a message cannot be followed; the connection ends with it.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) String);
+
+fn refuse<T>(cause: impl Display) -> Result<T, Refusal> {
+    Err(Refusal(cause.to_string()))
+}
+
+/// A queue as told so far.
+#[derive(Default)]
+struct Queue {
+    entries: u16,
+    /// Descriptors, used, available; the monitor's addresses.
+    addresses: Option<[u64; 3]>,
+    base: u16,
+    kick: Option<OwnedFd>,
+    call: CallEvent,
+    is_enabled: bool,
+    /// Its number in the shard while it is served.
+    served: Option<u32>,
+}
+
+/// See the file's header.
+pub(super) struct Device {
+    control: Arc<Control>,
+    volume: VolumeId,
+    disk: Arc<GuestDisk>,
+    features: u64,
+    ram: Option<Arc<GuestRam>>,
+    inflight: Option<Inflight>,
+    queues: Vec<Queue>,
+}
+
+impl Device {
+    pub(super) fn new(control: Arc<Control>, volume: VolumeId, disk: GuestDisk) -> Device {
+        let queues = (0..QUEUES_MAX).map(|_| Queue::default()).collect();
+        let (ram, inflight) = (None, None);
+        Device { control, volume, disk: Arc::new(disk), features: 0, ram, inflight, queues }
+    }
+
+    pub(super) fn disk(&self) -> &GuestDisk {
+        &self.disk
+    }
+
+    pub(super) fn offered(&self) -> u64 {
+        self.disk.features() | PROTOCOL_FEATURES
+    }
+
+    pub(super) fn set_features(&mut self, features: u64) -> Result<(), Refusal> {
+        if features & !self.offered() != 0 {
+            let unknown = features & !self.offered();
+            return refuse(format!("it accepts features that were not offered: {unknown:#x}"));
+        }
+        self.features = features;
+        // Without vhost-user's features there is no message that would enable a queue.
+        if features & PROTOCOL_FEATURES == 0 {
+            self.queues.iter_mut().for_each(|queue| queue.is_enabled = true);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_ram(&mut self, regions: Vec<RamRegion>) -> Result<(), Refusal> {
+        self.pause_all()?;
+        let ram = GuestRam::map(regions).or_else(refuse)?;
+        tracing::debug!(volume = self.volume.0, ?ram, "guest memory");
+        self.ram = Some(Arc::new(ram));
+        (0..self.queues.len()).try_for_each(|index| self.resume(index))
+    }
+
+    fn queue(&mut self, index: u32) -> Result<&mut Queue, Refusal> {
+        let queue = self.queues.get_mut(index as usize);
+        queue.ok_or_else(|| Refusal(format!("it names queue {index} of {QUEUES_MAX}")))
+    }
+
+    pub(super) fn set_entries(&mut self, index: u32, entries: u32) -> Result<(), Refusal> {
+        self.pause(index as usize)?;
+        let fits = u16::try_from(entries).ok().filter(|entries| *entries <= QUEUE_SIZE_MAX);
+        let Some(entries) = fits.filter(|entries| entries.is_power_of_two()) else {
+            return refuse(format!(
+                "a queue of {entries} entries; a power of two up to {QUEUE_SIZE_MAX} is served"
+            ));
+        };
+        self.queue(index)?.entries = entries;
+        self.resume(index as usize)
+    }
+
+    pub(super) fn set_addresses(&mut self, index: u32, at: [u64; 3]) -> Result<(), Refusal> {
+        self.pause(index as usize)?;
+        self.queue(index)?.addresses = Some(at);
+        self.resume(index as usize)
+    }
+
+    pub(super) fn set_base(&mut self, index: u32, base: u32) -> Result<(), Refusal> {
+        self.pause(index as usize)?;
+        self.queue(index)?.base = base as u16;
+        self.resume(index as usize)
+    }
+
+    /// Stops a queue until the next kick descriptor; answers with where it would go on.
+    pub(super) fn take_base(&mut self, index: u32) -> Result<u16, Refusal> {
+        self.pause(index as usize)?;
+        let queue = self.queue(index)?;
+        queue.kick = None;
+        Ok(queue.base)
+    }
+
+    pub(super) fn set_kick(&mut self, index: u32, kick: Option<File>) -> Result<(), Refusal> {
+        self.pause(index as usize)?;
+        let Some(kick) = kick else {
+            return refuse("it wants its queues polled, which is not offered");
+        };
+        self.queue(index)?.kick = Some(kick.into());
+        self.resume(index as usize)
+    }
+
+    pub(super) fn set_call(&mut self, index: u32, call: Option<File>) -> Result<(), Refusal> {
+        let set = self.queue(index)?.call.set(call.map(OwnedFd::from));
+        set.or_else(|error| refuse(format!("its call descriptor: {error}")))
+    }
+
+    pub(super) fn enable(&mut self, index: u32, is_enabled: bool) -> Result<(), Refusal> {
+        if !is_enabled {
+            self.pause(index as usize)?;
+        }
+        self.queue(index)?.is_enabled = is_enabled;
+        self.resume(index as usize)
+    }
+
+    /// Makes an in-flight region; the monitor keeps it from now on.
+    pub(super) fn make_inflight(&mut self, queues: u16, entries: u16) -> Result<File, Refusal> {
+        if queues > QUEUES_MAX || entries > QUEUE_SIZE_MAX {
+            return refuse(format!("an in-flight region for {queues} queues of {entries}"));
+        }
+        let made = (|| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = File::from(memfd_create("layby-inflight", flags)?);
+            file.set_len(Inflight::bytes(queues, entries) as u64)?;
+            fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+            file.try_clone().map(|own| (own, file))
+        })();
+        let (own, file) = made.or_else(|error: std::io::Error| refuse(error))?;
+        self.set_inflight(own, 0, queues, entries)?;
+        Ok(file)
+    }
+
+    /// Goes on with the in-flight region that another life of this node, or this one, has made.
+    pub(super) fn set_inflight(
+        &mut self,
+        file: File,
+        offset: u64,
+        queues: u16,
+        entries: u16,
+    ) -> Result<(), Refusal> {
+        self.pause_all()?;
+        self.inflight = Some(Inflight::map(file, offset, queues, entries).or_else(refuse)?);
+        (0..self.queues.len()).try_for_each(|index| self.resume(index))
+    }
+
+    /// Serves a queue that has all it needs.
+    fn resume(&mut self, index: usize) -> Result<(), Refusal> {
+        let Some(queue) = self.queues.get(index) else { return Ok(()) };
+        let (Some(ram), Some(addresses), Some(kick)) = (&self.ram, queue.addresses, &queue.kick)
+        else {
+            return Ok(());
+        };
+        if !queue.is_enabled || queue.entries == 0 || queue.served.is_some() {
+            return Ok(());
+        }
+        let has = |bit: u32| self.features & 1 << bit != 0;
+        let place = |address| match ram.guest_address(address, 1) {
+            Some(place) => Ok(place),
+            None => refuse(format!("queue {index} lies outside of the memory that it shares")),
+        };
+        let plan = RingPlan {
+            index: index as u16,
+            entries: queue.entries,
+            descriptors: place(addresses[0])?,
+            used: place(addresses[1])?,
+            available: place(addresses[2])?,
+            base: queue.base,
+            event_index: has(VIRTIO_RING_F_EVENT_IDX),
+            guest_flushes: has(VIRTIO_BLK_F_FLUSH),
+        };
+        let kick = kick.try_clone().or_else(refuse)?;
+        let disk = Arc::clone(&self.disk);
+        let ring = BlockRing::new(Arc::clone(ram), disk, &plan, self.inflight.as_ref());
+        let queue = GuestQueue {
+            volume: self.volume,
+            ring: Box::new(ring.or_else(refuse)?),
+            kick,
+            call: queue.call.clone(),
+            peer: format!("guest of `{}`, queue {index}", self.disk.name),
+        };
+        let started = self.ask(|answer| Command::StartQueue(Box::new(queue), answer));
+        let number = started.or_else(|error| refuse(error.cause))?;
+        let queue = &mut self.queues[index];
+        queue.served = Some(number);
+        // An answer of the node's last life may not have been announced.
+        queue.call.signal();
+        Ok(())
+    }
+
+    /// Has a queue back from the shard, with nothing in flight. Where that fails the shard has
+    /// ended, and nothing is in flight either, but nobody knows where the queue would go on.
+    fn pause(&mut self, index: usize) -> Result<(), Refusal> {
+        let Some(number) = self.queues.get_mut(index).and_then(|queue| queue.served.take()) else {
+            return Ok(());
+        };
+        let stopped = self.ask(|answer| Command::StopQueue(number, answer));
+        self.queues[index].base = stopped.or_else(|error| refuse(error.cause))?;
+        Ok(())
+    }
+
+    fn pause_all(&mut self) -> Result<(), Refusal> {
+        (0..self.queues.len()).map(|index| self.pause(index)).fold(Ok(()), Result::and)
+    }
+
+    /// The monitor has left, or starts over: no queue is served until it describes them anew.
+    pub(super) fn stop_all(&mut self) {
+        if let Err(Refusal(cause)) = self.pause_all() {
+            tracing::debug!(volume = self.volume.0, cause, "queues end with their shard");
+        }
+        self.queues.iter_mut().for_each(|queue| *queue = Queue::default());
+    }
+
+    /// Asks the volume's shard and waits for its answer.
+    fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(layby_engine::control::Answer<T>) -> Command,
+    ) -> Result<T, CommandError> {
+        let (tell, told) = sync_channel(1);
+        let answer = Box::new(move |result| drop(tell.send(result)));
+        let ended = CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() };
+        match self.control.port_of(self.volume).send(command(answer)) {
+            Ok(()) => told.recv().unwrap_or(Err(ended)),
+            Err(_) => Err(ended),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Long requests of lower ranks, submitted in pieces, so that others get their turn between them.
+//!
+//! How: a request is cut where its offset reaches a multiple of the piece; each piece is a request
+//! of its own to the core, under the number of the whole. The answer of a read gathers in one
+//! buffer, which goes to the client as it is.
+//! Invariant: the client is answered once, when every piece has ended; a write's piece that failed
+//! makes the whole fail, and each block holds its old version or its new one, as with any write.
+//! Cost: an entry per request that is cut, none otherwise.
+
+use crate::core::{Answer, Finished, ReadSink};
+use crate::io::{Buffer, Io};
+use layby_types::{Call, ErrorKind, Nanos, Operation};
+
+/// A request on its way.
+pub(super) struct Cut {
+    pub(super) call: Call,
+    /// Bytes whose pieces were submitted.
+    submitted: u64,
+    /// Pieces that have not ended.
+    waiting: u32,
+    error: Option<ErrorKind>,
+    /// The bytes of a read.
+    pub(super) answer: Option<Buffer>,
+    pub(super) started: Nanos,
+}
+
+/// The requests of one client that were cut.
+#[derive(Default)]
+pub(super) struct Cuts {
+    places: Vec<Option<Cut>>,
+    /// The one whose pieces are being submitted; the client's bytes begin with it.
+    current: Option<u32>,
+}
+
+impl Cuts {
+    /// Whether a request's pieces are being submitted.
+    pub(super) fn is_cutting(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Begins with a request, or goes on with the one that was begun.
+    pub(super) fn begin(&mut self, io: &mut dyn Io, call: Call, now: Nanos) -> (u32, bool) {
+        if let Some(number) = self.current {
+            return (number, false);
+        }
+        let is_read = call.operation == Operation::Read;
+        let answer = is_read.then(|| io.buffer(call.length as usize));
+        let cut = Cut { call, submitted: 0, waiting: 0, error: None, answer, started: now };
+        let vacant = self.places.iter().position(Option::is_none);
+        let number = vacant.unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[number] = Some(cut);
+        self.current = Some(number as u32);
+        (number as u32, true)
+    }
+
+    fn get(&mut self, number: u32) -> &mut Cut {
+        self.places[number as usize].as_mut().expect("a request lives until its last piece ends")
+    }
+
+    /// The next piece, which bears the request's number as its cookie; `None` when all were taken.
+    pub(super) fn next_piece(&mut self, number: u32, piece_bytes: u64) -> Option<Call> {
+        let cut = self.get(number);
+        let offset = cut.call.offset + cut.submitted;
+        let left = cut.call.length - cut.submitted;
+        let length = left.min(piece_bytes - offset % piece_bytes);
+        (left > 0).then_some(Call { cookie: u64::from(number), offset, length, ..cut.call })
+    }
+
+    /// The piece was submitted; true when it was the last.
+    pub(super) fn on_submitted(&mut self, number: u32, piece: &Call, has_ended: bool) -> bool {
+        let cut = self.get(number);
+        cut.submitted += piece.length;
+        cut.waiting += u32::from(!has_ended);
+        let is_last = cut.submitted == cut.call.length;
+        if is_last {
+            self.current = None;
+        }
+        is_last
+    }
+
+    /// Bytes of the piece within the whole.
+    pub(super) fn place(&mut self, number: u32, piece: &Call) -> &mut [u8] {
+        let cut = self.get(number);
+        let at = (piece.offset - cut.call.offset) as usize;
+        let answer = cut.answer.as_mut().expect("only reads have a place");
+        &mut answer[at..at + piece.length as usize]
+    }
+
+    /// A piece ended.
+    pub(super) fn on_piece(&mut self, finished: &Finished) {
+        let number = finished.call.cookie as u32;
+        match &finished.result {
+            Ok(Answer::Data(data)) => {
+                self.place(number, &finished.call).copy_from_slice(data);
+            }
+            Ok(_) => {}
+            Err(kind) => {
+                let cut = self.get(number);
+                cut.error = cut.error.or(Some(*kind));
+            }
+        }
+        self.get(number).waiting -= 1;
+    }
+
+    /// Takes the request if its last piece has ended.
+    pub(super) fn take_ended(&mut self, number: u32) -> Option<(Cut, Result<(), ErrorKind>)> {
+        let has_ended = |cut: &mut Cut| cut.waiting == 0 && cut.submitted == cut.call.length;
+        let cut = self.places[number as usize].take_if(has_ended)?;
+        let result = cut.error.map_or(Ok(()), Err);
+        Some((cut, result))
+    }
+
+    /// The client is gone: no more pieces. The number of the request that was being submitted.
+    pub(super) fn give_up(&mut self) -> Option<u32> {
+        let number = self.current.take()?;
+        let cut = self.get(number);
+        cut.submitted = cut.call.length;
+        cut.error = cut.error.or(Some(ErrorKind::Closed));
+        Some(number)
+    }
+}
+
+/// Takes a piece that memory answers whole.
+pub(super) struct PieceSink<'a> {
+    pub(super) place: &'a mut [u8],
+    pub(super) filled: usize,
+}
+
+impl ReadSink for PieceSink<'_> {
+    fn head(&mut self, _call: &Call) {}
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.place[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+}

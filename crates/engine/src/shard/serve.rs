@@ -1,0 +1,136 @@
+//! The order of serving: which client's bytes are looked at next, and how many of them.
+//!
+//! How: clients with something to do wait in a [`ReadyQueue`](layby_cache::schedule::ReadyQueue) by
+//! their class's rank. The best rank that has a client is served whole and answered; what is below
+//! it goes in bounded passes. Where all clients have one rank nothing is bounded or cut.
+//! Invariant: between two looks for arrivals, lower ranks receive, submit and send a quantum of
+//! bytes together; a rank with too many bytes in the core's hands waits, its bytes in its sockets.
+//! Cost: a place in a queue per client and turn.
+
+use super::pass::Pass;
+use super::{Client, Shard};
+use crate::control::RankStats;
+use crate::core::Notice;
+use crate::io::{Host, Io as _};
+use layby_cache::schedule::{Flow, Grant, Rank};
+use layby_types::Session;
+
+impl<S: Session, H: Host> Shard<S, H> {
+    /// A client has something to do.
+    pub(super) fn wake(&mut self, number: u32) {
+        if let Some(client) = self.clients.get(number as usize).and_then(Option::as_ref) {
+            self.ready.wake(Flow(number), client.rank, 1);
+        }
+    }
+
+    /// Serves a round of what is ready: the best rank and its answers first, then what devices
+    /// have done for the others, then the others.
+    pub(super) fn serve_ready(&mut self) {
+        self.hold_ranks();
+        self.ready.begin_round();
+        let has_best = self.ready.has_best(self.best);
+        while self.ready.has_best(self.best) {
+            self.serve_next();
+        }
+        if has_best && self.has_lower {
+            self.answer();
+        }
+        let mut done = std::mem::take(&mut self.done);
+        self.io.hand_out(&mut done);
+        done.drain(..).for_each(|done| self.route(done));
+        self.done = done;
+        while self.serve_next() {}
+    }
+
+    fn serve_next(&mut self) -> bool {
+        let grant = self.ready.next(self.best);
+        grant.map(|grant| self.pass_to(grant)).is_some()
+    }
+
+    fn pass_to(&mut self, grant: Grant) {
+        let quantum = u64::from(self.limits.quantum_bytes);
+        let mut pass = match grant.rank <= self.best {
+            true => Pass::whole(grant.bytes),
+            false => Pass::bounded(grant.bytes, quantum),
+        };
+        let number = grant.flow.0;
+        if let Some(client) = self.clients.get_mut(number as usize).and_then(Option::as_mut)
+            && let Err(reason) =
+                client.advance(&mut self.io, &mut self.core, &mut self.gate, &mut pass)
+        {
+            let (peer, volume) = (client.peer.clone(), client.volume);
+            client.close_if_done(&mut self.io, true);
+            pass.has_more = false;
+            (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        }
+        self.ready.passed(self.best, pass.requests, pass.bytes, pass.has_more);
+    }
+
+    /// A rank with too much in the core's hands waits.
+    fn hold_ranks(&mut self) {
+        if !self.has_lower {
+            return;
+        }
+        let lower = |client: &&Client<S>| client.rank > self.best;
+        let mut held: Vec<(Rank, u64)> = Vec::new();
+        for client in self.clients.iter().flatten().filter(lower) {
+            match held.iter_mut().find(|(rank, _)| *rank == client.rank) {
+                Some((_, bytes)) => *bytes += client.submitted_bytes(),
+                None => held.push((client.rank, client.submitted_bytes())),
+            }
+        }
+        for (rank, bytes) in held {
+            self.ready.hold(rank, bytes >= self.limits.inflight_bytes_max);
+        }
+    }
+
+    /// Clients come, or classes change: who is best now?
+    pub(super) fn rank_clients(&mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            let rank = self.core.rank_of(client.volume);
+            if std::mem::replace(&mut client.rank, rank) != rank {
+                self.ready.forget(Flow(client.number));
+                self.ready.wake(Flow(client.number), rank, 1);
+            }
+        }
+        self.find_best();
+    }
+
+    /// The best rank among clients that are served.
+    pub(super) fn find_best(&mut self) {
+        let served = self.clients.iter().flatten().filter(|client| !client.is_dead());
+        let best = served.map(|client| client.rank).min().unwrap_or(Rank::FIRST);
+        self.has_lower = self.clients.iter().flatten().any(|client| client.rank > best);
+        if std::mem::replace(&mut self.best, best) != best {
+            self.ready.hold(best, false);
+            self.io.set_best(best);
+        }
+    }
+
+    /// Counts what ended; where that completes a window of the best rank's objective, devices are
+    /// told how it went.
+    pub(super) fn end_window(&mut self) {
+        if self.core.has_ended()
+            && let Some(verdict) = self.core.count_ended(self.io.now())
+        {
+            self.io.on_window(verdict);
+        }
+    }
+
+    /// What ranks ask for now.
+    pub(super) fn rank_stats(&self) -> Vec<RankStats> {
+        let mut ranks: Vec<RankStats> = Vec::new();
+        for client in self.clients.iter().flatten() {
+            let bytes_inflight = client.submitted_bytes();
+            let clients_waiting = self.ready.waiting(client.rank) as u64;
+            match ranks.iter_mut().find(|stats| stats.rank == client.rank) {
+                Some(stats) => stats.bytes_inflight += bytes_inflight,
+                None => {
+                    ranks.push(RankStats { rank: client.rank, clients_waiting, bytes_inflight });
+                }
+            }
+        }
+        ranks.sort_unstable_by_key(|stats| stats.rank);
+        ranks
+    }
+}

@@ -1,0 +1,324 @@
+//! A virtual machine's disk driver and its monitor, in one: vhost-user-blk from the other side.
+//!
+//! How: guest memory is an unlinked file that both sides map or read; the messages are those of the
+//! `vhost` crate's frontend, the rings are written by hand, so that a test can write them wrong.
+//! Invariant: what the node answers is found in the used ring and nowhere else.
+//! Cost: a file read per look. Not for: speed.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserInflight};
+use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
+
+/// Entries of each queue.
+pub const ENTRIES: u16 = 64;
+/// Requests that one queue can have in flight: each has three descriptors.
+pub const REQUESTS_MAX: u16 = ENTRIES / 3;
+/// The most data of a request.
+pub const DATA_BYTES: u32 = 16 << 10;
+/// The monitor's address of guest address zero; nothing is ever read there.
+const MONITOR: u64 = 0x7000_0000_0000;
+const QUEUE_BYTES: u64 = 2 << 20;
+const AVAILABLE: u64 = 0x1000;
+const USED: u64 = 0x2000;
+const REQUESTS: u64 = 0x10000;
+const REQUEST_BYTES: u64 = 0x8000;
+
+/// Kinds of requests.
+#[expect(missing_docs, reason = "the names are those of the standard")]
+pub mod kind {
+    pub const IN: u32 = 0;
+    pub const OUT: u32 = 1;
+    pub const FLUSH: u32 = 4;
+    pub const GET_ID: u32 = 8;
+    pub const DISCARD: u32 = 11;
+    pub const WRITE_ZEROES: u32 = 13;
+}
+
+/// A queue's place in memory, and how far both sides are.
+pub struct GuestQueue {
+    base: u64,
+    kick: EventFd,
+    call: EventFd,
+    available: u16,
+    used: u16,
+}
+
+/// A virtual machine with one disk.
+pub struct Guest {
+    memory: File,
+    queues: Vec<GuestQueue>,
+    frontend: Option<Frontend>,
+    inflight: Option<(VhostUserInflight, File)>,
+    /// Features that the node offered at the last connection.
+    pub offered: u64,
+}
+
+impl Guest {
+    /// A machine with so many queues, not connected yet.
+    ///
+    /// # Panics
+    /// When the system has no memory for it.
+    #[must_use]
+    pub fn new(queues: usize) -> Guest {
+        let memory = tempfile::tempfile().expect("a folder for temporary files");
+        memory.set_len(QUEUE_BYTES * queues as u64).expect("room");
+        let queue = |index: usize| {
+            let base = QUEUE_BYTES * index as u64;
+            let [kick, call] = [(); 2].map(|()| EventFd::new(EFD_CLOEXEC).expect("a descriptor"));
+            GuestQueue { base, kick, call, available: 0, used: 0 }
+        };
+        let queues = (0..queues).map(queue).collect();
+        Guest { memory, queues, frontend: None, inflight: None, offered: 0 }
+    }
+
+    /// Connects as a monitor does, also again after the node was gone.
+    ///
+    /// # Panics
+    /// When the node refuses a step.
+    pub fn connect(&mut self, socket: &Path) {
+        let mut frontend = Frontend::connect(socket, 256).expect("the node listens");
+        frontend.set_owner().expect("an owner");
+        self.offered = frontend.get_features().expect("features");
+        frontend.set_features(self.offered).expect("features accepted");
+        let offered = frontend.get_protocol_features().expect("protocol features");
+        let wanted = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        assert!(offered.contains(wanted), "{offered:?}");
+        frontend.set_protocol_features(wanted).expect("protocol features accepted");
+        assert!(frontend.get_queue_num().expect("a number") >= self.queues.len() as u64);
+        frontend.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
+        if self.inflight.is_none() {
+            let want = VhostUserInflight::new(0, 0, self.queues.len() as u16, ENTRIES);
+            self.inflight = Some(frontend.get_inflight_fd(&want).expect("an in-flight region"));
+        }
+        let (region, file) = self.inflight.as_ref().expect("there is one now");
+        frontend.set_inflight_fd(region, file.as_raw_fd()).expect("the region is taken back");
+        let memory = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: QUEUE_BYTES * self.queues.len() as u64,
+            userspace_addr: MONITOR,
+            mmap_offset: 0,
+            mmap_handle: self.memory.as_raw_fd(),
+        };
+        frontend.set_mem_table(&[memory]).expect("memory is shared");
+        for (index, queue) in self.queues.iter().enumerate() {
+            queue.start(index, &mut frontend).expect("a queue starts");
+        }
+        self.frontend = Some(frontend);
+    }
+
+    /// Leaves without a word.
+    pub fn disconnect(&mut self) {
+        self.frontend = None;
+    }
+
+    /// Stops a queue in order; answers with where it would go on.
+    ///
+    /// # Panics
+    /// When the node does not follow.
+    pub fn stop_queue(&mut self, queue: usize) -> u32 {
+        let frontend = self.frontend.as_mut().expect("connected");
+        frontend.get_vring_base(queue).expect("the queue stops")
+    }
+
+    /// The configuration space.
+    ///
+    /// # Panics
+    /// When the node does not tell.
+    pub fn config(&mut self) -> Vec<u8> {
+        let frontend = self.frontend.as_mut().expect("connected");
+        let empty = [0; 60];
+        let read = frontend.get_config(0, 60, VhostUserConfigFlags::WRITABLE, &empty);
+        read.expect("a configuration").1
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        self.memory.write_all_at(bytes, at).expect("our own memory");
+    }
+
+    fn get<const N: usize>(&self, at: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.memory.read_exact_at(&mut bytes, at).expect("our own memory");
+        bytes
+    }
+
+    fn place(&self, queue: usize, slot: u16) -> u64 {
+        self.queues[queue].base + REQUESTS + REQUEST_BYTES * u64::from(slot)
+    }
+
+    /// Writes one descriptor.
+    pub fn descriptor(
+        &self,
+        queue: usize,
+        index: u16,
+        at: u64,
+        length: u32,
+        flags: u16,
+        next: u16,
+    ) {
+        let mut bytes = at.to_le_bytes().to_vec();
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(flags.to_le_bytes());
+        bytes.extend(next.to_le_bytes());
+        self.put(self.queues[queue].base + 16 * u64::from(index), &bytes);
+    }
+
+    /// Makes the chain at `head` available, without a kick.
+    pub fn offer(&mut self, queue: usize, head: u16) {
+        let GuestQueue { base, available, .. } = self.queues[queue];
+        let entry = base + AVAILABLE + 4 + 2 * u64::from(available % ENTRIES);
+        self.put(entry, &head.to_le_bytes());
+        let available = available.wrapping_add(1);
+        self.put(base + AVAILABLE + 2, &available.to_le_bytes());
+        self.queues[queue].available = available;
+    }
+
+    /// Makes a request available in `slot`; `data` goes to the disk, or `length` bytes come from
+    /// it.
+    ///
+    /// # Panics
+    /// When the data does not fit into a slot.
+    pub fn request(&mut self, queue: usize, slot: u16, kind: u32, sector: u64, data: Data<'_>) {
+        assert!(slot < REQUESTS_MAX);
+        let place = self.place(queue, slot);
+        let mut head = kind.to_le_bytes().to_vec();
+        head.extend([0; 4]);
+        head.extend(sector.to_le_bytes());
+        self.put(place, &head);
+        self.put(place + 16, &[0xff]);
+        let (length, flags) = match data {
+            Data::Out(bytes) => {
+                self.put(place + 0x1000, bytes);
+                (bytes.len() as u32, 1)
+            }
+            Data::In(length) => (length, 3),
+        };
+        assert!(length <= DATA_BYTES);
+        let first = slot * 3;
+        self.descriptor(queue, first, place, 16, 1, first + 1);
+        self.descriptor(queue, first + 1, place + 0x1000, length, flags, first + 2);
+        self.descriptor(queue, first + 2, place + 16, 1, 2, 0);
+        self.offer(queue, first);
+    }
+
+    /// Kicks a queue.
+    ///
+    /// # Panics
+    /// When the descriptor is gone.
+    pub fn kick(&self, queue: usize) {
+        self.queues[queue].kick.write(1).expect("our own descriptor");
+    }
+
+    /// Answers since the last look: slots and their status. Waits for a call where there are none.
+    ///
+    /// # Panics
+    /// When the node does not answer within a minute.
+    pub fn answers(&mut self, queue: usize) -> Vec<(u16, u8)> {
+        for _ in 0..600 {
+            let answers = self.answers_now(queue);
+            if !answers.is_empty() {
+                return answers;
+            }
+            self.ask_for_calls(queue);
+            if self.index(queue) == self.queues[queue].used {
+                // A call that came too early or not at all shows in the next look.
+                wait(&self.queues[queue].call);
+            }
+        }
+        panic!("the node does not answer");
+    }
+
+    /// Answers since the last look.
+    pub fn answers_now(&mut self, queue: usize) -> Vec<(u16, u8)> {
+        let mut answers = Vec::new();
+        while self.index(queue) != self.queues[queue].used {
+            let GuestQueue { base, used, .. } = self.queues[queue];
+            let entry = base + USED + 4 + 8 * u64::from(used % ENTRIES);
+            let head = u32::from_le_bytes(self.get(entry)) as u16;
+            let status: [u8; 1] = self.get(self.place(queue, head / 3) + 16);
+            answers.push((head / 3, status[0]));
+            self.queues[queue].used = used.wrapping_add(1);
+        }
+        answers
+    }
+
+    fn index(&self, queue: usize) -> u16 {
+        u16::from_le_bytes(self.get(self.queues[queue].base + USED + 2))
+    }
+
+    /// With the event index: the next answer is worth a call.
+    fn ask_for_calls(&self, queue: usize) {
+        let GuestQueue { base, used, .. } = self.queues[queue];
+        self.put(base + AVAILABLE + 4 + 2 * u64::from(ENTRIES), &used.to_le_bytes());
+    }
+
+    /// The data of the request in `slot`.
+    ///
+    /// # Panics
+    /// When `length` is more than a slot has.
+    #[must_use]
+    pub fn data(&self, queue: usize, slot: u16, length: u32) -> Vec<u8> {
+        let mut bytes = vec![0; length as usize];
+        let at = self.place(queue, slot) + 0x1000;
+        self.memory.read_exact_at(&mut bytes, at).expect("our own memory");
+        bytes
+    }
+
+    /// One request alone, from its kick to its status and data.
+    pub fn ask(&mut self, kind: u32, sector: u64, data: Data<'_>) -> (u8, Vec<u8>) {
+        let length = if let Data::In(length) = data { length } else { 0 };
+        self.request(0, 0, kind, sector, data);
+        self.kick(0);
+        let answers = self.answers(0);
+        assert_eq!(answers.len(), 1, "one request, one answer: {answers:?}");
+        (answers[0].1, self.data(0, 0, length))
+    }
+}
+
+/// The data of a request.
+#[derive(Clone, Copy)]
+pub enum Data<'a> {
+    /// From the guest.
+    Out(&'a [u8]),
+    /// For the guest, so many bytes.
+    In(u32),
+}
+
+impl GuestQueue {
+    fn start(&self, index: usize, frontend: &mut Frontend) -> vhost::Result<()> {
+        frontend.set_vring_num(index, ENTRIES)?;
+        frontend.set_vring_base(index, self.used)?;
+        let config = VringConfigData {
+            queue_max_size: ENTRIES,
+            queue_size: ENTRIES,
+            flags: 0,
+            desc_table_addr: MONITOR + self.base,
+            used_ring_addr: MONITOR + self.base + USED,
+            avail_ring_addr: MONITOR + self.base + AVAILABLE,
+            log_addr: None,
+        };
+        frontend.set_vring_addr(index, &config)?;
+        frontend.set_vring_call(index, &self.call)?;
+        frontend.set_vring_kick(index, &self.kick)?;
+        frontend.set_vring_enable(index, true)
+    }
+}
+
+/// Waits until an event descriptor has something, for at most a tenth of a second, and takes it.
+fn wait(event: &EventFd) {
+    let epoll = Epoll::new().expect("a descriptor");
+    let wanted = EpollEvent::new(EventSet::IN, 0);
+    epoll.ctl(ControlOperation::Add, event.as_raw_fd(), wanted).expect("it can be waited for");
+    if epoll.wait(100, &mut [EpollEvent::default()]).is_ok_and(|count| count == 1) {
+        // Only this thread reads, so that there is something.
+        let _ = event.read();
+    }
+}

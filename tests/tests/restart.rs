@@ -1,0 +1,261 @@
+//! A node that restarts under its clients: what each kind of client sees.
+//!
+//! How: the node is stopped and started while a client writes. A *passed* socket stays open in this
+//! test, as it does in the service manager, so that a client that comes meanwhile waits in its
+//! queue. Invariant: what a client was told is written is there afterwards.
+//! Not for: the kernel's client, which needs a module that test machines lack; see
+//! docs/operating.md.
+
+use layby_tests::{Connection, Node, Options, Request, available, must, run, skip};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+/// Writes of the QEMU client, each of 4 KiB; at the volume's limit they take some seconds.
+const WRITES: u64 = 4096;
+/// What its writes hold, in every byte.
+const PATTERN: &str = "90";
+
+fn options() -> Options {
+    let levels = layby_tests::small_levels().config.expect("it is a configuration");
+    let volume = "[volume.v]\nsize = \"16MiB\"\nclass = \"critical\"\n\
+        limits = { iops_max = 1000, iops_burst = 1 }\n";
+    Options::config(format!("{levels}{volume}"))
+}
+
+/// Requests that the volume has completed.
+fn completed(node: &Node, operation: &str) -> u64 {
+    let shown = node.layby(&["volume", "show", "v", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
+    shown["traffic"][operation]["requests"].as_u64().expect("a volume counts its requests")
+}
+
+/// What QEMU is told of the export; it seeks the node for up to a minute after it lost it.
+fn image(node: &Node) -> String {
+    format!(
+        "driver=nbd,server.type=unix,server.path={},export=v,reconnect-delay=60",
+        node.socket().display()
+    )
+}
+
+/// Writes with QEMU's block layer while `restart` replaces the node, then reads all back.
+fn qemu_writes_through(node: Node, restart: impl FnOnce(Node) -> Node) {
+    let (count, size) = (WRITES.to_string(), "4096");
+    let words = ["bench", "-w", "-c", &count, "-d", "8", "-s", size, "--pattern", PATTERN];
+    let mut bench = Command::new("timeout");
+    bench.args(["--kill-after=10", "300", "qemu-img"]).args(words);
+    bench.args(["--image-opts", &image(&node)]).stdin(Stdio::null());
+    let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let bench = bench.expect("qemu-img is installed");
+    while completed(&node, "write") < WRITES / 8 {
+        std::thread::yield_now();
+    }
+    let node = restart(node);
+    let output = bench.wait_with_output().expect("our own child can be waited for");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{output:?}");
+    // The limit leaves no doubt that most of the writes came after the restart.
+    let after = completed(&node, "write");
+    assert!((WRITES / 8..WRITES).contains(&after), "{after} writes after the restart");
+    let read = format!("read -P {PATTERN} 0 {}", WRITES * 4096);
+    must("qemu-io", &["-c", &read, "--image-opts", &image(&node)]);
+    node.stop();
+}
+
+/// Goal: QEMU with `reconnect-delay` sees a restart as a pause. Method: 4096 writes at depth 8, the
+/// node stopped and started in the middle; no error, all bytes there.
+#[test]
+fn qemu_writes_through_a_restart() {
+    if !available(&["qemu-img", "qemu-io"]) {
+        return;
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let start = || Node::start(&home, &options());
+    qemu_writes_through(start(), |node| {
+        node.stop();
+        start()
+    });
+}
+
+/// Goal and method: as `qemu_writes_through_a_restart`, on a passed socket, which never closes.
+#[test]
+fn qemu_writes_through_a_restart_on_a_passed_socket() {
+    if !available(&["qemu-img", "qemu-io"]) {
+        return;
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let listener = listener(&home);
+    let start = || Node::start_on(&home, &options(), &listener);
+    qemu_writes_through(start(), |node| {
+        node.stop();
+        start()
+    });
+    assert!(home.join("layby.sock").exists(), "a passed socket is not removed");
+}
+
+/// Goal: a kill is no worse than a stop for QEMU and a durable class. Method: as above, with
+/// kill -9.
+#[test]
+fn qemu_writes_through_a_kill() {
+    if !available(&["qemu-img", "qemu-io"]) {
+        return;
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let start = || Node::start(&home, &options());
+    qemu_writes_through(start(), |node| {
+        node.kill9();
+        start()
+    });
+}
+
+fn listener(home: &Path) -> UnixListener {
+    std::fs::create_dir_all(home).expect("a writable directory");
+    UnixListener::bind(home.join("layby.sock")).expect("a fresh path")
+}
+
+/// Goal: with a passed socket a client that comes while the node is down waits, and is served.
+/// Method: connect between the lives of a node.
+#[test]
+fn clients_wait_on_a_passed_socket() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let listener = listener(&home);
+    let node = Node::start_on(&home, &options(), &listener);
+    let socket = node.socket();
+    assert!(node.layby(&["status"]).contains(&socket.display().to_string()));
+    node.stop();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Connection::open(&socket, "v").map(|client| client.size()));
+        let node = Node::start_on(&home, &options(), &listener);
+        let size = client.join().expect("the client does not panic");
+        assert_eq!(size.ok(), Some(16 * MIB));
+        node.stop();
+    });
+}
+
+/// Goal: a node says when it is ready, and when it stops. Method: a datagram socket in the place
+/// of the service manager's.
+#[test]
+fn service_manager_is_told() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let path = dir.path().join("notify");
+    let notified = std::os::unix::net::UnixDatagram::bind(&path).expect("a fresh path");
+    let home = dir.path().join("node");
+    let mut command = Command::new(layby_tests::binary());
+    command.args(["serve", "--dir"]).arg(&home).env("NOTIFY_SOCKET", &path);
+    let node = Node::spawn(command, &home).expect("it starts");
+    let told = || {
+        let mut state = [0; 64];
+        let length = notified.recv(&mut state).expect("the node tells");
+        String::from_utf8_lossy(&state[..length]).into_owned()
+    };
+    assert_eq!(told(), "READY=1");
+    node.stop();
+    assert_eq!(told(), "STOPPING=1");
+}
+
+/// A libnbd client over both lives of a node.
+const LIBNBD: &str = "
+import nbd, sys
+uri = sys.argv[1]
+h = nbd.NBD()
+h.connect_uri(uri)
+h.pwrite(b'before' * 512, 0)
+print('ready', flush=True)
+sys.stdin.readline()
+try:
+    h.pwrite(b'after.' * 512, 4096)
+    sys.exit('a connection outlived its server')
+except nbd.Error as error:
+    print('lost', error, file=sys.stderr)
+h = nbd.NBD()
+h.connect_uri(uri)
+assert h.pread(3072, 0) == b'before' * 512
+h.pwrite(b'after.' * 512, 4096)
+h.shutdown()
+";
+
+/// Goal: libnbd does not reconnect by itself; who connects again finds all. Method: a handle that
+/// is used before and after a restart, then a new one.
+#[test]
+fn libnbd_connects_again_by_hand() {
+    const PYTHON: &str = "/usr/bin/python3";
+    if !Path::new(PYTHON).exists() || !run(PYTHON, &["-c", "import nbd"]).success {
+        return skip("python3-libnbd missing (`cargo xtask setup-tests` installs it)");
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &options());
+    let mut client = Command::new(PYTHON);
+    client.args(["-c", LIBNBD, &node.uri("v")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = client.spawn().expect("python is installed");
+    let mut said = String::new();
+    let stdout = client.stdout.take().expect("the pipe was asked for above");
+    BufReader::new(stdout).read_line(&mut said).expect("a pipe can be read");
+    assert_eq!(said, "ready\n");
+    node.stop();
+    let node = Node::start(&home, &options());
+    let mut stdin = client.stdin.take().expect("the pipe was asked for above");
+    stdin.write_all(b"go\n").expect("the client waits for it");
+    assert!(client.wait().expect("our own child can be waited for").success());
+    node.stop();
+}
+
+/// Goal: a stop answers what it has begun and begins nothing more. Method: writes sent far ahead
+/// of a limit, a stop, and what the next life reads: answered blocks are new, the others old.
+#[test]
+fn stop_answers_what_it_began() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &options());
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    let mut cookies = Vec::new();
+    for block in 0..500 {
+        let data = vec![0xa5; 4096];
+        let write = Request::Write { offset: block * 4096, data, fua: false };
+        cookies.push(client.send(&write).expect("the node serves"));
+    }
+    let (first, _) = client.receive().expect("the node serves");
+    let mut answered = vec![first];
+    std::thread::scope(|scope| {
+        scope.spawn(|| node.stop());
+        while let Ok((cookie, result)) = client.receive() {
+            assert!(result.is_ok(), "{result:?}");
+            answered.push(cookie);
+        }
+    });
+    assert!(answered.len() < 500, "the limit held none of them");
+    let node = Node::start(&home, &options());
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    for (block, cookie) in (0..).zip(cookies) {
+        let read = Request::Read { offset: block * 4096, length: 4096 };
+        let data = client.call(&read).expect("the node serves").expect("it reads");
+        let expected = if answered.contains(&cookie) { 0xa5 } else { 0 };
+        assert!(data.iter().all(|byte| *byte == expected), "block {block} of {}", answered.len());
+    }
+    node.stop();
+}
+
+/// Goal: a client that takes no answers does not hold a stop. Method: so many writes that their
+/// answers fill the socket, none of which is read; the stop's own patience ends it.
+#[test]
+fn deaf_clients_hold_no_stop() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &options());
+    node.layby(&["volume", "set", "v", "--iops-max", "0"]);
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    for request in 0..400 {
+        client.send(&Request::Read { offset: request << 12, length: 4096 }).expect("it serves");
+    }
+    while completed(&node, "read") < 400 {
+        std::thread::yield_now();
+    }
+    node.stop();
+}

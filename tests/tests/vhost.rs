@@ -1,0 +1,204 @@
+//! Virtual machines' disks over vhost-user, against a driver of our own.
+
+use layby_tests::guest::{Data, Guest, REQUESTS_MAX, kind};
+use layby_tests::{Connection, Node, Options, Request, layby, number, seed, small_levels};
+use layby_types::Rng;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const BLOCK: usize = 4096;
+
+fn node(options: &Options) -> (TempDir, PathBuf, Node) {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, options);
+    (dir, home, node)
+}
+
+fn read_nbd(nbd: &mut Connection, length: u32) -> Vec<u8> {
+    nbd.call(&Request::Read { offset: 0, length }).expect("NBD goes on").expect("a good read")
+}
+
+fn sector(block: u64) -> u64 {
+    block * (BLOCK as u64 / 512)
+}
+
+/// Goal: every kind of request does on the volume what the standard says, and NBD clients see it.
+/// Method: one of each over one queue; an NBD client reads the same blocks.
+#[test]
+fn a_guest_uses_its_disk() {
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("maps", "64MiB", "normal");
+    let socket = home.join("vhost/maps.sock");
+    let mut guest = Guest::new(1);
+    guest.connect(&socket);
+    let config = guest.config();
+    assert_eq!(config[..8], (64u64 << 11).to_le_bytes());
+    let shown = node.layby(&["volume", "show", "maps"]);
+    assert!(shown.contains("maps.sock") && shown.contains("a guest is connected"), "{shown}");
+    for block in 0..4 {
+        let bytes = vec![block as u8 + 1; BLOCK];
+        assert_eq!(guest.ask(kind::OUT, sector(block), Data::Out(&bytes)).0, 0);
+    }
+    assert_eq!(guest.ask(kind::FLUSH, 0, Data::Out(&[])).0, 0);
+    let range = |block: u64, blocks: u32, flags: u32| {
+        let mut bytes = sector(block).to_le_bytes().to_vec();
+        bytes.extend((blocks * 8).to_le_bytes());
+        bytes.extend(flags.to_le_bytes());
+        bytes
+    };
+    assert_eq!(guest.ask(kind::DISCARD, 0, Data::Out(&range(1, 1, 0))).0, 0);
+    assert_eq!(guest.ask(kind::WRITE_ZEROES, 0, Data::Out(&range(2, 1, 1))).0, 0);
+    let expected = [vec![1; BLOCK], vec![0; 2 * BLOCK], vec![4; BLOCK]].concat();
+    let (status, read) = guest.ask(kind::IN, 0, Data::In(4 * BLOCK as u32));
+    assert!(status == 0 && read == expected);
+    let (status, half) = guest.ask(kind::IN, sector(4) - 1, Data::In(1024));
+    assert!(status == 0 && half == [vec![4; 512], vec![0; 512]].concat());
+    assert_eq!(guest.ask(kind::GET_ID, 0, Data::In(20)).1, b"maps\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    assert_eq!(guest.ask(99, 0, Data::Out(&[])).0, 2, "an unknown request");
+    assert_eq!(guest.ask(kind::OUT, 64 << 11, Data::Out(&[0; 512])).0, 1, "behind the end");
+    let mut nbd = Connection::open(&node.socket(), "maps").expect("NBD is served beside");
+    assert!(read_nbd(&mut nbd, expected.len() as u32) == expected);
+    assert_eq!(guest.stop_queue(0), 12, "a stopped queue tells where it would go on");
+    guest.disconnect();
+    node.layby(&["volume", "delete", "maps"]);
+    assert!(!socket.exists(), "the socket goes with its volume");
+    node.stop();
+}
+
+/// Goal: a guest outlives its node: whatever was in flight is done exactly once, in a next life
+/// that follows a kill at any time or a stop. Method: writes of random places through two queues, a
+/// restart while they are under way, the same memory and region connected again; then all that was
+/// answered is read back.
+#[test]
+fn a_guest_outlives_its_node() {
+    let (_dir, home, mut node) = node(&small_levels());
+    node.volume_create("maps", "16MiB", "normal");
+    let socket = home.join("vhost/maps.sock");
+    let mut rng = Rng::new(seed());
+    let blocks = 4096;
+    let mut model = vec![0u8; blocks];
+    let mut guest = Guest::new(2);
+    guest.connect(&socket);
+    let mut open: [Vec<Option<(usize, u8)>>; 2] = [vec![None; 21], vec![None; 21]];
+    for life in 0..number("LAYBY_GUEST_LIVES", 6) {
+        for step in 0..40 {
+            for queue in 0..2 {
+                let vacant = (0..REQUESTS_MAX).filter(|s| open[queue][usize::from(*s)].is_none());
+                for slot in vacant.collect::<Vec<_>>() {
+                    let busy: Vec<usize> =
+                        open.iter().flatten().flatten().map(|(block, _)| *block).collect();
+                    let block = rng.below(blocks as u64) as usize;
+                    if busy.contains(&block) {
+                        continue;
+                    }
+                    let byte = rng.below(256) as u8;
+                    guest.request(
+                        queue,
+                        slot,
+                        kind::OUT,
+                        sector(block as u64),
+                        Data::Out(&[byte; BLOCK]),
+                    );
+                    open[queue][usize::from(slot)] = Some((block, byte));
+                }
+                guest.kick(queue);
+                if step == 39 {
+                    continue;
+                }
+                for (slot, status) in guest.answers(queue) {
+                    let (block, byte) = open[queue][usize::from(slot)].take().expect("asked once");
+                    assert_eq!(status, 0, "life {life}");
+                    model[block] = byte;
+                }
+            }
+        }
+        if rng.chance(1, 3) {
+            node.stop();
+        } else {
+            node.kill9();
+        }
+        node = Node::start(&home, &small_levels());
+        guest.disconnect();
+        guest.connect(&socket);
+        for (queue, open) in open.iter_mut().enumerate() {
+            while open.iter().any(Option::is_some) {
+                for (slot, status) in guest.answers(queue) {
+                    let (block, byte) = open[usize::from(slot)].take().expect("asked once");
+                    assert_eq!(status, 0, "life {life}");
+                    model[block] = byte;
+                }
+            }
+            assert!(guest.answers_now(queue).is_empty(), "answered more than once");
+        }
+    }
+    for (block, byte) in model.iter().enumerate() {
+        let (status, read) = guest.ask(kind::IN, sector(block as u64), Data::In(BLOCK as u32));
+        assert!(status == 0 && read == vec![*byte; BLOCK], "block {block}");
+    }
+    node.stop();
+}
+
+/// Goal: a guest that breaks its ring, and a monitor that speaks nonsense, harm nobody else.
+/// Method: loops and stray addresses beside an NBD client that goes on; then the same guest starts
+/// over.
+#[test]
+fn bad_guests_harm_nobody() {
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("maps", "16MiB", "normal");
+    let socket = home.join("vhost/maps.sock");
+    let mut nbd = Connection::open(&node.socket(), "maps").expect("NBD is served beside");
+    let breakages: [fn(&mut Guest); 4] = [
+        |guest| guest.descriptor(0, 0, 0x20000, 16, 1, 0),
+        |guest| guest.descriptor(0, 0, u64::MAX - 4, 16, 4, 0),
+        |guest| guest.descriptor(0, 0, 0x20000, 16, 0, 0),
+        |guest| guest.descriptor(0, 0, 1 << 50, 16, 1, 900),
+    ];
+    for breakage in breakages {
+        let mut guest = Guest::new(1);
+        guest.connect(&socket);
+        breakage(&mut guest);
+        guest.offer(0, 0);
+        guest.kick(0);
+        guest.stop_queue(0);
+        assert!(guest.answers_now(0).is_empty());
+        assert_eq!(read_nbd(&mut nbd, 4096), vec![0; 4096]);
+        guest.disconnect();
+    }
+    for nonsense in [&[0xff; 64][..], &[1, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], &[5; 12]] {
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("it listens");
+        std::io::Write::write_all(&mut stream, nonsense).expect("it takes bytes");
+        drop(stream);
+    }
+    let mut guest = Guest::new(4);
+    guest.connect(&socket);
+    assert_eq!(guest.ask(kind::OUT, 0, Data::Out(&[7; BLOCK])).0, 0);
+    assert!(node.stderr().contains("descriptor"), "the log says why: {}", node.stderr());
+    node.stop();
+}
+
+/// Goal: a read-only volume, a volume that unix clients may not use, and a node without the
+/// sockets.
+/// Method: one of each.
+#[test]
+fn guests_are_let_in_as_told() {
+    let (_dir, home, node) = node(&small_levels());
+    node.layby(&["volume", "create", "maps", "--size", "16MiB", "--read-only"]);
+    let mut guest = Guest::new(1);
+    guest.connect(&home.join("vhost/maps.sock"));
+    assert_eq!(guest.offered & 1 << 5, 1 << 5, "read-only is announced");
+    assert_eq!(guest.ask(kind::OUT, 0, Data::Out(&[7; BLOCK])).0, 1);
+    assert_eq!(guest.ask(kind::IN, 0, Data::In(512)), (0, vec![0; 512]));
+    node.layby(&["volume", "create", "far", "--size", "16MiB", "--allow", "10.0.0.0/8"]);
+    let socket = home.join("vhost/far.sock");
+    let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("it listens");
+    let end = std::io::Read::read(&mut stream, &mut [0; 1]).expect("it closes");
+    assert_eq!(end, 0, "who is not allowed is not listened to");
+    node.stop();
+    let off = Options::config("[vhost]\ndirectory = \"off\"\n");
+    let (_dir, home, node) = self::node(&off);
+    assert!(!home.join("vhost").exists());
+    let shown = layby(&["volume", "show", "vol0", "--dir", &home.to_string_lossy()]);
+    assert!(shown.stdout.contains("vhost    off"), "{}", shown.stdout);
+    node.stop();
+}

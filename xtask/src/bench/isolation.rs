@@ -1,0 +1,347 @@
+//! Does a critical volume's latency hold while bulk streams saturate the node?
+//!
+//! How: one volume is read and written in 4 KiB at 500 requests a second, at random times that do
+//! not wait for answers, Zipf 1.2, 70 % reads; six others write or read 256 KiB in order as fast as
+//! they can. Each round measures every server alone, with the streams alone, and with both. Layby
+//! runs twice: with classes, and with all seven volumes in one class.
+//! Invariant: whatever is compared ran in the same round on the same server.
+//! Cost: rounds × servers × three loads. With `--realtime` every server (at nice -20) and the
+//! critical client (in a real-time class) come before other programs, so that what is
+//! measured is the server and not who else has the processor; the streams' clients never do.
+//! Not for: absolute figures; fio counts a request from when it is issued, and issues the next one
+//! when the last is answered where answers take longer than the pause between two.
+
+use super::entries::Plan;
+use super::report::{Report, Spread};
+use super::servers::{self, Server};
+use super::{Arguments, fio};
+use crate::process::{self, Failure};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Volumes that stream, and bytes of each.
+const BULK: usize = 6;
+const BULK_BYTES: u64 = 256 << 20;
+const CRITICAL_BYTES: u64 = 64 << 20;
+/// What the node keeps: all of the critical volume, half of what the streams write.
+const CONFIG: &str = "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
+    [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"256MiB\"\n\
+    [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"256MiB\"\n\
+    [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n";
+/// The goals: p99.9 and p99 with load over alone at most, streams kept at least.
+const GOALS: [f64; 3] = [1.5, 1.3, 0.85];
+/// Seconds that the streams run before and after what is measured beside them.
+const MARGIN: u32 = 2;
+
+/// One server with seven exports, the critical one first.
+struct Arm {
+    name: &'static str,
+    uris: Vec<String>,
+    /// Held for their drops, volumes before the node.
+    #[expect(dead_code, reason = "held for its drop")]
+    servers: Vec<Server>,
+}
+
+/// The latencies of one measurement, in microseconds.
+#[derive(Clone, Copy)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+}
+
+/// What one arm showed in one round.
+struct Outcome {
+    alone: Latency,
+    loaded: Latency,
+    bulk_alone: f64,
+    bulk_loaded: f64,
+}
+
+/// Runs every arm in every round.
+pub(crate) fn measure(
+    plan: &Plan<'_>,
+    arguments: &Arguments,
+) -> Result<(Vec<Value>, Report), Failure> {
+    servers::run_first(arguments.realtime);
+    let arms = arms(plan)?;
+    let mut raw = Vec::new();
+    let mut outcomes: Vec<Vec<Outcome>> = arms.iter().map(|_| Vec::new()).collect();
+    for round in 0..arguments.runs {
+        for turn in 0..arms.len() {
+            let index = (turn + round as usize) % arms.len();
+            let (document, outcome) = one(plan.root, &arms[index], arguments, round)?;
+            process::say(&format!(
+                "round {} of {}: {}: p99.9 {:.0} us alone, {:.0} us with load; streams {:.0} and \
+                 {:.0} MB/s",
+                round + 1,
+                arguments.runs,
+                arms[index].name,
+                outcome.alone.p999,
+                outcome.loaded.p999,
+                outcome.bulk_alone,
+                outcome.bulk_loaded
+            ));
+            raw.push(json!({ "server": arms[index].name, "round": round, "fio": document }));
+            outcomes[index].push(outcome);
+        }
+    }
+    Ok((raw, report(&arms, &outcomes)))
+}
+
+fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
+    let mut arms = vec![
+        layby(plan, "layby, classes", ["critical", "bulk"])?,
+        layby(plan, "layby, one class", ["normal", "normal"])?,
+    ];
+    let files = |name: &str| {
+        let folder = plan.work.join(name);
+        std::fs::create_dir_all(&folder)
+            .map_err(|cause| Failure::io("cannot make", &folder, &cause))?;
+        for (index, bytes) in bytes().enumerate() {
+            servers::empty_file(&folder.join(volume(index)), bytes)?;
+        }
+        Ok::<_, Failure>(folder)
+    };
+    let folder = files("nbdkit-files")?;
+    let dir = format!("dir={}", folder.display());
+    let server = servers::nbdkit(plan.work, "nbdkit file", &["file", &dir])?;
+    let uris = (0..=BULK).map(|index| server.uri.replace("/?", &format!("/{}?", volume(index))));
+    arms.push(Arm { name: "nbdkit file", uris: uris.collect(), servers: vec![server] });
+    let folder = files("qemu-nbd-files")?;
+    let mut servers = Vec::new();
+    for index in 0..=BULK {
+        let work = plan.work.join(format!("qemu-nbd-{index}"));
+        servers.push(servers::qemu_nbd(&work, "qemu-nbd", &folder.join(volume(index)))?);
+    }
+    let uris = servers.iter().map(|server| server.uri.clone()).collect();
+    arms.push(Arm { name: "qemu-nbd", uris, servers });
+    if process::exists("qemu-storage-daemon", "--version") {
+        let folder = files("qsd-files")?;
+        let names: Vec<String> = (0..=BULK).map(volume).collect();
+        let server = servers::qemu_storage_daemon(plan.work, &folder, &names)?;
+        let uri = |name: &String| server.uri.replace("/?", &format!("/{name}?"));
+        let uris = names.iter().map(uri).collect();
+        arms.push(Arm { name: "qemu-storage-daemon", uris, servers: vec![server] });
+    }
+    for arm in &arms {
+        // A peer's file is filled as well: what nobody wrote costs no read.
+        for (uri, bytes) in arm.uris.iter().zip(bytes()) {
+            fio::fill_uri(plan.root, uri, &bytes.to_string())?;
+        }
+    }
+    Ok(arms)
+}
+
+fn layby(plan: &Plan<'_>, name: &'static str, classes: [&str; 2]) -> Result<Arm, Failure> {
+    let work = plan.work.join(name.replace([',', ' '], "-"));
+    let node = servers::node(plan.binary, &work, CONFIG)?;
+    let mut servers = Vec::new();
+    for (index, bytes) in bytes().enumerate() {
+        let class = classes[index.min(1)];
+        let flags = ["--size", &bytes.to_string(), "--class", class];
+        servers.push(servers::volume_with(plan.binary, &work, VOLUMES[index], &flags)?);
+    }
+    let uris = servers.iter().map(|server| server.uri.clone()).collect();
+    servers.push(node);
+    Ok(Arm { name, uris, servers })
+}
+
+const VOLUMES: [&str; BULK + 1] = ["critical", "b0", "b1", "b2", "b3", "b4", "b5"];
+
+fn volume(index: usize) -> String {
+    VOLUMES[index].to_owned()
+}
+
+fn bytes() -> impl Iterator<Item = u64> {
+    (0..=BULK).map(|index| if index == 0 { CRITICAL_BYTES } else { BULK_BYTES })
+}
+
+fn one(
+    root: &Path,
+    arm: &Arm,
+    arguments: &Arguments,
+    round: u32,
+) -> Result<(Value, Outcome), Failure> {
+    let seed = arguments.seed + u64::from(round);
+    let seconds = arguments.seconds;
+    let alone = process::json(&mut critical(root, arm, arguments, seed))?;
+    let bulk_alone = process::json(&mut bulk(root, arm, seconds + MARGIN, seed))?;
+    let mut streams = bulk(root, arm, seconds + 2 * MARGIN, seed);
+    let streams = Running::start(&mut streams)?;
+    let loaded = process::json(&mut critical(root, arm, arguments, seed))?;
+    let bulk_loaded = streams.document()?;
+    let outcome = Outcome {
+        alone: latency(&alone)?,
+        loaded: latency(&loaded)?,
+        bulk_alone: megabytes(&bulk_alone)?,
+        bulk_loaded: megabytes(&bulk_loaded)?,
+    };
+    let document = json!({
+        "alone": alone["jobs"], "bulk_alone": bulk_alone["jobs"],
+        "loaded": loaded["jobs"], "bulk_loaded": bulk_loaded["jobs"],
+    });
+    Ok((document, outcome))
+}
+
+/// A client that runs beside the one that is measured.
+struct Running(Option<Child>);
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self, Failure> {
+        let child = command.stdout(Stdio::piped()).spawn();
+        let child = child.map_err(|cause| Failure::new(format!("cannot start fio: {cause}")))?;
+        Ok(Running(Some(child)))
+    }
+
+    fn document(mut self) -> Result<Value, Failure> {
+        let child = self.0.take().expect("it is waited for once");
+        let output = child.wait_with_output();
+        let output = output.map_err(|cause| Failure::new(format!("fio was lost: {cause}")))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let document = text.find('{').map_or("", |at| &text[at..]);
+        serde_json::from_str(document)
+            .map_err(|cause| Failure::new(format!("fio printed no JSON\ncause: {cause}")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended by itself; then there is nothing left to end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// 350 reads and 150 writes a second, at random times.
+fn critical(root: &Path, arm: &Arm, arguments: &Arguments, seed: u64) -> Command {
+    let mut fio = if arguments.realtime {
+        let mut first = process::command("chrt", root);
+        first.args(["--rr", "20", "fio"]);
+        first
+    } else {
+        process::command("fio", root)
+    };
+    fio.args(["--name=critical", "--ioengine=nbd", "--bs=4k", "--rw=randrw", "--norandommap"]);
+    fio.args(["--random_distribution=zipf:1.2", "--rate_iops=350,150", "--rate_process=poisson"]);
+    fio.args(["--iodepth=16", "--time_based", "--ramp_time=1", "--lat_percentiles=1"]);
+    fio.args(["--percentile_list=50:99:99.9", "--output-format=json"]);
+    fio.arg(format!("--size={CRITICAL_BYTES}")).arg(format!("--uri={}", arm.uris[0]));
+    fio.arg(format!("--runtime={}", arguments.seconds)).arg(format!("--randseed={seed}"));
+    fio
+}
+
+/// Three volumes written in order and three read, eight requests in flight each.
+fn bulk(root: &Path, arm: &Arm, seconds: u32, seed: u64) -> Command {
+    let mut fio = process::command("fio", root);
+    fio.args(["--ioengine=nbd", "--bs=256k", "--iodepth=8", "--time_based"]);
+    fio.arg("--output-format=json").arg(format!("--size={BULK_BYTES}"));
+    fio.arg(format!("--runtime={seconds}")).arg(format!("--randseed={seed}"));
+    for index in 1..=BULK {
+        let rw = if index % 2 == 0 { "read" } else { "write" };
+        fio.arg(format!("--name={}", volume(index))).arg(format!("--rw={rw}"));
+        fio.arg(format!("--uri={}", arm.uris[index]));
+    }
+    fio
+}
+
+/// The worse of reads and writes, by percentile.
+fn latency(document: &Value) -> Result<Latency, Failure> {
+    let micros = |percentile: &str| {
+        let of = |direction: &str| {
+            let ns = &document["jobs"][0][direction]["lat_ns"]["percentile"][percentile];
+            ns.as_f64().map(|ns| ns / 1e3)
+        };
+        let missing = || Failure::new("fio printed no latencies of the critical volume");
+        of("read").zip(of("write")).ok_or_else(missing)
+    };
+    let worse = |percentile: &str| micros(percentile).map(|(read, write)| read.max(write));
+    Ok(Latency { p50: worse("50.000000")?, p99: worse("99.000000")?, p999: worse("99.900000")? })
+}
+
+fn megabytes(document: &Value) -> Result<f64, Failure> {
+    let jobs = document["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let bytes =
+        |job: &Value| Some(job["read"]["bw_bytes"].as_f64()? + job["write"]["bw_bytes"].as_f64()?);
+    let sum: Option<f64> = jobs.iter().map(bytes).sum();
+    let sum = sum.filter(|sum| *sum > 0.0);
+    sum.map(|sum| sum / 1e6).ok_or_else(|| Failure::new("fio printed no bytes of the streams"))
+}
+
+fn report(arms: &[Arm], outcomes: &[Vec<Outcome>]) -> Report {
+    let mut table = String::from(
+        "| server | p50 alone / with load (us) | p99 alone / with load (us) | p99.9 alone / with \
+         load (us) | p99 ratio | p99.9 ratio | streams alone (MB/s) | streams kept |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    for (arm, outcomes) in arms.iter().zip(outcomes) {
+        let spread = |figure: &dyn Fn(&Outcome) -> f64| Spread::of(outcomes.iter().map(figure));
+        let pair = |figure: fn(&Latency) -> f64| {
+            let alone = spread(&|outcome| figure(&outcome.alone)).whole();
+            format!("{alone} / {}", spread(&|outcome| figure(&outcome.loaded)).whole())
+        };
+        let [p999, p99, kept] = ratios(outcomes);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            arm.name,
+            pair(|latency| latency.p50),
+            pair(|latency| latency.p99),
+            pair(|latency| latency.p999),
+            p99.fraction(),
+            p999.fraction(),
+            spread(&|outcome| outcome.bulk_alone).whole(),
+            kept.fraction()
+        );
+    }
+    let _ = write!(
+        table,
+        "\nOf reads and writes the worse counts. Goals: p99.9 ratio at most {}, p99 ratio at most \
+         {}, streams kept at least {}.",
+        GOALS[0], GOALS[1], GOALS[2]
+    );
+    let [p999, p99, kept] = ratios(&outcomes[0]).map(|spread| spread.median);
+    let is_met = p999 <= GOALS[0] && p99 <= GOALS[1] && kept >= GOALS[2];
+    let answer = if is_met { "Yes" } else { "Not wholly" };
+    let heading = format!(
+        "Does a critical volume's latency hold beside six saturating streams? {answer}: p99.9 \
+         times {p999:.2}, p99 times {p99:.2}, streams at {:.0} %.",
+        kept * 100.0
+    );
+    Report { heading, table }
+}
+
+/// With load over alone, per round: p99.9, p99, the streams.
+fn ratios(outcomes: &[Outcome]) -> [Spread; 3] {
+    let of = |figure: fn(&Outcome) -> f64| Spread::of(outcomes.iter().map(figure));
+    [
+        of(|o| o.loaded.p999 / o.alone.p999),
+        of(|o| o.loaded.p99 / o.alone.p99),
+        of(|o| o.bulk_loaded / o.bulk_alone),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the worse direction counts, streams add up, and a document without figures is refused.
+    /// Method: documents by hand.
+    #[test]
+    fn figures_are_found() {
+        let of = |ns: u64| {
+            let ns = json!({ "50.000000": ns, "99.000000": 2 * ns, "99.900000": 3 * ns });
+            json!({ "lat_ns": { "percentile": ns }, "bw_bytes": 1_000_000 })
+        };
+        let document = json!({ "jobs": [{ "read": of(1000), "write": of(5000) }] });
+        let found = latency(&document).expect("figures");
+        assert_eq!((found.p50, found.p99, found.p999), (5.0, 10.0, 15.0));
+        assert_eq!(megabytes(&document).expect("figures"), 2.0);
+        assert!(latency(&json!({ "jobs": [{}] })).is_err() && megabytes(&json!({})).is_err());
+    }
+}
