@@ -139,6 +139,66 @@ fn a_guest_outlives_its_node() {
     node.stop();
 }
 
+/// Asks for a write of a block in every place of queue 0, and tells the node.
+fn write_all(guest: &mut Guest, byte: u8) {
+    for slot in 0..REQUESTS_MAX {
+        let bytes = Data::Out(&[byte; BLOCK]);
+        guest.request(0, slot, kind::OUT, sector(u64::from(slot)), bytes);
+    }
+    guest.kick(0);
+}
+
+/// Takes `count` answers, all of them good.
+fn answered(guest: &mut Guest, count: usize) {
+    let mut answers = Vec::new();
+    while answers.len() < count {
+        answers.extend(guest.answers(0));
+    }
+    assert!(answers.len() == count && answers.iter().all(|(_, status)| *status == 0));
+}
+
+/// Goal: a guest of a lower class and clients of the best one both go on, beside each other and
+/// alone. Method: a full queue of a bulk volume, a critical client in between, which then leaves.
+#[test]
+fn a_guest_goes_on_behind_a_better_class() {
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("bulk", "16MiB", "bulk");
+    node.volume_create("brake", "1MiB", "critical");
+    let mut guest = Guest::new(1);
+    guest.connect(&home.join("vhost/bulk.sock"));
+    let mut nbd = Connection::open(&node.socket(), "brake").expect("NBD is served beside");
+    for byte in 1..4 {
+        write_all(&mut guest, byte);
+        assert_eq!(read_nbd(&mut nbd, 4096).len(), 4096);
+        answered(&mut guest, usize::from(REQUESTS_MAX));
+    }
+    drop(nbd);
+    write_all(&mut guest, 9);
+    answered(&mut guest, usize::from(REQUESTS_MAX));
+    let (status, read) = guest.ask(kind::IN, 0, Data::In(BLOCK as u32));
+    assert!(status == 0 && read == vec![9; BLOCK]);
+    node.stop();
+}
+
+/// Goal: a volume's limits hold its guest, and lifting them lets it go. Method: a full queue under
+/// a limit of one request a second; the volume's counter tells that the others were held.
+#[test]
+fn a_guest_keeps_to_limits() {
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("maps", "16MiB", "normal");
+    node.layby(&["volume", "set", "maps", "--iops-max", "1", "--iops-burst", "1"]);
+    let mut guest = Guest::new(1);
+    guest.connect(&home.join("vhost/maps.sock"));
+    write_all(&mut guest, 1);
+    answered(&mut guest, 1);
+    node.layby(&["volume", "set", "maps", "--iops-max", "0"]);
+    answered(&mut guest, usize::from(REQUESTS_MAX) - 1);
+    let shown = node.layby(&["volume", "show", "maps", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
+    assert!(shown["traffic"]["throttled"].as_u64() >= Some(1), "{shown}");
+    node.stop();
+}
+
 /// Goal: a guest that breaks its ring, and a monitor that speaks nonsense, harm nobody else.
 /// Method: loops and stray addresses beside an NBD client that goes on; then the same guest starts
 /// over.

@@ -72,7 +72,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         match command {
             Command::Attach(connection) => self.attach(*connection),
             Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
-            Command::StopQueue(number, answer) => self.guests.stop(&mut self.io, number, answer),
+            Command::StopQueue(number, answer) => {
+                self.guests.stop(&mut self.io, number, answer);
+                self.find_best();
+            }
             Command::AddVolume(plan, answer) => answer(self.add_volume(plan)),
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::RemoveVolume { volume, discard, answer } => {
@@ -200,6 +203,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
         clients.for_each(|client| client.cut(&mut self.io));
         self.guests.leave(&mut self.io, Some(volume));
+        self.find_best();
         let drain = (!discard).then(|| self.pending.number());
         self.pending.removals.push(Removal { volume, drain, answer });
         if let Some(ticket) = drain {

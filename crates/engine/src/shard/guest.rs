@@ -1,7 +1,8 @@
 //! A guest's queue: kicks in, calls to the core, answers into the guest's memory.
 //!
 //! How: one wait for the queue's event descriptor is in flight. After a kick the ring is emptied as
-//! far as its bounds allow, then the guest is asked for another kick. What a turn answered is
+//! far as its bounds allow, then the guest is asked for another kick. Queues of the best rank come
+//! first; the others share a quantum of bytes a turn. What a turn answered is
 //! announced at the end of the turn with one call, where the guest wants it.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing of it is in
 //! flight, so that the memory behind it is not touched afterwards.
@@ -11,6 +12,7 @@ use super::gate::Gate;
 use crate::control::{Answer as CommandAnswer, GuestQueue};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
+use layby_cache::schedule::Rank;
 use layby_types::{Call, GuestRing, Operation, SessionError, Taken, VolumeId};
 
 /// Requests taken at once at most; then other clients have their turn.
@@ -27,6 +29,7 @@ pub(super) const TAG_EVENT: u64 = 0x32;
 struct Guest {
     number: u32,
     volume: VolumeId,
+    rank: Rank,
     peer: String,
     ring: Box<dyn GuestRing>,
     call: crate::control::CallEvent,
@@ -59,29 +62,37 @@ impl Guest {
         self.inflight_bytes >= INFLIGHT_BYTES_MAX
     }
 
-    /// Takes what the ring offers.
+    /// Takes what the ring offers until `left` bytes are used up; the last request may exceed them.
     fn advance(
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
         gate: &mut Gate,
+        left: &mut u64,
     ) -> Result<(), SessionError> {
         self.has_more = false;
         self.wait(io);
         if std::mem::take(&mut self.is_released)
             && let Some(call) = self.held.take()
         {
+            *left = left.saturating_sub(bytes_of(&call));
             self.ask(io, core, call)?;
         }
         for _ in 0..TAKEN_PER_TURN_MAX {
             if self.is_leaving || self.is_full() || self.held.is_some() {
                 return Ok(());
             }
+            if *left == 0 {
+                break;
+            }
             match self.ring.take(&mut self.payload)? {
                 Taken::Call(call) if !gate.may_start(self.volume, self.asker(), &call) => {
                     self.held = Some(call);
                 }
-                Taken::Call(call) => self.ask(io, core, call)?,
+                Taken::Call(call) => {
+                    *left = left.saturating_sub(bytes_of(&call));
+                    self.ask(io, core, call)?;
+                }
                 Taken::Answered => {}
                 Taken::Nothing => {
                     if !self.ring.listen()? {
@@ -188,12 +199,19 @@ pub(super) struct BrokenQueue {
 #[derive(Default)]
 pub(super) struct Guests {
     places: Vec<Option<Guest>>,
+    /// Where the next turn begins.
+    first: u32,
     broken: Vec<BrokenQueue>,
 }
 
 impl Guests {
     /// Serves a queue from now on; answers with its number.
-    pub(super) fn start(&mut self, io: &mut impl Host, queue: GuestQueue) -> Result<u32, IoError> {
+    pub(super) fn start(
+        &mut self,
+        io: &mut impl Host,
+        rank: Rank,
+        queue: GuestQueue,
+    ) -> Result<u32, IoError> {
         let GuestQueue { volume, ring, kick, call, peer } = queue;
         let event = io.attach_event(kick)?;
         let vacant = self.places.iter().position(Option::is_none);
@@ -205,6 +223,7 @@ impl Guests {
         self.places[index] = Some(Guest {
             number,
             volume,
+            rank,
             peer,
             ring,
             call,
@@ -252,11 +271,30 @@ impl Guests {
         guest.has_more = true;
     }
 
-    fn advance(&mut self, io: &mut dyn Io, core: &mut Core, gate: &mut Gate, number: u32) {
+    fn advance(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        gate: &mut Gate,
+        number: u32,
+        left: &mut u64,
+    ) {
         let Some(guest) = self.places[number as usize].as_mut() else { return };
-        if let Err(SessionError { reason }) = guest.advance(io, core, gate) {
+        if let Err(SessionError { reason }) = guest.advance(io, core, gate, left) {
             self.note_broken(io, number, reason);
         }
+    }
+
+    /// Queues follow their volumes' classes.
+    pub(super) fn set_ranks(&mut self, core: &Core) {
+        for guest in self.places.iter_mut().flatten() {
+            guest.rank = core.rank_of(guest.volume);
+        }
+    }
+
+    /// The ranks of queues that are served.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.places.iter().flatten().filter(|guest| !guest.is_leaving).map(|guest| guest.rank)
     }
 
     fn note_broken(&mut self, io: &mut dyn Io, number: u32, reason: &'static str) {
@@ -280,11 +318,24 @@ impl Guests {
         }
     }
 
-    /// Goes on with queues that had more than a turn takes.
-    pub(super) fn go_on(&mut self, io: &mut dyn Io, core: &mut Core, gate: &mut Gate) {
-        for number in 0..self.places.len() as u32 {
-            if self.places[number as usize].as_ref().is_some_and(|guest| guest.has_more) {
-                self.advance(io, core, gate, number);
+    /// Goes on with queues that have something to do: those of the best rank as far as a turn
+    /// takes them, then the others with `quantum` bytes together, each turn beginning one further.
+    pub(super) fn go_on(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        gate: &mut Gate,
+        (best, quantum): (Rank, u64),
+    ) {
+        let count = self.places.len() as u32;
+        self.first = (self.first + 1).checked_rem(count).unwrap_or(0);
+        let mut left = [u64::MAX, quantum];
+        for is_best in [true, false] {
+            for number in (self.first..count).chain(0..self.first) {
+                let guest = self.places[number as usize].as_ref();
+                if guest.is_some_and(|guest| guest.has_more && (guest.rank <= best) == is_best) {
+                    self.advance(io, core, gate, number, &mut left[usize::from(!is_best)]);
+                }
             }
         }
     }

@@ -144,7 +144,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         self.done = done;
         self.serve_ready();
-        self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate);
+        let order = (self.best, u64::from(self.limits.quantum_bytes));
+        self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate, order);
         true
     }
 
@@ -224,11 +225,12 @@ impl<S: Session, H: Host> Shard<S, H> {
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
+        let mut has_gone = false;
         for BrokenQueue { peer, volume, reason } in self.guests.flush(&mut self.gate) {
             (self.notices)(Notice::ClientBroken { peer, volume, reason });
+            has_gone = true;
         }
         self.continue_commands();
-        let mut has_gone = false;
         for place in &mut self.clients {
             let Some(client) = place else { continue };
             let is_best = client.rank <= self.best;
@@ -300,7 +302,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         if !self.paths.contains_key(&queue.volume) || self.is_stopping {
             return refused(ErrorKind::Closed, "its volume is not served any more".into());
         }
-        let started = self.guests.start(&mut self.io, queue);
+        let rank = self.core.rank_of(queue.volume);
+        let started = self.guests.start(&mut self.io, rank, queue);
+        self.find_best();
         started.or_else(|e| refused(ErrorKind::Invalid, format!("its kick descriptor: {e}")))
     }
 

@@ -93,13 +93,15 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.ready.wake(Flow(client.number), rank, 1);
             }
         }
+        self.guests.set_ranks(&self.core);
         self.find_best();
     }
 
-    /// The best rank among clients that are served.
+    /// The best rank among clients and guests that are served.
     pub(super) fn find_best(&mut self) {
         let served = self.clients.iter().flatten().filter(|client| !client.is_dead());
-        let best = served.map(|client| client.rank).min().unwrap_or(Rank::FIRST);
+        let ranks = served.map(|client| client.rank).chain(self.guests.ranks());
+        let best = ranks.min().unwrap_or(Rank::FIRST);
         self.has_lower = self.clients.iter().flatten().any(|client| client.rank > best);
         if std::mem::replace(&mut self.best, best) != best {
             self.ready.hold(best, false);
