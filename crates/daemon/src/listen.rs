@@ -21,8 +21,6 @@ use tokio::sync::Semaphore;
 pub const CONTROL_CONNECTIONS_MAX: usize = 64;
 /// Time for the head of a request.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Serves the API on the unix socket until the task is dropped.
 pub async fn serve_unix(socket: Arc<UnixSocket>, router: Router) {
@@ -61,7 +59,7 @@ where
             }
             Err(cause) => {
                 tracing::warn!(%cause, "cannot accept a control client");
-                tokio::time::sleep(ACCEPT_RETRY).await;
+                crate::sockets::rest_after_failed_accept().await;
             }
         }
     }

@@ -31,9 +31,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes of a client's that are held at once while it negotiates.
 pub const BUFFER_BYTES_MAX: usize =
     2 * (OPTION_LENGTH_MAX as usize + RECORD_HEAD_BYTES + RECORD_BODY_BYTES_MAX);
-/// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-
 /// Serves NBD clients of one node.
 #[derive(Clone)]
 pub struct NbdServer {
@@ -171,7 +168,7 @@ fn prepare_tcp(socket: &TcpStream) -> std::io::Result<()> {
 
 async fn accept_failed(cause: &IoError) {
     tracing::warn!(%cause, "cannot accept a client");
-    tokio::time::sleep(ACCEPT_RETRY).await;
+    crate::sockets::rest_after_failed_accept().await;
 }
 
 /// Why a client never entered an export.

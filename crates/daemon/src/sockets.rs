@@ -12,8 +12,11 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 
+/// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Who may connect to the control socket: the node's user, for it has no other login.
 pub const CONTROL_SOCKET_MODE: u32 = 0o600;
 /// Who may connect to the NBD socket: the node's user and group.
@@ -89,6 +92,12 @@ impl UnixSocket {
 pub fn adopt_tcp(listener: std::net::TcpListener) -> Result<TcpListener, Report> {
     let taken = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     taken.map_err(|cause| listen_refused("a passed socket", &cause))
+}
+
+/// Lets a moment pass after an accept that failed: the backlog stays, and no event says when there
+/// are descriptors again.
+pub(crate) async fn rest_after_failed_accept() {
+    tokio::time::sleep(ACCEPT_RETRY).await;
 }
 
 fn listen_refused(address: &str, cause: &std::io::Error) -> Report {

@@ -21,13 +21,9 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use vhost::vhost_user::{BackendReqHandler, Error as MessageError};
-
-/// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// All sockets for virtual machines of a node.
 pub struct GuestDoors {
@@ -182,7 +178,7 @@ impl Listener {
                 Ok((stream, _)) => stream,
                 Err(cause) => {
                     tracing::warn!(volume = %self.name, %cause, "cannot accept a guest");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
+                    crate::sockets::rest_after_failed_accept().await;
                     continue;
                 }
             };
