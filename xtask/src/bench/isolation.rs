@@ -108,7 +108,7 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
     let folder = files("nbdkit-files")?;
     let dir = format!("dir={}", folder.display());
     let server = servers::nbdkit(plan.work, "nbdkit file", &["file", &dir])?;
-    let uris = (0..=BULK).map(|index| server.uri.replace("/?", &format!("/{}?", volume(index))));
+    let uris = (0..=BULK).map(|index| server.export(&volume(index)));
     arms.push(Arm { name: "nbdkit file", uris: uris.collect(), servers: vec![server] });
     let folder = files("qemu-nbd-files")?;
     let mut servers = Vec::new();
@@ -121,10 +121,10 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
     if process::exists("qemu-storage-daemon", "--version") {
         let folder = files("qsd-files")?;
         let names: Vec<String> = (0..=BULK).map(volume).collect();
-        let server = servers::qemu_storage_daemon(plan.work, &folder, &names)?;
-        let uri = |name: &String| server.uri.replace("/?", &format!("/{name}?"));
-        let uris = names.iter().map(uri).collect();
-        arms.push(Arm { name: "qemu-storage-daemon", uris, servers: vec![server] });
+        let name = "qemu-storage-daemon";
+        let server = servers::storage_daemon(plan.work, name, &folder, (&names, false))?;
+        let uris = names.iter().map(|name| server.export(name)).collect();
+        arms.push(Arm { name, uris, servers: vec![server] });
     }
     for arm in &arms {
         // A peer's file is filled as well: what nobody wrote costs no read.

@@ -35,14 +35,18 @@ pub(crate) struct Lines {
     pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
+fn drawn(draw: impl FnOnce(&mut String) -> Result<(), Box<dyn Error>>) -> String {
+    let mut svg = String::new();
+    if draw(&mut svg).is_err() {
+        svg.clear();
+    }
+    svg
+}
+
 impl Bars {
     /// The drawing; empty where plotters refuses a figure that is no number.
     pub(crate) fn svg(&self) -> String {
-        let mut svg = String::new();
-        if self.draw(&mut svg).is_err() {
-            svg.clear();
-        }
-        svg
+        drawn(|svg| self.draw(svg))
     }
 
     fn draw(&self, svg: &mut String) -> Result<(), Box<dyn Error>> {
@@ -83,11 +87,7 @@ impl Bars {
 impl Lines {
     /// The drawing; empty where plotters refuses a figure that is no number.
     pub(crate) fn svg(&self) -> String {
-        let mut svg = String::new();
-        if self.draw(&mut svg).is_err() {
-            svg.clear();
-        }
-        svg
+        drawn(|svg| self.draw(svg))
     }
 
     fn draw(&self, svg: &mut String) -> Result<(), Box<dyn Error>> {

@@ -81,6 +81,11 @@ impl Server {
 }
 
 impl Server {
+    /// Where one of its exports is, for a server of several.
+    pub(crate) fn export(&self, name: &str) -> String {
+        self.uri.replace("/?", &format!("/{name}?"))
+    }
+
     /// The process that serves, unless another value keeps it.
     pub(crate) fn process(&self) -> Option<u32> {
         match &self.running {
@@ -214,47 +219,30 @@ pub(crate) fn qemu_nbd(work: &Path, name: &'static str, file: &Path) -> Result<S
     Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 
-/// QEMU's storage daemon on a raw file, over io_uring; `direct` goes past the page cache.
+/// QEMU's storage daemon on raw files of a folder, an export for each, under its name, which
+/// [`Server::export`] adds; with `direct` past the page cache.
 pub(crate) fn storage_daemon(
     work: &Path,
     name: &'static str,
-    file: &Path,
-    direct: bool,
+    folder: &Path,
+    (files, direct): (&[String], bool),
 ) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
-    let mut command = process::command("qemu-storage-daemon", work);
-    command.arg("--daemonize").arg(format!("--pidfile={}", pid.display()));
-    let direct = if direct { "on" } else { "off" };
-    command.arg(format!(
-        "--blockdev=driver=file,node-name=disk,aio=io_uring,cache.direct={direct},filename={}",
-        file.display()
-    ));
-    command.arg(format!("--nbd-server=addr.type=unix,addr.path={}", socket.display()));
-    command.arg("--export=type=nbd,id=disk,node-name=disk,name=disk,writable=on");
-    process::run(&mut command)?;
-    let running = Running::Background(pid);
-    Ok(Server { name, uri: socket_uri("disk", &socket), peer: true, recorder: None, running })
-}
-
-/// qemu-storage-daemon on raw files of a folder, an export for each, under its name.
-pub(crate) fn qemu_storage_daemon(
-    work: &Path,
-    folder: &Path,
-    names: &[String],
-) -> Result<Server, Failure> {
-    let (socket, pid) = paths(work, "qemu-storage-daemon")?;
     let mut command = server_command("qemu-storage-daemon", work);
     command.arg("--daemonize").arg("--pidfile").arg(&pid);
     command.args(["--nbd-server", &format!("addr.type=unix,addr.path={}", socket.display())]);
-    for name in names {
-        let file = folder.join(name);
-        let device = format!("driver=file,node-name={name},filename={}", file.display());
-        command.args(["--blockdev", &device]);
-        let export = format!("type=nbd,id=e-{name},node-name={name},name={name},writable=on");
+    let direct = if direct { "on" } else { "off" };
+    for file in files {
+        let path = folder.join(file);
+        command.arg("--blockdev").arg(format!(
+            "driver=file,node-name={file},aio=io_uring,cache.direct={direct},filename={}",
+            path.display()
+        ));
+        let export = format!("type=nbd,id=e-{file},node-name={file},name={file},writable=on");
         command.args(["--export", &export]);
     }
     process::run(&mut command)?;
-    let (name, running) = ("qemu-storage-daemon", Running::Background(pid));
+    let running = Running::Background(pid);
     Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
 }
 

@@ -16,6 +16,7 @@ use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// DRAM and the log hold the whole export; a write is acknowledged as a page cache would.
 const HOT_CONFIG: &str = "\
@@ -165,11 +166,10 @@ fn field(plan: &Plan<'_>) -> Result<Field, Failure> {
         servers::nbdkit(work, "nbdkit memory", &["memory", &format!("size={bytes}")])?,
         servers::nbdkit(work, "nbdkit file", &["file", &on_disk])?,
         servers::qemu_nbd(work, "qemu-nbd", &file("qemu.raw", bytes)?)?,
-        servers::storage_daemon(work, "storage-daemon", &file("daemon.raw", bytes)?, false)?,
+        daemon(work, "storage-daemon", ("daemon.raw", bytes), false)?,
     ];
-    let cold_file = file("cold.raw", COLD_BYTES)?;
     let cold =
-        vec![missing, servers::storage_daemon(work, "storage-daemon direct", &cold_file, true)?];
+        vec![missing, daemon(work, "storage-daemon direct", ("cold.raw", COLD_BYTES), true)?];
     for server in &hot {
         fio::fill(plan.root, server, &bytes.to_string())?;
     }
@@ -177,6 +177,19 @@ fn field(plan: &Plan<'_>) -> Result<Field, Failure> {
         fio::fill(plan.root, server, &COLD_BYTES.to_string())?;
     }
     Ok(Field { hot, cold, node })
+}
+
+/// The storage daemon with one export.
+fn daemon(
+    work: &Path,
+    name: &'static str,
+    (file, bytes): (&str, u64),
+    direct: bool,
+) -> Result<Server, Failure> {
+    servers::empty_file(&work.join(file), bytes)?;
+    let mut server = servers::storage_daemon(work, name, work, (&[file.to_owned()], direct))?;
+    server.uri = server.export(file);
+    Ok(server)
 }
 
 fn one(
