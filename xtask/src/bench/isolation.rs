@@ -3,7 +3,8 @@
 //! How: one volume is read and written in 4 KiB at 500 requests a second, at random times that do
 //! not wait for answers, Zipf 1.2, 70 % reads; six others write or read 256 KiB in order as fast as
 //! they can. Each round measures every server alone, with the streams alone, and with both. Layby
-//! runs twice: with classes, and with all seven volumes in one class.
+//! runs twice: with classes, and with all seven volumes in one class. Its NVM level is modelled by a
+//! file in memory, so that it is a device of its own beside the streams' disk.
 //! Invariant: whatever is compared ran in the same round on the same server.
 //! Cost: rounds × servers × three loads. With `--realtime` every server (at nice -20) and the
 //! critical client (in a real-time class) come before other programs, so that what is
@@ -13,7 +14,7 @@
 
 use super::entries::Plan;
 use super::report::{Report, Spread};
-use super::servers::{self, Server};
+use super::servers::{self, MemoryFolder, Server};
 use super::{Arguments, fio};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ const CRITICAL_BYTES: u64 = 64 << 20;
 /// What the node keeps: all of the critical volume, half of what the streams write.
 const CONFIG: &str = "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
     [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"256MiB\"\n\
-    [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"256MiB\"\n\
+    [[level]]\nname = \"nvm\"\nkind = \"nvm\"\nsize = \"256MiB\"\npath = \"NVM\"\n\
     [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n";
 /// The goals: p99.9 and p99 with load over alone at most, streams kept at least.
 const GOALS: [f64; 3] = [1.5, 1.3, 0.85];
@@ -42,6 +43,8 @@ struct Arm {
     /// Held for their drops, volumes before the node.
     #[expect(dead_code, reason = "held for its drop")]
     servers: Vec<Server>,
+    #[expect(dead_code, reason = "held for its drop")]
+    nvm: Option<MemoryFolder>,
 }
 
 /// The latencies of one measurement, in microseconds.
@@ -109,7 +112,7 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
     let dir = format!("dir={}", folder.display());
     let server = servers::nbdkit(plan.work, "nbdkit file", &["file", &dir])?;
     let uris = (0..=BULK).map(|index| server.export(&volume(index)));
-    arms.push(Arm { name: "nbdkit file", uris: uris.collect(), servers: vec![server] });
+    arms.push(Arm { name: "nbdkit file", uris: uris.collect(), servers: vec![server], nvm: None });
     let folder = files("qemu-nbd-files")?;
     let mut servers = Vec::new();
     for index in 0..=BULK {
@@ -117,14 +120,14 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
         servers.push(servers::qemu_nbd(&work, "qemu-nbd", &folder.join(volume(index)))?);
     }
     let uris = servers.iter().map(|server| server.uri.clone()).collect();
-    arms.push(Arm { name: "qemu-nbd", uris, servers });
+    arms.push(Arm { name: "qemu-nbd", uris, servers, nvm: None });
     if process::exists("qemu-storage-daemon", "--version") {
         let folder = files("qsd-files")?;
         let names: Vec<String> = (0..=BULK).map(volume).collect();
         let name = "qemu-storage-daemon";
         let server = servers::storage_daemon(plan.work, name, &folder, (&names, false))?;
         let uris = names.iter().map(|name| server.export(name)).collect();
-        arms.push(Arm { name, uris, servers: vec![server] });
+        arms.push(Arm { name, uris, servers: vec![server], nvm: None });
     }
     for arm in &arms {
         // A peer's file is filled as well: what nobody wrote costs no read.
@@ -136,8 +139,11 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
 }
 
 fn layby(plan: &Plan<'_>, name: &'static str, classes: [&str; 2]) -> Result<Arm, Failure> {
-    let work = plan.work.join(name.replace([',', ' '], "-"));
-    let node = servers::node(plan.binary, &work, CONFIG)?;
+    let folder = name.replace([',', ' '], "-");
+    let nvm = MemoryFolder::new(&folder)?;
+    let work = plan.work.join(folder);
+    let config = CONFIG.replace("NVM", &nvm.join("level").to_string_lossy());
+    let node = servers::node(plan.binary, &work, &config)?;
     let mut servers = Vec::new();
     for (index, bytes) in bytes().enumerate() {
         let class = classes[index.min(1)];
@@ -146,7 +152,7 @@ fn layby(plan: &Plan<'_>, name: &'static str, classes: [&str; 2]) -> Result<Arm,
     }
     let uris = servers.iter().map(|server| server.uri.clone()).collect();
     servers.push(node);
-    Ok(Arm { name, uris, servers })
+    Ok(Arm { name, uris, servers, nvm: Some(nvm) })
 }
 
 const VOLUMES: [&str; BULK + 1] = ["critical", "b0", "b1", "b2", "b3", "b4", "b5"];

@@ -146,6 +146,29 @@ pub(crate) fn node(binary: &Path, work: &Path, config: &str) -> Result<Server, F
     node_with(binary, work, config, &[])
 }
 
+/// A folder in memory, for what stands for NVM or a disk of RAM; removed when dropped.
+pub(crate) struct MemoryFolder(PathBuf);
+
+impl MemoryFolder {
+    pub(crate) fn new(name: &str) -> Result<Self, Failure> {
+        let path = Path::new("/dev/shm").join(format!("layby-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .map_err(|cause| Failure::io("cannot make", &path, &cause))?;
+        Ok(MemoryFolder(path))
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for MemoryFolder {
+    fn drop(&mut self) {
+        // What cannot be removed harms no figure.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// The same with more flags for `layby serve`.
 pub(crate) fn node_with(
     binary: &Path,

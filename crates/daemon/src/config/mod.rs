@@ -181,7 +181,8 @@ impl From<Admission> for AdmissionKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersistenceChoice {
-    /// Cache flushes where the mapping is DAX, otherwise a sync; printed at start.
+    /// Cache flushes where the mapping is DAX or in a memory file system, otherwise a sync;
+    /// printed at start.
     #[default]
     Auto,
 }

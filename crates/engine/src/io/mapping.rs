@@ -1,7 +1,8 @@
 //! A disk of a real host mapped into memory.
 //!
 //! How: a DAX file or device is mapped with `MAP_SYNC`, where flushing CPU cache lines makes a
-//! store durable; anything else is mapped through the page cache and needs a Sync.
+//! store durable; a file in a memory file system is treated alike, as a model of NVM; anything else
+//! is mapped through the page cache and needs a Sync.
 //! Invariant: the mapping covers the disk's length and dies with this object.
 //! Cost: one flush instruction per 64 bytes persisted, one fence per call.
 //! Not for: files that others truncate; the exclusive lock keeps other nodes away, not editors.
@@ -19,6 +20,7 @@ pub(super) struct HostMapping {
     address: NonNull<u8>,
     length: usize,
     flush: Option<Flush>,
+    persistence: Persistence,
     /// Keeps the file and its lock.
     _disk: Arc<OpenDisk>,
 }
@@ -36,10 +38,15 @@ impl HostMapping {
         };
         let flush = Flush::detect();
         let dax = flush.and_then(|_| try_map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC).ok());
-        let flush = if dax.is_some() { flush } else { None };
+        let persistence = match (dax, flush) {
+            (Some(_), _) => Persistence::CacheFlush,
+            (None, Some(_)) if is_in_memory(disk) => Persistence::Memory,
+            _ => Persistence::Sync,
+        };
         let address = dax.map_or_else(|| try_map(MapFlags::SHARED), Ok)?;
         let address = NonNull::new(address.cast()).ok_or(IoError::from(Errno::NOMEM))?;
-        Ok(HostMapping { address, length, flush, _disk: disk.clone() })
+        let flush = flush.filter(|_| persistence != Persistence::Sync);
+        Ok(HostMapping { address, length, flush, persistence, _disk: disk.clone() })
     }
 
     fn check(&self, offset: u64, length: usize) -> usize {
@@ -75,7 +82,7 @@ impl Mapping for HostMapping {
     }
 
     fn persistence(&self) -> Persistence {
-        if self.flush.is_some() { Persistence::CacheFlush } else { Persistence::Sync }
+        self.persistence
     }
 }
 
@@ -84,6 +91,14 @@ impl Drop for HostMapping {
         // SAFETY: mapped in `new`; no slice outlives `self`.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
     }
+}
+
+/// Whether a disk is a file in a memory file system, where a sync has nothing to do.
+fn is_in_memory(disk: &OpenDisk) -> bool {
+    const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+    // Who cannot tell is taken for a file that needs its syncs.
+    rustix::fs::fstatfs(&disk.buffered)
+        .is_ok_and(|status| MEMORY_FILE_SYSTEMS.contains(&(status.f_type as u32)))
 }
 
 /// The best instruction this CPU has for writing a cache line back.
@@ -177,5 +192,21 @@ mod tests {
         assert_eq!(mapping.bytes(4090, 12), b"across pages");
         drop(mapping);
         assert_eq!(&std::fs::read(&path).unwrap()[4090..4102], b"across pages");
+    }
+
+    /// Goal: a file in memory needs no sync, and any other does. Method: both, where there is a
+    /// memory file system at its usual place.
+    #[test]
+    fn files_in_memory_need_no_sync() {
+        let persistence = |folder: &std::path::Path| {
+            let mode = OpenMode { create_length: Some(10_000), ..OpenMode::default() };
+            let disk = Arc::new(open_disk(&folder.join("disk"), mode).unwrap());
+            HostMapping::new(&disk).unwrap().persistence()
+        };
+        let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+        assert_eq!(persistence(memory.path()), Persistence::Memory);
+        let beside = std::env::current_exe().unwrap();
+        let disk = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
+        assert_ne!(persistence(disk.path()), Persistence::CacheFlush);
     }
 }

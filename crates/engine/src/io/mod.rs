@@ -122,6 +122,9 @@ pub struct IoDone {
 pub enum Persistence {
     /// The mapping is DAX: flushing CPU cache lines is enough ([`Mapping::persist`]).
     CacheFlush,
+    /// The mapping is of a file in a memory file system, where a Sync does nothing: it is flushed
+    /// like DAX, and outlives the process, not the machine.
+    Memory,
     /// The mapping is of a page-cached file: [`IoOperation::Sync`] on its disk is needed.
     Sync,
 }

@@ -141,6 +141,11 @@ impl<S: Session> Client<S> {
         self.submitted_bytes
     }
 
+    /// Whether pieces of a request wait for their turn.
+    pub(super) fn is_cutting(&self) -> bool {
+        self.cuts.is_cutting()
+    }
+
     /// Whether it is served no more.
     pub(super) fn is_dead(&self) -> bool {
         self.is_dead

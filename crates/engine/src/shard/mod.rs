@@ -257,10 +257,12 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    /// Requests of all volumes that have not ended.
+    /// Requests of all volumes that have not ended; a piece counts as one, what is left of the
+    /// request as another.
     #[must_use]
     pub fn inflight(&self) -> u64 {
-        self.paths.keys().map(|volume| self.core.inflight(*volume)).sum()
+        let begun = self.clients.iter().flatten().filter(|client| client.is_cutting()).count();
+        self.paths.keys().map(|volume| self.core.inflight(*volume)).sum::<u64>() + begun as u64
     }
 
     fn is_quiet(&self) -> bool {

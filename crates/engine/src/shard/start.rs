@@ -328,6 +328,7 @@ fn open_level(
     let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
     let how = match persistence {
         Persistence::CacheFlush => "durable by CPU cache flush (DAX)",
+        Persistence::Memory => "modelled in memory, lost when this machine stops",
         Persistence::Sync => "durable by file sync, grouped",
     };
     Ok((LevelPlan::Nvm { region, format }, format!("{}: nvm slots, {size}, {how}", part.name)))

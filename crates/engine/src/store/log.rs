@@ -167,9 +167,11 @@ pub(super) struct Flight {
     pub(super) forgets: usize,
     pub(super) name: BatchName,
     pub(super) durable: bool,
-    /// First data block.
+    /// First data block; the batch's header lies before it.
     pub(super) data_first: u32,
     pub(super) blocks: u32,
+    /// Why its write failed, and how often its header has been overwritten in vain.
+    pub(super) failed: Option<(ErrorKind, u8)>,
 }
 
 #[derive(Debug, Default)]

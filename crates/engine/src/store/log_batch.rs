@@ -3,7 +3,8 @@
 //! How: `pump` starts at most one batch per stream, as large as queue, batch and segment allow; the
 //! first batch of a segment carries the segment's header and is durable, so that no durable batch
 //! ever lies behind a lost header.
-//! Invariant: records of a stream end in the order in which they were queued.
+//! Invariant: records of a stream end in the order in which they were queued; those of a failed
+//! batch when its header is overwritten, so that no start takes for written what was refused.
 //! Cost: data is copied once into the queue and once into the batch. Not for: reading.
 
 use super::log::{
@@ -16,6 +17,9 @@ use crate::io::{Io, IoDone, IoError, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Seq, Slot};
+
+/// Times that a failed batch's header is overwritten, until the device does so.
+const VOID_TRIES_MAX: u8 = 4;
 
 /// What the next batch of a stream will hold.
 #[derive(Clone, Copy)]
@@ -134,6 +138,7 @@ impl LogStore {
             durable,
             data_first: first + header_blocks + 1,
             blocks: total,
+            failed: None,
         });
         self.counters.batches += 1;
         self.counters.bytes_written += buffer.len() as u64;
@@ -310,17 +315,38 @@ impl LogStore {
         }
         let stream = Stream::ALL[index];
         let state = &mut self.streams[index];
-        let flight = state.flight.take().expect("an end belongs to a batch in flight");
+        let mut flight = state.flight.take().expect("an end belongs to a batch in flight");
+        flight.failed = match (flight.failed, done.result) {
+            (None, Ok(_)) => None,
+            (None, Err(error)) => Some((kind_of(error), 0)),
+            (Some((kind, _)), Ok(_)) => Some((kind, VOID_TRIES_MAX)),
+            (Some((kind, tries)), Err(_)) => Some((kind, tries + 1)),
+        };
+        if flight.failed.is_some_and(|(_, tries)| tries < VOID_TRIES_MAX) {
+            return self.void_batch(io, stream, flight);
+        }
+        let state = &mut self.streams[index];
         let ended = flight.records.len() - flight.forgets;
         state.ended_total += ended as u64;
         self.forgets.in_flight -= flight.forgets as u64;
-        match done.result {
-            Ok(_) => self.batch_written(stream, &flight),
-            Err(error) => self.batch_failed(stream, flight, kind_of(error)),
+        match flight.failed {
+            None => self.batch_written(stream, &flight),
+            Some((kind, _)) => self.batch_failed(stream, flight, kind),
         }
         if self.sync.written.len() >= UNSYNCED_MAX {
             self.sync_for(SyncFor::Bound);
         }
+    }
+
+    /// Overwrites the header of a failed batch, which may be on the device whole: what is refused
+    /// now must not come back with the next start. A device that refuses this, too, is left alone.
+    fn void_batch(&mut self, io: &mut dyn Io, stream: Stream, flight: Flight) {
+        let mut buffer = io.buffer(self.geometry.block_bytes as usize);
+        buffer.fill(0);
+        let (disk, offset) = (self.config.region.disk, self.offset_of(flight.data_first - 1));
+        let token = self.token(Purpose::Batch, stream as u64);
+        self.streams[stream as usize].flight = Some(flight);
+        io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
     }
 
     fn batch_written(&mut self, stream: Stream, flight: &Flight) {

@@ -447,7 +447,7 @@ impl NvmStore {
     }
 
     fn flushes(&self) -> bool {
-        self.mapping.persistence() == Persistence::CacheFlush
+        self.mapping.persistence() != Persistence::Sync
     }
 
     /// Notes that every store up to `seq` is durable; lies on the device by the next sync.
