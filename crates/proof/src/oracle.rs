@@ -229,18 +229,17 @@ impl Oracle {
         &mut self,
         volume: usize,
         data: &[Option<&[u8]>],
-        crashed: bool,
         rigour: Rigour,
     ) -> Result<(), String> {
         let (has_ghosts, crashed_at) = (self.has_ghosts, self.crashed_at);
         for (at, (cell, bytes)) in self.volumes[volume].cells.iter_mut().zip(data).enumerate() {
             let Some(bytes) = bytes else { continue };
             let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
-            if cell.settle_at(found, crashed.then_some(crashed_at), has_ghosts) {
+            if cell.settle_at(found, crashed_at, has_ghosts) {
                 continue;
             }
             if rigour == Rigour::Exact {
-                let allowed: Vec<u32> = cell.allowed(crashed).map(|v| v.value).collect();
+                let allowed: Vec<u32> = cell.allowed().map(|v| v.value).collect();
                 return Err(place(volume, at, &format!("{found}, allowed {allowed:?}")));
             }
             cell.rest_at(Version { value: found, born: cell.versions[0].born });
@@ -272,11 +271,12 @@ impl Cell {
         ghosts.chain(&self.versions[self.latest..]).map(|version| version.value)
     }
 
-    /// What the cell may hold at rest, newest last, after a power cut or without.
-    fn allowed(&self, crashed: bool) -> impl DoubleEndedIterator<Item = Version> {
-        let oldest = if crashed { self.durable } else { self.latest };
+    /// What the cell may hold at rest, newest last.
+    fn allowed(&self) -> impl DoubleEndedIterator<Item = Version> {
+        let oldest = if self.is_exposed { self.durable } else { self.latest };
         let durable = self.versions[self.durable].born;
-        let ghosts = self.ghosts.iter().filter(move |ghost| crashed && ghost.born > durable);
+        let is_possible = move |ghost: &&Version| self.is_exposed && ghost.born > durable;
+        let ghosts = self.ghosts.iter().filter(is_possible);
         ghosts.chain(&self.versions[oldest..]).copied()
     }
 
@@ -288,9 +288,10 @@ impl Cell {
     }
 
     /// A version was seen at rest, so older and newer ones are gone; false where it is not allowed.
-    /// `crashed_at` is the last version before a power cut since the last look.
-    fn settle_at(&mut self, found: u32, crashed_at: Option<u32>, has_ghosts: bool) -> bool {
-        let mut allowed = self.allowed(crashed_at.is_some());
+    /// `crashed_at` is the last version before the last power cut.
+    fn settle_at(&mut self, found: u32, crashed_at: u32, has_ghosts: bool) -> bool {
+        let crashed_at = self.is_exposed.then_some(crashed_at);
+        let mut allowed = self.allowed();
         let Some(version) = allowed.rfind(|version| version.value == found) else {
             return false;
         };

@@ -629,8 +629,7 @@ impl World<'_> {
             }
             let cells: Vec<Option<&[u8]>> =
                 read.iter().flat_map(|block| block_cells(block.as_deref())).collect();
-            let (crashed, rigour) = (self.has_crashed, self.rigour());
-            self.oracle.settle(volume, &cells, crashed, rigour)?;
+            self.oracle.settle(volume, &cells, self.rigour())?;
         }
         self.has_crashed = false;
         Ok(())
