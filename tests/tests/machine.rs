@@ -15,8 +15,7 @@ fn a_guest_writes_through_restarts() {
     let restarts = number("LAYBY_GUEST_RESTARTS", 3);
     let dir = TempDir::new().expect("a temporary directory");
     let ram_disk = dir.path().join("ram.gz");
-    let job = include_str!("../data/guest/writes");
-    make_ram_disk(&ram_disk, &kernel, job, &["mkfs.ext4", "e2fsck"]);
+    make_ram_disk(&ram_disk, &kernel, "writes", &["mkfs.ext4", "e2fsck"]);
     let home = dir.path().join("node");
     let options = Options::config(
         "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\n\
