@@ -1,7 +1,7 @@
 //! A guest kernel and its file system over node restarts.
 
 use layby_tests::machine::{Machine, kernel, make_ram_disk};
-use layby_tests::{Node, Options, number, seed};
+use layby_tests::{Node, Options, number, say, seed};
 use layby_types::Rng;
 use tempfile::TempDir;
 
@@ -55,5 +55,6 @@ fn a_guest_writes_through_restarts() {
     assert!(result.ends_with("wrong 0, io errors 0"), "{result}\n{}", machine.log());
     assert!(machine.log().contains("guest: fsck clean"), "{}", machine.log());
     assert_eq!(done, restarts, "{}", machine.log());
+    say(&format!("{done} restarts: {result}, fsck clean"));
     node.stop();
 }
