@@ -90,7 +90,8 @@ impl Guest {
         let wanted = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         assert!(offered.contains(wanted), "{offered:?}");
         frontend.set_protocol_features(wanted).expect("protocol features accepted");
         assert!(frontend.get_queue_num().expect("a number") >= self.queues.len() as u64);
@@ -101,18 +102,36 @@ impl Guest {
         }
         let (region, file) = self.inflight.as_ref().expect("there is one now");
         frontend.set_inflight_fd(region, file.as_raw_fd()).expect("the region is taken back");
-        let memory = VhostUserMemoryRegionInfo {
-            guest_phys_addr: 0,
-            memory_size: QUEUE_BYTES * self.queues.len() as u64,
-            userspace_addr: MONITOR,
-            mmap_offset: 0,
-            mmap_handle: self.memory.as_raw_fd(),
-        };
+        let memory = memory_region(0, QUEUE_BYTES * self.queues.len() as u64, &self.memory);
         frontend.set_mem_table(&[memory]).expect("memory is shared");
         for (index, queue) in self.queues.iter().enumerate() {
             queue.start(index, &mut frontend).expect("a queue starts");
         }
         self.frontend = Some(frontend);
+    }
+
+    /// Plugs more memory in, at an address of the guest.
+    ///
+    /// # Panics
+    /// When the node refuses it.
+    pub fn add_memory(&mut self, at: u64, memory: &File) {
+        let bytes = memory.metadata().expect("our own file").len();
+        let frontend = self.frontend.as_mut().expect("connected");
+        assert!(frontend.get_max_mem_slots().expect("a number") > 1);
+        frontend.add_mem_region(&memory_region(at, bytes, memory)).expect("memory is added");
+    }
+
+    /// Takes such memory out again.
+    ///
+    /// # Errors
+    /// What the node's refusal looks like from here.
+    ///
+    /// # Panics
+    /// When it is not connected.
+    pub fn remove_memory(&mut self, at: u64, memory: &File) -> vhost::Result<()> {
+        let bytes = memory.metadata().expect("our own file").len();
+        let frontend = self.frontend.as_mut().expect("connected");
+        frontend.remove_mem_region(&memory_region(at, bytes, memory))
     }
 
     /// Leaves without a word.
@@ -280,6 +299,16 @@ impl Guest {
         let answers = self.answers(0);
         assert_eq!(answers.len(), 1, "one request, one answer: {answers:?}");
         (answers[0].1, self.data(0, 0, length))
+    }
+}
+
+fn memory_region(guest: u64, bytes: u64, memory: &File) -> VhostUserMemoryRegionInfo {
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: guest,
+        memory_size: bytes,
+        userspace_addr: MONITOR + guest,
+        mmap_offset: 0,
+        mmap_handle: memory.as_raw_fd(),
     }
 }
 

@@ -21,7 +21,7 @@ pub use connection::{Connection, Lost, Request};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use mount::{Attached, Mounted, mount_unavailable};
 pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
-pub use tool::{Outcome, available, fio_available, must, python, run, skip};
+pub use tool::{Outcome, available, fio_available, must, python, run, say, skip};
 pub use wire::{Head, OptionReply, Part, Wire};
 
 /// The seed of this run: `LAYBY_SEED`, or 1. A failing test prints it.

@@ -3,7 +3,7 @@
 //! How: `LAYBY_GUEST_KERNEL` names a folder with an unpacked Debian kernel package, as
 //! `cargo xtask guest` makes it. A RAM disk of busybox, the kernel's virtio modules, the file
 //! system's tools and a script is made of what is installed; the machine prints what it sees on its
-//! serial port. Software emulation is enough.
+//! serial port. Software emulation is enough; `LAYBY_GUEST_ACCEL` names something faster.
 //! Invariant: the machine ends with the value. Cost: half a minute until it has started.
 
 use crate::tool;
@@ -18,17 +18,6 @@ use std::time::Duration;
 const QEMU: &str = "qemu-system-x86_64";
 /// Longest that a machine may be silent.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Modules by the kernel's folder, in the order of loading.
-const MODULES: [(&str, &str); 6] = [
-    ("virtio", "virtio"),
-    ("virtio", "virtio_ring"),
-    ("virtio", "virtio_pci_modern_dev"),
-    ("virtio", "virtio_pci_legacy_dev"),
-    ("virtio", "virtio_pci"),
-    ("block", "virtio_blk"),
-];
-/// What starts in the machine; it runs the job.
-const INIT: &str = include_str!("../data/guest/init");
 
 /// A kernel to start, or none after a `skipped:` line.
 #[must_use]
@@ -41,38 +30,17 @@ pub fn kernel() -> Option<PathBuf> {
     tool::available(&tools).then(|| kernel.into())
 }
 
-/// Makes a RAM disk at `path` that runs `job`, a shell script, and then turns the machine off;
-/// `programs` are put in with their libraries.
+/// Makes a RAM disk at `path` that runs `job`, a file beside the script that makes it, and then
+/// turns the machine off; `programs` are put in with their libraries.
 ///
 /// # Panics
 /// When a part of it is missing.
 pub fn make_ram_disk(path: &Path, kernel: &Path, job: &str, programs: &[&str]) {
-    let root = path.with_extension("root");
-    for folder in ["bin", "sbin", "modules", "etc"] {
-        fs::create_dir_all(root.join(folder)).expect("the test's own folder can be written");
-    }
-    fs::write(root.join("init"), INIT).expect("the test's own folder can be written");
-    fs::write(root.join("job"), job).expect("the test's own folder can be written");
-    let root = root.display();
-    let mut script = format!("set -e; cd {root}; chmod +x init; cp $(which busybox) bin/busybox\n");
-    for (folder, name) in MODULES {
-        script += &format!(
-            "cp $(find {}/ -path '*/drivers/{folder}/{name}.ko') modules/\n",
-            kernel.display()
-        );
-    }
-    for program in programs {
-        script += &format!(
-            "p=$(which {program}); cp $p sbin/; for l in $(ldd $p | grep -o '/[^ ]*'); do \
-             mkdir -p ./$(dirname $l); cp -L $l ./$l; done\n"
-        );
-    }
-    script += &format!(
-        "cp /etc/mke2fs.conf etc/ 2>/dev/null || true\n\
-         find . | busybox cpio -o -H newc 2>/dev/null | gzip -1 > {}\n",
-        path.display()
-    );
-    tool::must("sh", &["-c", &script]);
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/guest");
+    let (script, job) = (data.join("ram-disk"), data.join(job));
+    let paths = [&script, kernel, &job, path].map(Path::to_string_lossy);
+    let words: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
+    tool::must("sh", &[&words, programs].concat());
 }
 
 /// A machine that runs.
@@ -94,7 +62,9 @@ impl Machine {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
         });
         let mut command = Command::new(QEMU);
-        command.args(["-accel", "tcg", "-cpu", "max", "-m", "512M", "-smp", "2", "-nodefaults"]);
+        let accelerator = std::env::var("LAYBY_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
+        command.args(["-accel", &accelerator, "-cpu", "max", "-m", "512M", "-smp", "2"]);
+        command.arg("-nodefaults");
         command.args(["-no-reboot", "-display", "none", "-machine", "q35,memory-backend=ram"]);
         command.args(["-object", "memory-backend-memfd,id=ram,size=512M,share=on"]);
         let chardev = format!("socket,id=disk,path={},reconnect=1", socket.display());

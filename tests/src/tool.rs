@@ -50,9 +50,14 @@ pub fn fio_available() -> bool {
 
 /// Says that the current test does not run, and why.
 pub fn skip(reason: &str) {
+    say(&format!("skipped: {reason}"));
+}
+
+/// Says what the current test saw.
+pub fn say(what: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_string();
     // Not `eprintln`, which the test runner would hide; a closed stderr is nobody's failure.
-    let _ = writeln!(std::io::stderr().lock(), "{test}: skipped: {reason}");
+    let _ = writeln!(std::io::stderr().lock(), "{test}: {what}");
 }
 
 /// Runs a program to its end.

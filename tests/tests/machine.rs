@@ -1,7 +1,7 @@
 //! A guest kernel and its file system over node restarts.
 
 use layby_tests::machine::{Machine, kernel, make_ram_disk};
-use layby_tests::{Node, Options, number, seed};
+use layby_tests::{Node, Options, number, say, seed};
 use layby_types::Rng;
 use tempfile::TempDir;
 
@@ -15,8 +15,7 @@ fn a_guest_writes_through_restarts() {
     let restarts = number("LAYBY_GUEST_RESTARTS", 3);
     let dir = TempDir::new().expect("a temporary directory");
     let ram_disk = dir.path().join("ram.gz");
-    let job = include_str!("../data/guest/writes");
-    make_ram_disk(&ram_disk, &kernel, job, &["mkfs.ext4", "e2fsck"]);
+    make_ram_disk(&ram_disk, &kernel, "writes", &["mkfs.ext4", "e2fsck"]);
     let home = dir.path().join("node");
     let options = Options::config(
         "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\n\
@@ -56,5 +55,6 @@ fn a_guest_writes_through_restarts() {
     assert!(result.ends_with("wrong 0, io errors 0"), "{result}\n{}", machine.log());
     assert!(machine.log().contains("guest: fsck clean"), "{}", machine.log());
     assert_eq!(done, restarts, "{}", machine.log());
+    say(&format!("{done} restarts: {result}, fsck clean"));
     node.stop();
 }

@@ -3,10 +3,13 @@
 use layby_tests::guest::{Data, Guest, REQUESTS_MAX, kind};
 use layby_tests::{Connection, Node, Options, Request, layby, number, seed, small_levels};
 use layby_types::Rng;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
 const BLOCK: usize = 4096;
+/// Where a guest has memory that was plugged in.
+const PLUGGED: u64 = 1 << 32;
 
 fn node(options: &Options) -> (TempDir, PathBuf, Node) {
     let dir = TempDir::new().expect("a temporary directory");
@@ -155,6 +158,34 @@ fn answered(guest: &mut Guest, count: usize) {
         answers.extend(guest.answers(0));
     }
     assert!(answers.len() == count && answers.iter().all(|(_, status)| *status == 0));
+}
+
+/// Goal: memory is plugged in and out while a queue is served, as QEMU and libblkio do it.
+/// Method: a write out of memory that is not there, that came, and that went again; the queue goes
+/// on each time. Memory that nobody added cannot be taken out.
+#[test]
+fn memory_comes_and_goes() {
+    let (_dir, home, node) = node(&small_levels());
+    node.volume_create("maps", "16MiB", "normal");
+    let mut guest = Guest::new(1);
+    guest.connect(&home.join("vhost/maps.sock"));
+    let more = tempfile::tempfile().expect("a folder for temporary files");
+    more.write_all_at(&[5; 2 * BLOCK], 0).expect("room");
+    let write = |guest: &mut Guest| {
+        guest.request(0, 0, kind::OUT, 0, Data::Out(&[1; BLOCK]));
+        guest.descriptor(0, 1, PLUGGED + BLOCK as u64, BLOCK as u32, 1, 2);
+        guest.kick(0);
+        guest.answers(0)[0].1
+    };
+    assert_eq!(write(&mut guest), 1, "nothing is there yet");
+    guest.add_memory(PLUGGED, &more);
+    assert_eq!(write(&mut guest), 0);
+    assert_eq!(guest.ask(kind::IN, 0, Data::In(BLOCK as u32)), (0, vec![5; BLOCK]));
+    guest.remove_memory(PLUGGED, &more).expect("what was added is taken out");
+    assert_eq!(write(&mut guest), 1, "nothing is there any more");
+    assert_eq!(guest.ask(kind::IN, 0, Data::In(BLOCK as u32)), (0, vec![5; BLOCK]));
+    guest.remove_memory(PLUGGED, &more).expect_err("it is gone");
+    node.stop();
 }
 
 /// Goal: a guest of a lower class and clients of the best one both go on, beside each other and

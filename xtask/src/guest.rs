@@ -2,7 +2,7 @@
 //!
 //! How: fetches the distribution's kernel as a package and unpacks it below the target folder,
 //! since it is to run in a machine, not here; then runs the tests that want one.
-//! Cost: 30 MB once, then about a minute under software emulation.
+//! Cost: 30 MB once, then some minutes under software emulation.
 
 use crate::process::{self, Failure};
 use crate::setup;
@@ -15,13 +15,31 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 
 /// Runs them, with so many restarts.
 pub(crate) fn run(root: &Path, restarts: u32, seed: u64) -> Result<(), Failure> {
-    setup::install(root, &PACKAGES)?;
-    let kernel = kernel(root)?;
+    let kernel = prepare(root)?;
     let mut tests = process::cargo(root);
     tests.args(["test", "--locked", "--package", "layby-tests", "--test", "machine"]);
     tests.args(["--", "--nocapture"]).env("LAYBY_GUEST_KERNEL", kernel);
+    tests.env("LAYBY_GUEST_ACCEL", accelerator());
     tests.env("LAYBY_GUEST_RESTARTS", restarts.to_string()).env("LAYBY_SEED", seed.to_string());
     process::run(&mut tests)
+}
+
+/// Installs what runs a guest; answers with the folder of an unpacked kernel.
+pub(crate) fn prepare(root: &Path) -> Result<PathBuf, Failure> {
+    setup::install(root, &PACKAGES)?;
+    kernel(root)
+}
+
+/// What QEMU runs a guest's processor by. Hardware, where this machine has it: a module that
+/// offers KVM without it wants kernels made for it, and lets others hang.
+pub(crate) fn accelerator() -> &'static str {
+    let words = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let is_open = || std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    if has_virtualization(&words) && is_open() { "kvm" } else { "tcg" }
+}
+
+fn has_virtualization(words: &str) -> bool {
+    words.split_whitespace().any(|word| word == "vmx" || word == "svm")
 }
 
 /// The folder of an unpacked kernel.
@@ -42,4 +60,17 @@ fn kernel(root: &Path) -> Result<PathBuf, Failure> {
     let script = format!("dpkg-deb -x {package}_*.deb kernel.new && mv kernel.new kernel");
     process::run(process::command("sh", &folder).args(["-c", &script]))?;
     Ok(kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: only a processor that says so runs guests by hardware. Method: lines of both kinds.
+    #[test]
+    fn virtualization_is_a_flag_of_the_processor() {
+        assert!(has_virtualization("model name : x\nflags\t: fpu svm avx"));
+        assert!(has_virtualization("flags : vmx"));
+        assert!(!has_virtualization("flags : fpu hypervisor\nbugs : svm_x"));
+    }
 }

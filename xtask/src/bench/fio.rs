@@ -76,6 +76,42 @@ pub(crate) fn measure(
     process::json(&mut fio)
 }
 
+/// What a document says of reads and writes together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figures {
+    pub(crate) iops: f64,
+    pub(crate) bytes_per_second: f64,
+    /// Of a mix, the worse direction's.
+    pub(crate) latency_us_p50: f64,
+    pub(crate) latency_us_p99: f64,
+    /// Requests from the start to the end.
+    pub(crate) ios: f64,
+}
+
+/// The figures of a document, where it has some.
+pub(crate) fn figures(document: &Value) -> Option<Figures> {
+    let mut sum = Figures {
+        iops: 0.0,
+        bytes_per_second: 0.0,
+        latency_us_p50: 0.0,
+        latency_us_p99: 0.0,
+        ios: 0.0,
+    };
+    for direction in ["read", "write"] {
+        let figures = &document["jobs"][0][direction];
+        let number = |key: &str| figures[key].as_f64().unwrap_or(0.0);
+        let micros = |percentile: &str| {
+            figures["lat_ns"]["percentile"][percentile].as_f64().unwrap_or(0.0) / 1e3
+        };
+        sum.iops += number("iops");
+        sum.bytes_per_second += number("bw_bytes");
+        sum.latency_us_p50 = sum.latency_us_p50.max(micros("50.000000"));
+        sum.latency_us_p99 = sum.latency_us_p99.max(micros("99.000000"));
+        sum.ios += number("total_ios");
+    }
+    (sum.iops > 0.0 && sum.ios > 0.0).then_some(sum)
+}
+
 /// The figures in a document of fio. Latencies are of the flushes where there are some (fio counts
 /// these from after their submission), else of the I/Os from before theirs.
 pub(crate) fn sample(
@@ -100,5 +136,33 @@ pub(crate) fn sample(
             latency_us_p99,
         }),
         _ => Err(Failure::new(format!("fio printed no figures for {} {}", server.name, load.name))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: a mix is one load, an empty document none. Method: by hand.
+    #[test]
+    fn figures_are_of_both_directions() {
+        let side = |iops: f64, p50: f64| {
+            let percentile = json!({ "50.000000": p50, "99.000000": 9000.0 });
+            json!({ "iops": iops, "bw_bytes": 4096.0 * iops, "total_ios": 3.0 * iops,
+                "lat_ns": { "percentile": percentile } })
+        };
+        let document =
+            json!({ "jobs": [{ "read": side(70.0, 1000.0), "write": side(30.0, 2000.0) }] });
+        let wanted = Figures {
+            iops: 100.0,
+            bytes_per_second: 409_600.0,
+            latency_us_p50: 2.0,
+            latency_us_p99: 9.0,
+            ios: 300.0,
+        };
+        assert_eq!(figures(&document), Some(wanted));
+        assert_eq!(figures(&json!({ "jobs": [{ "read": side(0.0, 0.0) }] })), None);
+        assert_eq!(figures(&json!({})), None);
     }
 }

@@ -252,21 +252,51 @@ pub(crate) fn storage_daemon(
 ) -> Result<Server, Failure> {
     let (socket, pid) = paths(work, name)?;
     let mut command = server_command("qemu-storage-daemon", work);
-    command.arg("--daemonize").arg("--pidfile").arg(&pid);
     command.args(["--nbd-server", &format!("addr.type=unix,addr.path={}", socket.display())]);
-    let direct = if direct { "on" } else { "off" };
     for file in files {
-        let path = folder.join(file);
-        command.arg("--blockdev").arg(format!(
-            "driver=file,node-name={file},aio=io_uring,cache.direct={direct},filename={}",
-            path.display()
-        ));
+        command.args(["--blockdev", &block_device(&folder.join(file), file, direct)]);
         let export = format!("type=nbd,id=e-{file},node-name={file},name={file},writable=on");
         command.args(["--export", &export]);
     }
-    process::run(&mut command)?;
-    let running = Running::Background(pid);
-    Ok(Server { name, uri: socket_uri("", &socket), peer: true, recorder: None, running })
+    background(command, name, socket_uri("", &socket), pid)
+}
+
+/// QEMU's storage daemon as a guest's disk on a raw file, with one queue, on a thread that looks
+/// on before it sleeps; the address is the socket's path.
+pub(crate) fn storage_daemon_vhost(
+    work: &Path,
+    name: &'static str,
+    file: &Path,
+) -> Result<Server, Failure> {
+    let (socket, pid) = paths(work, name)?;
+    let mut command = server_command("qemu-storage-daemon", work);
+    command.args(["--object", "iothread,id=thread"]);
+    command.args(["--blockdev", &block_device(file, "disk", false)]);
+    command.arg("--export").arg(format!(
+        "type=vhost-user-blk,id=e-disk,node-name=disk,writable=on,num-queues=1,iothread=thread,\
+         addr.type=unix,addr.path={}",
+        socket.display()
+    ));
+    background(command, name, socket.display().to_string(), pid)
+}
+
+fn block_device(file: &Path, node: &str, direct: bool) -> String {
+    let direct = if direct { "on" } else { "off" };
+    format!(
+        "driver=file,node-name={node},aio=io_uring,cache.direct={direct},filename={}",
+        file.display()
+    )
+}
+
+/// Starts a storage daemon that goes to the background once it listens.
+fn background(
+    mut command: Command,
+    name: &'static str,
+    uri: String,
+    pid: PathBuf,
+) -> Result<Server, Failure> {
+    process::run(command.arg("--daemonize").arg("--pidfile").arg(&pid))?;
+    Ok(Server { name, uri, peer: true, recorder: None, running: Running::Background(pid) })
 }
 
 /// An empty file of `bytes` bytes.

@@ -19,12 +19,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// DRAM and the log hold the whole export; a write is acknowledged as a page cache would.
-const HOT_CONFIG: &str = "\
+pub(super) const HOT_CONFIG: &str = "\
 [control]\nhttp = \"off\"\n\
 [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"256MiB\"\n\
 [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n\
-[[class]]\nname = \"hot\"\nlevels = [\"dram\", \"ssd\"]\n\
-[[class]]\nname = \"cold\"\nlevels = [\"dram\"]\ncap = { dram = \"1MiB\" }\n";
+[class.hot]\nlevels = [\"dram\", \"ssd\"]\n\
+[class.cold]\nlevels = [\"dram\"]\ncap = { dram = \"1MiB\" }\n";
 /// Exports whose reads are to miss: far more than the cap of their class.
 const COLD_BYTES: u64 = 512 << 20;
 /// Requests per second that are offered, one measurement each.
@@ -211,37 +211,22 @@ fn one(
     let document = process::json(&mut fio)?;
     let after = pid.and_then(meter::cpu_seconds);
     let cpu = before.zip(after).map_or(f64::NAN, |(before, after)| after - before);
-    let mut sample = Sample {
+    let Some(figures) = fio::figures(&document) else {
+        let what = format!("fio printed no figures for {}, {}", server.name, job.name);
+        return Err(Failure::new(what));
+    };
+    let sample = Sample {
         job: index,
         server: server.name,
         round,
-        throughput: 0.0,
-        latency_us_p50: 0.0,
-        latency_us_p99: 0.0,
-        cpu_us_per_io: 0.0,
+        throughput: match job.unit {
+            Unit::Requests => figures.iops,
+            Unit::Bytes => figures.bytes_per_second,
+        },
+        latency_us_p50: figures.latency_us_p50,
+        latency_us_p99: figures.latency_us_p99,
+        cpu_us_per_io: cpu * 1e6 / figures.ios,
     };
-    let mut ios = 0.0;
-    for direction in ["read", "write"] {
-        let figures = &document["jobs"][0][direction];
-        let number = |key: &str| figures[key].as_f64().unwrap_or(0.0);
-        let per_second = match job.unit {
-            Unit::Requests => number("iops"),
-            Unit::Bytes => number("bw_bytes"),
-        };
-        let micros = |percentile: &str| {
-            figures["lat_ns"]["percentile"][percentile].as_f64().unwrap_or(0.0) / 1e3
-        };
-        sample.throughput += per_second;
-        // Of a mix, the worse direction.
-        sample.latency_us_p50 = sample.latency_us_p50.max(micros("50.000000"));
-        sample.latency_us_p99 = sample.latency_us_p99.max(micros("99.000000"));
-        ios += number("total_ios");
-    }
-    if sample.throughput <= 0.0 || ios <= 0.0 {
-        let what = format!("fio printed no figures for {}, {}", server.name, job.name);
-        return Err(Failure::new(what));
-    }
-    sample.cpu_us_per_io = cpu * 1e6 / ios;
     Ok((document, sample))
 }
 

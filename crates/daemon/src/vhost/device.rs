@@ -8,7 +8,8 @@
 use crate::control::{Command, Control};
 use layby_engine::control::{CallEvent, CommandError, GuestQueue};
 use layby_frontend::vhost::{
-    BlockRing, GuestDisk, GuestRam, Inflight, QUEUE_SIZE_MAX, QUEUES_MAX, RamRegion, RingPlan,
+    BlockRing, GuestDisk, GuestRam, Inflight, QUEUE_SIZE_MAX, QUEUES_MAX, RamError, RamRegion,
+    RingPlan,
 };
 use layby_types::{ErrorKind, VolumeId};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -22,6 +23,9 @@ use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
 /// The feature bit by which monitors ask for vhost-user's own features.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
+
+/// Regions of memory that a monitor may add one by one; as many as QEMU's own devices take.
+pub(super) const REGIONS_MAX: usize = 509;
 
 /// Why a message cannot be followed; the connection ends with it.
 #[derive(Debug)]
@@ -85,8 +89,27 @@ impl Device {
     }
 
     pub(super) fn set_ram(&mut self, regions: Vec<RamRegion>) -> Result<(), Refusal> {
+        self.change_ram(|_| GuestRam::map(regions))
+    }
+
+    pub(super) fn add_region(&mut self, region: RamRegion) -> Result<(), Refusal> {
+        if self.ram.as_ref().is_some_and(|ram| ram.regions() >= REGIONS_MAX) {
+            return refuse(format!("it shares more than {REGIONS_MAX} regions of memory"));
+        }
+        self.change_ram(|ram| ram.with(region))
+    }
+
+    pub(super) fn remove_region(&mut self, guest: u64, length: u64) -> Result<(), Refusal> {
+        self.change_ram(|ram| ram.without(guest, length))
+    }
+
+    fn change_ram(
+        &mut self,
+        change: impl FnOnce(&GuestRam) -> Result<GuestRam, RamError>,
+    ) -> Result<(), Refusal> {
         self.pause_all()?;
-        let ram = GuestRam::map(regions).or_else(refuse)?;
+        let none = GuestRam::default();
+        let ram = change(self.ram.as_deref().unwrap_or(&none)).or_else(refuse)?;
         tracing::debug!(volume = self.volume.0, ?ram, "guest memory");
         self.ram = Some(Arc::new(ram));
         (0..self.queues.len()).try_for_each(|index| self.resume(index))

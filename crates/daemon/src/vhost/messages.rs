@@ -3,7 +3,7 @@
 //! How: the `vhost` crate reads and checks them; here each becomes a call on the [`Device`].
 //! Invariant: what was not offered is refused. Not for: deciding anything.
 
-use super::device::{Device, Refusal};
+use super::device::{Device, REGIONS_MAX, Refusal};
 use layby_frontend::vhost::{CONFIG_BYTES, QUEUES_MAX, RamRegion};
 use std::fs::File;
 
@@ -24,6 +24,16 @@ impl From<Refusal> for Error {
 
 fn not_offered<T>() -> Result<T> {
     Err(Error::InvalidOperation("the message belongs to a feature that was not offered"))
+}
+
+fn ram_region(region: &VhostUserMemoryRegion, file: File) -> RamRegion {
+    RamRegion {
+        guest: region.guest_phys_addr,
+        monitor: region.user_addr,
+        length: region.memory_size,
+        offset: region.mmap_offset,
+        file,
+    }
 }
 
 impl VhostUserBackendReqHandlerMut for Device {
@@ -55,13 +65,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         files: Vec<File>,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let regions = regions.iter().zip(files).map(|(region, file)| RamRegion {
-            guest: region.guest_phys_addr,
-            monitor: region.user_addr,
-            length: region.memory_size,
-            offset: region.mmap_offset,
-            file,
-        });
+        let regions = regions.iter().zip(files).map(|(region, file)| ram_region(region, file));
         self.set_ram(regions.collect())?;
         Ok(None)
     }
@@ -109,6 +113,7 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
 
@@ -159,20 +164,21 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        not_offered()
+        Ok(REGIONS_MAX as u64)
     }
 
     fn add_mem_region(
         &mut self,
-        _region: &VhostUserSingleMemoryRegion,
-        _file: File,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<u64>> {
-        not_offered()
+        self.add_region(ram_region(region, file))?;
+        Ok(None)
     }
 
-    fn remove_mem_region(&mut self, _region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        not_offered()
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        Ok(self.remove_region(region.guest_phys_addr, region.memory_size)?)
     }
 
     fn set_device_state_fd(

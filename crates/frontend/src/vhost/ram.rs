@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::sync::Arc;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap};
 
 /// One region as the monitor announced it.
@@ -41,6 +42,7 @@ impl fmt::Display for RamError {
 impl std::error::Error for RamError {}
 
 /// All regions of a guest.
+#[derive(Default)]
 pub struct GuestRam {
     pub(super) map: GuestMemoryMmap<()>,
     /// The monitor's first byte, bytes, and the guest's first byte of each region.
@@ -57,23 +59,42 @@ impl GuestRam {
     /// Maps all regions.
     ///
     /// # Errors
-    /// [`RamError`] when a region overlaps another, is empty, or lies behind the end of its file.
-    pub fn map(mut regions: Vec<RamRegion>) -> Result<GuestRam, RamError> {
-        regions.sort_by_key(|region| region.guest);
-        let (mut mapped, mut monitor) = (Vec::new(), Vec::new());
-        for RamRegion { guest, monitor: own, length, offset, file } in regions {
-            let refused = |why: &dyn fmt::Display| RamError {
-                cause: format!("guest memory at {guest:#x}, {length} bytes: {why}"),
-            };
-            let bytes = usize::try_from(length).map_err(|error| refused(&error))?;
-            let file = Some(FileOffset::new(file, offset));
-            let region = GuestRegionMmap::from_range(GuestAddress(guest), bytes, file);
-            mapped.push(region.map_err(|error| refused(&error))?);
-            own.checked_add(length).ok_or_else(|| refused(&"it wraps around"))?;
-            monitor.push((own, length, guest));
-        }
-        let map = GuestMemoryMmap::from_regions(mapped);
-        let map = map.map_err(|error| RamError { cause: error.to_string() })?;
+    /// As [`GuestRam::with`].
+    pub fn map(regions: Vec<RamRegion>) -> Result<GuestRam, RamError> {
+        regions.into_iter().try_fold(GuestRam::default(), |ram, region| ram.with(region))
+    }
+
+    /// The same memory and one region more.
+    ///
+    /// # Errors
+    /// [`RamError`] when the region overlaps another, is empty, or lies behind the end of its file.
+    pub fn with(&self, region: RamRegion) -> Result<GuestRam, RamError> {
+        let RamRegion { guest, monitor: own, length, offset, file } = region;
+        let refused = |why: &dyn fmt::Display| RamError {
+            cause: format!("guest memory at {guest:#x}, {length} bytes: {why}"),
+        };
+        let bytes = usize::try_from(length).map_err(|error| refused(&error))?;
+        own.checked_add(length).ok_or_else(|| refused(&"it wraps around"))?;
+        let file = Some(FileOffset::new(file, offset));
+        let region = GuestRegionMmap::from_range(GuestAddress(guest), bytes, file);
+        let region = Arc::new(region.map_err(|error| refused(&error))?);
+        let map = self.map.insert_region(region).map_err(|error| refused(&error))?;
+        let mut monitor = self.monitor.clone();
+        monitor.push((own, length, guest));
+        Ok(GuestRam { map, monitor })
+    }
+
+    /// The same memory but for one region, named by the guest's address and its bytes.
+    ///
+    /// # Errors
+    /// [`RamError`] when there is no such region.
+    pub fn without(&self, guest: u64, length: u64) -> Result<GuestRam, RamError> {
+        let removed = self.map.remove_region(GuestAddress(guest), length);
+        let (map, _) = removed.map_err(|error| RamError {
+            cause: format!("no guest memory to remove at {guest:#x}, {length} bytes: {error}"),
+        })?;
+        let mut monitor = self.monitor.clone();
+        monitor.retain(|(_, _, start)| *start != guest);
         Ok(GuestRam { map, monitor })
     }
 
