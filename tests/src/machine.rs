@@ -4,6 +4,7 @@
 //! `cargo xtask guest` makes it. A RAM disk of busybox, the kernel's virtio modules, the file
 //! system's tools and a script is made of what is installed; the machine prints what it sees on its
 //! serial port. Software emulation is enough.
+//! A machine may also hold the node itself, with a kernel that has ublk (`LAYBY_UBLK_KERNEL`).
 //! Invariant: the machine ends with the value. Cost: half a minute until it has started.
 
 use crate::tool;
@@ -29,6 +30,10 @@ const MODULES: [(&str, &str); 6] = [
 ];
 /// What starts in the machine; it runs the job.
 const INIT: &str = include_str!("../data/guest/init");
+/// The same for a machine without a disk.
+const INIT_ALONE: &str = include_str!("../data/guest/init-alone");
+/// The module of a kernel that offers block devices to its processes.
+const MODULES_ALONE: [(&str, &str); 1] = [("block", "ublk_drv")];
 
 /// A kernel to start, or none after a `skipped:` line.
 #[must_use]
@@ -41,30 +46,60 @@ pub fn kernel() -> Option<PathBuf> {
     tool::available(&tools).then(|| kernel.into())
 }
 
+/// A kernel with ublk to start, or none after a `skipped:` line.
+#[must_use]
+pub fn ublk_kernel() -> Option<PathBuf> {
+    let Some(kernel) = std::env::var_os("LAYBY_UBLK_KERNEL") else {
+        tool::skip("no kernel with ublk for a machine here (`cargo xtask guest` brings one)");
+        return None;
+    };
+    let tools = [QEMU, "busybox", "mkfs.ext4", "e2fsck", "strip", "xz"];
+    tool::available(&tools).then(|| kernel.into())
+}
+
 /// Makes a RAM disk at `path` that runs `job`, a shell script, and then turns the machine off;
 /// `programs` are put in with their libraries.
 ///
 /// # Panics
 /// When a part of it is missing.
 pub fn make_ram_disk(path: &Path, kernel: &Path, job: &str, programs: &[&str]) {
+    build_ram_disk(path, kernel, (INIT, &MODULES), job, programs);
+}
+
+/// The same for a machine that has no disk and may load the ublk driver.
+///
+/// # Panics
+/// When a part of it is missing.
+pub fn make_ram_disk_alone(path: &Path, kernel: &Path, job: &str, programs: &[&str]) {
+    build_ram_disk(path, kernel, (INIT_ALONE, &MODULES_ALONE), job, programs);
+}
+
+fn build_ram_disk(
+    path: &Path,
+    kernel: &Path,
+    (init, modules): (&str, &[(&str, &str)]),
+    job: &str,
+    programs: &[&str],
+) {
     let root = path.with_extension("root");
     for folder in ["bin", "sbin", "modules", "etc"] {
         fs::create_dir_all(root.join(folder)).expect("the test's own folder can be written");
     }
-    fs::write(root.join("init"), INIT).expect("the test's own folder can be written");
+    fs::write(root.join("init"), init).expect("the test's own folder can be written");
     fs::write(root.join("job"), job).expect("the test's own folder can be written");
     let root = root.display();
     let mut script = format!("set -e; cd {root}; chmod +x init; cp $(which busybox) bin/busybox\n");
-    for (folder, name) in MODULES {
+    for (folder, name) in modules {
         script += &format!(
-            "cp $(find {}/ -path '*/drivers/{folder}/{name}.ko') modules/\n",
+            "m=$(find {}/ -path '*/drivers/{folder}/{name}.ko*'); \
+             case $m in *.xz) xz -dc $m > modules/{name}.ko;; *) cp $m modules/;; esac\n",
             kernel.display()
         );
     }
     for program in programs {
         script += &format!(
-            "p=$(which {program}); cp $p sbin/; for l in $(ldd $p | grep -o '/[^ ]*'); do \
-             mkdir -p ./$(dirname $l); cp -L $l ./$l; done\n"
+            "p=$(which {program}); strip -o sbin/$(basename $p) $p; \
+             for l in $(ldd $p | grep -o '/[^ ]*'); do mkdir -p ./$(dirname $l); cp -L $l ./$l; done\n"
         );
     }
     script += &format!(
@@ -89,10 +124,6 @@ impl Machine {
     /// When QEMU cannot be started, or there is no kernel in the folder.
     #[must_use]
     pub fn start(kernel: &Path, ram_disk: &Path, socket: &Path) -> Machine {
-        let boot = fs::read_dir(kernel.join("boot")).expect("an unpacked kernel package");
-        let image = boot.flatten().map(|entry| entry.path()).find(|path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
-        });
         let mut command = Command::new(QEMU);
         command.args(["-accel", "tcg", "-cpu", "max", "-m", "512M", "-smp", "2", "-nodefaults"]);
         command.args(["-no-reboot", "-display", "none", "-machine", "q35,memory-backend=ram"]);
@@ -100,6 +131,27 @@ impl Machine {
         let chardev = format!("socket,id=disk,path={},reconnect=1", socket.display());
         command.args(["-chardev", &chardev, "-device"]);
         command.arg("vhost-user-blk-pci,chardev=disk,num-queues=2");
+        Machine::spawn(command, kernel, ram_disk)
+    }
+
+    /// Starts a machine with two processors and no disk.
+    ///
+    /// # Panics
+    /// As [`Machine::start`].
+    #[must_use]
+    pub fn start_alone(kernel: &Path, ram_disk: &Path) -> Machine {
+        let mut command = Command::new(QEMU);
+        // QEMU before 8 returns wrong flags from the 16-byte exchange, which newer kernels use.
+        command.args(["-accel", "tcg,thread=single", "-cpu", "Nehalem,-cx16", "-smp", "2"]);
+        command.args(["-m", "1024M", "-nodefaults", "-no-reboot", "-display", "none"]);
+        Machine::spawn(command, kernel, ram_disk)
+    }
+
+    fn spawn(mut command: Command, kernel: &Path, ram_disk: &Path) -> Machine {
+        let boot = fs::read_dir(kernel.join("boot")).expect("an unpacked kernel package");
+        let image = boot.flatten().map(|entry| entry.path()).find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+        });
         command.arg("-kernel").arg(image.expect("the package has a kernel"));
         command.arg("-initrd").arg(ram_disk);
         command.args(["-append", "console=ttyS0 quiet panic=-1"]);

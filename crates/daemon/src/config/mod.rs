@@ -324,6 +324,9 @@ pub struct VolumeConfig {
     /// How fast it may go.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// It is a block device of this host's kernel, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ublk: bool,
 }
 
 /// All a node is told when it starts.
@@ -572,6 +575,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         share: table.share,
         cap: table.cap,
         limits: LimitsConfig::default().changed(table.limits),
+        ublk: table.ublk,
     }
 }
 
