@@ -37,8 +37,8 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(step: &'static str, cause: impl ToString) -> Fault {
-        Fault { step, cause: cause.to_string() }
+    pub(super) fn new(step: &'static str, cause: impl std::fmt::Display) -> Fault {
+        Fault { step, cause: format!("{cause}") }
     }
 }
 

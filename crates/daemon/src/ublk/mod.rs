@@ -43,7 +43,7 @@ pub async fn check(error: &str) -> Result<(), Report> {
         let report = Report::new(kind, error).cause(cause);
         Err(report.state("nothing was started or changed").hint(HINT))
     };
-    match device::on_driver(|driver| driver.features()).await {
+    match device::on_driver(Driver::features).await {
         Ok(features) if features & FEATURES_NEEDED == FEATURES_NEEDED => Ok(()),
         Ok(_) => refused(ReportKind::Invalid, "this kernel's ublk driver is too old".into()),
         Err(errno @ (Errno::NOENT | Errno::NXIO | Errno::NODEV)) => refused(
