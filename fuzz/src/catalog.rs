@@ -69,6 +69,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             share: volume.share.clone(),
             cap: volume.cap.clone(),
             limits: volume.limits,
+            ublk: volume.ublk,
             configured: Some(volume.clone()),
         };
         full.volumes.insert(name.clone(), record);

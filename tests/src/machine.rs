@@ -4,6 +4,7 @@
 //! `cargo xtask guest` makes it. A RAM disk of busybox, the kernel's virtio modules, the file
 //! system's tools and a script is made of what is installed; the machine prints what it sees on its
 //! serial port. Software emulation is enough; `LAYBY_GUEST_ACCEL` names something faster.
+//! A machine may also hold the node itself, with a kernel that has ublk (`LAYBY_UBLK_KERNEL`).
 //! Invariant: the machine ends with the value. Cost: half a minute until it has started.
 
 use crate::tool;
@@ -30,15 +31,27 @@ pub fn kernel() -> Option<PathBuf> {
     tool::available(&tools).then(|| kernel.into())
 }
 
+/// A kernel with ublk to start, or none after a `skipped:` line.
+#[must_use]
+pub fn ublk_kernel() -> Option<PathBuf> {
+    let Some(kernel) = std::env::var_os("LAYBY_UBLK_KERNEL") else {
+        tool::skip("no kernel with ublk for a machine here (`cargo xtask guest` brings one)");
+        return None;
+    };
+    let tools = [QEMU, "busybox", "mkfs.ext4", "e2fsck", "strip", "xz"];
+    tool::available(&tools).then(|| kernel.into())
+}
+
 /// Makes a RAM disk at `path` that runs `job`, a file beside the script that makes it, and then
-/// turns the machine off; `programs` are put in with their libraries.
+/// turns the machine off; `programs` are put in with their libraries. `init` is what starts in it:
+/// `init` waits for a disk, `init-alone` has none and may load the ublk driver.
 ///
 /// # Panics
 /// When a part of it is missing.
-pub fn make_ram_disk(path: &Path, kernel: &Path, job: &str, programs: &[&str]) {
+pub fn make_ram_disk(path: &Path, kernel: &Path, (init, job): (&str, &str), programs: &[&str]) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/guest");
-    let (script, job) = (data.join("ram-disk"), data.join(job));
-    let paths = [&script, kernel, &job, path].map(Path::to_string_lossy);
+    let (script, init, job) = (data.join("ram-disk"), data.join(init), data.join(job));
+    let paths = [&script, &init, kernel, &job, path].map(Path::to_string_lossy);
     let words: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
     tool::must("sh", &[&words, programs].concat());
 }
@@ -57,10 +70,6 @@ impl Machine {
     /// When QEMU cannot be started, or there is no kernel in the folder.
     #[must_use]
     pub fn start(kernel: &Path, ram_disk: &Path, socket: &Path) -> Machine {
-        let boot = fs::read_dir(kernel.join("boot")).expect("an unpacked kernel package");
-        let image = boot.flatten().map(|entry| entry.path()).find(|path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
-        });
         let mut command = Command::new(QEMU);
         let accelerator = std::env::var("LAYBY_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
         command.args(["-accel", &accelerator, "-cpu", "max", "-m", "512M", "-smp", "2"]);
@@ -70,6 +79,27 @@ impl Machine {
         let chardev = format!("socket,id=disk,path={},reconnect=1", socket.display());
         command.args(["-chardev", &chardev, "-device"]);
         command.arg("vhost-user-blk-pci,chardev=disk,num-queues=2");
+        Machine::spawn(command, kernel, ram_disk)
+    }
+
+    /// Starts a machine with two processors and no disk.
+    ///
+    /// # Panics
+    /// As [`Machine::start`].
+    #[must_use]
+    pub fn start_alone(kernel: &Path, ram_disk: &Path) -> Machine {
+        let mut command = Command::new(QEMU);
+        // Kernels that have ublk crash at random under QEMU 7 unless they find no 16-byte exchange.
+        command.args(["-accel", "tcg,thread=single", "-cpu", "Nehalem,-cx16", "-smp", "2"]);
+        command.args(["-m", "1024M", "-nodefaults", "-no-reboot", "-display", "none"]);
+        Machine::spawn(command, kernel, ram_disk)
+    }
+
+    fn spawn(mut command: Command, kernel: &Path, ram_disk: &Path) -> Machine {
+        let boot = fs::read_dir(kernel.join("boot")).expect("an unpacked kernel package");
+        let image = boot.flatten().map(|entry| entry.path()).find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+        });
         command.arg("-kernel").arg(image.expect("the package has a kernel"));
         command.arg("-initrd").arg(ram_disk);
         command.args(["-append", "console=ttyS0 quiet panic=-1"]);

@@ -1,7 +1,7 @@
 //! A guest kernel and its file system over node restarts.
 
-use layby_tests::machine::{Machine, kernel, make_ram_disk};
-use layby_tests::{Node, Options, number, say, seed};
+use layby_tests::machine::{Machine, kernel, make_ram_disk, ublk_kernel};
+use layby_tests::{Node, Options, binary, number, say, seed};
 use layby_types::Rng;
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ fn a_guest_writes_through_restarts() {
     let restarts = number("LAYBY_GUEST_RESTARTS", 3);
     let dir = TempDir::new().expect("a temporary directory");
     let ram_disk = dir.path().join("ram.gz");
-    make_ram_disk(&ram_disk, &kernel, "writes", &["mkfs.ext4", "e2fsck"]);
+    make_ram_disk(&ram_disk, &kernel, ("init", "writes"), &["mkfs.ext4", "e2fsck"]);
     let home = dir.path().join("node");
     let options = Options::config(
         "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\n\
@@ -57,4 +57,26 @@ fn a_guest_writes_through_restarts() {
     assert_eq!(done, restarts, "{}", machine.log());
     say(&format!("{done} restarts: {result}, fsck clean"));
     node.stop();
+}
+
+/// Goal: a volume is a block device of the kernel that its node runs on: read, written, with a file
+/// system that outlives the node, taken away when nobody uses it, and refused with the reason where
+/// the kernel has no driver. Method: Debian's kernel under QEMU with the node in its RAM disk; the
+/// node is killed and stopped under a mounted file system that is written to.
+#[test]
+fn a_kernel_uses_a_block_device_over_restarts() {
+    let Some(kernel) = ublk_kernel() else { return };
+    let dir = TempDir::new().expect("a temporary directory");
+    let ram_disk = dir.path().join("ram.gz");
+    let node = binary();
+    let node = node.to_str().expect("a path of letters");
+    let programs = ["mkfs.ext4", "e2fsck", node];
+    make_ram_disk(&ram_disk, &kernel, ("init-alone", "ublk"), &programs);
+    let mut machine = Machine::start_alone(&kernel, &ram_disk);
+    let mut said = Vec::new();
+    while let Some(line) = machine.next_line() {
+        said.push(line);
+    }
+    let expected = include_str!("../data/guest/ublk.expected");
+    assert_eq!(said, expected.lines().collect::<Vec<_>>(), "{}", machine.log());
 }

@@ -285,6 +285,9 @@ pub(crate) struct VolumeCreateArguments {
     pub(crate) cap: Vec<LevelAmount>,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
+    /// Make it a block device of this host's kernel, too (Linux 6.5 with the ublk driver)
+    #[arg(long)]
+    pub(crate) ublk: bool,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
@@ -309,6 +312,9 @@ pub(crate) struct VolumeSetArguments {
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
+    /// Whether it is a block device of this host's kernel, too
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) ublk: Option<bool>,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }

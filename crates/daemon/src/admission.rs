@@ -229,6 +229,7 @@ mod tests {
             share: Default::default(),
             cap: Default::default(),
             limits,
+            ublk: false,
         }
     }
 

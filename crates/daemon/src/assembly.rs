@@ -189,6 +189,7 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
             share: std::collections::BTreeMap::new(),
             cap: std::collections::BTreeMap::new(),
             limits: LimitsConfig::default(),
+            ublk: false,
         };
         let error = "cannot create the first volume";
         add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
@@ -244,6 +245,7 @@ fn update_volume(
     record.share.clone_from(&declared.share);
     record.cap.clone_from(&declared.cap);
     record.limits = declared.limits;
+    record.ublk = declared.ublk;
     Ok(())
 }
 

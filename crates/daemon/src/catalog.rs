@@ -182,6 +182,10 @@ pub struct VolumeRecord {
     /// were limits.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// It is a block device of this host's kernel, too. Left out where it is not, as in catalogs
+    /// from before there were such devices.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ublk: bool,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -448,6 +452,7 @@ mod tests {
                 share: BTreeMap::from([(name("ssd"), "25%".parse().expect("an amount"))]),
                 cap: BTreeMap::new(),
                 limits: LimitsConfig::default(),
+                ublk: false,
                 configured: None,
             },
         );

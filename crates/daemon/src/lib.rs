@@ -32,6 +32,7 @@ pub mod shards;
 pub mod sizing;
 pub mod sockets;
 pub mod tls;
+pub mod ublk;
 pub mod vhost;
 
 /// The words that the rooms share, for callers that use no other room.

@@ -173,7 +173,10 @@ impl Node {
     ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
-        let Prepared { view, notes, is_new } = prepare(&config, found.clone())?;
+        let Prepared { view, mut notes, is_new } = prepare(&config, found.clone())?;
+        if config.volumes.values().any(|volume| volume.ublk) {
+            crate::ublk::check("cannot start the node").await?;
+        }
         let sockets = Sockets::bind(&config, passed).await?;
         levels::prepare(&config.dir, &view, is_new)?;
         // The node's identity must be known before a level carries it. What has not changed is not
@@ -201,6 +204,7 @@ impl Node {
                 if let Some(directory) = &control.facts().config.vhost {
                     control.open_doors(directory);
                 }
+                notes.extend(control.open_devices().await);
                 Ok(Node { control, sockets, nbd_server, url, notes, ended, _lock: lock })
             }
             Err(report) => {
@@ -244,6 +248,11 @@ impl Node {
         }
         lines.push(recovery_line(&facts.reports));
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        let devices = view.volumes().filter_map(|(name, record)| {
+            let device = self.control.block_device(VolumeId(record.id))?;
+            Some(format!("block device {device}: volume {name}"))
+        });
+        lines.extend(devices);
         lines.extend(facts.uris.iter().map(|uri| format!("serving {uri}")));
         lines.push(format!("control `{}`", facts.config.control.socket.display()));
         lines.extend(self.url.iter().map(|url| format!("control {}", url.url)));
@@ -279,6 +288,9 @@ impl Node {
         };
         doors.shutdown().await;
         control.shut_doors();
+        if early.is_none() {
+            control.close_devices().await;
+        }
         drop(url);
         let stopped = control.stop().await;
         control.close_doors();

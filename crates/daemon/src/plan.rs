@@ -316,6 +316,7 @@ mod tests {
             share: BTreeMap::from([(ssd(), share.parse().expect("an amount"))]),
             cap: BTreeMap::new(),
             limits: crate::config::LimitsConfig::default(),
+            ublk: false,
             configured: None,
         }
     }

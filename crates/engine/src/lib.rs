@@ -13,5 +13,6 @@ pub mod io;
 pub mod probe;
 pub mod shard;
 pub mod store;
+pub mod ublk;
 
 pub use shard::{LevelPart, Shard, ShardPlan, StartError, start_shard};

@@ -9,4 +9,5 @@
 #![forbid(unsafe_code)]
 
 pub mod nbd;
+pub mod ublk;
 pub mod vhost;

@@ -42,10 +42,10 @@ const FAILED_ONCE: [u64; 16] = [
 /// only sick blocks had (11419, 23945) or a failing home's (140926), failed zeroings that came back
 /// (157984), a trim that a refetch undid (200113), a slot that left before its block rose (347112),
 /// a start for which the log had no room (169107, 382997, 384305), a home that went back to what it
-/// held before a failed zeroing (343885, 1006364), and writes cut within a sector when their client
+/// held before a failed zeroing (343885, 1006364), writes cut within a sector when their client
 /// became the best one (700178, 701523), clients that left in the middle of a long write (3044955,
-/// 3060951), and a failed append that came back whole (3129702). They stay what they are for as long
-/// as lives are drawn as they are.
+/// 3060951), and a failed append that came back whole (3129702). They stay what they are for as
+/// long as lives are drawn as they are.
 #[test]
 fn lives_that_failed_once() {
     campaign::hush_panics();

@@ -3,8 +3,8 @@
 //! How: one volume is read and written in 4 KiB at 500 requests a second, at random times that do
 //! not wait for answers, Zipf 1.2, 70 % reads; six others write or read 256 KiB in order as fast as
 //! they can. Each round measures every server alone, with the streams alone, and with both. Layby
-//! runs twice: with classes, and with all seven volumes in one class. Its NVM level is modelled by a
-//! file in memory, so that it is a device of its own beside the streams' disk.
+//! runs twice: with classes, and with all seven volumes in one class. Its NVM level is modelled by
+//! a file in memory, so that it is a device of its own beside the streams' disk.
 //! Invariant: whatever is compared ran in the same round on the same server.
 //! Cost: rounds × servers × three loads. With `--realtime` every server (at nice -20) and the
 //! critical client (in a real-time class) come before other programs, so that what is

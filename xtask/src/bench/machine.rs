@@ -42,7 +42,14 @@ impl Machine {
         let data = root.join("tests/data/guest");
         let ram_disk = work.join("ram.gz");
         let mut making = process::command("sh", root);
-        making.args([&data.join("ram-disk"), &kernel, &data.join(job), &ram_disk]).args(programs);
+        making.args([
+            &data.join("ram-disk"),
+            &data.join("init"),
+            &kernel,
+            &data.join(job),
+            &ram_disk,
+        ]);
+        making.args(programs);
         process::run(&mut making)?;
         let console = work.join("console.log");
         let mut command = process::command("qemu-system-x86_64", work);

@@ -40,7 +40,7 @@ fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(),
 
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
-    let VolumeCreateArguments { share, cap, limits, node, .. } = arguments;
+    let VolumeCreateArguments { share, cap, limits, ublk, node, .. } = arguments;
     // The node has another working directory than the person who typed the path.
     let path = match path.map(std::path::absolute).transpose() {
         Ok(path) => path,
@@ -51,7 +51,8 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
     };
     let (share, cap) = (amounts(&share), amounts(&cap));
     let (class, limits) = (Some(class), limits.into());
-    let request = VolumeCreate { name, size, class, path, read_only, allow, share, cap, limits };
+    let request =
+        VolumeCreate { name, size, class, path, read_only, allow, share, cap, limits, ublk };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
         return output.json(&answer);
@@ -62,7 +63,11 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         bytes(answer.size_bytes),
         answer.class,
         answer.path
-    ))
+    ))?;
+    match &answer.ublk_device {
+        Some(device) => output.line(&format!("block device {device}")),
+        None => Ok(()),
+    }
 }
 
 fn change(
@@ -86,13 +91,13 @@ pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts)
 }
 
 fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
-    let VolumeSetArguments { name, class, read_only, allow, allow_all, shares, limits, node } =
-        arguments;
+    let VolumeSetArguments { name, class, read_only, allow, allow_all, .. } = arguments;
+    let VolumeSetArguments { shares, limits, ublk, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let allow = (allow_all || !allow.is_empty()).then_some(allow);
     let limits = limits.into();
-    let patch =
-        VolumePatch { size: None, shrink: false, class, read_only, allow, share, cap, limits };
+    let (size, shrink) = (None, false);
+    let patch = VolumePatch { size, shrink, class, read_only, allow, share, cap, limits, ublk };
     change(&name, patch, &node, output)
 }
 
@@ -189,10 +194,20 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         ("limits", limits_text(&volume.limits)),
         ("held", held_text(&volume.traffic)),
         ("vhost", vhost),
+        ("ublk", ublk_text(volume)),
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
     output.line(&traffic_table(&volume.traffic))
+}
+
+/// A volume's block device.
+fn ublk_text(volume: &VolumeAnswer) -> String {
+    match (&volume.ublk_device, volume.ublk) {
+        (Some(device), _) => format!("`{device}`"),
+        (None, true) => "asked for and not there; the node's log says why".to_owned(),
+        (None, false) => "off".to_owned(),
+    }
 }
 
 /// Limits with their bursts.

@@ -123,6 +123,10 @@ pub struct VolumeAnswer {
     pub vhost_socket: Option<String>,
     /// A virtual machine is connected there.
     pub guest_connected: bool,
+    /// It is to be a block device of this host's kernel, too.
+    pub ublk: bool,
+    /// That device, where it is there.
+    pub ublk_device: Option<String>,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -401,6 +405,8 @@ impl Reading {
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
             vhost_socket: door.as_ref().map(|door| door.path.display().to_string()),
             guest_connected: door.is_some_and(|door| door.is_connected),
+            ublk: record.ublk,
+            ublk_device: self.control.block_device(layby_types::VolumeId(record.id)),
             traffic: self.traffic(|id| id == record.id),
         }
     }

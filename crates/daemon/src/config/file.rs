@@ -122,4 +122,5 @@ pub(super) struct VolumeTable {
     pub(super) share: BTreeMap<Name, Amount>,
     pub(super) cap: BTreeMap<Name, Amount>,
     pub(super) limits: LimitsConfig,
+    pub(super) ublk: bool,
 }

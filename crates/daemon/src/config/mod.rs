@@ -325,6 +325,9 @@ pub struct VolumeConfig {
     /// How fast it may go.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// It is a block device of this host's kernel, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ublk: bool,
 }
 
 /// All a node is told when it starts.
@@ -573,6 +576,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         share: table.share,
         cap: table.cap,
         limits: LimitsConfig::default().changed(table.limits),
+        ublk: table.ublk,
     }
 }
 

@@ -28,6 +28,7 @@ use crate::error::{Report, ReportKind};
 use crate::plan::{ClassSlot, Layout};
 use crate::session::Served;
 use crate::sizing::SizingState;
+use crate::ublk::HostDevices;
 use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::CacheSpec;
 use layby_cache::sizing::Slots;
@@ -137,6 +138,8 @@ pub struct Control {
     recording: Mutex<Option<recording::Recording>>,
     /// The sockets for virtual machines, which follow the view; set once, where they are on.
     doors: OnceLock<GuestDoors>,
+    /// The kernel's block devices.
+    devices: HostDevices,
 }
 
 impl Control {
@@ -144,9 +147,12 @@ impl Control {
     #[must_use]
     pub fn new(facts: NodeFacts, shards: Vec<Box<dyn ShardPort>>, view: View) -> Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
+        let view_node = view.catalog.node;
         let (view, sizing) = (RwLock::new(Arc::new(view)), RwLock::default());
         let (change, recording) = (Mutex::new(()), Mutex::new(None));
-        Control { facts, shards, view, sizing, change, recording, doors: OnceLock::new() }
+        let devices = HostDevices::new(&facts.dir, view_node);
+        let doors = OnceLock::new();
+        Control { facts, shards, view, sizing, change, recording, doors, devices }
     }
 
     /// What does not change.
@@ -257,7 +263,7 @@ impl Control {
     }
 
     /// Sends a command to a shard and waits for its answer.
-    async fn ask<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         shard: usize,
         command: impl FnOnce(Answer<T>) -> Command,
@@ -357,6 +363,22 @@ impl Control {
     #[must_use]
     pub fn door(&self, name: &Name) -> Option<DoorState> {
         self.doors.get()?.state(name)
+    }
+
+    /// Makes and takes over the kernel's block devices; a line for each that is not there.
+    pub(crate) async fn open_devices(&self) -> Vec<String> {
+        self.devices.open(self).await
+    }
+
+    /// Removes block devices that nobody uses; the others wait for the node's next life.
+    pub(crate) async fn close_devices(&self) {
+        self.devices.close(self).await;
+    }
+
+    /// A volume's block device, where it has one.
+    #[must_use]
+    pub fn block_device(&self, volume: VolumeId) -> Option<String> {
+        self.devices.path(volume)
     }
 
     /// Publishes a volume that is served already. Should the catalog not be saved, the next start

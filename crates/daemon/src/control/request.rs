@@ -40,6 +40,9 @@ pub struct VolumeCreate {
     /// How fast it may go.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// It is a block device of this host's kernel, too.
+    #[serde(default)]
+    pub ublk: bool,
 }
 
 /// A change to a volume.
@@ -69,6 +72,9 @@ pub struct VolumePatch {
     /// How fast it may go: what is given replaces its own, and zero takes it away.
     #[serde(skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Whether it is a block device of this host's kernel, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ublk: Option<bool>,
 }
 
 /// What becomes of a deleted volume's data.

@@ -11,6 +11,7 @@ use crate::config::{
     FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in, checks,
 };
 use crate::error::{Report, ReportKind};
+use crate::ublk;
 use layby_types::{VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
@@ -38,7 +39,11 @@ impl Control {
             share: request.share,
             cap: request.cap,
             limits: LimitsConfig::default().changed(request.limits),
+            ublk: request.ublk,
         };
+        if request.ublk {
+            ublk::check(&error).await?;
+        }
         add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
@@ -51,7 +56,7 @@ impl Control {
             Ok(()) => {
                 set_phase(&mut view, &name, VolumePhase::Ready);
                 self.publish_served(view).await;
-                Ok(())
+                self.devices.attach_asked(self, &name, &error).await
             }
             Err(refused) => {
                 view.catalog.volumes.remove(&name);
@@ -75,13 +80,30 @@ impl Control {
         view.catalog.volumes.insert(name.clone(), record.clone());
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
+        self.change_device(name, &record, &error).await?;
         let spec = view.volume_plan(&self.facts.dir, &record).spec;
         let shard = view.layout.shard_of(spec.id);
         let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
         told.map_err(|refused| report(&refused, &*error))?;
         self.publish(view).await.map_err(|e| {
             within(&error, e).state("the change holds until the node stops, and is then forgotten")
-        })
+        })?;
+        self.devices.attach_asked(self, name, &error).await
+    }
+
+    /// Makes sure that a device that is wanted can be had, and takes away one that is not any more.
+    async fn change_device(
+        &self,
+        name: &Name,
+        record: &VolumeRecord,
+        error: &str,
+    ) -> Result<(), Report> {
+        let volume = VolumeId(record.id);
+        match (record.ublk, self.block_device(volume)) {
+            (true, None) => ublk::check(error).await,
+            (false, Some(_)) => self.devices.detach(self, name, volume, error).await,
+            _ => Ok(()),
+        }
     }
 
     /// Deletes a volume; its clients are disconnected.
@@ -94,6 +116,7 @@ impl Control {
         let record = self.existing_volume(&error, name)?;
         let mut view = View::clone(&self.view());
         let discard = data == DeleteData::Delete;
+        self.devices.detach(self, name, VolumeId(record.id), &error).await?;
         if discard {
             set_phase(&mut view, name, VolumePhase::Deleting);
             self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
@@ -168,6 +191,7 @@ pub(crate) fn add_to_view(
         share: config.share.clone(),
         cap: config.cap.clone(),
         limits: config.limits,
+        ublk: config.ublk,
         configured: None,
     };
     check_record(view, name, &record, error)?;
@@ -190,6 +214,7 @@ fn check_record(
         share: record.share.clone(),
         cap: record.cap.clone(),
         limits: record.limits,
+        ublk: record.ublk,
     };
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)
@@ -302,6 +327,7 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
         record.cap = cap;
     }
     record.limits = record.limits.changed(patch.limits);
+    record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
 }
 
