@@ -4,6 +4,8 @@
 //! Invariant: a configuration that passed has room for its logical pages, and every page number
 //! fits 32 bits. Cost: none.
 
+use super::life::{Capacity, Endurance};
+use super::wear::Leveling;
 use core::fmt;
 
 /// How many pages and blocks, and how large.
@@ -152,6 +154,14 @@ pub struct Configuration {
     pub free_blocks_min: u32,
     /// What trims do.
     pub trim: TrimRule,
+    /// Who spreads erases.
+    pub leveling: Leveling,
+    /// How often blocks may be erased; `None`: as often as one likes.
+    pub endurance: Option<Endurance>,
+    /// Blocks that are bad from the start, drawn by the seed.
+    pub bad_blocks: u32,
+    /// What becomes of the capacity when blocks go bad.
+    pub capacity: Capacity,
     /// Where all chance of the device comes from.
     pub seed: u64,
 }
@@ -181,6 +191,10 @@ impl Configuration {
             opening: Opening::default(),
             free_blocks_min: Self::FREE_BLOCKS_MIN_DEFAULT,
             trim: TrimRule::default(),
+            leveling: Leveling::default(),
+            endurance: None,
+            bad_blocks: 0,
+            capacity: Capacity::default(),
             seed: 1,
         }
     }
@@ -203,6 +217,14 @@ impl Configuration {
         within("free_blocks_min", self.free_blocks_min, least, most)?;
         let (least, most) = (TrimRule::GRANULARITY_PAGES_MIN, TrimRule::GRANULARITY_PAGES_MAX);
         within("trim granularity_pages", self.trim.granularity_pages, least, most)?;
+        self.leveling.checked()?;
+        if let Some(endurance) = self.endurance {
+            let (least, most) = (Endurance::ERASES_MIN, Endurance::ERASES_MAX);
+            within("endurance erases", endurance.erases, least, most)?;
+            let most = Endurance::SPREAD_PERCENT_MAX.into();
+            within("endurance spread_percent", endurance.spread_percent.into(), 0, most)?;
+        }
+        within("bad_blocks", self.bad_blocks, 0, geometry.spare_blocks().saturating_sub(1))?;
         self.consistent()
     }
 
@@ -227,6 +249,9 @@ impl Configuration {
                 least: 2,
                 most: Self::FREE_BLOCKS_MIN_MAX,
             });
+        }
+        if self.cleaning == Cleaning::Lru && self.leveling.needs_ranking() {
+            return Err(ConfigurationError::LevelingNeedsRanking);
         }
         Ok(())
     }
@@ -264,6 +289,8 @@ pub enum ConfigurationError {
     },
     /// `Opening::AtOnce` is for one stream that shares its block with copies.
     OpeningNeedsOneBlock,
+    /// DAGC chooses victims by valid pages, which LRU cleaning does not keep in order.
+    LevelingNeedsRanking,
 }
 
 impl fmt::Display for ConfigurationError {
@@ -280,6 +307,9 @@ impl fmt::Display for ConfigurationError {
             }
             ConfigurationError::OpeningNeedsOneBlock => {
                 write!(out, "flash: blocks are opened at once only for one stream with its copies")
+            }
+            ConfigurationError::LevelingNeedsRanking => {
+                write!(out, "flash: DAGC goes with greedy or cost-benefit cleaning, not with LRU")
             }
         }
     }

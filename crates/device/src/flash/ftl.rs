@@ -6,12 +6,16 @@
 use super::blocks::State;
 use super::cleaning;
 use super::configuration::{Configuration, ConfigurationError, Opening, TrimOrder};
+use super::life::Life;
 use super::medium::{Cause, Medium};
 use super::statistics::Statistics;
+use super::wear::Leveler;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use layby_types::Rng;
 
 /// A page as the host numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +35,18 @@ pub enum Failure {
     /// No block can be opened, and none would yield a page: all is valid, or too little is spare
     /// for the number of streams.
     NoRoom,
+    /// As many blocks are bad as were spare.
+    WornOut,
+    /// The capacity shrank below what is in use, or below what is of use.
+    TooSmall,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::NoRoom => write!(out, "flash: no free block, and cleaning would yield none"),
+            Failure::WornOut => write!(out, "flash: as many blocks are bad as were spare"),
+            Failure::TooSmall => write!(out, "flash: fewer pages left than in use or of use"),
         }
     }
 }
@@ -48,6 +58,11 @@ pub struct Flash {
     pub(super) medium: Medium,
     pub(super) failure: Option<Failure>,
     trims: Trims,
+    life: Life,
+    leveler: Option<Box<dyn Leveler>>,
+    /// Whether the leveler moves data; it chooses victims always.
+    leveling: bool,
+    rng: Rng,
 }
 
 /// Trims that were accepted and have not taken effect.
@@ -79,12 +94,43 @@ impl Flash {
         let defers = matches!(configuration.trim.order, TrimOrder::AfterPages(_));
         let words = (configuration.geometry.logical_pages as usize).div_ceil(64);
         let pending = if defers { vec![0; words] } else { Vec::new() };
-        Ok(Flash {
-            medium: Medium::new(configuration),
+        let (mut medium, mut rng) = (Medium::new(configuration), Rng::new(configuration.seed));
+        for _ in 0..configuration.bad_blocks {
+            let at = rng.below(medium.free.len() as u64) as usize;
+            let block = medium.free[at];
+            medium.hold_free(block);
+            medium.retire(block);
+        }
+        if let Some(endurance) = configuration.endurance {
+            medium.endurance = endurance.limits(configuration.geometry.blocks, &mut rng);
+        }
+        let leveler = configuration.leveling.leveler(&medium, &mut rng);
+        let mut flash = Flash {
+            medium,
             failure: None,
             trims: Trims { waiting: VecDeque::new(), pending },
+            life: Life::new(&configuration.geometry, configuration.capacity),
+            leveler,
+            leveling: false,
+            rng,
             configuration: configuration.clone(),
-        })
+        };
+        flash.set_leveling(true);
+        flash.age();
+        Ok(flash)
+    }
+    /// Lets the wear leveler move data, or not; that one which chooses victims goes on.
+    pub fn set_leveling(&mut self, on: bool) {
+        self.leveling = on;
+        match &mut self.leveler {
+            Some(leveler) if on => leveler.on_resumed(&mut self.medium),
+            _ => self.medium.touched = None,
+        }
+    }
+    /// Says whether writes from now on are the host's own. Those that are not may be given up when
+    /// the capacity varies.
+    pub fn set_owning(&mut self, on: bool) {
+        self.life.owning = on;
     }
 
     /// Writes a page.
@@ -97,6 +143,9 @@ impl Flash {
     #[inline]
     pub fn write(&mut self, page: LogicalPage, stream: Stream) -> Result<(), Failure> {
         assert!(stream.0 < self.configuration.streams, "a stream of the device");
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
         if !self.medium.is_open(stream.0) {
             self.make_room(stream.0)?;
         }
@@ -186,8 +235,15 @@ impl Flash {
         if !self.trims.pending.is_empty() {
             self.order_trims(page);
         }
+        self.life.on_written(page.0);
         if self.configuration.opening == Opening::AtOnce && !self.medium.is_open(stream.0) {
             self.open_at_once(stream.0);
+        }
+        if self.leveling
+            && let Some(leveler) = &mut self.leveler
+        {
+            leveler.on_written(&mut self.medium);
+            self.age();
         }
     }
     fn order_trims(&mut self, page: LogicalPage) {
@@ -200,9 +256,6 @@ impl Flash {
 
     /// Opens a block for the host's next page of `slot`, cleaning first where few are free.
     fn make_room(&mut self, slot: u16) -> Result<(), Failure> {
-        if let Some(failure) = self.failure {
-            return Err(failure);
-        }
         if self.configuration.opening == Opening::OnDemand {
             self.clean_until(|flash| flash.medium.is_open(slot));
         }
@@ -250,16 +303,37 @@ impl Flash {
     }
     /// Cleans one block; `false` where there is none to gain from or no place for its pages.
     fn clean(&mut self) -> bool {
-        let Some(victim) = cleaning::victim(&self.medium, self.configuration.cleaning) else {
-            return false;
-        };
+        let Some(victim) = self.victim() else { return false };
         if !self.medium.can_evacuate(victim) {
             return false;
         }
         self.medium.hold(victim);
         self.medium.evacuate(victim, Cause::Cleaning);
-        self.medium.erase_and_release(victim, Cause::Cleaning);
+        let usable = self.medium.erase_and_release(victim, Cause::Cleaning);
+        if let Some(leveler) = &mut self.leveler
+            && usable
+            && self.leveling
+        {
+            leveler.on_cleaned(&mut self.medium, victim);
+        }
+        self.age();
         true
+    }
+    fn victim(&mut self) -> Option<u32> {
+        let leveler = self.leveler.as_mut();
+        let chosen = leveler.and_then(|leveler| leveler.victim(&self.medium, &mut self.rng));
+        let Some(victim) = chosen else {
+            return cleaning::victim(&self.medium, self.configuration.cleaning);
+        };
+        let lowest = self.medium.ranking.lowest(0).unwrap_or_default() as u64;
+        let valid = u64::from(self.medium.blocks[victim as usize].valid);
+        self.medium.statistics.leveling_excess_pages += valid - lowest;
+        Some(victim)
+    }
+    /// Draws the consequences of blocks that went bad.
+    fn age(&mut self) {
+        let failure = self.life.on_retired(&mut self.medium);
+        self.failure = self.failure.or(failure);
     }
 
     /// A block fails, as by a refused program or too many bit errors: its valid pages are copied
@@ -288,6 +362,7 @@ impl Flash {
             }
         }
         self.medium.retire(block);
+        self.age();
         Ok(())
     }
 
@@ -305,6 +380,12 @@ impl Flash {
     #[must_use]
     pub fn logical_pages(&self) -> u32 {
         self.medium.forward.len() as u32
+    }
+    /// Pages that the device still promises to hold; fewer than [`Self::logical_pages`] only where
+    /// the capacity shrinks.
+    #[must_use]
+    pub fn exported_pages(&self) -> u32 {
+        self.life.exported_pages()
     }
     /// Pages that hold something, trimmed ones that wait included.
     #[must_use]
@@ -342,6 +423,7 @@ impl Flash {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let pending = size_of_val(self.trims.pending.as_slice());
+        let pending = pending + self.life.bytes();
         self.medium.bytes() + pending + self.trims.waiting.capacity() * size_of::<Waiting>()
     }
 }

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     Cleaning,
+    Leveling,
     Rescue,
 }
 
@@ -52,6 +53,8 @@ pub(super) struct Medium {
     pub(super) free: VecDeque<u32>,
     pub(super) open: Vec<Open>,
     pub(super) mapped_pages: u32,
+    /// Blocks, the reserve left out.
+    pub(super) blocks_counted: u32,
     pub(super) bad_blocks: u32,
     pub(super) statistics: Statistics,
     /// How often each block may be erased; one entry where all are alike, none for no limit.
@@ -87,6 +90,7 @@ impl Medium {
             free: (0..geometry.blocks).collect(),
             open: vec![CLOSED; slots.into()],
             mapped_pages: 0,
+            blocks_counted: geometry.blocks - geometry.reserve_blocks,
             bad_blocks: 0,
             statistics: Statistics::default(),
             endurance: Vec::new(),
@@ -260,9 +264,30 @@ impl Medium {
         }
         self.clear(block);
     }
+    /// Copies the valid pages of one held block to the same places of another, erased one, which
+    /// becomes a candidate with holes.
+    pub(super) fn transplant(&mut self, from: u32, to: u32) {
+        assert_eq!(self.blocks[to as usize].valid, 0, "a block is erased before it is written");
+        self.count(Cause::Leveling, self.blocks[from as usize].valid.into());
+        self.blocks[to as usize].slot = self.blocks[from as usize].slot;
+        for word in 0..self.words as u32 {
+            let mut bits = self.valid[self.word_at(from, word * 64)];
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                let page = self.reverse[self.reverse_at(from, index)];
+                self.put(to, index, page);
+                let (from, to) = (self.place(from, index), self.place(to, index));
+                self.did(Performed::Copy { from, to });
+            }
+        }
+        self.clear(from);
+        self.close(to);
+    }
     fn count(&mut self, cause: Cause, pages: u64) {
         match cause {
             Cause::Cleaning => self.statistics.cleaning_pages += pages,
+            Cause::Leveling => self.statistics.leveling_pages += pages,
             Cause::Rescue => self.statistics.rescue_pages += pages,
         }
     }
@@ -277,6 +302,7 @@ impl Medium {
         assert_eq!((record.state, record.valid), (State::Held, 0), "no valid page is erased");
         record.erases += 1;
         match cause {
+            Cause::Leveling => self.statistics.leveling_erases += 1,
             Cause::Cleaning | Cause::Rescue => self.statistics.cleaning_erases += 1,
         }
         let erases = self.blocks[block as usize].erases;

@@ -16,16 +16,20 @@ mod check;
 mod cleaning;
 mod configuration;
 mod ftl;
+mod life;
 mod medium;
 mod precondition;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod wear;
 
 pub use configuration::{
     Cleaning, Configuration, ConfigurationError, CopyPlacement, Geometry, Opening, TrimOrder,
     TrimRule,
 };
 pub use ftl::{BlockNumber, Failure, Flash, LogicalPage, Stream};
+pub use life::{Capacity, Endurance};
 pub use precondition::{Preconditioned, Preconditioning};
 pub use statistics::Statistics;
+pub use wear::{DagcWeight, DualPoolCompare, Leveling};

@@ -51,12 +51,25 @@ pub struct Preconditioned {
 }
 
 impl Flash {
-    /// Fills and ages the device by `plan`, drawing pages from `rng`, in stream 0. Figures of what
+    /// Fills and ages the device by `plan`, drawing pages from `rng`, in stream 0. Wear
+    /// levelers that move data wait, and what is written is not the host's own. Figures of what
     /// follows are differences to [`Flash::statistics`] at its end.
     ///
     /// # Errors
     /// The device failed.
     pub fn precondition(
+        &mut self,
+        plan: &Preconditioning,
+        rng: &mut Rng,
+    ) -> Result<Preconditioned, Failure> {
+        self.set_leveling(false);
+        self.set_owning(false);
+        let outcome = self.fill_and_age(plan, rng);
+        self.set_owning(true);
+        self.set_leveling(true);
+        outcome
+    }
+    fn fill_and_age(
         &mut self,
         plan: &Preconditioning,
         rng: &mut Rng,

@@ -26,7 +26,7 @@ pub struct Statistics {
     pub trimmed_pages: u64,
     /// Mapped pages given up when the exported capacity shrank; nobody had written them.
     pub released_pages: u64,
-    /// Blocks that went out of use.
+    /// Blocks that went out of use, those that were bad from the start included.
     pub retired_blocks: u64,
     /// Pages copied beyond what greedy cleaning would have, where a leveler chose the victim. They
     /// are part of `cleaning_pages`.

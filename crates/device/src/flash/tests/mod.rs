@@ -2,4 +2,6 @@
 
 mod by_hand;
 mod closed_forms;
+mod life;
 mod properties;
+mod wear;

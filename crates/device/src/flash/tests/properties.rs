@@ -1,8 +1,8 @@
 //! Random histories on small devices: what must hold holds at every point of cleaning.
 
 use super::super::{
-    BlockNumber, Cleaning, Configuration, CopyPlacement, Flash, Geometry, LogicalPage, Opening,
-    Stream, TrimOrder, TrimRule,
+    BlockNumber, Cleaning, Configuration, CopyPlacement, DagcWeight, DualPoolCompare, Flash,
+    Geometry, Leveling, LogicalPage, Opening, Stream, TrimOrder, TrimRule,
 };
 use layby_types::Rng;
 use std::vec::Vec;
@@ -18,6 +18,18 @@ pub(super) fn for_each_seed(count: u64, body: impl Fn(u64) + std::panic::RefUnwi
             }
             std::panic::resume_unwind(panic);
         }
+    }
+}
+
+fn leveling(rng: &mut Rng) -> Leveling {
+    let compare = [DualPoolCompare::Signed, DualPoolCompare::Absolute][rng.below(2) as usize];
+    match rng.below(8) {
+        0 => Leveling::DualPool { threshold: 1 + rng.below(5) as u32, compare },
+        1 => Leveling::Progressive { threshold_percent: rng.below(30) as u8, endurance: 50 },
+        2 => Leveling::DagcRandom,
+        3 => Leveling::DagcScore(DagcWeight::Percent(rng.below(60) as u8)),
+        4 => Leveling::DagcScore(DagcWeight::FreeShare),
+        _ => Leveling::None,
     }
 }
 
@@ -52,6 +64,10 @@ pub(super) fn drawn(rng: &mut Rng) -> Configuration {
         configuration.streams = 1;
         configuration.copies = CopyPlacement::Shared;
         configuration.opening = Opening::AtOnce;
+    }
+    configuration.leveling = leveling(rng);
+    if configuration.leveling.needs_ranking() {
+        configuration.cleaning = Cleaning::Greedy;
     }
     configuration
 }
