@@ -3,7 +3,7 @@
 //! How: a page map over blocks. Host pages are appended to the open block of their stream; where
 //! free blocks run short, cleaning takes a victim, copies its valid pages and erases it. Wear
 //! levelers, endurance, and an exported capacity that shrinks act on the same medium. [`Flash`]
-//! counts; A timed form adds channels, planes, queues and latencies.
+//! counts; [`timed::TimedFlash`] adds channels, planes, queues and latencies.
 //! Invariant: [`Flash::check`] names them; every mapped page has exactly one valid copy.
 //! Cost: eight bytes per page, 32 per block; some tens of nanoseconds per page programmed.
 //! Not for: bit errors, retention, or what a cached mapping table costs.
@@ -22,6 +22,7 @@ mod precondition;
 mod statistics;
 #[cfg(test)]
 mod tests;
+pub mod timed;
 mod wear;
 
 pub use configuration::{
