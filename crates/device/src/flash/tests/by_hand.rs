@@ -106,3 +106,22 @@ fn trims_follow_their_rule() {
         assert_eq!(flash.holds(LogicalPage(7)), trimmed[1] == 0, "{trim:?}");
     }
 }
+
+/// Goal: the check sees what it is for. Method: one thing is spoiled at a time.
+#[test]
+fn the_check_sees_faults() {
+    let faults: [fn(&mut Flash); 6] = [
+        |flash| flash.medium.forward[0] = flash.medium.forward[1],
+        |flash| flash.medium.valid[0] ^= 1,
+        |flash| flash.medium.blocks[1].valid += 1,
+        |flash| flash.medium.blocks[1].erases += 1,
+        |flash| flash.medium.mapped_pages -= 1,
+        |flash| flash.medium.free.clear(),
+    ];
+    for (number, spoil) in faults.into_iter().enumerate() {
+        let mut flash = Flash::new(&tiny()).expect("a device");
+        write(&mut flash, &[0, 1, 2, 3, 4, 5, 6, 7], |_| 0);
+        spoil(&mut flash);
+        assert!(flash.check().is_err(), "fault {number} is not seen");
+    }
+}

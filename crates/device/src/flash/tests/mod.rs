@@ -4,4 +4,5 @@ mod by_hand;
 mod closed_forms;
 mod life;
 mod properties;
+mod streams;
 mod wear;
