@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod flash;
 mod model;
 
 pub use model::{Direction, LATENCY_BYTES, Model, TABLE_I};
