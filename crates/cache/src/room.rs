@@ -152,9 +152,9 @@ impl Cache {
         let rank = self.volumes.class(self.ops.get(id.0).volume).rank;
         let rank_of = |op: &OpId| self.volumes.class(self.ops.get(op.0).volume).rank;
         let fetches = |op: &OpId| matches!(self.ops.get(op.0).task, Task::Fetch(_));
-        let place =
-            self.waiting[level].iter().position(|other| fetches(other) || rank_of(other) > rank);
-        let place = place.unwrap_or(self.waiting[level].len());
+        // From the back, where its place is: a saturating stream keeps thousands waiting.
+        let before = |other: &OpId| !fetches(other) && rank_of(other) <= rank;
+        let place = self.waiting[level].iter().rposition(before).map_or(0, |last| last + 1);
         self.waiting[level].insert(place, id);
         self.relieve(moment, level, id);
     }
