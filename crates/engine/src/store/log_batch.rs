@@ -511,7 +511,14 @@ impl LogStore {
                 self.end_syncs(&waiters, Ok(()));
             }
             Err(error) => {
-                self.sync.lost |= !covered.is_empty();
+                // What was on its way meanwhile may have been dropped as well, and no later sync
+                // would tell.
+                let is_volatile = |stream: &StreamState| {
+                    stream.flight.as_ref().is_some_and(|flight| !flight.durable)
+                };
+                self.sync.lost |= !covered.is_empty()
+                    || !self.sync.written.is_empty()
+                    || self.streams.iter().any(is_volatile);
                 self.sync.written.splice(0..0, covered);
                 self.end_syncs(&waiters, Err(kind_of(error)));
             }
