@@ -45,8 +45,8 @@ const FAILED_ONCE: [u64; 17] = [
 /// held before a failed zeroing (343885, 1006364), writes cut within a sector when their client
 /// became the best one (700178, 701523), clients that left in the middle of a long write (3044955,
 /// 3060951), a failed append that came back whole (3129702), and a batch that a failed sync dropped
-/// and the next one vouched for (6013602). They stay what they are for as long as lives are drawn as
-/// they are.
+/// and the next one vouched for (6013602). They stay what they are for as long as lives are drawn
+/// as they are.
 #[test]
 fn lives_that_failed_once() {
     campaign::hush_panics();
