@@ -9,7 +9,7 @@
 //! Cost: one segment read and its live blocks written per segment gained.
 
 use super::log::{FREE_KEPT, LogStore, Place, Purpose, Queued, SegmentState};
-use super::log_layout::{BatchHeader, Record};
+use super::log_layout::{BatchHeader, Record, SPARE_BLOCKS_MIN};
 use super::{CorruptInfo, SlotView, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
@@ -50,12 +50,14 @@ fn low_mark(log: &LogStore) -> usize {
     FREE_KEPT + 2 + log.segments.len() / 32
 }
 
-/// The closed segment with the fewest live blocks, if emptying it gains room.
+/// The closed segment with the fewest live blocks, if emptying it gains room: copies of a fuller one
+/// take as much as they free, since they may have to be split over two segments, and cleaning
+/// would go round for ever.
 fn choose_victim(log: &LogStore) -> Option<u32> {
     let closed = log.segments.iter().enumerate();
     let closed = closed.filter(|(_, segment)| segment.state == SegmentState::Closed);
     let (index, segment) = closed.min_by_key(|(_, segment)| segment.live)?;
-    let gains = u64::from(segment.live) < log.geometry.dense_blocks();
+    let gains = u64::from(segment.live) + SPARE_BLOCKS_MIN <= log.geometry.dense_blocks();
     gains.then_some(index as u32)
 }
 

@@ -7,10 +7,16 @@ use super::{
     StoreIdentity, Stream, Ticket,
 };
 use crate::io::{Io, SimIo};
-use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
+use layby_types::{
+    BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId,
+};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Turns in which any write ends: a checkpoint and a few segments cleaned take hundreds.
 const TURNS_MAX: u32 = 20_000;
+
+/// Thirteen of the shortest segments, so that a few damaged ones leave no room.
+const DAMAGED_LENGTH: u64 = 109 * BlockSize::MIN.bytes() as u64;
 
 /// Slots below the number hold a block of the same number.
 struct Filled(u32);
@@ -47,30 +53,54 @@ impl Churn {
     }
 
     /// Writes one block and waits for its end.
-    fn write(&mut self, slot: Slot, stream: Stream) {
+    fn write(&mut self, slot: Slot, stream: Stream) -> Result<(), ErrorKind> {
         let entry = AppendEntry { slot, key: key(slot), dirty: true };
         self.log.append(&mut self.io, Ticket(1), stream, &[entry], &self.data, true);
         self.filled.0 = self.filled.0.max(slot.0 + 1);
-        let ended = (0..TURNS_MAX).any(|_| self.turn());
-        assert!(ended, "a write never ends: {} segments are free", self.log.segments_free());
+        let ended = (0..TURNS_MAX).find_map(|_| self.turn());
+        let free = self.log.segments_free();
+        ended.unwrap_or_else(|| panic!("a write never ends: {free} segments are free"))
     }
 
-    /// Lets an operation end; whether a write has.
-    fn turn(&mut self) -> bool {
+    /// Makes one live block unreadable in each of `count` segments; the slots of the others.
+    fn damage(&mut self, count: usize) -> Vec<u32> {
+        let geometry = self.log.geometry;
+        let mut slots: Vec<u32> = (0..geometry.slot_count).collect();
+        let location = |slot: u32| self.log.slots[slot as usize].location;
+        let mut sick = slots.clone();
+        sick.sort_by_key(|slot| location(*slot));
+        sick.dedup_by_key(|slot| geometry.segment_of(location(*slot)));
+        sick.truncate(count);
+        for slot in &sick {
+            let (disk, offset) = (self.log.config.region.disk, self.log.offset_of(location(*slot)));
+            self.io.fail_reads(disk, offset, geometry.block_bytes.into());
+        }
+        slots.retain(|slot| !sick.contains(slot));
+        slots
+    }
+
+    /// Waits until the log has nothing left to do by itself.
+    fn rest(&mut self) {
+        let rested = (0..TURNS_MAX).any(|_| {
+            self.turn();
+            self.io.in_flight() == 0 && self.log.next_deadline() == Nanos::NEVER
+        });
+        assert!(rested, "{} segments cleaned, and no end", self.log.counters().segments_cleaned);
+    }
+
+    /// Lets an operation end; how a write has, if one did.
+    fn turn(&mut self) -> Option<Result<(), ErrorKind>> {
         let mut done = Vec::new();
         self.io.wait(Nanos(self.io.now().0 + 1_000_000), &mut done);
         done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));
         let now = self.io.now();
         self.log.on_tick(&mut self.io, now, &self.filled);
-        let (mut events, mut ended) = (Vec::new(), false);
+        let (mut events, mut ended) = (Vec::new(), None);
         self.log.take_events(&mut events);
         for event in events {
             match event {
                 StoreEvent::NeedPeerSync { id, .. } => self.log.peer_synced(id),
-                StoreEvent::Stored { result, .. } => {
-                    assert_eq!(result, Ok(()));
-                    ended = true;
-                }
+                StoreEvent::Stored { result, .. } => ended = Some(result),
                 _ => {}
             }
         }
@@ -95,8 +125,37 @@ fn a_full_log_takes_single_writes_for_ever() {
             for step in 0..6 * slots {
                 let slot = if step < slots { step } else { rng.below(slots.into()) as u32 };
                 let stream = if rng.chance(1, 4) { Stream::Promote } else { Stream::Write };
-                churn.write(Slot(slot), stream);
+                assert_eq!(churn.write(Slot(slot), stream), Ok(()));
             }
         });
     }
+}
+
+/// Goal: where so many segments hold blocks that cannot be read that cleaning the others gains
+/// nothing, a write ends with an error, and the log rests rather than wear the flash for ever.
+/// Method: fill every slot, make a block unreadable in some segments and leave those blocks alone,
+/// overwrite the others at random; every write ends, and after the last one all comes to rest.
+#[test]
+fn damaged_segments_never_make_cleaning_endless() {
+    let refused = AtomicU32::new(0);
+    for_each_seed(8, |seed| {
+        for damaged in 0..7 {
+            let mut rng = Rng::new(seed);
+            let mut churn = Churn::new(seed, DAMAGED_LENGTH, BlockSize::MIN);
+            let slots = churn.log.slot_count();
+            (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
+            let sound = churn.damage(damaged);
+            for _ in 0..6 * slots {
+                let slot = sound[rng.below(sound.len() as u64) as usize];
+                let stream = if rng.chance(1, 4) { Stream::Promote } else { Stream::Write };
+                let result = churn.write(Slot(slot), stream);
+                let is_expected =
+                    matches!(result, Ok(()) | Err(ErrorKind::Full | ErrorKind::Retry));
+                assert!(is_expected && (damaged > 0 || result.is_ok()), "{result:?}");
+                refused.fetch_add(result.is_err().into(), Ordering::Relaxed);
+            }
+            churn.rest();
+        }
+    });
+    assert!(refused.into_inner() > 0, "no log was full of damage");
 }
