@@ -242,6 +242,7 @@ impl Cache {
             self.settle_destaged(number, level, (*slot, key), result.is_ok());
         }
         self.levels[usize::from(level.0)].destaging -= count;
+        self.going_home.fill(None);
         self.destages_inflight -= 1;
         self.note_destage_result(moment, number, (level, &slots, was_reading), result);
         self.finish(moment, id);

@@ -16,7 +16,7 @@ use crate::volumes::{VolumeCounters, Volumes};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
-use layby_policy::Moment;
+use layby_policy::{Group, Moment};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BlockIndex, BlockKey, Call, ClassId, ErrorKind, LevelIndex, Nanos, Operation, RequestId, Slot,
@@ -112,6 +112,11 @@ pub struct Cache {
     pub(crate) drains: Vec<Drain>,
     pub(crate) destages_inflight: u32,
     pub(crate) evictions_inflight: u32,
+    /// Per level the group whose coldest blocks were all on their way home when one was wanted to
+    /// leave: nothing changes until a destage ends.
+    pub(crate) going_home: Vec<Option<Group>>,
+    /// The eviction that started last, while it is in flight: the search goes on behind it.
+    pub(crate) eviction_last: Option<(usize, Group, Slot, OpId)>,
     pub(crate) promotions_inflight: u32,
     /// Caps or classes changed: somebody may hold more than allowed.
     pub(crate) caps_changed: bool,
@@ -143,7 +148,6 @@ impl Cache {
             waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
             volumes: Volumes::new(spec.classes.clone()),
             filters,
-            spec,
             ops: Slab::new(),
             requests: FixedMap::default(),
             busy: FixedMap::default(),
@@ -153,6 +157,8 @@ impl Cache {
             drains: Vec::new(),
             destages_inflight: 0,
             evictions_inflight: 0,
+            going_home: spec.levels.iter().map(|_| None).collect(),
+            eviction_last: None,
             promotions_inflight: 0,
             caps_changed: false,
             destage_not_before: Nanos::ZERO,
@@ -161,6 +167,7 @@ impl Cache {
             blocks_read: 0,
             blocks_read_ahead: 0,
             actions: Vec::new(),
+            spec,
         })
     }
 

@@ -37,6 +37,8 @@ const EPOCHS: usize = 16;
 const STAMPS_PER_TURN: u32 = 64;
 /// The oldest age, in stamps; what was not used for longer counts as this old.
 const AGE_MAX: u8 = 208;
+/// Slots looked at behind the eviction that started last.
+const LOOKS_BEHIND: u32 = 16;
 /// Slots aged with each access: a round takes a quarter of a turn, 16 stamps (up to 32 where a
 /// level's size is no power of two).
 const AGED_PER_ACCESS: usize = 4;
@@ -636,6 +638,23 @@ impl Level {
             None
         });
         found
+    }
+
+    /// The first slot warmer than `slot` that `accept` takes, a bounded number of them; `None`, too,
+    /// where the policy knows no order.
+    pub(crate) fn peek_behind(
+        &self,
+        slot: Slot,
+        accept: &mut dyn FnMut(&Resident) -> bool,
+    ) -> Option<Slot> {
+        let mut at = slot;
+        for _ in 0..LOOKS_BEHIND {
+            at = self.ranking.next_coldest(at)?;
+            if accept(&Resident::new(self.key(at), self.flags[at.0 as usize])) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Moves the hand to the next dirty slot that `accept` takes, looking at `looks` at most.

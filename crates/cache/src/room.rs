@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
-use layby_policy::{Moment, Warmth};
+use layby_policy::{Group, Moment, Warmth};
 use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
 /// Evictions of dirty blocks in flight at most.
@@ -180,13 +180,38 @@ impl Cache {
         let Some(group) = self.levels[level].yielder(&self.volumes, level, asker, scope) else {
             return false;
         };
+        if self.going_home[level] == Some(group) {
+            return false;
+        }
+        let Some(slot) = self.coldest_dirty(moment, level, group) else { return false };
+        if let Some(op) = self.start_evict(moment, level, owner(group), slot) {
+            self.eviction_last = Some((level, group, slot, op));
+            return true;
+        }
+        self.start_destage(moment, level, slot)
+    }
+
+    /// The coldest dirty block that may leave. What is colder than the eviction that started last
+    /// is leaving, too, so it is not looked at again.
+    fn coldest_dirty(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        group: Group,
+    ) -> Option<Slot> {
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
-        let victim = self.levels[level].peek_cold(moment, group, &mut |victim: &Resident| {
-            victim.dirty && !victim.sick && calm.allows(victim.key)
-        });
-        let Some(slot) = victim else { return false };
-        self.start_evict(moment, level, owner(group), slot)
-            || self.start_destage(moment, level, slot)
+        let (mut going, mut others) = (0, 0);
+        let mut accept = |victim: &Resident| {
+            let is_going = self.destaging.contains_key(&victim.key);
+            going += u32::from(is_going);
+            others += u32::from(!is_going);
+            !is_going && victim.dirty && !victim.sick && calm.allows(victim.key)
+        };
+        let last = self.eviction_last.filter(|last| (last.0, last.1) == (level, group));
+        let behind = last.and_then(|last| self.levels[level].peek_behind(last.2, &mut accept));
+        let victim = behind.or_else(|| self.levels[level].peek_cold(moment, group, &mut accept));
+        self.going_home[level] = (going > 0 && others == 0).then_some(group);
+        victim
     }
 
     /// The persistent level below `level` that the volume may use.
@@ -196,19 +221,19 @@ impl Cache {
         (level + 1..self.levels.len()).filter(|l| allowed & (1 << l) != 0).find(persistent)
     }
 
-    /// Starts moving a dirty block one persistent level down; false where that cannot start now.
+    /// Starts moving a dirty block one persistent level down; `None` where that cannot start now.
     fn start_evict(
         &mut self,
         moment: &mut Moment<'_>,
         level: usize,
         volume: u16,
         slot: Slot,
-    ) -> bool {
+    ) -> Option<OpId> {
         if moment.now < self.evict_not_before {
-            return false;
+            return None;
         }
-        let Some(below) = self.level_below(level, volume) else { return false };
-        let Some(to) = self.allocate(moment, below, volume) else { return false };
+        let below = self.level_below(level, volume)?;
+        let to = self.allocate(moment, below, volume)?;
         let key = self.levels[level].key(slot);
         let from = (LevelIndex(level as u8), slot);
         let to = (LevelIndex(below as u8), to);
@@ -217,7 +242,7 @@ impl Cache {
         self.evictions_inflight += 1;
         let slots = Few::from_slice(&[slot]);
         self.submit(op, Action::ReadLevel { op, level: from.0, slots });
-        true
+        Some(op)
     }
 
     pub(crate) fn on_evicted(
@@ -267,6 +292,7 @@ impl Cache {
             }
         }
         self.evictions_inflight -= 1;
+        self.eviction_last = self.eviction_last.filter(|last| last.3 != id);
         self.finish(moment, id);
     }
 

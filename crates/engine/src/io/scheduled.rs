@@ -24,7 +24,8 @@ const TAG_FLIGHT: u64 = 0x40;
 /// What an end costs that brings no data.
 const END_BYTES: u64 = 4 << 10;
 
-/// Quanta of a batch below the best rank.
+/// Quanta of a batch below the best rank, and of what a device is asked for at once: the processor's
+/// part in that hardly grows with its length.
 const BATCH_QUANTA: usize = 4;
 
 /// An operation that a queue let through or holds.
@@ -132,7 +133,7 @@ impl<H: Io> Scheduled<H> {
     }
 
     fn start(&mut self, (slot, operation): (u32, IoOperation)) {
-        self.inner.set_piece(self.limits.quantum_bytes as usize);
+        self.inner.set_piece(self.limits.quantum_bytes as usize * BATCH_QUANTA);
         self.inner.submit(Token(TAG_FLIGHT << 56 | u64::from(slot)), operation);
         self.inner.set_piece(usize::MAX);
     }

@@ -495,7 +495,7 @@ impl<S: Session> Client<S> {
             self.unsent = self.outbox.pop(io).map(|(buffer, end)| (buffer, 0, end));
         }
         let Some((buffer, start, end)) = self.unsent.take() else { return Ok(()) };
-        let count = pass.take_up_to((end - start) as u64) as usize;
+        let count = pass.take_to_send((end - start) as u64) as usize;
         if count == 0 {
             self.unsent = Some((buffer, start, end));
             return Ok(());

@@ -4,6 +4,9 @@
 //! bounded never gives more than it has; another one lets the request through that exceeds it.
 //! Invariant: a bounded pass never counts more bytes than it was made for.
 
+/// Bytes that are sent for the cost of one that is submitted.
+const SENT_PER_BYTE: u64 = 4;
+
 /// See the file's header.
 pub(super) struct Pass {
     limit: u64,
@@ -65,6 +68,13 @@ impl Pass {
         self.bytes += count;
         self.has_more |= count < bytes && self.bytes >= self.limit;
         count
+    }
+
+    /// The same for bytes that are sent: one copy in the kernel, where a byte that is submitted is
+    /// received, summed, copied and looked up.
+    pub(super) fn take_to_send(&mut self, bytes: u64) -> u64 {
+        let count = self.take_up_to(bytes.div_ceil(SENT_PER_BYTE));
+        bytes.min(count * SENT_PER_BYTE)
     }
 
     /// Bytes that were taken and not used; there is nothing more for now.
