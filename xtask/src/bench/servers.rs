@@ -151,7 +151,8 @@ pub(crate) struct MemoryFolder(PathBuf);
 
 impl MemoryFolder {
     pub(crate) fn new(name: &str) -> Result<Self, Failure> {
-        let path = Path::new("/dev/shm").join(format!("layby-{}-{name}", std::process::id()));
+        let path =
+            Path::new(super::MEMORY_FILES).join(format!("layby-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|cause| Failure::io("cannot make", &path, &cause))?;
         Ok(MemoryFolder(path))

@@ -26,7 +26,7 @@ use std::time::Duration;
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for the host to make a device's files.
 const FILES_TIME_MAX: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// Between two looks: the kernel tells nobody when it is ready.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What could not be done, and why.
@@ -79,6 +79,14 @@ async fn command_until<T: Send + 'static>(
     }
 }
 
+/// What a device stands for, and who is asked for it.
+struct Place<'a> {
+    control: &'a Control,
+    volume: VolumeId,
+    name: &'a Name,
+    disk: HostDisk,
+}
+
 /// A device that the node serves.
 pub(super) struct Served {
     device: Device,
@@ -101,18 +109,18 @@ impl Served {
             block_size: control.view().layout.block_size,
             read_only: record.read_only,
         };
-        let volume = VolumeId(record.id);
+        let place = Place { control, volume: VolumeId(record.id), name, disk };
         match found {
             Some(device) if device.state != DeviceState::Dead => {
                 tracing::info!(volume = %name, device = path(device.number), "takes it over");
-                Served::recover(control, volume, name, disk, device).await
+                Served::recover(&place, device).await
             }
             Some(device) => {
                 let number = device.number;
                 command("remove an unfinished device", move |d| d.delete(number)).await?;
-                Served::make(control, volume, name, disk, mark).await
+                Served::make(&place, mark).await
             }
-            None => Served::make(control, volume, name, disk, mark).await,
+            None => Served::make(&place, mark).await,
         }
     }
 
@@ -120,13 +128,7 @@ impl Served {
         self.device.number
     }
 
-    async fn make(
-        control: &Control,
-        volume: VolumeId,
-        name: &Name,
-        disk: HostDisk,
-        mark: u64,
-    ) -> Result<Served, Fault> {
+    async fn make(place: &Place<'_>, mark: u64) -> Result<Served, Fault> {
         let added = command("add a device", move |driver| {
             let features =
                 driver.features()? & (FEATURES_NEEDED | FEATURE_RECOVERY | FEATURE_REISSUE);
@@ -139,7 +141,7 @@ impl Served {
         });
         let device = added.await?;
         let number = device.number;
-        match Served::start(control, volume, name, disk, device).await {
+        match Served::start(place, device).await {
             Ok(served) => Ok(served),
             Err(fault) => {
                 // The first failure is the one to tell.
@@ -150,54 +152,37 @@ impl Served {
     }
 
     /// Gives a new device its disk.
-    async fn start(
-        control: &Control,
-        volume: VolumeId,
-        name: &Name,
-        disk: HostDisk,
-        device: Device,
-    ) -> Result<Served, Fault> {
-        let (number, parameters) = (device.number, disk.parameters());
+    async fn start(place: &Place<'_>, device: Device) -> Result<Served, Fault> {
+        let (number, parameters) = (device.number, place.disk.parameters());
         command("describe the disk", move |d| d.set_parameters(number, &parameters)).await?;
-        let served = Served::serve(control, volume, name, disk, device).await?;
+        let served = Served::serve(place, device).await?;
         match command("start the device", move |driver| driver.start(number)).await {
             Ok(()) => Ok(served),
             Err(fault) => {
                 drop(command("stop the device", move |driver| driver.stop(number)).await);
-                drop(served.leave(control).await);
+                drop(served.leave(place.control).await);
                 Err(fault)
             }
         }
     }
 
-    async fn recover(
-        control: &Control,
-        volume: VolumeId,
-        name: &Name,
-        disk: HostDisk,
-        device: Device,
-    ) -> Result<Served, Fault> {
+    async fn recover(place: &Place<'_>, device: Device) -> Result<Served, Fault> {
         let number = device.number;
         let busy = (Errno::BUSY, RECOVERY_TIME_MAX);
         command_until("take the device over", busy, move |d| d.start_recovery(number)).await?;
-        let served = Served::serve(control, volume, name, disk, device).await?;
+        let served = Served::serve(place, device).await?;
         match command("let the device go on", move |driver| driver.end_recovery(number)).await {
             Ok(()) => Ok(served),
             Err(fault) => {
-                drop(served.leave(control).await);
+                drop(served.leave(place.control).await);
                 Err(fault)
             }
         }
     }
 
     /// Has the volume's shard serve the device's queue.
-    async fn serve(
-        control: &Control,
-        volume: VolumeId,
-        name: &Name,
-        disk: HostDisk,
-        device: Device,
-    ) -> Result<Served, Fault> {
+    async fn serve(place: &Place<'_>, device: Device) -> Result<Served, Fault> {
+        let Place { control, volume, name, disk } = place;
         let missing = (Errno::NOENT, FILES_TIME_MAX);
         let opened = command_until("open the device", missing, move |_| Channel::open(&device));
         let channel = opened.await?;
@@ -207,16 +192,16 @@ impl Served {
         // The queue is its own caller: see `DiskQueue::take_signal`.
         call.set(Some(own)).map_err(|error| Fault::new("share its event", error))?;
         let queue = GuestQueue {
-            volume,
-            ring: Box::new(DiskQueue::new(Line(channel), disk, device.depth)),
+            volume: *volume,
+            ring: Box::new(DiskQueue::new(Line(channel), disk.clone(), device.depth)),
             kick,
             call,
             peer: format!("{} of `{name}`", path(device.number)),
         };
-        let shard = control.view().layout.shard_of(volume);
+        let shard = control.view().layout.shard_of(*volume);
         let started = control.ask(shard, |answer| Command::StartQueue(Box::new(queue), answer));
         let queue = started.await.map_err(|refused| Fault::new("serve it", refused.cause))?;
-        Ok(Served { device, volume, queue })
+        Ok(Served { device, volume: *volume, queue })
     }
 
     /// Has the queue back from the shard.

@@ -39,26 +39,31 @@ impl Statistics {
     pub fn programmed_pages(&self) -> u64 {
         self.host_pages + self.cleaning_pages + self.leveling_pages + self.rescue_pages
     }
+
     /// Blocks erased, whatever for.
     #[must_use]
     pub fn erases(&self) -> u64 {
         self.cleaning_erases + self.leveling_erases
     }
+
     /// Pages programmed per page that the host wrote; 1 where it wrote none.
     #[must_use]
     pub fn write_amplification(&self) -> f64 {
         self.per_host_page(self.programmed_pages(), 1.0)
     }
+
     /// The host's and cleaning's part of [`Self::write_amplification`].
     #[must_use]
     pub fn write_amplification_cleaning(&self) -> f64 {
         self.per_host_page(self.host_pages + self.cleaning_pages, 1.0)
     }
+
     /// The wear leveler's part of [`Self::write_amplification`].
     #[must_use]
     pub fn write_amplification_leveling(&self) -> f64 {
         self.per_host_page(self.leveling_pages, 0.0)
     }
+
     /// [`Self::write_amplification`] as the DAGC figures of the HotStorage paper come about: the
     /// excess is added to the copies that already contain it.
     #[must_use]
@@ -68,6 +73,7 @@ impl Statistics {
     fn per_host_page(&self, pages: u64, otherwise: f64) -> f64 {
         if self.host_pages == 0 { otherwise } else { pages as f64 / self.host_pages as f64 }
     }
+
     /// What happened after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Statistics) -> Statistics {

@@ -125,7 +125,6 @@ const DUAL_POOL_10: Leveling =
 
 /// Goal: the whole table of the specification. Method: each row for 100 drive writes, within 4 %.
 #[test]
-#[ignore = "takes ten seconds: cargo test -p layby-device the_table -- --ignored"]
 fn the_table_of_the_specification() {
     use Leveling::{DagcRandom, None};
     let rows = [
