@@ -149,6 +149,10 @@ fn mistakes_are_explained() {
     refusal(&[&levels[..], &["--devices", &empty]].concat(), 2).assert_explains(&["empty.csv"]);
     let lab = ["lab", "run", "padsa", "--devices", &absent];
     refusal(&lab, 6).assert_explains(&["absent.csv"]);
+    let lab = ["lab", "run", "wear", "--devices", &absent];
+    refusal(&lab, 2).assert_explains(&["padsa"]);
+    refusal(&["lab", "run", "padsa", "--scale", "8"], 2).assert_explains(&["--scale"]);
+    refusal(&["lab", "run", "delay-d", "--scale", "65"], 2).assert_explains(&["from 1 to 64"]);
     refusal(&["probe", &absent], 6).assert_explains(&["absent.csv"]);
     let folder = work.path().display().to_string();
     refusal(&["probe", &folder, "--size", "1MiB"], 2).assert_explains(&["4MiB"]);

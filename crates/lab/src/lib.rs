@@ -6,18 +6,22 @@
 //! Cost: stated by each experiment. Not for: live nodes; see `bench`.
 #![forbid(unsafe_code)]
 
+pub mod delay_d;
 mod document;
+mod median;
 pub mod padsa;
+pub mod wear;
 
 pub use document::{Chart, Claim, Document, Section, Series, Table};
 
 use layby_sim::levels::PadsaDevices;
 use layby_trace::Stay;
+use std::ops::RangeInclusive;
 
 /// What a user may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed of vehicles, accesses and caches.
+    /// Seed of everything that is drawn.
     pub seed: u64,
     /// How many seeds, counted up from `seed`; figures are medians. At least one.
     pub runs: u32,
@@ -25,11 +29,13 @@ pub struct Options {
     pub stays: Option<Vec<Stay>>,
     /// Other devices than the paper's; all need a price.
     pub devices: Option<PadsaDevices>,
+    /// How many times smaller than the paper's the device is; each experiment has its own default.
+    pub scale: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { seed: 1, runs: 3, stays: None, devices: None }
+        Options { seed: 1, runs: 3, stays: None, devices: None, scale: None }
     }
 }
 
@@ -42,22 +48,39 @@ pub struct Progress {
     pub total: u32,
 }
 
+/// What may be chosen of an experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// Seeds where nobody says how many.
+    pub runs: u32,
+    /// Whether it has vehicles and devices of a node, so that `stays` and `devices` mean something.
+    pub vehicles: bool,
+    /// Scales of its device, where it has one.
+    pub scales: Option<RangeInclusive<u32>>,
+}
+
 /// An experiment of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// Priority-aware three-level cache.
     Padsa,
+    /// Wear levelling and capacity variance.
+    Wear,
+    /// Delayed discard.
+    DelayD,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 1] = [Experiment::Padsa];
+    pub const ALL: [Experiment; 3] = [Experiment::Padsa, Experiment::Wear, Experiment::DelayD];
 
     /// The word for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Experiment::Padsa => "padsa",
+            Experiment::Wear => "wear",
+            Experiment::DelayD => "delay-d",
         }
     }
 
@@ -68,6 +91,26 @@ impl Experiment {
             Experiment::Padsa => {
                 "PADSA: upper levels for safety-critical services, beside ETICA and a shared LRU"
             }
+            Experiment::Wear => {
+                "Wear levelling in SSDs beside none, and a capacity that shrinks beside a fixed one"
+            }
+            Experiment::DelayD => "Delay-D: discards that wait beside discards at once and none",
+        }
+    }
+
+    /// What a user may choose of it besides seed and runs.
+    #[must_use]
+    pub fn choices(self) -> Choices {
+        match self {
+            Experiment::Padsa => Choices { runs: 3, vehicles: true, scales: None },
+            Experiment::Wear => {
+                let scales = Some(wear::SCALE_MIN..=wear::SCALE_MAX);
+                Choices { runs: 1, vehicles: false, scales }
+            }
+            Experiment::DelayD => {
+                let scales = Some(delay_d::SCALE_MIN..=delay_d::SCALE_MAX);
+                Choices { runs: 1, vehicles: false, scales }
+            }
         }
     }
 
@@ -75,6 +118,8 @@ impl Experiment {
     pub fn run(self, options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
         match self {
             Experiment::Padsa => padsa::run(options, progress),
+            Experiment::Wear => wear::run(options, progress),
+            Experiment::DelayD => delay_d::run(options, progress),
         }
     }
 }

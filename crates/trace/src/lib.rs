@@ -10,6 +10,7 @@
 mod blkparse;
 mod csv;
 mod error;
+mod files;
 mod fio;
 mod fixed;
 mod fleet;
@@ -21,6 +22,7 @@ mod input;
 mod list;
 mod open;
 mod oracle;
+mod overwrites;
 mod parquet;
 mod record;
 mod select;
@@ -34,12 +36,14 @@ mod writer;
 mod zipf;
 
 pub use error::{FOUND_CHARS_MAX, Fault, Place, Reason, Skipped, TraceError};
+pub use files::{Commit, Files, FilesSpec, Placement};
 pub use fleet::{FleetEvent, FleetLoad, Pace};
 pub use format::{Format, format_of_name};
 pub use generate::{EXPONENT_MAX, Generator, GeneratorSpec, Shape};
 pub use input::LINE_BYTES_MAX;
 pub use list::LIST_COUNT_MAX;
 pub use open::{Trace, open, reader};
+pub use overwrites::{Overwrites, OverwritesSpec, PageRun};
 pub use record::{
     BATCH_RECORDS_MAX, BlockEvent, LENGTH_MAX, RANGE_END_MAX, ReadOptions, Reader, Record, Unit,
     VOLUMES_MAX,

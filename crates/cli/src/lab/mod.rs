@@ -12,8 +12,8 @@ use crate::trace::failed;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use layby_daemon::error::Report;
-use layby_lab::{Document, Experiment, Options};
+use layby_daemon::error::{Report, ReportKind};
+use layby_lab::{Choices, Document, Experiment, Options};
 use layby_trace::{Stay, TraceError, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -41,23 +41,30 @@ Examples:
   layby lab run padsa --runs 5 --out padsa.html
   layby lab run padsa --tracks 01_tracksMeta.csv
   layby lab run padsa --devices ssd.toml --devices main.toml
+  layby lab run wear --out wear.html
+  layby lab run wear --scale 256 --runs 3
+  layby lab run delay-d --out delay-d.html
 
 The same words give the same figures. --out writes everything, with charts, as one HTML file that
 needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
-With --devices the report says that they are not the paper's.
+With --devices the report says that they are not the paper's; both are for padsa. --scale is for
+the experiments on flash: a device so many times smaller than the paper's, 1 for its own size.
 
 Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
 wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
 struct RunArguments {
     /// Which experiment
     experiment: ExperimentArgument,
-    /// Seed of vehicles, accesses and caches
+    /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Seeds, counted up from --seed; figures are medians over them
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
+    /// Seeds, counted up from --seed; figures are medians over them [default: 3 for padsa, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
+    /// How many times smaller than the paper's the flash device is [default: 1024 for wear,
+    /// 8 for delay-d]
+    #[arg(long, value_name = "N")]
+    scale: Option<u32>,
     /// Take vehicles from this highD `tracksMeta.csv`
     #[arg(long, value_name = "FILE")]
     tracks: Option<PathBuf>,
@@ -74,12 +81,18 @@ struct RunArguments {
 enum ExperimentArgument {
     /// Upper levels for safety-critical services
     Padsa,
+    /// Wear levelling beside none, and a capacity that shrinks
+    Wear,
+    /// Discards that wait beside discards at once and none
+    DelayD,
 }
 
 impl From<ExperimentArgument> for Experiment {
     fn from(argument: ExperimentArgument) -> Self {
         match argument {
             ExperimentArgument::Padsa => Experiment::Padsa,
+            ExperimentArgument::Wear => Experiment::Wear,
+            ExperimentArgument::DelayD => Experiment::DelayD,
         }
     }
 }
@@ -98,12 +111,17 @@ pub(crate) fn run(arguments: &LabArguments, output: &mut Output) -> Result<(), F
 }
 
 fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure> {
+    let experiment = Experiment::from(arguments.experiment);
+    let choices = experiment.choices();
+    fits(arguments, experiment, &choices)?;
     let stays = arguments.tracks.as_deref().map(recording).transpose()?;
     let devices = match arguments.devices.as_slice() {
         [] => None,
         files => Some(Devices::load(files)?.priced_rows()?),
     };
-    let options = Options { seed: arguments.seed, runs: arguments.runs, stays, devices };
+    let runs = arguments.runs.unwrap_or(choices.runs);
+    let (seed, scale) = (arguments.seed, arguments.scale);
+    let options = Options { seed, runs, stays, devices, scale };
     // Whether the report can be written is found out before minutes are spent, not after.
     let report =
         arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
@@ -115,7 +133,7 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {eta} left") {
         bar.set_style(style);
     }
-    let document = Experiment::from(arguments.experiment).run(&options, &mut |progress| {
+    let document = experiment.run(&options, &mut |progress| {
         bar.set_length(u64::from(progress.total));
         bar.set_position(u64::from(progress.done));
     });
@@ -129,6 +147,29 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
         output.line(&format!("\nreport with charts: `{}`", path.display()))?;
     }
     Ok(())
+}
+
+/// Whether the words mean something to this experiment.
+fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> Result<(), Report> {
+    let name = experiment.name();
+    let refused = |what: String, hint: String| {
+        let report = Report::new(ReportKind::Invalid, format!("`{name}`: {what}"));
+        Err(report.state("nothing was run or written").hint(hint))
+    };
+    if !choices.vehicles && (arguments.tracks.is_some() || !arguments.devices.is_empty()) {
+        let what = "--tracks and --devices are for padsa, which has vehicles and levels";
+        return refused(what.into(), "leave them out".into());
+    }
+    match (&choices.scales, arguments.scale) {
+        (None, Some(_)) => {
+            refused("--scale is for experiments on flash".into(), "leave it out".into())
+        }
+        (Some(scales), Some(scale)) if !scales.contains(&scale) => {
+            let what = format!("--scale {scale} is out of range");
+            refused(what, format!("from {} to {}", scales.start(), scales.end()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The vehicles of a highD recording.

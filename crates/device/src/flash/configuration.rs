@@ -137,6 +137,21 @@ pub enum TrimOrder {
     Ignored,
 }
 
+/// Cleaning before room is short, as firmware does in its spare time (FEMU: below a quarter of the
+/// blocks, what is invalid to an eighth).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanAhead {
+    /// It goes on while fewer blocks than this are free,
+    pub free_blocks: u32,
+    /// and some block has at least so many invalid pages.
+    pub invalid_pages_min: u32,
+}
+
+impl CleanAhead {
+    /// A block that yields nothing is never cleaned.
+    pub const INVALID_PAGES_MIN_MIN: u32 = 1;
+}
+
 /// A flash device's make and rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
@@ -152,6 +167,8 @@ pub struct Configuration {
     pub opening: Opening,
     /// Cleaning begins when fewer blocks than this are free.
     pub free_blocks_min: u32,
+    /// Cleaning beyond that, whenever a block is opened on demand.
+    pub ahead: Option<CleanAhead>,
     /// What trims do.
     pub trim: TrimRule,
     /// Who spreads erases.
@@ -190,6 +207,7 @@ impl Configuration {
             cleaning: Cleaning::default(),
             opening: Opening::default(),
             free_blocks_min: Self::FREE_BLOCKS_MIN_DEFAULT,
+            ahead: None,
             trim: TrimRule::default(),
             leveling: Leveling::default(),
             endurance: None,
@@ -215,6 +233,12 @@ impl Configuration {
         within("streams", self.streams.into(), least.into(), most.into())?;
         let (least, most) = (Self::FREE_BLOCKS_MIN_MIN, Self::FREE_BLOCKS_MIN_MAX);
         within("free_blocks_min", self.free_blocks_min, least, most)?;
+        if let Some(ahead) = self.ahead {
+            let most = geometry.pages_per_block;
+            let least = CleanAhead::INVALID_PAGES_MIN_MIN;
+            within("ahead invalid_pages_min", ahead.invalid_pages_min, least, most)?;
+            within("ahead free_blocks", ahead.free_blocks, 0, geometry.blocks)?;
+        }
         let (least, most) = (TrimRule::GRANULARITY_PAGES_MIN, TrimRule::GRANULARITY_PAGES_MAX);
         within("trim granularity_pages", self.trim.granularity_pages, least, most)?;
         self.leveling.checked()?;

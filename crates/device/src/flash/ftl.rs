@@ -258,6 +258,7 @@ impl Flash {
     fn make_room(&mut self, slot: u16) -> Result<(), Failure> {
         if self.configuration.opening == Opening::OnDemand {
             self.clean_until(|flash| flash.medium.is_open(slot));
+            self.clean_ahead();
         }
         if self.medium.is_open(slot) {
             return Ok(());
@@ -297,6 +298,19 @@ impl Flash {
         // Victims of LRU cleaning may yield nothing; one round over all blocks is enough to know.
         for _ in 0..=self.medium.blocks.len() {
             if self.enough_free() || reached(self) || !self.clean() {
+                return;
+            }
+        }
+    }
+    /// Cleans what the configuration says is worth it, though room is not short.
+    fn clean_ahead(&mut self) {
+        let Some(ahead) = self.configuration.ahead else { return };
+        let full_enough = self.medium.pages_per_block - ahead.invalid_pages_min;
+        for _ in 0..self.medium.blocks.len() {
+            let free = self.medium.free.len() >= ahead.free_blocks as usize;
+            let victim = cleaning::victim(&self.medium, self.configuration.cleaning);
+            let yields = |block: u32| self.medium.blocks[block as usize].valid <= full_enough;
+            if free || !victim.is_some_and(yields) || !self.clean() {
                 return;
             }
         }

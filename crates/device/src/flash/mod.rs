@@ -26,8 +26,8 @@ pub mod timed;
 mod wear;
 
 pub use configuration::{
-    Cleaning, Configuration, ConfigurationError, CopyPlacement, Geometry, Opening, TrimOrder,
-    TrimRule,
+    CleanAhead, Cleaning, Configuration, ConfigurationError, CopyPlacement, Geometry, Opening,
+    TrimOrder, TrimRule,
 };
 pub use ftl::{BlockNumber, Failure, Flash, LogicalPage, Stream};
 pub use life::{Capacity, Endurance};

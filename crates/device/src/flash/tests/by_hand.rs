@@ -1,8 +1,8 @@
 //! Small devices whose every step was worked out on paper.
 
 use super::super::{
-    BlockNumber, Cleaning, Configuration, CopyPlacement, Flash, Geometry, LogicalPage, Opening,
-    Stream, TrimOrder, TrimRule,
+    BlockNumber, CleanAhead, Cleaning, Configuration, CopyPlacement, Flash, Geometry, LogicalPage,
+    Opening, Stream, TrimOrder, TrimRule,
 };
 
 /// Four blocks of four pages, eight logical pages.
@@ -123,5 +123,25 @@ fn the_check_sees_faults() {
         write(&mut flash, &[0, 1, 2, 3, 4, 5, 6, 7], |_| 0);
         spoil(&mut flash);
         assert!(flash.check().is_err(), "fault {number} is not seen");
+    }
+}
+
+/// Goal: cleaning ahead takes what is invalid enough though room is not short, and nothing else.
+/// Method: twelve blocks; 0 to 3 lose two pages, 4 to 7 one; then a block is opened, and what is
+/// copied into it depends on the threshold.
+#[test]
+fn cleaning_ahead_as_worked_out() {
+    for (invalid_pages_min, copies, erases) in [(3, 0, 0), (2, 2, 1), (1, 5, 2)] {
+        let ahead = Some(CleanAhead { free_blocks: 12, invalid_pages_min });
+        let geometry = Geometry { blocks: 12, logical_pages: 16, ..tiny().geometry };
+        let configuration = Configuration { geometry, ahead, ..tiny() };
+        let mut flash = Flash::new(&configuration).expect("a device");
+        write(&mut flash, &[0, 1, 2, 3, 4, 5, 6, 7], |_| 0);
+        flash.trim(LogicalPage(0), 2);
+        flash.trim(LogicalPage(4), 1);
+        write(&mut flash, &[8], |_| 0);
+        let seen = flash.statistics();
+        assert_eq!((seen.cleaning_pages, seen.cleaning_erases), (copies, erases));
+        assert!(flash.holds(LogicalPage(2)) && flash.holds(LogicalPage(7)));
     }
 }

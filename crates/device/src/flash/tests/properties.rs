@@ -1,8 +1,8 @@
 //! Random histories on small devices: what must hold holds at every point of cleaning.
 
 use super::super::{
-    BlockNumber, Cleaning, Configuration, CopyPlacement, DagcWeight, DualPoolCompare, Flash,
-    Geometry, Leveling, LogicalPage, Opening, Stream, TrimOrder, TrimRule,
+    BlockNumber, CleanAhead, Cleaning, Configuration, CopyPlacement, DagcWeight, DualPoolCompare,
+    Flash, Geometry, Leveling, LogicalPage, Opening, Stream, TrimOrder, TrimRule,
 };
 use layby_types::Rng;
 use std::vec::Vec;
@@ -53,6 +53,10 @@ pub(super) fn drawn(rng: &mut Rng) -> Configuration {
         copies: copies[rng.below(3) as usize],
         cleaning: cleaning[rng.below(3) as usize],
         free_blocks_min: 2 + rng.below(2) as u32,
+        ahead: rng.chance(1, 3).then(|| CleanAhead {
+            free_blocks: rng.below(geometry.blocks.into()) as u32,
+            invalid_pages_min: 1 + rng.below(pages_per_block.into()) as u32,
+        }),
         trim: TrimRule {
             granularity_pages: 1 + rng.below(4) as u32,
             order: order[rng.below(3) as usize],

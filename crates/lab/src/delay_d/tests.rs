@@ -1,0 +1,64 @@
+//! The experiment's shape, with a tenth of its rounds at the least scale.
+
+use super::host::run as live;
+use super::*;
+use crate::Experiment;
+
+const SMALL: Extent = Extent { scale: SCALE_MAX, files: FILES, rounds: 5 };
+
+fn seen(scenario: Scenario, rule: Rule, discarding: Discarding, seed: u64) -> Seen {
+    let machine = machine(SMALL, Placement::Onward, rule);
+    live(&machine, scenario, discarding, (SMALL.scale.into(), seed))
+}
+
+/// Goal: the paper's shape in batch-erase: Delay-D copies about as much as discards at once, none
+/// at all far more, and it sends far fewer. Method: five rounds.
+#[test]
+fn batches_are_as_in_the_paper() {
+    let [disabled, enabled, delayed] =
+        Discarding::ALL.map(|discarding| seen(Scenario::Batch, Rule::InOrder, discarding, 1));
+    assert!(disabled.copies > 20.0 * delayed.copies, "{disabled:?} {delayed:?}");
+    assert!(delayed.copies < 3.0 * enabled.copies + 2000.0, "{enabled:?} {delayed:?}");
+    assert_eq!((disabled.sent, enabled.merged), (0.0, 0.0));
+    assert!(enabled.sent > 3.2 * delayed.sent, "{} {}", enabled.sent, delayed.sent);
+    assert!((300.0..500.0).contains(&enabled.sent), "a group each: {}", enabled.sent);
+}
+
+/// Goal: the ordering rule behind the paper's figure: discards that act after their place is reused
+/// are as good as none. Method: single-erase, in order and late.
+#[test]
+fn late_discards_are_as_good_as_none() {
+    let [disabled, enabled, delayed] =
+        Discarding::ALL.map(|discarding| seen(Scenario::Single, Rule::InOrder, discarding, 1));
+    let late = seen(Scenario::Single, RULES[LATE], Discarding::Enabled, 1);
+    assert!(disabled.copies > 20.0 * delayed.copies, "{disabled:?} {delayed:?}");
+    assert!(enabled.copies <= delayed.copies, "in order, sooner is better");
+    assert!(late.copies > 0.3 * disabled.copies, "{late:?} {disabled:?}");
+    assert!(enabled.sent > 4.1 * delayed.sent, "{} {}", enabled.sent, delayed.sent);
+}
+
+/// Goal: ranges are conserved: freed is sent, merged, cancelled or waiting. Method: Delay-D's run.
+#[test]
+fn ranges_are_conserved() {
+    let seen = seen(Scenario::Single, Rule::InOrder, Discarding::Delayed, 3);
+    let known = seen.sent + seen.merged + seen.cancelled;
+    assert!((seen.freed - known).abs() <= seen.freed * 0.1, "{seen:?}");
+}
+
+/// Goal: the same seed gives the same figures. Method: twice, and another.
+#[test]
+fn seeds_decide() {
+    let run = |seed| seen(Scenario::Batch, Rule::InOrder, Discarding::Delayed, seed);
+    assert_eq!(run(1), run(1));
+}
+
+/// Goal: a document has a figure for everything it names. Method: made-up results.
+#[test]
+fn documents_are_complete() {
+    let options = crate::Options { scale: Some(16), ..crate::Options::default() };
+    let found = document(&options, SMALL, &Results::default());
+    assert!(found.html().contains("Tables 2 to 4") && !found.claims.is_empty());
+    assert!(found.command.contains(Experiment::DelayD.name()) && found.command.contains("16"));
+    assert!(found.sections.iter().all(|section| section.table.is_some()));
+    assert_eq!(RULES[LATE], Rule::Late(4));
+}

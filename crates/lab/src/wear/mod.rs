@@ -1,0 +1,194 @@
+//! Wear levelling beside none, and a capacity that stays beside one that shrinks.
+//!
+//! How: the paper's device at a scale, on the flash model in counting mode. First the synthetic
+//! study: four loads under six designs, 100 drive writes each, no end of life. Then lives:
+//! stand-ins for nine traces, in runs and page by page, under four designs, with blocks that are
+//! erased 500 times and a capacity that is fixed or not. Figures are medians over the seeds.
+//! Invariant: the same options give the same document on the same platform.
+//! Cost: about a minute and a half per seed at the usual scale on one core, in proportion to the
+//! device: the paper's size takes a day and a gigabyte.
+//! Source: `papers/wear-leveling.txt`; gaps and their filling in `specs/wear-and-capacity.md`.
+
+mod claims;
+mod device;
+mod paper;
+mod sections;
+
+use crate::{Document, Options, Progress};
+use device::{Aged, DESIGNS, Design, LIVED, Lived};
+use layby_sim::device::flash::Capacity;
+use layby_trace::{Overwrites, OverwritesSpec};
+use paper::{Described, LOGICAL_GIB, TRACES};
+
+/// The paper's device; larger ones are not offered.
+pub const SCALE_MIN: u32 = 1;
+/// A device of 64 blocks, below which one block is more than a percent.
+pub const SCALE_MAX: u32 = 4096;
+/// A device of 256 MiB: write amplification is within two percent of one four times as large.
+pub const SCALE_DEFAULT: u32 = 1024;
+
+/// A load of the synthetic study: single pages, some hot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Load {
+    name: &'static str,
+    hot_writes: f64,
+    hot_pages: f64,
+    footprint: f64,
+}
+
+/// The synthetic study's loads: skewed and even, over the whole device and a twentieth of it.
+const LOADS: [Load; 4] = [
+    Load { name: "0.9/0.1, whole", hot_writes: 0.9, hot_pages: 0.1, footprint: 1.0 },
+    Load { name: "0.5/0.5, whole", hot_writes: 0.5, hot_pages: 0.5, footprint: 1.0 },
+    Load { name: "0.9/0.1, 5 %", hot_writes: 0.9, hot_pages: 0.1, footprint: 0.05 },
+    Load { name: "0.5/0.5, 5 %", hot_writes: 0.5, hot_pages: 0.5, footprint: 0.05 },
+];
+const SKEWED: usize = 0;
+const EVEN: usize = 1;
+const SKEWED_SMALL: usize = 2;
+const EVEN_SMALL: usize = 3;
+
+/// What becomes of the capacity: it stays, or what the host never wrote is given up.
+const CAPACITIES: [Capacity; 2] = [Capacity::Fixed, Capacity::ReleaseOnce];
+const FIXED: usize = 0;
+const VARIABLE: usize = 1;
+
+/// A life per capacity and design of a trace's stand-in.
+type Lives = [[Lived; LIVED]; CAPACITIES.len()];
+
+/// How a trace's stand-in writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    /// In runs of the trace's mean size, as often one after another as in the trace.
+    InRuns,
+    /// One by one: only footprint and hotness are the trace's.
+    Single,
+}
+
+const PAGES: [Pages; 2] = [Pages::InRuns, Pages::Single];
+const IN_RUNS: usize = 0;
+const SINGLE: usize = 1;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Results {
+    /// By load and design.
+    aged: [[Aged; DESIGNS.len()]; LOADS.len()],
+    /// By how stand-ins write, and trace.
+    lives: [[Lives; TRACES.len()]; PAGES.len()],
+}
+
+/// How much is run; less than the paper's only in tests.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    scale: u32,
+    drive_writes: u32,
+}
+
+/// Runs everything. Panics when `options.runs` is zero or the scale is out of its bounds.
+pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
+    let scale = options.scale.unwrap_or(SCALE_DEFAULT);
+    assert!((SCALE_MIN..=SCALE_MAX).contains(&scale), "a scale within its bounds");
+    let extent = Extent { scale, drive_writes: paper::DRIVE_WRITES };
+    document(options, extent, &measure(options, extent, progress))
+}
+
+fn measure(options: &Options, extent: Extent, progress: &mut dyn FnMut(Progress)) -> Results {
+    assert!(options.runs > 0, "no run, no figure");
+    let lives = PAGES.len() * TRACES.len() * LIVED * CAPACITIES.len();
+    let steps = LOADS.len() * DESIGNS.len() + lives;
+    let total = steps as u32 * options.runs;
+    let mut done = 0;
+    let mut step = || {
+        done += 1;
+        progress(Progress { done, total });
+    };
+    let seeds: Vec<u64> =
+        (0..u64::from(options.runs)).map(|run| options.seed.wrapping_add(run)).collect();
+    let mut results = Results::default();
+    for (load, row) in LOADS.iter().zip(&mut results.aged) {
+        for (design, cell) in DESIGNS.into_iter().zip(row) {
+            let runs = seeds.iter().map(|&seed| {
+                let aged = age(extent, *load, design, seed);
+                step();
+                aged
+            });
+            *cell = Aged::median(&runs.collect::<Vec<_>>());
+        }
+    }
+    for (pages, lives) in PAGES.into_iter().zip(&mut results.lives) {
+        for (trace, lives) in TRACES.iter().zip(lives) {
+            let spec = stand_in(extent.scale, trace, pages);
+            *lives = live(extent.scale, spec, &seeds, &mut step);
+        }
+    }
+    results
+}
+
+fn age(extent: Extent, load: Load, design: Design, seed: u64) -> Aged {
+    let pages = f64::from(device::geometry(extent.scale).logical_pages);
+    let spec = OverwritesSpec {
+        footprint_pages: (pages * load.footprint) as u64,
+        hot_writes: load.hot_writes,
+        hot_pages: load.hot_pages,
+        run_pages: 1.0,
+        sequential: 0.0,
+    };
+    device::age(extent.scale, design, Overwrites::new(spec, seed), (extent.drive_writes, seed))
+}
+
+/// A stand-in's lives: medians over the seeds, by capacity and design.
+fn live(scale: u32, spec: OverwritesSpec, seeds: &[u64], step: &mut dyn FnMut()) -> Lives {
+    CAPACITIES.map(|capacity| {
+        std::array::from_fn(|design| {
+            let runs = seeds.iter().map(|&seed| {
+                let runs = Overwrites::new(spec, seed);
+                let lived = device::live(scale, DESIGNS[design], runs, (capacity, seed));
+                step();
+                lived
+            });
+            Lived::median(&runs.collect::<Vec<_>>())
+        })
+    })
+}
+
+/// Writes of the trace's footprint and hotness, and in runs of its size and sequentiality.
+fn stand_in(scale: u32, trace: &Described, pages: Pages) -> OverwritesSpec {
+    let device_pages = f64::from(device::geometry(scale).logical_pages);
+    let (run_pages, sequential) = match pages {
+        Pages::InRuns => ((trace.write_kib / 4.0).max(1.0), trace.sequential),
+        Pages::Single => (1.0, 0.0),
+    };
+    OverwritesSpec {
+        footprint_pages: (device_pages * trace.footprint_gib / f64::from(LOGICAL_GIB)) as u64,
+        hot_writes: trace.hot_percent / 100.0,
+        hot_pages: 1.0 - trace.hot_percent / 100.0,
+        run_pages,
+        sequential,
+    }
+}
+
+fn document(options: &Options, extent: Extent, results: &Results) -> Document {
+    let scaled = match extent.scale {
+        1 => "the paper's size".to_string(),
+        scale => format!("1/{scale} of the paper's size ({} MiB)", LOGICAL_GIB * 1024 / scale),
+    };
+    let scale = options.scale.map(|scale| format!(" --scale {scale}")).unwrap_or_default();
+    Document {
+        title: "Wear levelling considered harmful, and capacity that may vary".into(),
+        source: format!(
+            "The figures of the paper (Jiao, Bhimani and Kim, HotStorage 2022) beside this \
+             project's flash model, counting, with a device of {scaled}. Figures are medians over \
+             the seeds; the paper's are read from its text."
+        ),
+        command: format!(
+            "layby lab run wear --seed {} --runs {}{scale}",
+            options.seed, options.runs
+        ),
+        claims: claims::all(results),
+        sections: sections::all(options, extent, results),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! The experiment's shape, on a device that is small enough for every test run.
+
+use super::device::{DAGC, DUAL_POOL, NONE};
+use super::*;
+use crate::Experiment;
+
+/// 1/2048 of the paper's device: 128 MiB.
+const SMALL: Extent = Extent { scale: 2048, drive_writes: 20 };
+
+fn aged(load: usize, design: usize) -> Aged {
+    age(SMALL, LOADS[load], DESIGNS[design], 1)
+}
+
+/// Goal: the anomaly: under skew over the whole device Dual-Pool writes more and widens what it
+/// should narrow; over a part of it, it narrows. Method: 20 drive writes with and without.
+#[test]
+fn levelling_widens_and_narrows() {
+    let (with, without) = (aged(SKEWED, DUAL_POOL), aged(SKEWED, NONE));
+    assert!(with.spread() > without.spread(), "{} {}", with.spread(), without.spread());
+    assert!(with.whole.leveling > 0.0 && without.whole.leveling == 0.0);
+    let (with, without) = (aged(EVEN_SMALL, DUAL_POOL), aged(EVEN_SMALL, NONE));
+    assert!(10.0 * with.spread() < without.spread(), "{} {}", with.spread(), without.spread());
+}
+
+/// Goal: the same seed gives the same figures, another one others that are near. Method: both.
+#[test]
+fn seeds_decide() {
+    let run = |seed| age(SMALL, LOADS[SKEWED], DESIGNS[DUAL_POOL], seed);
+    assert_eq!(run(1), run(1));
+    let (one, other) = (run(1), run(2));
+    assert_ne!(one, other);
+    assert!((one.whole.all / other.whole.all - 1.0).abs() < 0.05);
+}
+
+/// Goal: capacity variance prolongs life where the footprint is small and levelling is none, gains
+/// nothing where it is the device, and nothing under even wear. Method: lives at the least scale.
+#[test]
+fn variance_prolongs_small_footprints() {
+    let gain = |name: &str, design: usize| {
+        let trace = TRACES.iter().find(|trace| trace.name == name).expect("of Table 3");
+        let spec = stand_in(SCALE_MAX, trace, Pages::InRuns);
+        let [fixed, variable] = CAPACITIES.map(|end| {
+            let runs = Overwrites::new(spec, 1);
+            device::live(SCALE_MAX, DESIGNS[design], runs, (end, 1)).drive_writes
+        });
+        variable / fixed
+    };
+    assert!(gain("RAD-BE", NONE) > paper::VARIABLE_BEST);
+    assert!((0.98..1.02).contains(&gain("VDI", NONE)));
+    assert!(gain("MSN-BEFS", DAGC) < 1.1);
+}
+
+/// Goal: a document has a figure for everything it names. Method: made-up results.
+#[test]
+fn documents_are_complete() {
+    let mut results = Results::default();
+    for lives in results.lives.iter_mut().flatten() {
+        lives.iter_mut().flatten().for_each(|lived| lived.drive_writes = 1.0);
+    }
+    for row in &mut results.aged {
+        row.iter_mut().for_each(|aged| aged.windows = vec![Default::default(); 20]);
+    }
+    let options = crate::Options { scale: Some(512), ..crate::Options::default() };
+    let found = document(&options, SMALL, &results);
+    assert!(found.html().contains("Fig. 5") && !found.claims.is_empty());
+    assert!(found.command.contains(Experiment::Wear.name()) && found.command.contains("512"));
+    assert!(found.sections.iter().all(|section| section.table.is_some()));
+    assert_eq!(Experiment::Wear.choices().scales, Some(SCALE_MIN..=SCALE_MAX));
+}
+
+/// Goal: stand-ins have the footprint that Table 3 has. Method: each at the usual scale.
+#[test]
+fn stand_ins_fit_the_device() {
+    let pages = u64::from(device::geometry(SCALE_DEFAULT).logical_pages);
+    for trace in &TRACES {
+        let spec = stand_in(SCALE_DEFAULT, trace, Pages::InRuns);
+        let part = spec.footprint_pages as f64 / pages as f64;
+        assert!((part - trace.footprint_gib / 256.0).abs() < 1e-3, "{}", trace.name);
+        assert!(spec.hot_writes + spec.hot_pages == 1.0 && spec.run_pages >= 2.0);
+    }
+}
