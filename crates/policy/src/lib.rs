@@ -1,5 +1,5 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
-//! read ahead, how fast a client may go: a file or a directory each.
+//! read ahead, how fast a client may go, which stream a write goes to: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -28,6 +28,7 @@ mod read_ahead;
 pub mod registry;
 mod s3fifo;
 pub mod schedule;
+pub mod streams;
 pub mod throttle;
 mod writeback;
 mod yielding;
