@@ -599,6 +599,7 @@ mod tests {
             "probe /dev/x --write-latency 20us --dollars-per-tb 80",
             "replay t --levels 1%,4%@a,16%@b --devices a.toml --devices b.toml --home hdd",
             "lab run padsa --devices a.toml --devices b.toml",
+            "lab run streams --trace a --trace b --runs 1",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));

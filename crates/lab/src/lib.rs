@@ -8,11 +8,12 @@
 
 mod document;
 pub mod padsa;
+mod streams;
 
 pub use document::{Chart, Claim, Document, Section, Series, Table};
 
 use layby_sim::levels::PadsaDevices;
-use layby_trace::Stay;
+use layby_trace::{Record, Stay};
 
 /// What a user may choose.
 #[derive(Clone, Debug)]
@@ -25,11 +26,22 @@ pub struct Options {
     pub stays: Option<Vec<Stay>>,
     /// Other devices than the paper's; all need a price.
     pub devices: Option<PadsaDevices>,
+    /// Recorded traces whose writes are replayed, too.
+    pub traces: Vec<RecordedTrace>,
+}
+
+/// A recorded trace.
+#[derive(Clone, Debug)]
+pub struct RecordedTrace {
+    /// What it is called in the document.
+    pub name: String,
+    /// Its requests, in the order of time.
+    pub records: Vec<Record>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { seed: 1, runs: 3, stays: None, devices: None }
+        Options { seed: 1, runs: 3, stays: None, devices: None, traces: Vec::new() }
     }
 }
 
@@ -47,17 +59,20 @@ pub struct Progress {
 pub enum Experiment {
     /// Priority-aware three-level cache.
     Padsa,
+    /// Streams of writes on a multi-stream device.
+    Streams,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 1] = [Experiment::Padsa];
+    pub const ALL: [Experiment; 2] = [Experiment::Padsa, Experiment::Streams];
 
     /// The word for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Experiment::Padsa => "padsa",
+            Experiment::Streams => "streams",
         }
     }
 
@@ -68,6 +83,9 @@ impl Experiment {
             Experiment::Padsa => {
                 "PADSA: upper levels for safety-critical services, beside ETICA and a shared LRU"
             }
+            Experiment::Streams => {
+                "FIOS: write amplification with streams, beside AutoStream and no streams"
+            }
         }
     }
 
@@ -75,6 +93,7 @@ impl Experiment {
     pub fn run(self, options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
         match self {
             Experiment::Padsa => padsa::run(options, progress),
+            Experiment::Streams => streams::run(options, progress),
         }
     }
 }

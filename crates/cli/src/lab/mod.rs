@@ -12,9 +12,9 @@ use crate::trace::failed;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use layby_daemon::error::Report;
-use layby_lab::{Document, Experiment, Options};
-use layby_trace::{Stay, TraceError, tracks_meta};
+use layby_daemon::error::{Report, ReportKind};
+use layby_lab::{Document, Experiment, Options, RecordedTrace};
+use layby_trace::{ReadOptions, Reader, Stay, TraceError, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -41,10 +41,12 @@ Examples:
   layby lab run padsa --runs 5 --out padsa.html
   layby lab run padsa --tracks 01_tracksMeta.csv
   layby lab run padsa --devices ssd.toml --devices main.toml
+  layby lab run streams --trace cloudPhysicsIO.vscsi
 
 The same words give the same figures. --out writes everything, with charts, as one HTML file that
 needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
-With --devices the report says that they are not the paper's.
+With --devices the report says that they are not the paper's. --trace is for `streams`, the two
+others are for `padsa`.
 
 Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
 wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
@@ -65,6 +67,9 @@ struct RunArguments {
     /// (can be repeated)
     #[arg(long, value_name = "FILE")]
     devices: Vec<PathBuf>,
+    /// Replay the writes of this trace, too (can be repeated)
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -74,12 +79,15 @@ struct RunArguments {
 enum ExperimentArgument {
     /// Upper levels for safety-critical services
     Padsa,
+    /// Streams of writes on a multi-stream device
+    Streams,
 }
 
 impl From<ExperimentArgument> for Experiment {
     fn from(argument: ExperimentArgument) -> Self {
         match argument {
             ExperimentArgument::Padsa => Experiment::Padsa,
+            ExperimentArgument::Streams => Experiment::Streams,
         }
     }
 }
@@ -98,12 +106,14 @@ pub(crate) fn run(arguments: &LabArguments, output: &mut Output) -> Result<(), F
 }
 
 fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure> {
+    check_inputs(arguments)?;
     let stays = arguments.tracks.as_deref().map(recording).transpose()?;
     let devices = match arguments.devices.as_slice() {
         [] => None,
         files => Some(Devices::load(files)?.priced_rows()?),
     };
-    let options = Options { seed: arguments.seed, runs: arguments.runs, stays, devices };
+    let traces = arguments.trace.iter().map(|path| trace(path)).collect::<Result<_, _>>()?;
+    let options = Options { seed: arguments.seed, runs: arguments.runs, stays, devices, traces };
     // Whether the report can be written is found out before minutes are spent, not after.
     let report =
         arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
@@ -129,6 +139,42 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
         output.line(&format!("\nreport with charts: `{}`", path.display()))?;
     }
     Ok(())
+}
+
+/// Refuses an input that the experiment would not look at.
+fn check_inputs(arguments: &RunArguments) -> Result<(), Report> {
+    let is_padsa = matches!(arguments.experiment, ExperimentArgument::Padsa);
+    let is_streams = matches!(arguments.experiment, ExperimentArgument::Streams);
+    let given = [
+        ("--tracks", arguments.tracks.is_some() && !is_padsa, "padsa"),
+        ("--devices", !arguments.devices.is_empty() && !is_padsa, "padsa"),
+        ("--trace", !arguments.trace.is_empty() && !is_streams, "streams"),
+    ];
+    match given.into_iter().find(|(_, is_wrong, _)| *is_wrong) {
+        Some((word, _, experiment)) => {
+            Err(Report::new(ReportKind::Invalid, format!("`{word}` is of no use here"))
+                .cause(format!("only `lab run {experiment}` takes it"))
+                .state("nothing was run or written")
+                .hint("leave it out, or run that experiment"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The requests of a trace.
+fn trace(path: &Path) -> Result<RecordedTrace, Report> {
+    let report = |cause: TraceError| {
+        failed(format!("cannot read the trace `{}`", path.display()), &cause)
+            .state("nothing was run or written")
+            .hint("look at it with `layby trace info`, which can also leave out what is wrong")
+    };
+    let mut reader = layby_trace::open(path, None, ReadOptions::default()).map_err(report)?;
+    let (mut records, mut batch) = (Vec::new(), Vec::new());
+    while reader.fill(&mut batch).map_err(report)? > 0 {
+        records.extend_from_slice(&batch);
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Ok(RecordedTrace { name, records })
 }
 
 /// The vehicles of a highD recording.

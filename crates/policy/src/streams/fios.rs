@@ -1,6 +1,6 @@
 //! FIOS: features of a training trace, grouped into streams, kept as a dictionary.
 //!
-//! How: [`Fios::train`] measures the workload's attributes, chooses features by them, takes these
+//! How: a [`Training`] measures the workload's attributes, chooses features by them, takes these
 //! of every written chunk, groups equal-looking chunks, and writes down which chunk goes where.
 //! Invariant: after training nothing is learned; a write is cut where the stream changes.
 //! Cost: training is `n log n` in writes, plus coherency's merges; a look-up per chunk after it.
@@ -112,31 +112,74 @@ pub struct Trained {
     pub clusters: u16,
 }
 
-/// Trains on `writes`, which are in the order of time, for a volume of `volume_sectors`.
-pub(super) fn train(writes: &[Write], volume_sectors: u64, parameters: &FiosParameters) -> Trained {
-    parameters.assert_in_bounds();
-    let attributes = Attributes::of(writes);
-    let features = match parameters.choice {
-        Choice::Given(features) => features,
-        Choice::Measured => select(attributes.judge(&parameters.thresholds)).features,
-    };
-    let chunks = parameters.chunks(volume_sectors);
-    let (Some(first), Some(last)) = (writes.first(), writes.last()) else {
-        return Trained {
-            dictionary: Dictionary::empty(chunks),
-            attributes,
-            features,
-            clusters: 1,
+/// What was seen of a training trace, from which any set of features can be tried.
+#[derive(Debug)]
+pub struct Training {
+    parameters: FiosParameters,
+    chunks: u64,
+    attributes: Attributes,
+    /// None where nothing was written.
+    table: Option<Table>,
+}
+
+impl Training {
+    /// Looks at `writes`, which are in the order of time, of a volume of `volume_sectors`.
+    ///
+    /// # Panics
+    /// A parameter is out of its bounds, or the volume is empty.
+    #[must_use]
+    pub fn of(writes: &[Write], volume_sectors: u64, parameters: &FiosParameters) -> Self {
+        parameters.assert_in_bounds();
+        let ends = writes.first().zip(writes.last());
+        let table = ends.map(|(first, last)| {
+            let windows = Windows::over(first.at, last.at, parameters.windows);
+            Table::of(writes, &taking(parameters, windows))
+        });
+        let chunks = parameters.chunks(volume_sectors);
+        assert!(chunks > 0, "a volume has a chunk");
+        Training { parameters: *parameters, chunks, attributes: Attributes::of(writes), table }
+    }
+    /// What the workload was like.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        self.attributes
+    }
+    /// A dictionary by `choice`.
+    ///
+    /// # Panics
+    /// `choice` is a set without features.
+    #[must_use]
+    pub fn trained(&self, choice: Choice) -> Trained {
+        assert!(choice != Choice::Given(FeatureSet::EMPTY), "a feature to go by");
+        let (parameters, chunks, attributes) = (&self.parameters, self.chunks, self.attributes);
+        let features = match choice {
+            Choice::Given(features) => features,
+            Choice::Measured => select(attributes.judge(&parameters.thresholds)).features,
         };
-    };
-    let windows = Windows::over(first.at, last.at, parameters.windows);
-    let table = Table::of(writes, &taking(parameters, windows));
-    let used = |feature: Feature| if features.has(feature) { 1.0 } else { 0.0 };
-    let weights: Row = Feature::ALL.map(|f| used(f) * parameters.weights[f.column()]);
-    let clusters = cluster::cluster(&table.rows, &table.writes, &weights, parameters.streams);
-    let named = table.chunks.iter().copied().zip(clusters.of_rows.iter().copied());
-    let dictionary = Dictionary::filled(chunks, clusters.of_nothing, named);
-    Trained { dictionary, attributes, features, clusters: clusters.count }
+        let Some(table) = &self.table else {
+            let dictionary = Dictionary::empty(chunks);
+            return Trained { dictionary, attributes, features, clusters: 1 };
+        };
+        let used = |feature: Feature| if features.has(feature) { 1.0 } else { 0.0 };
+        let weights: Row = Feature::ALL.map(|f| used(f) * parameters.weights[f.column()]);
+        let clusters = cluster::cluster(&table.rows, &table.writes, &weights, parameters.streams);
+        let named = table.chunks.iter().copied().zip(clusters.of_rows.iter().copied());
+        let dictionary = Dictionary::filled(chunks, clusters.of_nothing, named);
+        Trained { dictionary, attributes, features, clusters: clusters.count }
+    }
+    /// A policy by `choice`.
+    ///
+    /// # Panics
+    /// As [`Self::trained`].
+    #[must_use]
+    pub fn fios(&self, choice: Choice) -> Fios {
+        Fios {
+            trained: self.trained(choice),
+            chunk_sectors: self.parameters.chunk_sectors,
+            streams: self.parameters.streams,
+            crossing: self.parameters.crossing,
+        }
+    }
 }
 
 fn taking(parameters: &FiosParameters, windows: Windows) -> Taking {
@@ -165,12 +208,7 @@ impl Fios {
     /// A parameter is out of its bounds, the volume is empty, or a write ends beyond it.
     #[must_use]
     pub fn train(writes: &[Write], volume_sectors: u64, parameters: &FiosParameters) -> Self {
-        Fios {
-            trained: train(writes, volume_sectors, parameters),
-            chunk_sectors: parameters.chunk_sectors,
-            streams: parameters.streams,
-            crossing: parameters.crossing,
-        }
+        Training::of(writes, volume_sectors, parameters).fios(parameters.choice)
     }
     /// What training gave.
     #[must_use]

@@ -30,7 +30,7 @@ pub use autostream::{Exponent, Mq, MqParameters, Sfr, SfrParameters};
 pub use coherency::Coherency;
 pub use dictionary::Dictionary;
 pub use features::{Scale, Sequentiality, Windows};
-pub use fios::{Choice, Crossing, Fios, FiosParameters, Trained};
+pub use fios::{Choice, Crossing, Fios, FiosParameters, Trained, Training};
 pub use fixed::{EqualPartition, NoStreams};
 pub use ofios::{Ofios, OfiosParameters};
 pub use selection::{Feature, FeatureSet, Selection, select};

@@ -8,7 +8,7 @@
 //! Cost: FIOS's, once per window; the writes of a training window are kept, up to
 //! [`OfiosParameters::WRITES_MAX`]. Not for: file systems that only append.
 
-use super::fios::{FiosParameters, Trained, by_dictionary, train};
+use super::fios::{FiosParameters, Trained, Training, by_dictionary};
 use super::{Part, StreamCount, StreamNumber, StreamPolicy, Write};
 use crate::hash::mix;
 use alloc::vec;
@@ -92,7 +92,8 @@ impl Ofios {
         assert!(parameters.train <= parameters.run && parameters.train > Nanos::ZERO);
         let sample = OfiosParameters::SAMPLE_PERCENT_MIN..=OfiosParameters::SAMPLE_PERCENT_MAX;
         assert!(sample.contains(&parameters.sample_percent), "sample_percent in bounds");
-        let current = train(&[], volume_sectors, &parameters.fios);
+        let training = Training::of(&[], volume_sectors, &parameters.fios);
+        let current = training.trained(parameters.fios.choice);
         Ofios {
             parameters,
             volume_sectors,
@@ -142,7 +143,9 @@ impl Ofios {
         }
     }
     fn build(&self) -> Trained {
-        let mut trained = train(&self.watched, self.volume_sectors, &self.parameters.fios);
+        let fios = &self.parameters.fios;
+        let training = Training::of(&self.watched, self.volume_sectors, fios);
+        let mut trained = training.trained(fios.choice);
         if self.parameters.sample_percent < OfiosParameters::SAMPLE_PERCENT_MAX {
             trained.dictionary = self.inherited(&trained);
         }
