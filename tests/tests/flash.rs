@@ -283,6 +283,7 @@ fn run(load: Load, blocks: u32, erase_pages: u32, passes: u64, seed: u64) -> Fou
 /// times as large. `LAYBY_FLASH_BLOCKS` sets the level's size, and `LAYBY_SEED` the seed; then
 /// figures are told and nothing is claimed: `cargo xtask bench flash-waf`.
 #[test]
+#[expect(clippy::print_stdout, reason = "the bench entry reads the figures")]
 fn the_log_spares_the_flash() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let told = number("LAYBY_FLASH_BLOCKS");
