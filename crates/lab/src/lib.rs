@@ -10,12 +10,13 @@ pub mod delay_d;
 mod document;
 mod median;
 pub mod padsa;
+mod streams;
 pub mod wear;
 
 pub use document::{Chart, Claim, Document, Section, Series, Table};
 
 use layby_sim::levels::PadsaDevices;
-use layby_trace::Stay;
+use layby_trace::{Record, Stay};
 use std::ops::RangeInclusive;
 
 /// What a user may choose.
@@ -31,11 +32,23 @@ pub struct Options {
     pub devices: Option<PadsaDevices>,
     /// How many times smaller than the paper's the device is; each experiment has its own default.
     pub scale: Option<u32>,
+    /// Recorded traces whose writes are replayed, too.
+    pub traces: Vec<RecordedTrace>,
+}
+
+/// A recorded trace.
+#[derive(Clone, Debug)]
+pub struct RecordedTrace {
+    /// What it is called in the document.
+    pub name: String,
+    /// Its requests, in the order of time.
+    pub records: Vec<Record>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { seed: 1, runs: 3, stays: None, devices: None, scale: None }
+        let (stays, devices, scale) = (None, None, None);
+        Options { seed: 1, runs: 3, stays, devices, scale, traces: Vec::new() }
     }
 }
 
@@ -55,6 +68,8 @@ pub struct Choices {
     pub runs: u32,
     /// Whether it has vehicles and devices of a node, so that `stays` and `devices` mean something.
     pub vehicles: bool,
+    /// Whether it replays recorded traces, so that `traces` means something.
+    pub traces: bool,
     /// Scales of its device, where it has one.
     pub scales: Option<RangeInclusive<u32>>,
 }
@@ -68,11 +83,14 @@ pub enum Experiment {
     Wear,
     /// Delayed discard.
     DelayD,
+    /// Streams of writes on a multi-stream device.
+    Streams,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 3] = [Experiment::Padsa, Experiment::Wear, Experiment::DelayD];
+    pub const ALL: [Experiment; 4] =
+        [Experiment::Padsa, Experiment::Wear, Experiment::DelayD, Experiment::Streams];
 
     /// The word for it.
     #[must_use]
@@ -81,6 +99,7 @@ impl Experiment {
             Experiment::Padsa => "padsa",
             Experiment::Wear => "wear",
             Experiment::DelayD => "delay-d",
+            Experiment::Streams => "streams",
         }
     }
 
@@ -95,22 +114,27 @@ impl Experiment {
                 "Wear levelling in SSDs beside none, and a capacity that shrinks beside a fixed one"
             }
             Experiment::DelayD => "Delay-D: discards that wait beside discards at once and none",
+            Experiment::Streams => {
+                "FIOS: write amplification with streams, beside AutoStream and no streams"
+            }
         }
     }
 
     /// What a user may choose of it besides seed and runs.
     #[must_use]
     pub fn choices(self) -> Choices {
+        let plain = Choices { runs: 3, vehicles: false, traces: false, scales: None };
         match self {
-            Experiment::Padsa => Choices { runs: 3, vehicles: true, scales: None },
+            Experiment::Padsa => Choices { vehicles: true, ..plain },
             Experiment::Wear => {
                 let scales = Some(wear::SCALE_MIN..=wear::SCALE_MAX);
-                Choices { runs: 1, vehicles: false, scales }
+                Choices { runs: 1, scales, ..plain }
             }
             Experiment::DelayD => {
                 let scales = Some(delay_d::SCALE_MIN..=delay_d::SCALE_MAX);
-                Choices { runs: 1, vehicles: false, scales }
+                Choices { runs: 1, scales, ..plain }
             }
+            Experiment::Streams => Choices { traces: true, ..plain },
         }
     }
 
@@ -120,6 +144,7 @@ impl Experiment {
             Experiment::Padsa => padsa::run(options, progress),
             Experiment::Wear => wear::run(options, progress),
             Experiment::DelayD => delay_d::run(options, progress),
+            Experiment::Streams => streams::run(options, progress),
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod entries;
 mod fio;
+mod flash;
 mod isolation;
 mod limits;
 mod live;
@@ -86,6 +87,8 @@ enum Entry {
     Limits,
     /// A guest's disk beside qemu-storage-daemon's, both in memory, in one guest
     Vhost,
+    /// What the SSD level's log makes a flash device program, by the model, counted
+    FlashWaf,
 }
 
 /// What the reader of the written document must know.
@@ -101,7 +104,9 @@ struct Results {
 
 /// Measures an entry, keeps the raw results and prints the entry.
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
-    let binary = release_binary(root)?;
+    // The log alone is run over the model: there is no node in it.
+    let needs_node = arguments.entry != Entry::FlashWaf;
+    let binary = if needs_node { release_binary(root)? } else { PathBuf::new() };
     let parent = arguments.work.clone().unwrap_or_else(|| folder(root, arguments.entry));
     let work = parent.join(std::process::id().to_string());
     let measured = measure(root, &binary, &work, arguments);
@@ -143,6 +148,7 @@ fn measure(
         Entry::Isolation => isolation::measure(&plan, arguments),
         Entry::Limits => limits::measure(&plan, arguments),
         Entry::Vhost => vhost::measure(&plan, arguments),
+        Entry::FlashWaf => flash::measure(root, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -13,8 +13,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::error::{Report, ReportKind};
-use layby_lab::{Choices, Document, Experiment, Options};
-use layby_trace::{Stay, TraceError, tracks_meta};
+use layby_lab::{Choices, Document, Experiment, Options, RecordedTrace};
+use layby_trace::{ReadOptions, Reader, Stay, TraceError, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -44,11 +44,13 @@ Examples:
   layby lab run wear --out wear.html
   layby lab run wear --scale 256 --runs 3
   layby lab run delay-d --out delay-d.html
+  layby lab run streams --trace cloudPhysicsIO.vscsi
 
 The same words give the same figures. --out writes everything, with charts, as one HTML file that
 needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
 With --devices the report says that they are not the paper's; both are for padsa. --scale is for
-the experiments on flash: a device so many times smaller than the paper's, 1 for its own size.
+wear and delay-d: a device so many times smaller than the paper's, 1 for its own size. --trace is
+for streams.
 
 Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
 wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
@@ -72,6 +74,9 @@ struct RunArguments {
     /// (can be repeated)
     #[arg(long, value_name = "FILE")]
     devices: Vec<PathBuf>,
+    /// Replay the writes of this trace, too (can be repeated)
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -85,6 +90,8 @@ enum ExperimentArgument {
     Wear,
     /// Discards that wait beside discards at once and none
     DelayD,
+    /// Streams of writes on a multi-stream device
+    Streams,
 }
 
 impl From<ExperimentArgument> for Experiment {
@@ -93,6 +100,7 @@ impl From<ExperimentArgument> for Experiment {
             ExperimentArgument::Padsa => Experiment::Padsa,
             ExperimentArgument::Wear => Experiment::Wear,
             ExperimentArgument::DelayD => Experiment::DelayD,
+            ExperimentArgument::Streams => Experiment::Streams,
         }
     }
 }
@@ -120,8 +128,9 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
         files => Some(Devices::load(files)?.priced_rows()?),
     };
     let runs = arguments.runs.unwrap_or(choices.runs);
+    let traces = arguments.trace.iter().map(|path| trace(path)).collect::<Result<_, _>>()?;
     let (seed, scale) = (arguments.seed, arguments.scale);
-    let options = Options { seed, runs, stays, devices, scale };
+    let options = Options { seed, runs, stays, devices, scale, traces };
     // Whether the report can be written is found out before minutes are spent, not after.
     let report =
         arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
@@ -160,16 +169,33 @@ fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> 
         let what = "--tracks and --devices are for padsa, which has vehicles and levels";
         return refused(what.into(), "leave them out".into());
     }
+    if !choices.traces && !arguments.trace.is_empty() {
+        return refused("--trace is for streams".into(), "leave it out".into());
+    }
     match (&choices.scales, arguments.scale) {
-        (None, Some(_)) => {
-            refused("--scale is for experiments on flash".into(), "leave it out".into())
-        }
+        (None, Some(_)) => refused("--scale is for wear and delay-d".into(), "leave it out".into()),
         (Some(scales), Some(scale)) if !scales.contains(&scale) => {
             let what = format!("--scale {scale} is out of range");
             refused(what, format!("from {} to {}", scales.start(), scales.end()))
         }
         _ => Ok(()),
     }
+}
+
+/// The requests of a trace.
+fn trace(path: &Path) -> Result<RecordedTrace, Report> {
+    let report = |cause: TraceError| {
+        failed(format!("cannot read the trace `{}`", path.display()), &cause)
+            .state("nothing was run or written")
+            .hint("look at it with `layby trace info`, which can also leave out what is wrong")
+    };
+    let mut reader = layby_trace::open(path, None, ReadOptions::default()).map_err(report)?;
+    let (mut records, mut batch) = (Vec::new(), Vec::new());
+    while reader.fill(&mut batch).map_err(report)? > 0 {
+        records.extend_from_slice(&batch);
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Ok(RecordedTrace { name, records })
 }
 
 /// The vehicles of a highD recording.

@@ -1,0 +1,99 @@
+//! The experiment at a scale that is small enough for every test run.
+
+use super::*;
+use crate::Experiment;
+use layby_trace::Record;
+use layby_types::{Nanos, Operation, VolumeId};
+
+/// A sixteenth of the experiment's device, and half of its load.
+const SMALL: Size =
+    Size { pages: PAGES / 16, phases: Phases { training: 1.0, settling: 0.5, measured: 0.75 } };
+
+/// Goal: loads are what Table 3 says: shares of sequential writes and sizes; and they repeat by
+/// seed, stay within the volume and are of whole pages. Method: every workload.
+#[test]
+fn loads_are_as_printed() {
+    for workload in &WORKLOADS {
+        let writes = workload.writes(SMALL.pages, 40_000, 1);
+        assert_eq!(writes, workload.writes(SMALL.pages, 40_000, 1), "{}", workload.name);
+        let sectors = u64::from(SMALL.pages) * 8;
+        assert!(
+            writes.iter().all(|w| w.end().0 <= sectors && w.first.0 % 8 == 0 && w.sectors % 8 == 0)
+        );
+        let found = policy::Attributes::of(&writes);
+        let printed = workload.printed;
+        let random = (found.random_percent - printed.random_percent).abs();
+        assert!(random < 10.0, "{}: {found:?}", workload.name);
+        let size = found.size_sectors / printed.size;
+        // Financial2's 2.5 KiB are less than a page.
+        assert!((0.8..1.25).contains(&size) || printed.size < 8.0, "{}: {found:?}", workload.name);
+    }
+}
+
+/// Goal: the paper's direction: FIOS below no streams and below AutoStream as published. Method:
+/// two workloads whose features fill many streams.
+#[test]
+fn the_direction_is_the_papers() {
+    for name in ["FIU-1", "MSR-prn0"] {
+        let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("it is one");
+        let writes = workload.writes(SMALL.pages, SMALL.load_pages(), 1);
+        let device = SMALL.device(CopyPlacement::Shared, 1);
+        let bench = Bench { device, phases: SMALL.phases, writes: &writes };
+        let none = bench.online(&mut NoStreams);
+        let training = bench.training(&FiosParameters::default());
+        let fios = bench.fios(&training, workload.printed.features()).0;
+        let mq = bench.online(&mut policy::Mq::new(policy::MqParameters::default()));
+        assert!(fios < 0.95 * none && fios < mq, "{name}: {fios}, {mq}, {none}");
+    }
+}
+
+/// Goal: one stream is no stream. Method: AutoStream with one.
+#[test]
+fn one_stream_is_no_stream() {
+    let writes = WORKLOADS[3].writes(SMALL.pages, SMALL.load_pages(), 1);
+    let device = SMALL.device(CopyPlacement::Shared, 1);
+    let bench = Bench { device, phases: SMALL.phases, writes: &writes };
+    let (sfr, mq) = (policy::SfrParameters::default(), policy::MqParameters::default());
+    let sfr = bench.online(&mut policy::Sfr::new(policy::SfrParameters { streams: 1, ..sfr }));
+    let mq = bench.online(&mut policy::Mq::new(policy::MqParameters { streams: 1, ..mq }));
+    let none = bench.online(&mut NoStreams);
+    assert_eq!((sfr, mq), (none, none));
+}
+
+/// Goal: recorded traces are moved together, repeated, measured, or left out where they touch too
+/// little; reads do not count. Method: a made-up trace over a sparse volume, and a tiny one.
+#[test]
+fn recorded_traces_are_replayed() {
+    let mut rng = Rng::new(1);
+    let record = |at: u64, operation, block: u64| Record {
+        at: Nanos::from_millis(at),
+        volume: VolumeId(0),
+        operation,
+        offset: block * 1_000_000 / 4096 * 4096,
+        length: 16_384,
+    };
+    let mut records: Vec<Record> =
+        (0..9000).map(|at| record(at, Operation::Write, rng.below(3000))).collect();
+    records.push(record(9001, Operation::Read, 5_000_000));
+    let trace = |records: &[Record]| crate::RecordedTrace {
+        name: "made up".into(),
+        records: records.to_vec(),
+    };
+    let found = recording(1, &SMALL, &trace(&records));
+    assert!(found.writes == 9000 && found.pages < 70_000, "{} pages", found.pages);
+    let figures = found.figures.expect("it is large enough");
+    assert!(figures.none >= 1.0 && found.passes > 1.0);
+    assert!(recording(1, &SMALL, &trace(&records[..10])).figures.is_none());
+}
+
+/// Goal: a document has a figure for everything it names. Method: made-up results.
+#[test]
+fn documents_are_complete() {
+    let rows = vec![Figures { none: 4.0, sets: [0.5; 15], ..Figures::default() }; WORKLOADS.len()];
+    let chunks = vec![vec![0.5; CHUNKS.len()]; CHUNK_WORKLOADS.len()];
+    let results = Results { rows, apart: vec![Apart::default(); 12], chunks, recordings: vec![] };
+    let document = document(&crate::Options::default(), &results);
+    assert!(document.html().contains("Fig. 13") && document.claims.len() > 10);
+    assert!(document.command.contains(Experiment::Streams.name()));
+    assert!(document.sections.iter().all(|section| section.table.is_some()));
+}

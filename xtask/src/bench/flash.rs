@@ -1,0 +1,117 @@
+//! What the SSD level costs the flash under it, by the engine's own log over the flash model.
+//!
+//! How: a test of the workspace does the work and tells its figures in lines of JSON, once per
+//! seed. Nothing is timed, so that other load on the machine changes nothing.
+//! Invariant: a line that cannot be read is an error. Cost: a minute or two per round.
+
+use super::Arguments;
+use super::report::{Report, Spread};
+use crate::process::{self, Failure};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Blocks of 4 KiB of the level: 256 MiB.
+const BLOCKS: u32 = 1 << 16;
+/// What begins a line of figures.
+const MARK: &str = "figures ";
+/// What is promised of the device's write amplification, with streams and without.
+const WITH_MAX: f64 = 1.4;
+const WITHOUT_MAX: f64 = 2.0;
+
+/// Runs the log over the model, once per round.
+pub(crate) fn measure(root: &Path, arguments: &Arguments) -> Result<(Vec<Value>, Report), Failure> {
+    let mut raw = Vec::new();
+    for round in 0..arguments.runs {
+        let mut test = process::cargo(root);
+        test.args(["test", "--release", "--locked", "--quiet", "--package", "layby-tests"]);
+        test.args(["--test", "flash", "--", "--nocapture"]);
+        test.env("LAYBY_FLASH_BLOCKS", BLOCKS.to_string());
+        test.env("LAYBY_SEED", (arguments.seed + u64::from(round)).to_string());
+        let lines = process::output(&mut test)?;
+        raw.extend(figures(&lines)?);
+        process::say(&format!("round {} of {}", round + 1, arguments.runs));
+    }
+    let report = report(&raw)?;
+    Ok((raw, report))
+}
+
+fn figures(lines: &str) -> Result<Vec<Value>, Failure> {
+    let marked = lines.lines().filter_map(|line| line.split_once(MARK)).map(|(_, rest)| rest);
+    let values = marked.map(|rest| {
+        serde_json::from_str(rest)
+            .map_err(|cause| Failure::new(format!("figures are no JSON\ncause: {cause}")))
+    });
+    values.collect()
+}
+
+/// A row per load and size of the device's blocks, in the order of the first round.
+fn report(raw: &[Value]) -> Result<Report, Failure> {
+    let row_of = |value: &Value| (value["load"].to_string(), value["erase_mib"].to_string());
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for value in raw {
+        if !rows.contains(&row_of(value)) {
+            rows.push(row_of(value));
+        }
+    }
+    let mut table = String::from(
+        "| load | device's blocks (MiB) | device, streams | device, no streams | log | both, \
+         streams |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    let (mut with_most, mut larger_most, mut without_most) = (0.0_f64, 0.0_f64, 0.0_f64);
+    for row in &rows {
+        let own = || raw.iter().filter(|value| row_of(value) == *row);
+        let number = |value: &Value, key: &str| value[key].as_f64().unwrap_or(f64::NAN);
+        let spread = |key: &str| Spread::of(own().map(|value| number(value, key)));
+        let (with, without, log) = (spread("with"), spread("without"), spread("log"));
+        without_most = without_most.max(without.median);
+        let is_segment = own().all(|value| value["segments"] == 1);
+        let most = if is_segment { &mut with_most } else { &mut larger_most };
+        *most = most.max(with.median);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} | {} | {} | {:.2} |",
+            row.0.trim_matches('"'),
+            row.1,
+            with.fraction(),
+            without.fraction(),
+            log.fraction(),
+            with.median * log.median
+        );
+    }
+    if rows.is_empty() {
+        return Err(Failure::new("the test told no figures"));
+    }
+    let met = with_most <= WITH_MAX && without_most <= WITHOUT_MAX;
+    let heading = format!(
+        "Does the SSD level, nine tenths full, spare the flash (at most {WITH_MAX} with streams, \
+         {WITHOUT_MAX} without)? {}: {with_most:.2} with streams where the device's blocks are as \
+         large as segments, {larger_most:.2} where they are larger, {without_most:.2} without.",
+        if met { "Yes" } else { "No" }
+    );
+    Ok(Report { heading, table })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: figures among other lines become a row per load. Method: two rounds, by hand.
+    #[test]
+    fn lines_become_rows() {
+        let line = |with: f64| {
+            format!(
+                "running 1 test\nfigures {{\"load\":\"hot\",\"segments\":1,\"erase_mib\":1,\
+                 \"with\":{with},\"without\":1.5,\"log\":2.0}}\n"
+            )
+        };
+        let raw = figures(&(line(1.2) + &line(1.4))).expect("sound lines");
+        let report = report(&raw).expect("figures");
+        assert!(report.heading.contains("Yes: 1.30 with"), "{}", report.heading);
+        assert!(
+            report.table.contains("| hot | 1 | 1.30 ± 0.10 | 1.50 ± 0.00 | 2.00 ± 0.00 | 2.60")
+        );
+        assert!(figures("figures none").is_err());
+    }
+}
