@@ -1,5 +1,5 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
-//! read ahead, how fast a client may go: a file or a directory each.
+//! read ahead, how fast a client may go, how fast flash may be worn: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -29,6 +29,7 @@ pub mod registry;
 mod s3fifo;
 pub mod schedule;
 pub mod throttle;
+pub mod wear;
 mod writeback;
 mod yielding;
 

@@ -14,7 +14,7 @@ use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
 use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
-use layby_engine::core::Notice;
+use layby_engine::core::{Notice, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
 use layby_engine::{LevelPart, Shard, ShardPlan};
 use layby_frontend::nbd::NbdSession;
@@ -222,6 +222,7 @@ impl World<'_> {
             path: path.map(|disk| disk.name().into()),
             base: 0,
             length,
+            wear: WearPlan::default(),
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
         let volume = |index: usize| VolumePlan {
@@ -561,6 +562,13 @@ impl World<'_> {
             Fault::BadSector(disk, offset) => {
                 let (disk, offset) = (at(disk), within(offset));
                 machine.fail_reads(disk, offset, CELL);
+            }
+            Fault::Broken(offset) => {
+                // Behind the superblock and the checkpoints, which nothing can stand in for.
+                let quarter = shape.ssd_bytes / 4;
+                let offset = quarter + offset % (3 * quarter - BLOCK);
+                let disk = at(Disk::Ssd);
+                machine.break_range(disk, offset, CELL);
             }
             Fault::Full(disk) => {
                 let disk = at(disk);
