@@ -351,8 +351,8 @@ impl Cache {
         Ok(())
     }
 
-    /// From now on a level holds at most `slots` blocks, since what lies under it has shrunk; what it
-    /// holds beyond goes bit by bit. With none it takes nothing new.
+    /// From now on a level holds at most `slots` blocks, since what lies under it has shrunk; what
+    /// it holds beyond goes bit by bit. With none it takes nothing new.
     pub fn limit_level(&mut self, level: LevelIndex, slots: u32) {
         let held = &mut self.levels[usize::from(level.0)];
         held.limit = slots.min(held.slots);

@@ -2,8 +2,8 @@
 //!
 //! How: the host charges every byte that its store writes; before a clean copy of a read is stored,
 //! and before a dirty block that may go home is, the level's budget is asked by the class's rank.
-//! Invariant: a level without a budget refuses nothing, and nothing is decided otherwise than before
-//! there were budgets. A block whose home fails is never sent there to spare flash.
+//! Invariant: a level without a budget refuses nothing, and nothing is decided otherwise than
+//! before there were budgets. A block whose home fails is never sent there to spare flash.
 //! Cost: one look where there is no budget. Not for: what is lost when it is not written.
 
 use crate::cache::Cache;

@@ -1,8 +1,8 @@
 //! The SSD level's wear: what its log writes is charged, kept across restarts, and reported.
 //!
-//! How: the cache owns the budget; after each round of work the core charges what the log's counters
-//! have grown by. The log's checkpoints carry the budget's state as a note, with the time of day, and
-//! recovery adds what was written behind the newest checkpoint.
+//! How: the cache owns the budget; after each round of work the core charges what the log's
+//! counters have grown by. The log's checkpoints carry the budget's state as a note, with the time
+//! of day, and recovery adds what was written behind the newest checkpoint.
 //! Invariant: a byte is charged once, in the life that wrote it or by the recovery after it.
 //! Cost: one comparison per round. Not for: levels that do not wear.
 

@@ -1,10 +1,11 @@
 //! Segments that fail: tested, and never used again when they fail the test.
 //!
-//! How: a failed write, a block that does not match its checksum, and a segment that cleaning cannot
-//! read mark their segment. A marked one that holds nothing any more is not opened but tested: written
-//! with zeros and read back. It passes and is free, or it fails; then it is tried once more after a
-//! batch elsewhere has gone well, and retired when it fails again and one has gone well since, so that
-//! a device that fails as a whole retires nothing. Checkpoints remember what is retired.
+//! How: a failed write, a block that does not match its checksum, and a segment that cleaning
+//! cannot read mark their segment. A marked one that holds nothing any more is not opened but
+//! tested: written with zeros and read back. It passes and is free, or it fails; then it is tried
+//! once more after a batch elsewhere has gone well, and retired when it fails again and one has
+//! gone well since, so that a device that fails as a whole retires nothing. Checkpoints remember
+//! what is retired.
 //! Invariant: a segment that is tested or retired holds nothing that anybody could ask for.
 //! Cost: a segment written and read per test. Not for: blocks in a failing segment; the cache drops
 //! clean ones when it meets them, and dirty ones go home or stay.

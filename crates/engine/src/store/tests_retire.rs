@@ -122,8 +122,8 @@ impl Bench {
 }
 
 /// Goal: ranges that fail for good cost a few writes, then nothing; the log is smaller, remembers
-/// that over restarts, and all that was stored is there. Method: broken segments under churn, a power
-/// cut, churn again.
+/// that over restarts, and all that was stored is there. Method: broken segments under churn, a
+/// power cut, churn again.
 #[test]
 fn broken_segments_are_retired_and_remembered() {
     for seed in 0..20 {
@@ -197,7 +197,8 @@ fn too_few_segments_take_nothing() {
     bench.check();
 }
 
-/// Goal: what is not retired and cannot be read still stops the start. Method: an unreadable header.
+/// Goal: what is not retired and cannot be read still stops the start. Method: an unreadable
+/// header.
 #[test]
 fn unreadable_segments_still_stop_the_start() {
     let mut bench = Bench::new(3);

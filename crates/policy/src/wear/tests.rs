@@ -19,7 +19,8 @@ fn rank(place: u8) -> WearRank {
     WearRank { place, of: 3 }
 }
 
-/// Goal: copies never take more within any span than it earns and the bucket carries, and one write.
+/// Goal: copies never take more within any span than it earns and the bucket carries, and one
+/// write.
 /// Method: greedy copies of random sizes at random instants, every span of the history summed.
 #[test]
 fn copies_keep_to_the_budget_in_every_span() {
@@ -54,8 +55,9 @@ fn copies_keep_to_the_budget_in_every_span() {
     }
 }
 
-/// Goal: the order of giving up is copies before dirty blocks, low classes before high ones, and the
-/// best class's dirty blocks never. Method: the budget drained in small steps, answers compared.
+/// Goal: the order of giving up is copies before dirty blocks, low classes before high ones, and
+/// the best class's dirty blocks never. Method: the budget drained in small steps, answers
+/// compared.
 #[test]
 fn low_classes_and_copies_go_first() {
     let mut wear = fresh(Nanos::ZERO);

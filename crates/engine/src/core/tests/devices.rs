@@ -156,9 +156,9 @@ fn a_vanished_home_loses_nothing() {
     });
 }
 
-/// Goal: a part of the SSD that fails for good costs a few writes and then room, and nothing that was
-/// stored, over a restart, too. Method: a broken range under overwrites, until it is retired; a power
-/// cut; every block read.
+/// Goal: a part of the SSD that fails for good costs a few writes and then room, and nothing that
+/// was stored, over a restart, too. Method: a broken range under overwrites, until it is retired; a
+/// power cut; every block read.
 #[test]
 fn a_failing_ssd_shrinks() {
     each_seed(10, |seed| {
