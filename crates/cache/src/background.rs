@@ -10,7 +10,7 @@
 use crate::action::{Action, Event, Few, OpId, Source};
 use crate::cache::{Cache, Drain, RangeLock};
 use crate::hash::FixedMap;
-use crate::level::{Resident, Scope};
+use crate::level::{Level, Resident, Scope};
 use crate::op::{Destage, DestageMark, DestagePhase, Task};
 use crate::spec::LevelKind;
 use layby_policy::{Gate, Moment};
@@ -22,6 +22,8 @@ const SWEEP_LOOKS: u32 = 4096;
 const FREES_PER_CALL: u32 = 32;
 /// How long destaging pauses after a failure.
 const DESTAGE_PAUSE: Nanos = Nanos::from_secs(1);
+/// When a level that holds more than its limit is looked at again.
+const SHRINK_PAUSE: Nanos = Nanos::from_millis(10);
 /// When a sweep that found nothing in its bounded looks goes on.
 const SWEEP_PAUSE: Nanos = Nanos::from_millis(1);
 
@@ -58,6 +60,7 @@ impl Cache {
             if self.levels[level].kind.is_persistent() {
                 self.destage_level(moment, level);
                 self.free_ahead(moment, level);
+                self.shrink(moment, level);
             }
         }
         if self.caps_changed {
@@ -87,6 +90,9 @@ impl Cache {
         }
         if self.caps_changed {
             deadline = deadline.min(now.saturating_add(SWEEP_PAUSE));
+        }
+        if self.levels.iter().any(Level::is_over) {
+            deadline = deadline.min(now.saturating_add(SHRINK_PAUSE));
         }
         if self.waiting.iter().any(|waiting| !waiting.is_empty()) {
             // Stores wait for room that a pause keeps from being made.
@@ -340,7 +346,7 @@ impl Cache {
             return;
         }
         let marks = self.spec.levels[index].watermarks;
-        let percent = |mark: u8| (u64::from(level.slots) * u64::from(mark)).div_ceil(100) as u32;
+        let percent = |mark: u8| (u64::from(level.limit) * u64::from(mark)).div_ceil(100) as u32;
         let (red, green) = (percent(marks.used_red), percent(marks.used_green));
         if level.used <= red {
             return;
@@ -354,6 +360,29 @@ impl Cache {
                 return;
             }
         }
+    }
+
+    /// Lets go what a level holds beyond its limit: by the order of yielding, and where guarantees
+    /// stand against that, from everybody.
+    fn shrink(&mut self, moment: &mut Moment<'_>, index: usize) {
+        for _ in 0..FREES_PER_CALL {
+            if !self.levels[index].is_over() || !self.let_go(moment, index) {
+                return;
+            }
+        }
+    }
+
+    fn let_go(&mut self, moment: &mut Moment<'_>, index: usize) -> bool {
+        if self.drop_coldest(moment, index, None, Scope::Level).is_some() {
+            return true;
+        }
+        let numbers: alloc::vec::Vec<u16> = self.volumes.iter().map(|(number, _)| number).collect();
+        let mut asked = numbers.iter().map(|number| (Some(*number), Scope::Volume));
+        asked.any(|(asker, scope)| self.drop_coldest(moment, index, asker, scope).is_some())
+            || self.push_down_coldest(moment, index, None, Scope::Owners)
+            || numbers
+                .iter()
+                .any(|volume| self.push_down_coldest(moment, index, Some(*volume), Scope::Volume))
     }
 
     fn relieve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {

@@ -13,6 +13,7 @@ use crate::op::{DestageMark, Flush, Op, Piece, Task, Want};
 use crate::slab::Slab;
 use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
 use crate::volumes::{VolumeCounters, Volumes};
+use crate::worn::LevelWear;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
@@ -97,6 +98,7 @@ pub struct Cache {
     pub(crate) counters: Vec<LevelCounters>,
     pub(crate) volumes: Volumes,
     pub(crate) filters: Filters,
+    pub(crate) wear: Vec<Option<LevelWear>>,
     pub(crate) ops: Slab<Op>,
     pub(crate) requests: FixedMap<RequestId, RequestState>,
     /// Blocks locked by an operation.
@@ -148,6 +150,7 @@ impl Cache {
             waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
             volumes: Volumes::new(spec.classes.clone()),
             filters,
+            wear: spec.levels.iter().map(|_| None).collect(),
             ops: Slab::new(),
             requests: FixedMap::default(),
             busy: FixedMap::default(),
@@ -355,6 +358,13 @@ impl Cache {
         Ok(())
     }
 
+    /// From now on a level holds at most `slots` blocks, since what lies under it has shrunk; what
+    /// it holds beyond goes bit by bit. With none it takes nothing new.
+    pub fn limit_level(&mut self, level: LevelIndex, slots: u32) {
+        let held = &mut self.levels[usize::from(level.0)];
+        held.limit = slots.min(held.slots);
+    }
+
     /// Takes in a recovered block where its store put it; later calls are taken for warmer. False
     /// when the slot or the block is taken, or the volume is unknown.
     pub fn restore(
@@ -444,7 +454,7 @@ impl Cache {
         let index = usize::from(level.0);
         let held = &self.levels[index];
         LevelView {
-            slots: held.slots,
+            slots: held.limit,
             used: held.used,
             borrowed: held.borrowed,
             dirty: held.dirty,

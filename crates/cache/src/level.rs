@@ -64,6 +64,8 @@ pub(crate) struct Holding {
 pub(crate) struct Level {
     pub(crate) kind: LevelKind,
     pub(crate) slots: u32,
+    /// Of these, as many as may be held; fewer where what lies under the level has failed.
+    pub(crate) limit: u32,
     pub(crate) used: u32,
     pub(crate) borrowed: u32,
     /// A dirty block was unreadable once.
@@ -112,6 +114,7 @@ impl Level {
         Level {
             kind: spec.kind,
             slots: spec.slots,
+            limit: spec.slots,
             used: 0,
             borrowed: 0,
             has_sick: false,
@@ -262,8 +265,16 @@ impl Level {
         if self.is_borrowed(slot) { lent(volume) } else { own(volume) }
     }
 
+    /// More is held than may be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.used + self.borrowed > self.limit
+    }
+
     /// A slot that nobody holds, if there is one.
     pub(crate) fn take_free(&mut self, volume: u16, class: usize, borrow: bool) -> Option<Slot> {
+        if self.used + self.borrowed >= self.limit {
+            return None;
+        }
         let slot = self.free.pop().or_else(|| {
             let fresh = (self.fresh_next < self.slots).then_some(self.fresh_next)?;
             self.fresh_next += 1;
@@ -683,7 +694,7 @@ impl Level {
     }
 
     pub(crate) fn gate_limits(&self, spec: &LevelSpec, idle_timeout: Nanos) -> GateLimits {
-        let percent = |mark: u8| (u64::from(self.slots) * u64::from(mark)).div_ceil(100) as u32;
+        let percent = |mark: u8| (u64::from(self.limit) * u64::from(mark)).div_ceil(100) as u32;
         let marks = spec.watermarks;
         let red = if marks.dirty_red == 100 { u32::MAX } else { percent(marks.dirty_red) };
         GateLimits { red, green: percent(marks.dirty_green), idle_timeout }

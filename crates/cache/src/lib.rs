@@ -35,6 +35,7 @@ mod slab;
 mod spec;
 mod volumes;
 mod watch;
+mod worn;
 mod write;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use layby_policy::Moment;
 pub use layby_policy::registry::EvictionKind;
 pub use layby_policy::schedule;
 pub use layby_policy::throttle;
+pub use layby_policy::wear;
 pub use look_ahead::LOOKAHEAD_MAX;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
@@ -56,3 +58,4 @@ pub use spec::{
 };
 pub use volumes::{VOLUMES_MAX, VolumeCounters};
 pub use watch::{Observation, VOLUMES_WATCHED_MAX};
+pub use worn::{BYPASS_BLOCKS_MIN, WearRefused};

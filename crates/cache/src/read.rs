@@ -11,6 +11,7 @@ use crate::cache::Cache;
 use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Task, Want};
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
+use layby_policy::wear::WearUse;
 use layby_policy::{Moment, Warmth};
 use layby_types::{BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Operation, RequestId, Slot};
 
@@ -471,6 +472,10 @@ impl Cache {
             panic!("only a fetch is promoted")
         };
         let (from, sources) = (fetch.from, fetch.slots.clone());
+        // A copy that is not stored costs a later read; one that is wears the level.
+        if from.is_none() && !self.wear_admits(moment.now, top, volume, WearUse::Copy, count) {
+            return false;
+        }
         let dirty_in = |cache: &Cache, index: u32| {
             from.is_some_and(|l| cache.levels[usize::from(l.0)].is_dirty(sources[index as usize]))
         };

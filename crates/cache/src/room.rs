@@ -48,8 +48,8 @@ impl Cache {
     /// take, or somebody who has to yield one.
     pub(crate) fn may_have_room(&self, level: usize, volume: u16) -> bool {
         let (held, scope) = (&self.levels[level], self.scope(level, volume));
-        let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;
-        has_free || held.may_yield(&self.volumes, level, volume, scope)
+        let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
+        held.limit > 0 && (has_free || held.may_yield(&self.volumes, level, volume, scope))
     }
 
     /// A held slot for a new block of `volume`, dropping a clean block where needed; `None` when
@@ -184,6 +184,11 @@ impl Cache {
             return false;
         }
         let Some(slot) = self.coldest_dirty(moment, level, group) else { return false };
+        if let Some(below) = self.level_below(level, owner(group))
+            && self.passes_by(moment.now, below, owner(group), 0)
+        {
+            return self.start_destage(moment, level, slot) && self.note_passed_by(below);
+        }
         if let Some(op) = self.start_evict(moment, level, owner(group), slot) {
             self.eviction_last = Some((level, group, slot, op));
             return true;
@@ -334,7 +339,7 @@ impl Cache {
     fn is_hopeless(&self, level: usize, volume: u16) -> bool {
         let (held, scope) = (&self.levels[level], self.scope(level, volume));
         let yielding = held.yielding(&self.volumes, (level, volume, scope));
-        let has_free = scope == Scope::Level && held.used + held.borrowed < held.slots;
+        let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
         let is_within = |key: BlockKey| {
             self.volumes.number(key.volume()).is_some_and(|number| yielding.contains(&number))
         };

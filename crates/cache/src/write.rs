@@ -11,6 +11,7 @@ use crate::cache::{BACKING, Cache};
 use crate::op::{Origin, Piece, Store, StorePhase, Task, Want};
 use crate::read::Pieces;
 use crate::spec::LevelKind;
+use crate::worn::BYPASS_BLOCKS_MIN;
 use layby_policy::{Moment, Warmth};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, RequestId, Slot};
@@ -108,7 +109,7 @@ impl Cache {
         origin: Origin,
         durable: bool,
     ) {
-        let level = self.spec.write_level(self.class_id(volume)).map(|l| LevelIndex(l as u8));
+        let level = self.landing(moment, volume, count).map(|l| LevelIndex(l as u8));
         let phase = StorePhase::Waiting;
         let store = Store { request, durable, origin, phase, level, slots: Few::new() };
         let id = self.start(volume, first, count, Task::Store(store), true);
@@ -122,6 +123,16 @@ impl Cache {
             Origin::Payload { .. } => self.place(moment, id),
             Origin::Merge { .. } => self.read_for_merge(id),
         }
+    }
+
+    /// Where a write of so many blocks lands: below a level whose flash has been worn too fast,
+    /// where it is long enough.
+    fn landing(&mut self, moment: &Moment<'_>, volume: u16, count: u32) -> Option<usize> {
+        let level = self.spec.write_level(self.class_id(volume))?;
+        if count >= BYPASS_BLOCKS_MIN && self.passes_by(moment.now, level, volume, count) {
+            return self.level_below(level, volume);
+        }
+        Some(level)
     }
 
     fn class_id(&self, volume: u16) -> layby_types::ClassId {

@@ -9,6 +9,7 @@
 
 mod schedule;
 mod sizing;
+mod wear;
 
 use crate::control::{NodeFacts, View};
 use crate::sizing::SizingState;
@@ -126,6 +127,7 @@ impl Collector for Scrape {
         self.encode_owners(&mut encoder, "class")?;
         self.encode_volumes(&mut encoder)?;
         self.encode_levels(&mut encoder)?;
+        self.encode_wear(&mut encoder)?;
         self.encode_backing(&mut encoder)?;
         self.encode_sizing(&mut encoder)?;
         self.encode_schedule(&mut encoder)?;

@@ -10,7 +10,7 @@ use crate::error::{Report, ReportKind};
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
 use layby_cache::Event;
 use layby_cache::schedule::ScheduleLimits;
-use layby_engine::core::Notice;
+use layby_engine::core::{Notice, WearPlan};
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard};
 use layby_types::ErrorKind;
@@ -32,11 +32,17 @@ impl ShardStarter for EngineStarter {
 }
 
 fn plan(request: ShardRequest) -> ShardPlan {
+    let count = u32::from(request.count);
+    let started_unix = unix_seconds();
     let part = |part: crate::node::LevelPart| LevelPart {
         name: part.level.name.to_string(),
         path: part.level.path,
         base: part.base,
         length: part.length,
+        wear: WearPlan {
+            endurance: part.level.endurance.map(|endurance| endurance.part(count)),
+            started_unix,
+        },
     };
     ShardPlan {
         index: request.index,
@@ -57,6 +63,13 @@ fn plan(request: ShardRequest) -> ShardPlan {
         home_delay: request.home_delay,
         schedule: ScheduleLimits::DEFAULT,
     }
+}
+
+/// The time of day, so that a restart knows how long the level rested.
+#[expect(clippy::disallowed_methods, reason = "the host's clock, once per start")]
+fn unix_seconds() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 type Homes = [(layby_types::VolumeId, std::path::PathBuf)];
@@ -145,6 +158,20 @@ fn log(shard: u8, notice: &Notice) {
             tracing::info!(shard, volume = volume.0, "writing back works again");
         }
         Notice::Corrupt(info) => tracing::error!(shard, "{info}"),
+        Notice::SegmentRetired { disk, offset, slots: 0 } => tracing::error!(
+            shard,
+            disk,
+            offset,
+            "a segment failed for good, and too few are left: the level takes no new blocks; \
+             replace the device"
+        ),
+        Notice::SegmentRetired { disk, offset, slots } => tracing::warn!(
+            shard,
+            disk,
+            offset,
+            slots,
+            "a segment failed for good and is retired: the level is smaller"
+        ),
         Notice::CheckpointFailed => {
             tracing::warn!(shard, "a checkpoint could not be written; it is tried again");
         }

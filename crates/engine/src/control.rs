@@ -340,6 +340,43 @@ pub struct LevelStats {
     pub metadata_slack_bytes: u64,
     /// Operations waiting for room in the level now.
     pub waiting: u64,
+    /// How the level wears, where it is flash.
+    pub wear: Option<WearStats>,
+    /// Segments of its log, where it has one.
+    pub segments: u64,
+    /// Of these, never used again since they failed.
+    pub segments_retired: u64,
+    /// Of these, out of use until they are tested.
+    pub segments_suspect: u64,
+}
+
+/// How a level's flash wears. Bytes by cause are since the shard started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WearStats {
+    /// Bytes of blocks that clients wrote or that came from a level above.
+    pub bytes_written: u64,
+    /// Bytes of clean copies of what was read.
+    pub bytes_promoted: u64,
+    /// Bytes of blocks that the log's cleaner copied.
+    pub bytes_cleaned: u64,
+    /// Bytes of the log's headers, descriptors and forgets.
+    pub bytes_descriptors: u64,
+    /// Bytes of checkpoints.
+    pub bytes_checkpoints: u64,
+    /// All bytes ever written to the level, in earlier lives, too.
+    pub bytes_lifetime: u64,
+    /// Bytes that it can be written in its life, where that is known.
+    pub endurance_bytes: Option<u64>,
+    /// Bytes that a day may take of them.
+    pub daily_budget_bytes: Option<u64>,
+    /// Bytes that may be written now; negative when more was than the budget allows.
+    pub budget_left_bytes: Option<i64>,
+    /// Bytes per day, averaged over an hour, a day and a week.
+    pub daily_rates: [Option<f64>; 3],
+    /// Blocks read that were not kept in the level, to spare it.
+    pub copies_refused: u64,
+    /// Dirty blocks that went home instead.
+    pub dirty_passed_by: u64,
 }
 
 /// What a rank asks for now.

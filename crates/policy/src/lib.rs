@@ -1,6 +1,6 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
-//! read ahead, how fast a client may go, when discards go on, which stream a write goes to: a file
-//! or a directory each.
+//! read ahead, how fast a client may go, how fast flash may be worn, when discards go on, which
+//! stream a write goes to: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -32,6 +32,7 @@ mod s3fifo;
 pub mod schedule;
 pub mod streams;
 pub mod throttle;
+pub mod wear;
 mod writeback;
 mod yielding;
 

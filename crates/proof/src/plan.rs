@@ -78,6 +78,8 @@ pub enum Fault {
     FailNext(Disk, OperationKind),
     /// A sector cannot be read until it is written again.
     BadSector(Disk, u64),
+    /// Writes of a sector of the SSD's segments fail for good.
+    Broken(u64),
     /// Writes find no room, until healed.
     Full(Disk),
     /// Everything fails, until healed or restarted.
@@ -104,6 +106,7 @@ impl Fault {
             Fault::FailNext(_, OperationKind::Sync) => "flush error",
             Fault::FailNext(..) => "zeroing error",
             Fault::BadSector(..) => "latent sector error",
+            Fault::Broken(_) => "region broken for good",
             Fault::Full(_) => "device full",
             Fault::Gone(_) => "device vanished",
             Fault::Slow(..) => "slow device",
@@ -374,6 +377,7 @@ fn draw_fault(rng: &mut Rng, character: Character) -> Option<Fault> {
             1 => Fault::FailNext(unmapped, OperationKind::Write),
             2 => Fault::FailNext(disk, OperationKind::Sync),
             3 => Fault::FailNext(home, OperationKind::Zero),
+            4 if sector % 1024 == 512 => Fault::Broken(sector),
             4 => Fault::BadSector(unmapped, sector),
             5 => Fault::Full(home),
             6 => Fault::Gone(unmapped),

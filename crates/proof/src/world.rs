@@ -7,19 +7,20 @@
 //! has no error at all, a failing one no wrong byte and no lost promise, a lying one no wrong byte.
 //! Cost: what the node does, and a copy of each volume whenever all is looked at.
 
+mod faults;
+
 use crate::client::{Answered, Asked, Client};
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
-use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Fault, Leave, Life, VOLUMES};
+use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
 use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
-use layby_engine::core::Notice;
+use layby_engine::core::{Notice, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
 use layby_engine::{LevelPart, Shard, ShardPlan};
 use layby_frontend::nbd::NbdSession;
 use layby_types::{Call, ClassId, Nanos, Operation, Rng, VolumeId};
-use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -222,6 +223,7 @@ impl World<'_> {
             path: path.map(|disk| disk.name().into()),
             base: 0,
             length,
+            wear: WearPlan::default(),
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
         let volume = |index: usize| VolumePlan {
@@ -535,72 +537,6 @@ impl World<'_> {
                 Ok(())
             }
             _ => Ok(()),
-        }
-    }
-}
-
-/// Faults.
-impl World<'_> {
-    fn fault(&mut self, fault: Fault) {
-        *self.tally.faults.entry(fault.name()).or_default() += 1;
-        if fault.is_felt() {
-            self.is_tolerant = true;
-            self.oracle.expect_ghosts();
-        }
-        self.has_lied |= fault.is_lie();
-        let shape = &self.life.shape;
-        let mut machine = self.host.machine();
-        let mut at =
-            |disk: Disk| machine.attach_disk(&disk.name()).expect("a node has all its disks");
-        let within = |offset: u64| offset % (shape.nvm_bytes.min(shape.ssd_bytes) - BLOCK);
-        match fault {
-            Fault::FailNext(disk, kind) => {
-                let disk = at(disk);
-                machine.fail_next(disk, kind, Errno::IO);
-            }
-            Fault::BadSector(disk, offset) => {
-                let (disk, offset) = (at(disk), within(offset));
-                machine.fail_reads(disk, offset, CELL);
-            }
-            Fault::Full(disk) => {
-                let disk = at(disk);
-                machine.set_full(disk, true);
-            }
-            Fault::Gone(disk) => {
-                let disk = at(disk);
-                machine.set_gone(disk, true);
-            }
-            Fault::Slow(disk, time) => {
-                let disk = at(disk);
-                machine.stall(disk, time);
-            }
-            Fault::Stuck(disk) => {
-                let disk = at(disk);
-                machine.set_stuck(disk, true);
-            }
-            Fault::Lost(disk) => {
-                let disk = at(disk);
-                machine.lose_next_write(disk);
-            }
-            Fault::Misdirected(disk, offset) => {
-                let (disk, offset) = (at(disk), within(offset) / BLOCK * BLOCK);
-                machine.misdirect_next_write(disk, offset);
-            }
-            Fault::Rot(disk, offset) => {
-                let (disk, offset) = (at(disk), within(offset));
-                machine.corrupt(disk, offset, CELL);
-            }
-        }
-    }
-
-    fn heal(&mut self) {
-        let mut machine = self.host.machine();
-        let homes = (0..VOLUMES).map(Disk::Home);
-        for disk in [Disk::Nvm, Disk::Ssd].into_iter().chain(homes) {
-            let disk = machine.attach_disk(&disk.name()).expect("a node has all its disks");
-            machine.set_full(disk, false);
-            machine.set_gone(disk, false);
-            machine.set_stuck(disk, false);
         }
     }
 }

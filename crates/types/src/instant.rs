@@ -77,7 +77,8 @@ impl fmt::Display for Nanos {
     }
 }
 
-const UNITS: [(&str, u64); 6] = [
+const UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
     ("m", 60_000_000_000),
     ("s", 1_000_000_000),
@@ -86,7 +87,7 @@ const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
 ];
 
-/// Reads a span such as `5s`, `250ms`, `40us`, `2m` or `1h`.
+/// Reads a span such as `5s`, `250ms`, `40us`, `2m`, `1h` or `30d`.
 ///
 /// # Errors
 /// A sentence that names the text and the accepted units.
@@ -105,7 +106,7 @@ pub fn parse_duration(text: &str) -> Result<Nanos, String> {
             let mut message = String::from("`");
             message.push_str(text);
             message.push_str(
-                "` is not a time; write a whole number and h, m, s, ms, us or ns, such as `5s`",
+                "` is not a time; write a whole number and d, h, m, s, ms, us or ns, such as `5s`",
             );
             Err(message)
         }
@@ -119,7 +120,7 @@ mod tests {
     /// Goal: what is printed can be read back. Method: one value per unit, and refused texts.
     #[test]
     fn durations_round_trip() {
-        for text in ["5s", "250ms", "40us", "7ns", "2m", "1h"] {
+        for text in ["5s", "250ms", "40us", "7ns", "2m", "1h", "1825d"] {
             assert_eq!(parse_duration(text).map(|t| t.to_string()).as_deref(), Ok(text));
         }
         for bad in ["", "5", "s", "5 parsecs", "99999999999999999999s", "-5s"] {

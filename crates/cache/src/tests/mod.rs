@@ -6,3 +6,4 @@ mod figures;
 mod host;
 mod sharing;
 mod sizing;
+mod worn;

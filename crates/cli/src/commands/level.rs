@@ -3,14 +3,18 @@
 use super::ask;
 use crate::arguments::{LevelArguments, LevelCommand, WritebackArguments};
 use crate::output::{Failure, Output, bytes, percent, table};
-use layby_daemon::api::LevelAnswer;
+use layby_daemon::api::{LevelAnswer, WearAnswer};
 use layby_daemon::control::{WatermarksPatch, WritebackPatch};
 
 pub(crate) fn level(arguments: LevelArguments, output: &mut Output) -> Result<(), Failure> {
     match arguments.command {
         LevelCommand::List(node) => {
             let levels = ask(&node, |client| async move { client.levels().await })?;
-            if node.json { output.json(&levels) } else { output.line(&level_table(&levels)) }
+            if node.json {
+                return output.json(&levels);
+            }
+            output.line(&level_table(&levels))?;
+            wear_lines(&levels).iter().try_for_each(|line| output.line(line))
         }
         LevelCommand::Set { name, dirty_red, dirty_green, used_red, used_green, node } => {
             let patch = WatermarksPatch { dirty_red, dirty_green, used_red, used_green };
@@ -62,6 +66,55 @@ pub(super) fn level_table(levels: &[LevelAnswer]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// How flash levels wear: a line of what is written, and one of what is left.
+pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for level in levels {
+        let Some(wear) = &level.wear else { continue };
+        let amplified = wear.write_amplification;
+        let amplified = amplified.map_or_else(String::new, |f| format!(", {f:.2} per byte asked"));
+        lines.push(format!(
+            "level {}: {} written in its life; since the start {} of blocks, {} of copies, {} \
+             moved, {} of tables{amplified}",
+            level.name,
+            bytes(wear.bytes_lifetime),
+            bytes(wear.bytes_written),
+            bytes(wear.bytes_promoted),
+            bytes(wear.bytes_cleaned),
+            bytes(wear.bytes_descriptors + wear.bytes_checkpoints),
+        ));
+        lines.extend(budget_line(level.name.as_str(), wear));
+        if level.segments_retired + level.segments_suspect > 0 {
+            lines.push(format!(
+                "level {}: {} of {} segments failed for good and are retired, {} are to be tested; \
+                 replace the device soon",
+                level.name, level.segments_retired, level.segments, level.segments_suspect
+            ));
+        }
+    }
+    lines
+}
+
+fn budget_line(name: &str, wear: &WearAnswer) -> Option<String> {
+    let (endurance, daily) = (wear.endurance_bytes?, wear.daily_budget_bytes?);
+    let left = wear.budget_left_bytes?;
+    let left = match u64::try_from(left) {
+        Ok(left) => format!("{} left now", bytes(left)),
+        Err(_) => format!("overdrawn by {}", bytes(left.unsigned_abs())),
+    };
+    let days = wear.days_left.map_or_else(
+        || "too early to say how long it lasts".to_owned(),
+        |days| format!("{days:.0} days left at this rate"),
+    );
+    Some(format!(
+        "level {name}: endures {}, {} a day, {left}; {days}; kept out: {} copies, {} dirty blocks",
+        bytes(endurance),
+        bytes(daily),
+        wear.copies_refused,
+        wear.dirty_passed_by
+    ))
 }
 
 pub(crate) fn writeback(

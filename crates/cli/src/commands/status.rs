@@ -2,7 +2,7 @@
 
 use super::ask;
 use super::class::class_table;
-use super::level::level_table;
+use super::level::{level_table, wear_lines};
 use super::sizing::{sizing_lines, what_if};
 use super::volume::volume_table;
 use crate::arguments::StatusArguments;
@@ -23,6 +23,9 @@ pub(crate) fn status(arguments: &StatusArguments, output: &mut Output) -> Result
         output.line(&line)?;
     }
     output.line(&level_table(&status.levels))?;
+    for line in wear_lines(&status.levels) {
+        output.line(&line)?;
+    }
     output.line(&class_table(&status.classes))?;
     output.line(&volume_table(&status.volumes))?;
     for line in sizing_lines(&status.sizing) {

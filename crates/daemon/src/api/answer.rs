@@ -7,6 +7,7 @@
 
 use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
 use super::sizing::SizingAnswer;
+use super::wear::WearAnswer;
 use crate::catalog::VolumeRecord;
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
@@ -220,6 +221,18 @@ pub struct LevelAnswer {
     pub waiting: u64,
     /// When it is destaged and freed.
     pub watermarks: WatermarksAnswer,
+    /// Segments of its log, where it has one.
+    #[serde(default)]
+    pub segments: u64,
+    /// Of these, never used again since they failed: the level is smaller by them.
+    #[serde(default)]
+    pub segments_retired: u64,
+    /// Of these, out of use until they are tested.
+    #[serde(default)]
+    pub segments_suspect: u64,
+    /// How its flash wears; none where it is not flash.
+    #[serde(default)]
+    pub wear: Option<WearAnswer>,
 }
 
 /// How dirty blocks go home and how far reads run ahead.
@@ -498,6 +511,10 @@ impl Reading {
             metadata_slack_bytes: sum(|l| l.metadata_slack_bytes),
             waiting: sum(|l| l.waiting),
             watermarks: level.watermarks.into(),
+            segments: sum(|l| l.segments),
+            segments_retired: sum(|l| l.segments_retired),
+            segments_suspect: sum(|l| l.segments_suspect),
+            wear: WearAnswer::of(&shards),
         }
     }
 

@@ -12,6 +12,7 @@ mod guard;
 mod schedule;
 mod schema;
 mod sizing;
+mod wear;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use sizing::{
     ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,
     VolumeSizingAnswer,
 };
+pub use wear::WearAnswer;
 
 use crate::config::Name;
 use crate::control::{

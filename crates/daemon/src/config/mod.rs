@@ -15,6 +15,7 @@ mod sizing;
 #[cfg(test)]
 mod tests;
 mod values;
+mod wear;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
@@ -29,6 +30,7 @@ pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed}
 use crate::error::{Report, ReportKind};
 use checks::Source;
 use file::{ClassTable, File, LevelTable, VolumeTable};
+use layby_cache::wear::Endurance;
 use layby_cache::{
     AdmissionKind, EvictionKind, LevelKind, ReadAheadLimits, Watermarks, WritebackLimits,
 };
@@ -245,6 +247,8 @@ pub struct LevelConfig {
     pub persistence: PersistenceChoice,
     /// Which block leaves first; a restart changes it.
     pub policy: Policy,
+    /// How long its flash shall last, where it is flash and that is known; a restart changes it.
+    pub endurance: Option<Endurance>,
     /// When it is destaged and freed.
     pub watermarks: Watermarks,
 }
@@ -460,8 +464,12 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
     let dir = dir.unwrap_or_else(|| DIR_DEFAULT.into());
     let block_size = file.node.block_size.map(checks::block_size).transpose()?;
     let levels = match file.level {
-        Some(tables) => tables.into_iter().map(|t| level(&dir, t.into_inner())).collect(),
-        None => default_levels(&dir),
+        Some(tables) => {
+            let tables = tables.into_iter().enumerate();
+            let read = tables.map(|(index, table)| level(&dir, index, table.into_inner()));
+            read.collect::<Result<Vec<_>, _>>()?
+        }
+        None => default_levels(&dir)?,
     };
     let volumes = file.volume.into_iter();
     let volumes = volumes.map(|(name, t)| (name, volume(&dir, t.into_inner()))).collect();
@@ -516,7 +524,7 @@ fn control(dir: &Path, table: file::ControlTable) -> Result<ControlConfig, Probl
     Ok(ControlConfig { socket: dir.join(table.socket.unwrap_or("control.sock".into())), http })
 }
 
-fn level(dir: &Path, table: LevelTable) -> LevelConfig {
+fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Problem> {
     let default = Watermarks::DEFAULT;
     let percent = |written: Option<Percent>, default| written.map_or(default, |p| p.0);
     let path = match (table.kind, table.path) {
@@ -524,7 +532,13 @@ fn level(dir: &Path, table: LevelTable) -> LevelConfig {
         (Kind::Memory, None) => None,
         (_, None) => Some(dir.join("levels").join(table.name.as_str())),
     };
-    LevelConfig {
+    let keys = wear::WearKeys {
+        endurance: table.endurance,
+        drive_writes_per_day: table.drive_writes_per_day,
+        life: table.life,
+    };
+    Ok(LevelConfig {
+        endurance: keys.read(index, table.kind, table.size.0)?,
         name: table.name,
         kind: table.kind,
         size: table.size.0,
@@ -537,10 +551,10 @@ fn level(dir: &Path, table: LevelTable) -> LevelConfig {
             used_red: percent(table.used_red, default.used_red),
             used_green: percent(table.used_green, default.used_green),
         },
-    }
+    })
 }
 
-fn default_levels(dir: &Path) -> Vec<LevelConfig> {
+fn default_levels(dir: &Path) -> Result<Vec<LevelConfig>, Problem> {
     let defaults = [
         ("dram", Kind::Memory, DRAM_BYTES_DEFAULT),
         ("nvm", Kind::Nvm, NVM_BYTES_DEFAULT),
@@ -553,12 +567,16 @@ fn default_levels(dir: &Path) -> Vec<LevelConfig> {
         path: None,
         persistence: None,
         policy: None,
+        endurance: None,
+        drive_writes_per_day: None,
+        life: None,
         dirty_red: None,
         dirty_green: None,
         used_red: None,
         used_green: None,
     };
-    defaults.into_iter().map(|default| level(dir, table(default))).collect()
+    let numbered = defaults.into_iter().enumerate();
+    numbered.map(|(index, default)| level(dir, index, table(default))).collect()
 }
 
 /// The volume's file wherever the program is started from.

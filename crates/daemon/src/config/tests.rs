@@ -309,3 +309,29 @@ fn classes_name_their_admission() {
         assert!(report.to_string().contains(word), "{report}");
     }
 }
+
+/// Goal: what a level endures is read from bytes or drive writes, over a life, and what makes no
+/// sense is refused with its line. Method: both, a default, and one of each fault.
+#[test]
+fn levels_say_what_they_endure() {
+    let text = |kind: &str, keys: &str| {
+        format!("[[level]]\nname = \"a\"\nkind = \"{kind}\"\nsize = \"1GiB\"\n{keys}\n")
+    };
+    let read = |keys: &str| parse(&text("ssd", keys)).expect("good keys").levels[0].endurance;
+    assert_eq!(read(""), None);
+    let rated = read("endurance = \"600TiB\"").expect("it is rated");
+    assert_eq!((rated.bytes, rated.life.to_string().as_str()), (600 << 40, "1825d"));
+    let rated = read("drive_writes_per_day = 0.5\nlife = \"1000d\"").expect("it is rated");
+    assert_eq!((rated.bytes, rated.daily_bytes()), (500 << 30, 512 << 20));
+    for (kind, keys, word) in [
+        ("memory", "endurance = \"1TiB\"", "does not wear"),
+        ("ssd", "endurance = \"1MiB\"", "1GiB"),
+        ("ssd", "endurance = \"1TiB\"\nlife = \"1h\"", "1d"),
+        ("ssd", "life = \"30d\"", "endures"),
+        ("ssd", "drive_writes_per_day = -1.0", "0.01"),
+        ("ssd", "endurance = \"1TiB\"\ndrive_writes_per_day = 1.0", "the same in bytes"),
+    ] {
+        let report = refusal(&text(kind, keys));
+        assert!(report.cause.contains(word) && report.cause.contains("line "), "{keys}: {report}");
+    }
+}

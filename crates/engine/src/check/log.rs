@@ -53,6 +53,7 @@ struct Checkpoint {
     chunks: u64,
     entries: u64,
     open: Vec<(u64, u64, u64)>,
+    retired: Vec<u64>,
 }
 
 /// A block that may survive.
@@ -95,7 +96,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     };
     let checkpoint = newest_checkpoint(bytes, &region).unwrap_or_default();
     let mut table = read_entries(bytes, &region, &checkpoint);
-    let generations = read_headers(bytes, &region);
+    let generations = read_headers(bytes, &region, &checkpoint);
     drop_reused(&region, &checkpoint, &generations, &mut table);
     let batches = read_batches(bytes, &region, &checkpoint, &generations);
     let durable = judge(bytes, &region, &checkpoint, &batches);
@@ -117,7 +118,8 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
         let (stored, computed) = page_crcs(&page);
         let open = u32_at(&page, 48) as usize;
         // One that lists more than it can is no trailer, whatever its checksum says.
-        if stored != computed || open > 3 {
+        let retired = u32_at(&page, 168) as usize;
+        if stored != computed || open > 3 || retired > 896 {
             bytes.report.counts.torn += 1;
             continue;
         }
@@ -132,6 +134,7 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
             chunks: u32_at(&page, 32).into(),
             entries: u64_at(&page, 40),
             open: open.collect(),
+            retired: (0..retired).map(|index| u32_at(&page, 172 + 4 * index).into()).collect(),
         };
         bytes.expect_seqs(at, &[found.seq, found.end]);
         if newest.as_ref().is_none_or(|best| best.seq < found.seq) {
@@ -200,9 +203,12 @@ fn read_entries<R: ReadAt + ?Sized>(
 fn read_headers<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
+    checkpoint: &Checkpoint,
 ) -> BTreeMap<u64, (u64, u32)> {
     let mut generations = BTreeMap::new();
-    for segment in 0..region.segments {
+    // What is retired holds nothing and need not be readable.
+    let in_use = |segment: &u64| checkpoint.retired.binary_search(segment).is_err();
+    for segment in (0..region.segments).filter(in_use) {
         let Some(page) = bytes.get(region.segment_at(segment), 4096) else { continue };
         let (stored, computed) = page_crcs(&page);
         let sound = page[..8] == *b"LAYBYSEG"

@@ -128,6 +128,10 @@ impl Core {
             }
             StoreEvent::CheckpointDone { clean, .. } => self.checkpoints.push(clean),
             StoreEvent::CheckpointFailed => self.notices.push(Notice::CheckpointFailed),
+            StoreEvent::SegmentRetired { disk, offset, slots } => {
+                self.fit_ssd_level();
+                self.notices.push(Notice::SegmentRetired { disk, offset, slots });
+            }
         }
     }
 

@@ -17,6 +17,7 @@ mod recorder;
 mod recover;
 mod status;
 mod stores;
+mod wear;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ mod tests;
 pub use objectives::ClassLatency;
 pub use recover::{CoreError, HomePlan};
 pub use stores::{Level, LevelPlan};
+pub use wear::{WearPlan, days_left};
 
 use crate::backing::{FileBacking, TOKEN_BITS};
 use crate::io::{Buffer, Io, IoDone};
@@ -111,6 +113,15 @@ pub enum Notice {
     Corrupt(CorruptInfo),
     /// A checkpoint could not be written; it will be tried again.
     CheckpointFailed,
+    /// A segment of the SSD level failed for good; the level has become smaller.
+    SegmentRetired {
+        /// The disk's name.
+        disk: String,
+        /// The segment's first byte.
+        offset: u64,
+        /// Slots left; 0 when the level takes nothing new any more.
+        slots: u32,
+    },
     /// A client broke the protocol or its volume went away; it was disconnected.
     ClientBroken {
         /// Who it was.
@@ -174,6 +185,7 @@ pub struct Core {
     delayed: VecDeque<(Nanos, IoDone)>,
     fetches: observe::FetchMeter,
     objectives: objectives::Objectives,
+    wear: wear::WearMeter,
     now: Nanos,
     /// When the cache's next tick is due.
     timer: TickTimer,
@@ -292,6 +304,7 @@ impl Core {
             }
         }
         self.put_nothing_off(io);
+        self.charge_wear();
         payload.is_some_and(|(_, bytes)| used < bytes.len())
     }
 
@@ -358,6 +371,7 @@ impl Core {
             self.on_home(io, done);
         }
         self.run(io, None);
+        self.note_wear();
         let forgets = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
         for (index, level) in self.levels.iter_mut().enumerate() {
             level.on_tick(io, self.now, &self.cache, LevelIndex(index as u8), forgets);

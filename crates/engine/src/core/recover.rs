@@ -103,6 +103,7 @@ impl Core {
             delayed: VecDeque::new(),
             fetches: super::observe::FetchMeter::default(),
             objectives: super::objectives::Objectives::default(),
+            wear: super::wear::WearMeter::default(),
             now: started,
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
@@ -111,6 +112,11 @@ impl Core {
         };
         for home in homes {
             core.add_volume(home)?;
+        }
+        for plan in plans {
+            if let (LevelPlan::Ssd { wear, .. }, Some(found)) = (plan, &log) {
+                core.start_wear(*wear, found);
+            }
         }
         let mut report = core.recover(io, nvm, log)?;
         core.is_recovering = false;
@@ -158,6 +164,7 @@ impl Core {
         self.redo_zeroes(io, &resolved)?;
         self.send_home(io, overflow)?;
         self.cache.end_restore();
+        self.fit_ssd_level();
         self.end_with_checkpoint(io);
         Ok(report)
     }
@@ -417,7 +424,7 @@ fn open_levels(
                 nvm = Some(found);
                 Level::Nvm(Box::new(store))
             }
-            LevelPlan::Ssd { region, format } => {
+            LevelPlan::Ssd { region, format, .. } => {
                 let config = LogConfig::new(*region, identity, tag);
                 if *format {
                     LogStore::format(io, &config, rng.next_u64()).map_err(failed)?;

@@ -103,6 +103,7 @@ impl Core {
 
     fn level_stats(&self, index: usize) -> LevelStats {
         let view = self.cache.level_view(LevelIndex(index as u8), self.now);
+        let (mut wear, mut segments) = (None, [0; 3]);
         let (device_bytes_written, cleaned, corrupt, store_bytes) = match &self.levels[index] {
             Level::Memory(slab) => (slab.bytes_written, 0, 0, 0),
             Level::Nvm(store) => {
@@ -113,7 +114,10 @@ impl Core {
                 let counters = store.counters();
                 let block = u64::from(self.cache.spec().block_size.bytes());
                 let cleaned = counters.bytes_relocated / block;
-                (counters.bytes_written, cleaned, counters.corrupt_blocks, store.memory_bytes())
+                wear = self.wear_stats(index, &counters);
+                let (retired, suspect) = (store.segments_retired(), store.segments_suspect());
+                segments = [u64::from(store.segment_count()), retired as u64, suspect as u64];
+                (counters.bytes_device(), cleaned, counters.corrupt_blocks, store.memory_bytes())
             }
         };
         LevelStats {
@@ -131,6 +135,10 @@ impl Core {
             metadata_bytes: (view.memory_bytes + store_bytes) as u64,
             metadata_slack_bytes: view.slack_bytes as u64,
             waiting: u64::from(view.waiting),
+            wear,
+            segments: segments[0],
+            segments_retired: segments[1],
+            segments_suspect: segments[2],
         }
     }
 }

@@ -30,6 +30,8 @@ pub enum LevelPlan {
         region: Region,
         /// Make it anew.
         format: bool,
+        /// How long it shall last.
+        wear: super::wear::WearPlan,
     },
 }
 

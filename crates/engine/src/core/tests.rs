@@ -11,6 +11,7 @@ use super::*;
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, SimIo};
 use crate::store::{Region, StoreIdentity};
+use layby_cache::wear::{DAY, Endurance};
 use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
     ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
@@ -36,6 +37,7 @@ struct Shape {
     ssd_bytes: u64,
     /// The NVM is persistent memory rather than a file's pages.
     persistent: bool,
+    wear: WearPlan,
 }
 
 fn spec() -> CacheSpec {
@@ -68,7 +70,8 @@ fn spec() -> CacheSpec {
 impl Shape {
     /// Enough of everything: nothing leaves a level unasked.
     fn roomy() -> Shape {
-        Shape { spec: spec(), nvm_bytes: 40 * BLOCK, ssd_bytes: 2 << 20, persistent: false }
+        let (nvm_bytes, ssd_bytes) = (40 * BLOCK, 2 << 20);
+        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent: false, wear: WearPlan::default() }
     }
 
     /// Levels of a few blocks, so that they evict, destage, clean and checkpoint all the time.
@@ -96,7 +99,10 @@ impl Shape {
         }
         let nvm_bytes = (12 + rng.below(14)) * BLOCK;
         let ssd_bytes = (100 + rng.below(160)) * BLOCK;
-        Shape { spec, nvm_bytes, ssd_bytes, persistent: rng.chance(1, 2) }
+        let endurance = Endurance { bytes: 1 + rng.below(4 << 20), life: DAY };
+        let endurance = rng.chance(1, 3).then_some(endurance);
+        let wear = WearPlan { endurance, started_unix: 0 };
+        Shape { spec, nvm_bytes, ssd_bytes, persistent: rng.chance(1, 2), wear }
     }
 }
 
@@ -122,7 +128,7 @@ fn start(
     let plans = [
         LevelPlan::Memory { slots: shape.spec.levels[0].slots },
         LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format },
-        LevelPlan::Ssd { region: region(ssd, shape.ssd_bytes), format },
+        LevelPlan::Ssd { region: region(ssd, shape.ssd_bytes), format, wear: shape.wear },
     ];
     let home = |(index, disk): (usize, &DiskId)| HomePlan {
         spec: VolumeSpec {

@@ -169,6 +169,11 @@ impl SimIo {
         self.disk(disk).make_unreadable(offset..offset + length);
     }
 
+    /// Makes writes of a range fail with `EIO` for good, a restart notwithstanding.
+    pub fn break_range(&mut self, disk: DiskId, offset: u64, length: u64) {
+        self.disk(disk).break_range(offset..offset + length);
+    }
+
     /// Makes writes and zeroings fail with `ENOSPC`, or ends that.
     pub fn set_full(&mut self, disk: DiskId, full: bool) {
         self.disk(disk).full = full;
@@ -412,6 +417,10 @@ fn change_on(
     };
     if disk.full {
         return Err(Errno::NOSPC.into());
+    }
+    if disk.is_broken(&change) {
+        disk.change_torn(&change, rng);
+        return Err(Errno::IO.into());
     }
     match fault {
         Some(Fault::Fail(errno)) => {

@@ -7,7 +7,7 @@
 use super::commands::home_mode;
 use super::{NoticeSink, Shard};
 use crate::control::{ShardSender, StartReport, VolumePlan};
-use crate::core::{Core, CoreError, HomePlan, LevelPlan};
+use crate::core::{Core, CoreError, HomePlan, LevelPlan, WearPlan};
 use crate::io::{
     ARENA_BYTES_DEFAULT, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
     Scheduled, VOLATILE_BYTES_DEFAULT, Waker,
@@ -32,6 +32,8 @@ pub struct LevelPart {
     pub base: u64,
     /// Bytes of the part.
     pub length: u64,
+    /// How long its flash shall last.
+    pub wear: WearPlan,
 }
 
 /// All a shard needs to start.
@@ -323,7 +325,7 @@ fn open_level(
     let format = plan.is_new;
     if kind == LevelKind::Ssd {
         let line = format!("{}: ssd log, {size}, {direct}, durable by device flush", part.name);
-        return Ok((LevelPlan::Ssd { region, format }, line));
+        return Ok((LevelPlan::Ssd { region, format, wear: part.wear }, line));
     }
     let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
     let how = match persistence {

@@ -16,8 +16,9 @@
 
 use super::log_checkpoint::Checkpoint;
 use super::log_clean::Cleaning;
-use super::log_layout::{BATCH_ENTRIES_MAX, BatchName, LogGeometry, Record};
+use super::log_layout::{BATCH_ENTRIES_MAX, BatchName, LogGeometry, NOTE_BYTES, Record};
 use super::log_read::Reads;
+use super::log_retire::Retiring;
 use super::table::Map;
 use super::{
     CorruptInfo, Region, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, StoreIdentity,
@@ -99,6 +100,10 @@ pub struct LogCounters {
     pub bytes_appended: u64,
     /// Bytes of data that cleaning copied.
     pub bytes_relocated: u64,
+    /// Bytes of data written, by [`Stream`].
+    pub bytes_by_stream: [u64; 3],
+    /// Bytes of checkpoints written.
+    pub bytes_checkpoint: u64,
     /// Batches written.
     pub batches: u64,
     /// Disk syncs.
@@ -111,6 +116,20 @@ pub struct LogCounters {
     pub corrupt_blocks: u64,
     /// Write errors.
     pub write_errors: u64,
+}
+
+impl LogCounters {
+    /// All bytes written to the device.
+    #[must_use]
+    pub fn bytes_device(&self) -> u64 {
+        self.bytes_written + self.bytes_checkpoint
+    }
+
+    /// Of these, bytes of headers, descriptors and forgets.
+    #[must_use]
+    pub fn bytes_descriptors(&self) -> u64 {
+        self.bytes_written - self.bytes_by_stream.iter().sum::<u64>()
+    }
 }
 
 /// Where a slot's block lies.
@@ -136,6 +155,10 @@ pub(super) enum SegmentState {
     Damaged,
     /// Without live blocks since the given seq; free after a checkpoint that starts later.
     Waiting(Seq),
+    /// Empty, and not to be opened until it has passed a test.
+    Suspect,
+    /// Failed for good; never used again.
+    Retired,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +169,8 @@ pub(super) struct Segment {
     pub(super) pins: u32,
     /// Times that cleaning could not read it.
     pub(super) failures: u8,
+    /// Something of it has failed; it is tested once it is empty.
+    pub(super) is_marked: bool,
     pub(super) state: SegmentState,
 }
 
@@ -275,9 +300,12 @@ pub struct LogStore {
     pub(super) forgets: Forgets,
     pub(super) reads: Reads,
     pub(super) cleaning: Cleaning,
+    pub(super) retiring: Retiring,
     pub(super) checkpoint: Checkpoint,
     pub(super) events: Vec<StoreEvent>,
     pub(super) counters: LogCounters,
+    /// The owner's, for the next checkpoint.
+    pub(super) note: [u8; NOTE_BYTES],
     /// The last batch failed, with this.
     pub(super) failing: Option<ErrorKind>,
 }
@@ -291,15 +319,17 @@ pub(super) enum Purpose {
     Clean,
     Chunk,
     Trailer,
+    Test,
 }
 
-const PURPOSES: [Purpose; 6] = [
+const PURPOSES: [Purpose; 7] = [
     Purpose::Batch,
     Purpose::Read,
     Purpose::Sync,
     Purpose::Clean,
     Purpose::Chunk,
     Purpose::Trailer,
+    Purpose::Test,
 ];
 const TAG_SHIFT: u32 = 56;
 const PURPOSE_SHIFT: u32 = 52;
@@ -344,6 +374,11 @@ impl LogStore {
     #[must_use]
     pub fn counters(&self) -> LogCounters {
         self.counters
+    }
+    /// What the next checkpoint keeps for the log's owner; it comes back at the next start with the
+    /// bytes that were written since that checkpoint began.
+    pub fn set_note(&mut self, note: [u8; NOTE_BYTES]) {
+        self.note = note;
     }
     /// Segments that may be opened now.
     #[must_use]
@@ -505,6 +540,7 @@ impl LogStore {
             Purpose::Clean => super::log_clean::on_io(self, io, done),
             Purpose::Chunk => super::log_checkpoint::on_chunk(self, io, done),
             Purpose::Trailer => super::log_checkpoint::on_trailer(self, io, done),
+            Purpose::Test => super::log_retire::on_io(self, io, payload, done),
         }
         self.pump(io);
     }
@@ -519,6 +555,7 @@ impl LogStore {
             }
         }
         super::log_clean::step(self, io, now, view);
+        super::log_retire::step(self, io, now);
         super::log_checkpoint::step(self, io, now, view);
         self.pump(io);
     }
@@ -526,7 +563,10 @@ impl LogStore {
     /// When `on_tick` is wanted next: `ZERO` for at once, `NEVER` for not before another event.
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
-        if super::log_clean::wants_step(self) || super::log_checkpoint::wants_step(self) {
+        if super::log_clean::wants_step(self)
+            || super::log_checkpoint::wants_step(self)
+            || super::log_retire::wants_step(self)
+        {
             return Nanos::ZERO;
         }
         let forgets = match (self.forgets.queue.is_empty(), self.forgets.deadline) {
@@ -536,7 +576,10 @@ impl LogStore {
             (false, Some(deadline)) => deadline,
             (false, None) => Nanos::ZERO,
         };
-        forgets.min(super::log_clean::retry_at(self)).min(super::log_checkpoint::retry_at(self))
+        forgets
+            .min(super::log_clean::retry_at(self))
+            .min(super::log_checkpoint::retry_at(self))
+            .min(super::log_retire::retry_at(self))
     }
 
     /// True when nothing is queued or in flight.
@@ -548,6 +591,7 @@ impl LogStore {
             && self.reads.is_empty()
             && self.checkpoint.is_idle()
             && self.cleaning.is_idle()
+            && self.retiring.is_idle()
     }
 }
 

@@ -142,6 +142,8 @@ impl LogStore {
         });
         self.counters.batches += 1;
         self.counters.bytes_written += buffer.len() as u64;
+        let data = plan.blocks as u64 * u64::from(self.geometry.block_bytes);
+        self.counters.bytes_by_stream[stream as usize] += data;
         self.checkpoint.appended += buffer.len() as u64;
         let (disk, offset) = (self.config.region.disk, self.offset_of(first));
         let token = self.token(Purpose::Batch, stream as u64);
@@ -219,6 +221,7 @@ impl LogStore {
         assert!(segment.live == 0 && segment.pins == 0, "a free segment holds nothing");
         segment.state = SegmentState::Open;
         (segment.generation, segment.failures) = (self.seqs.take(), 0);
+        segment.is_marked = false;
         self.streams[stream as usize].open = Some((index, 0));
         Some(if scarce && forgets { 0 } else { size as usize - 2 })
     }
@@ -345,12 +348,14 @@ impl LogStore {
         buffer.fill(0);
         let (disk, offset) = (self.config.region.disk, self.offset_of(flight.data_first - 1));
         let token = self.token(Purpose::Batch, stream as u64);
+        self.counters.bytes_written += buffer.len() as u64;
         self.streams[stream as usize].flight = Some(flight);
         io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
     }
 
     fn batch_written(&mut self, stream: Stream, flight: &Flight) {
         self.failing = None;
+        self.retiring.batches_well += 1;
         let state = &mut self.streams[stream as usize];
         state.previous = flight.name;
         if flight.durable {
@@ -416,6 +421,9 @@ impl LogStore {
     /// held. Forgets go back to the queue's front.
     fn batch_failed(&mut self, stream: Stream, mut flight: Flight, kind: ErrorKind) {
         self.counters.write_errors += 1;
+        if kind != ErrorKind::Full {
+            self.mark_failing(flight.data_first - 1);
+        }
         self.sync.failed =
             Some(self.sync.failed.map_or(flight.name.seq, |seq| seq.min(flight.name.seq)));
         self.leave_failed_segment(stream, flight.blocks);

@@ -171,8 +171,10 @@ fn start(log: &mut LogStore) {
     log.checkpoint.wanted_clean &= !clean;
     log.checkpoint.wanted = false;
     log.checkpoint.appended = 0;
+    let mut trailer = Trailer::new(seq, clean, open);
+    (trailer.note, trailer.retired) = (log.note, log.retiring.remembered());
     log.checkpoint.run = Some(Run {
-        trailer: Trailer::new(seq, clean, open),
+        trailer,
         area: 1 - log.checkpoint.area,
         stage: Stage::Quiescing(id),
         failed_before: log.sync.failed,
@@ -241,6 +243,7 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
         encode_chunk(page, log.instance, seq, index, part);
     }
     let offset = log.offset_of(log.geometry.checkpoint_first(area) + 1 + chunk);
+    log.counters.bytes_checkpoint += buffer.len() as u64;
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Chunk, 0));
     let rank = io.rank();
     io.set_rank(Rank::BACKGROUND);
@@ -295,6 +298,7 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
     let (trailer, area) = (run.trailer.clone(), run.area);
     let mut buffer = log.zeroed(io, 1);
     trailer.encode(&mut buffer, log.instance);
+    log.counters.bytes_checkpoint += buffer.len() as u64;
     let offset = log.offset_of(log.geometry.checkpoint_first(area));
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
@@ -327,6 +331,7 @@ fn free_segments(log: &mut LogStore, seq: Seq) {
         let SegmentState::Waiting(since) = segment.state else { continue };
         if since <= seq && segment.pins == 0 {
             segment.state = SegmentState::Free;
+            log.retiring.has_marked |= segment.is_marked;
             log.free_segments.push_back(index as u32);
             log.waiting_segments -= 1;
         }

@@ -101,7 +101,8 @@ pub(super) fn is_stranded(log: &LogStore) -> bool {
     gains_nothing
         && relocate.flight.is_none()
         && log.waiting_segments == 0
-        && log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
+        && (log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
+            || log.is_shrunk())
 }
 
 /// One bounded step.
@@ -153,6 +154,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     } else {
         io.recycle(buffer);
         log.cleaning.failed = true;
+        log.mark_failing(log.geometry.segment_first(victim));
         let segment = &mut log.segments[victim as usize];
         segment.failures = segment.failures.saturating_add(1);
         if segment.failures >= READ_TRIES {
@@ -224,6 +226,7 @@ fn copy_if_live(
     let computed = super::layout::crc32c(content);
     let stored = log.slots[slot.0 as usize].crc;
     if computed != stored || stored != crc {
+        log.mark_failing(origin);
         log.report_corrupt(CorruptInfo {
             disk: log.disk_name.clone(),
             offset: log.offset_of(origin),

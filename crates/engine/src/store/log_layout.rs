@@ -38,6 +38,12 @@ pub const CHECKPOINT_ENTRY: usize = 24;
 pub const CHUNK_ENTRIES: usize = (META_BYTES - CHUNK_HEADER) / CHECKPOINT_ENTRY;
 /// Open segments that a trailer can name.
 pub const TRAILER_OPEN_MAX: usize = 3;
+/// Bytes of the owner's note in a trailer.
+pub const NOTE_BYTES: usize = 64;
+/// Retired segments that a trailer can name; what fails beyond is tried again by the next start.
+pub const RETIRED_MAX: usize = 896;
+const NOTE_AT: usize = 104;
+const RETIRED_AT: usize = NOTE_AT + NOTE_BYTES;
 /// Segments never counted as room: three open ones, and what cleaning and forgets keep back.
 pub const SEGMENTS_RESERVED: u32 = 7;
 /// Segments of the smallest log.
@@ -100,11 +106,22 @@ impl LogGeometry {
             checkpoint_blocks,
             slot_count: 0,
         };
-        let room = u64::from(segment_count - SEGMENTS_RESERVED);
-        let dense = geometry.dense_blocks();
-        let slots = (room * dense * 7 / 8).min(room * (dense - SPARE_BLOCKS_MIN));
-        geometry.slot_count = u32::try_from(slots).ok()?;
+        u32::try_from(geometry.slots_of(segment_count)).ok()?;
+        geometry.slot_count = geometry.slots_in(segment_count);
         Some(geometry)
+    }
+
+    /// Slots that `segments` segments have room for, with what they need spare.
+    fn slots_of(&self, segments: u32) -> u64 {
+        let room = u64::from(segments.saturating_sub(SEGMENTS_RESERVED));
+        let dense = self.dense_blocks();
+        (room * dense * 7 / 8).min(room * (dense - SPARE_BLOCKS_MIN))
+    }
+
+    /// The same, as a number of slots.
+    #[must_use]
+    pub fn slots_in(&self, segments: u32) -> u32 {
+        u32::try_from(self.slots_of(segments)).unwrap_or(u32::MAX)
     }
 
     /// Data blocks of a segment that is filled with the largest batches.
@@ -542,6 +559,10 @@ pub struct Trailer {
     pub clean: bool,
     /// Segments open at the start.
     pub open: Vec<OpenSegment>,
+    /// What the log's owner wants back at the next start; zeros where it said nothing.
+    pub note: [u8; NOTE_BYTES],
+    /// Segments that are never used again, in ascending order.
+    pub retired: Vec<u32>,
 }
 
 /// A segment that was open when a checkpoint started.
@@ -559,7 +580,8 @@ impl Trailer {
     /// A checkpoint started at `seq`, empty so far; the one with seq 0 stands for none at all.
     #[must_use]
     pub fn new(seq: Seq, clean: bool, open: Vec<OpenSegment>) -> Self {
-        Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open }
+        let (note, retired) = ([0; NOTE_BYTES], Vec::new());
+        Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open, note, retired }
     }
 
     /// Serialises into a zeroed page.
@@ -578,6 +600,12 @@ impl Trailer {
             put_u32(page, 60 + 16 * position, open.fill);
             put_u64(page, 64 + 16 * position, open.generation.0);
         }
+        assert!(self.retired.len() <= RETIRED_MAX, "a trailer is one page");
+        page[NOTE_AT..NOTE_AT + NOTE_BYTES].copy_from_slice(&self.note);
+        put_u32(page, RETIRED_AT, self.retired.len() as u32);
+        for (position, index) in self.retired.iter().enumerate() {
+            put_u32(page, RETIRED_AT + 4 + 4 * position, *index);
+        }
         seal_page(page);
     }
 
@@ -586,10 +614,14 @@ impl Trailer {
     pub fn decode(page: &[u8], instance: u64) -> Option<Self> {
         let (stored, computed) = page_crcs(page);
         let open = get_u32(page, 48) as usize;
+        let retired = get_u32(page, RETIRED_AT) as usize;
+        let mut note = [0; NOTE_BYTES];
+        note.copy_from_slice(&page[NOTE_AT..NOTE_AT + NOTE_BYTES]);
         let sound = get_u64(page, 0) == TRAILER_MAGIC
             && get_u64(page, 8) == instance
             && stored == computed
-            && open <= TRAILER_OPEN_MAX;
+            && open <= TRAILER_OPEN_MAX
+            && retired <= RETIRED_MAX;
         sound.then(|| Trailer {
             seq: Seq(get_u64(page, 16)),
             end: Seq(get_u64(page, 24)),
@@ -603,6 +635,8 @@ impl Trailer {
                     generation: Seq(get_u64(page, 64 + 16 * position)),
                 })
                 .collect(),
+            note,
+            retired: (0..retired).map(|at| get_u32(page, RETIRED_AT + 4 + 4 * at)).collect(),
         })
     }
 }

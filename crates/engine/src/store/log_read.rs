@@ -139,6 +139,7 @@ fn verify(log: &mut LogStore, call: &mut ReadCall, index: usize, buffer: &[u8]) 
             continue;
         }
         call.bad.push(slot);
+        log.mark_failing(place.location);
         log.report_corrupt(CorruptInfo {
             disk: log.disk_name.clone(),
             offset: log.offset_of(place.location),

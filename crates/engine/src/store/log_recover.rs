@@ -15,6 +15,7 @@ use super::log_layout::{
     SegmentHeader, Trailer, decode_chunk,
 };
 use super::log_replay::{Replayed, replay};
+use super::log_retire::Retiring;
 use super::table::{Map, Set};
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
@@ -145,6 +146,7 @@ pub(super) fn open(
     recovered.entries = entries.collect();
     recovered.tombstones.clone_from(&replayed.tombstones);
     recovered.clean_shutdown = scan.trailer.clean && scan.batches.is_empty();
+    (recovered.note, recovered.bytes_since_note) = (scan.trailer.note, scan.bytes_behind());
     let parts = scan.into_parts();
     Ok((LogStore::assemble(config, &parts, &replayed, &recovered, seqs), recovered))
 }
@@ -287,10 +289,18 @@ impl<'a> Scan<'a> {
         let mut done = Vec::new();
         while ended < next || (next < count && failure.is_none()) {
             while next < count && next - ended < HEADER_READS_MAX && failure.is_none() {
+                if self.trailer.retired.binary_search(&next).is_ok() {
+                    // Nothing is there, and it may not be readable.
+                    (next, ended) = (next + 1, ended + 1);
+                    continue;
+                }
                 let offset = self.offset_of(self.geometry.segment_first(next));
                 let buffer = io.buffer(length);
                 io.submit(Token(next.into()), IoOperation::Read { disk, offset, buffer });
                 next += 1;
+            }
+            if ended == next {
+                continue;
             }
             io.wait(Nanos::NEVER, &mut done);
             for done in done.drain(..) {
@@ -460,6 +470,13 @@ impl<'a> Scan<'a> {
         Ok(Seq(highest + 1))
     }
 
+    /// Bytes written since the checkpoint began, its own included.
+    fn bytes_behind(&self) -> u64 {
+        let batches = self.batches.iter().map(|batch| 1 + u64::from(batch.header.blocks));
+        let chunks = u64::from(self.trailer.chunks) + u64::from(self.trailer.seq.0 > 0);
+        (batches.sum::<u64>() + chunks) * u64::from(self.geometry.block_bytes)
+    }
+
     fn into_parts(self) -> Parts {
         let location = self.checkpoint.iter().map(|entry| entry.location);
         Parts {
@@ -501,6 +518,7 @@ impl LogStore {
             live: 0,
             pins: 0,
             failures: 0,
+            is_marked: false,
             state: SegmentState::Closed,
         });
         let mut log = LogStore {
@@ -524,9 +542,11 @@ impl LogStore {
             forgets: Default::default(),
             reads: Default::default(),
             cleaning: Default::default(),
+            retiring: Retiring::new(&parts.trailer.retired, geometry.segment_count),
             checkpoint: Checkpoint::new(parts.trailer.seq, parts.area, recovered.bytes_scanned),
             events: Vec::new(),
             counters: Default::default(),
+            note: parts.trailer.note,
             failing: None,
         };
         for winner in &replayed.winners {
@@ -547,9 +567,12 @@ impl LogStore {
     /// would free. Others without live blocks wait for the next one.
     fn sort_segments(&mut self, parts: &Parts) {
         for index in 0..self.geometry.segment_count {
+            let is_retired = self.retiring.is_retired(index);
             let segment = &mut self.segments[index as usize];
             let used = parts.scanned.contains(&index) || parts.named.contains(&index);
-            if segment.live == 0 && !used {
+            if is_retired && segment.live == 0 {
+                segment.state = SegmentState::Retired;
+            } else if segment.live == 0 && !used {
                 segment.state = SegmentState::Free;
                 self.free_segments.push_back(index);
             } else {

@@ -36,6 +36,7 @@ pub mod log_layout;
 mod log_read;
 mod log_recover;
 mod log_replay;
+mod log_retire;
 mod nvm;
 pub mod nvm_layout;
 mod nvm_recover;
@@ -53,6 +54,8 @@ mod tests_faults;
 #[cfg(test)]
 mod tests_log;
 #[cfg(test)]
+mod tests_retire;
+#[cfg(test)]
 mod tests_world;
 
 pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, slots_for};
@@ -61,6 +64,7 @@ pub use resolve::{Loser, Resolved, resolve};
 
 use crate::io::{Buffer, DiskId};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
+use log_layout::NOTE_BYTES;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -253,6 +257,15 @@ pub enum StoreEvent {
     },
     /// A checkpoint could not be written; another attempt follows after more appends.
     CheckpointFailed,
+    /// A segment failed for good and is never used again.
+    SegmentRetired {
+        /// The disk's name.
+        disk: String,
+        /// Its first byte.
+        offset: u64,
+        /// Slots that the segments in use have room for; 0 when they are too few to go on.
+        slots: u32,
+    },
 }
 
 /// A block found at start.
@@ -319,6 +332,10 @@ pub struct Recovered {
     pub bytes_scanned: u64,
     /// The last shutdown was clean.
     pub clean_shutdown: bool,
+    /// What the log's owner had the newest checkpoint keep.
+    pub note: [u8; NOTE_BYTES],
+    /// Bytes written since that checkpoint began, but for what power loss tore.
+    pub bytes_since_note: u64,
 }
 
 impl Default for Recovered {
@@ -333,6 +350,8 @@ impl Default for Recovered {
             seq_next: Seq(1),
             bytes_scanned: 0,
             clean_shutdown: false,
+            note: [0; NOTE_BYTES],
+            bytes_since_note: 0,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::layout::{Superblock, seal_page};
 use super::log_layout::{
-    BatchHeader, CheckpointEntry, LOG_MAGIC, OpenSegment, Record, SegmentHeader, Trailer,
-    decode_chunk, encode_chunk,
+    BatchHeader, CheckpointEntry, LOG_MAGIC, NOTE_BYTES, OpenSegment, RETIRED_MAX, Record,
+    SegmentHeader, Trailer, decode_chunk, encode_chunk,
 };
 use super::nvm_layout::{HeaderState, NvmHeader, decode_mark, encode_mark};
 use super::tests_both::for_each_seed;
@@ -47,7 +47,8 @@ fn structures_round_trip() {
     assert_eq!(decode_chunk(&page, 1, seq, 2), Some(vec![entry]));
     assert_eq!(decode_chunk(&page, 2, seq, 2), None);
     let open = OpenSegment { index: 4, fill: 5, generation: Seq(6) };
-    let trailer = Trailer::new(seq, true, vec![open; 3]);
+    let mut trailer = Trailer::new(seq, true, vec![open; 3]);
+    (trailer.note, trailer.retired) = ([9; NOTE_BYTES], (5..5 + RETIRED_MAX as u32).collect());
     let mut page = vec![0; 4096];
     trailer.encode(&mut page, 1);
     assert_eq!(Trailer::decode(&page, 1), Some(trailer));

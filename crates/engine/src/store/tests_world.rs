@@ -489,7 +489,9 @@ impl World {
             StoreEvent::NeedForgets => self.log.flush_forgets(&mut self.io),
             StoreEvent::CheckpointDone { clean, .. } => self.clean_shutdown = clean,
             StoreEvent::Corrupt(info) => panic!("{info}"),
-            StoreEvent::ForgetsFailed { .. } | StoreEvent::CheckpointFailed => {
+            StoreEvent::ForgetsFailed { .. }
+            | StoreEvent::SegmentRetired { .. }
+            | StoreEvent::CheckpointFailed => {
                 panic!("no device fails here")
             }
         }

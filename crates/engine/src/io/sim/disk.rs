@@ -114,6 +114,7 @@ pub(super) struct SimDisk {
     log_first: u64,
     faults: VecDeque<(OperationKind, Fault)>,
     unreadable: Vec<Range<u64>>,
+    broken: Vec<Range<u64>>,
     pub(super) full: bool,
     /// Nothing ends before this.
     pub(super) stuck_until: Nanos,
@@ -137,6 +138,7 @@ impl SimDisk {
             log_first: 0,
             faults: VecDeque::new(),
             unreadable: Vec::new(),
+            broken: Vec::new(),
             full: false,
             stuck_until: Nanos::ZERO,
             is_gone: false,
@@ -252,6 +254,16 @@ impl SimDisk {
 
     pub(super) fn make_unreadable(&mut self, range: Range<u64>) {
         self.unreadable.push(range);
+    }
+
+    pub(super) fn break_range(&mut self, range: Range<u64>) {
+        self.broken.push(range);
+    }
+
+    /// Whether the change fails, for good.
+    pub(super) fn is_broken(&self, change: &Change) -> bool {
+        let end = change.offset + change.length();
+        self.broken.iter().any(|bad| bad.start < end && change.offset < bad.end)
     }
 
     /// Cuts the power. `in_flight` are changes that had started but not ended.

@@ -1,0 +1,251 @@
+//! Segments that fail: tested, and never used again when they fail the test.
+//!
+//! How: a failed write, a block that does not match its checksum, and a segment that cleaning
+//! cannot read mark their segment. A marked one that holds nothing any more is not opened but
+//! tested: written with zeros and read back. It passes and is free, or it fails; then it is tried
+//! once more after a batch elsewhere has gone well, and retired when it fails again and one has
+//! gone well since, so that a device that fails as a whole retires nothing. Checkpoints remember
+//! what is retired.
+//! Invariant: a segment that is tested or retired holds nothing that anybody could ask for.
+//! Cost: a segment written and read per test. Not for: blocks in a failing segment; the cache drops
+//! clean ones when it meets them, and dirty ones go home or stay.
+
+use super::StoreEvent;
+use super::log::{FREE_KEPT, LogStore, NOWHERE, Purpose, SegmentState};
+use super::log_layout::{RETIRED_MAX, SEGMENTS_MIN};
+use crate::io::{Io, IoDone, IoOperation};
+use layby_cache::schedule::Rank;
+use layby_types::Nanos;
+use std::collections::VecDeque;
+
+/// Tests that a segment fails until it is retired.
+const TESTS_MAX: u8 = 2;
+/// How long tests rest after a failed one.
+const REST: Nanos = Nanos::from_millis(100);
+
+#[derive(Debug, Default)]
+pub(super) struct Retiring {
+    /// Segments out of use until they are tested; the first is next.
+    suspects: VecDeque<u32>,
+    /// Never used again, in ascending order.
+    retired: Vec<u32>,
+    /// A free segment may be marked.
+    pub(super) has_marked: bool,
+    is_testing: bool,
+    /// Times that the first suspect has failed its test, and batches ended well by the last one.
+    failures: u8,
+    failed_at: u64,
+    has_failed: bool,
+    resting_until: Option<Nanos>,
+    /// Batches ended well.
+    pub(super) batches_well: u64,
+}
+
+impl Retiring {
+    /// What the newest checkpoint remembers.
+    pub(super) fn new(retired: &[u32], segments: u32) -> Retiring {
+        let mut retired: Vec<u32> =
+            retired.iter().copied().filter(|index| *index < segments).collect();
+        retired.sort_unstable();
+        retired.dedup();
+        Retiring { retired, ..Retiring::default() }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_testing
+    }
+
+    pub(super) fn is_retired(&self, index: u32) -> bool {
+        self.retired.binary_search(&index).is_ok()
+    }
+
+    /// What a checkpoint keeps.
+    pub(super) fn remembered(&self) -> Vec<u32> {
+        self.retired.iter().copied().take(RETIRED_MAX).collect()
+    }
+}
+
+impl LogStore {
+    /// Segments that are never used again.
+    #[must_use]
+    pub fn segments_retired(&self) -> usize {
+        self.retiring.retired.len()
+    }
+
+    /// Segments that are out of use until a test shows what they are worth.
+    #[must_use]
+    pub fn segments_suspect(&self) -> usize {
+        self.retiring.suspects.len()
+    }
+
+    /// Segments, retired ones included.
+    #[must_use]
+    pub fn segment_count(&self) -> u32 {
+        self.geometry.segment_count
+    }
+
+    /// Slots that the segments in use have room for; 0 when there are fewer than the fewest.
+    #[must_use]
+    pub fn slots_usable(&self) -> u32 {
+        let retired = self.retiring.retired.len() as u32;
+        match self.geometry.segment_count - retired {
+            _ if retired == 0 => self.geometry.slot_count,
+            left if left < SEGMENTS_MIN => 0,
+            left => self.geometry.slots_in(left).min(self.geometry.slot_count),
+        }
+    }
+
+    /// More is live than the segments in use have room for, so that cleaning cannot go on until
+    /// the cache has let blocks go.
+    pub(super) fn is_shrunk(&self) -> bool {
+        let live = || self.segments.iter().map(|segment| u64::from(segment.live)).sum::<u64>();
+        !self.retiring.retired.is_empty() && live() > u64::from(self.slots_usable())
+    }
+
+    /// Something of the segment of `location` failed.
+    pub(super) fn mark_failing(&mut self, location: u32) {
+        let index = self.geometry.segment_of(location).filter(|_| location != NOWHERE);
+        if let Some(index) = index {
+            self.segments[index as usize].is_marked = true;
+            self.retiring.has_marked = true;
+        }
+    }
+}
+
+/// Nothing is written behind a clean checkpoint, nor while nobody knows whether the device works.
+fn may_test(log: &LogStore) -> bool {
+    log.failing.is_none() && !log.sync.lost && !super::log_checkpoint::closing(log)
+}
+
+/// A batch has gone well since the first suspect failed.
+fn is_decidable(log: &LogStore) -> bool {
+    let retiring = &log.retiring;
+    !retiring.suspects.is_empty()
+        && (retiring.failures == 0 || retiring.batches_well > retiring.failed_at)
+}
+
+pub(super) fn wants_step(log: &LogStore) -> bool {
+    let retiring = &log.retiring;
+    retiring.has_failed
+        || !retiring.is_testing
+            && retiring.resting_until.is_none()
+            && may_test(log)
+            && (retiring.has_marked && can_take(log) || is_decidable(log))
+}
+
+/// When tests go on after a failed one.
+pub(super) fn retry_at(log: &LogStore) -> Nanos {
+    let may = may_test(log) && is_decidable(log);
+    log.retiring.resting_until.filter(|_| may).unwrap_or(Nanos::NEVER)
+}
+
+/// Tests leave enough segments to go on with.
+fn can_take(log: &LogStore) -> bool {
+    log.free_segments.len() > FREE_KEPT + 1
+}
+
+/// One bounded step.
+pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos) {
+    if core::mem::take(&mut log.retiring.has_failed) {
+        log.retiring.resting_until = Some(now + REST);
+    }
+    if log.retiring.resting_until.is_some_and(|until| now >= until) {
+        log.retiring.resting_until = None;
+    }
+    if !may_test(log) || log.retiring.is_testing || log.retiring.resting_until.is_some() {
+        return;
+    }
+    if log.retiring.has_marked && can_take(log) {
+        take_marked(log);
+    }
+    if !is_decidable(log) {
+        return;
+    }
+    if log.retiring.failures >= TESTS_MAX {
+        retire(log);
+    } else {
+        test(log, io);
+    }
+}
+
+/// Takes marked segments off the free list, as many as can be spared.
+fn take_marked(log: &mut LogStore) {
+    let marked: Vec<u32> = log.free_segments.iter().copied().collect();
+    log.retiring.has_marked = false;
+    for index in marked {
+        if !log.segments[index as usize].is_marked {
+            continue;
+        }
+        if !can_take(log) {
+            log.retiring.has_marked = true;
+            return;
+        }
+        log.free_segments.retain(|other| *other != index);
+        log.segments[index as usize].state = SegmentState::Suspect;
+        log.retiring.suspects.push_back(index);
+    }
+}
+
+fn test(log: &mut LogStore, io: &mut dyn Io) {
+    let index = *log.retiring.suspects.front().expect("a suspect is there to be tested");
+    let segment = &log.segments[index as usize];
+    assert!(segment.live == 0 && segment.pins == 0, "a suspect holds nothing");
+    log.retiring.is_testing = true;
+    let buffer = log.zeroed(io, log.geometry.segment_blocks as usize);
+    log.counters.bytes_written += buffer.len() as u64;
+    let (disk, offset) = (log.config.region.disk, log.offset_of(log.geometry.segment_first(index)));
+    let token = log.token(Purpose::Test, 0);
+    submit(io, |io| io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true }));
+}
+
+fn submit(io: &mut dyn Io, what: impl FnOnce(&mut dyn Io)) {
+    let rank = io.rank();
+    io.set_rank(Rank::BACKGROUND);
+    what(io);
+    io.set_rank(rank);
+}
+
+/// Takes the end of a test's write, with `payload` 0, or of its read.
+pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoDone) {
+    let index = *log.retiring.suspects.front().expect("a test is of the first suspect");
+    let is_ok = done.result.is_ok();
+    let is_zero = done.buffer.as_ref().is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+    if let Some(buffer) = done.buffer {
+        io.recycle(buffer);
+    }
+    if is_ok && payload == 0 {
+        let length = log.geometry.segment_blocks * log.geometry.block_bytes;
+        let buffer = io.buffer(length as usize);
+        let offset = log.offset_of(log.geometry.segment_first(index));
+        let (disk, token) = (log.config.region.disk, log.token(Purpose::Test, 1));
+        return submit(io, |io| io.submit(token, IoOperation::Read { disk, offset, buffer }));
+    }
+    log.retiring.is_testing = false;
+    if is_ok && is_zero {
+        return pass(log, index);
+    }
+    log.retiring.failures += 1;
+    log.retiring.failed_at = log.retiring.batches_well;
+    log.retiring.has_failed = true;
+}
+
+fn pass(log: &mut LogStore, index: u32) {
+    log.retiring.suspects.pop_front();
+    log.retiring.failures = 0;
+    let segment = &mut log.segments[index as usize];
+    (segment.state, segment.is_marked) = (SegmentState::Free, false);
+    log.free_segments.push_back(index);
+}
+
+fn retire(log: &mut LogStore) {
+    let index = log.retiring.suspects.pop_front().expect("a suspect is there to be retired");
+    log.retiring.failures = 0;
+    log.segments[index as usize].state = SegmentState::Retired;
+    let retired = &mut log.retiring.retired;
+    let place = retired.partition_point(|other| *other < index);
+    retired.insert(place, index);
+    log.checkpoint.wanted = true;
+    let offset = log.offset_of(log.geometry.segment_first(index));
+    let slots = log.slots_usable();
+    log.events.push(StoreEvent::SegmentRetired { disk: log.disk_name.clone(), offset, slots });
+}

@@ -1,0 +1,211 @@
+//! Segments that fail for good: found, tested, retired, remembered; a device that fails as a whole
+//! costs none.
+
+use super::log_layout::SEGMENTS_MIN;
+use super::tests_log::{config, content, fresh, key, open};
+use super::{
+    AppendEntry, LogStore, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, Stream, Ticket,
+};
+use crate::io::{CrashMode, DiskId, Io, SimIo};
+use layby_types::{Nanos, Seq, Slot};
+use std::collections::BTreeMap;
+
+/// What the tests have stored, by slot.
+#[derive(Default)]
+struct Held(BTreeMap<u32, u8>);
+
+impl SlotView for Held {
+    fn slot(&self, slot: Slot) -> Option<SlotInfo> {
+        self.0.get(&slot.0).map(|_| SlotInfo { key: key(slot.0.into()), dirty: true })
+    }
+}
+
+struct Bench {
+    io: SimIo,
+    disk: DiskId,
+    log: LogStore,
+    held: Held,
+    ticket: u64,
+    retired: Vec<u32>,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Bench {
+        let (io, disk, log) = fresh(seed);
+        Bench { io, disk, log, held: Held::default(), ticket: 0, retired: Vec::new() }
+    }
+
+    /// Bytes of segments, and where the first begins.
+    fn segments(&self) -> (u64, u64) {
+        let geometry = &self.log.geometry;
+        let size = u64::from(geometry.segment_blocks * geometry.block_bytes);
+        (size, u64::from(geometry.segments_first * geometry.block_bytes))
+    }
+
+    fn break_segment(&mut self, index: u32) {
+        let (size, first) = self.segments();
+        self.io.break_range(self.disk, first + u64::from(index) * size + size / 2, 4096);
+    }
+
+    /// Lets time pass until nothing is under way; how appends ended.
+    fn settle(&mut self, turns: u32) -> Vec<bool> {
+        let mut ends = Vec::new();
+        for _ in 0..turns {
+            let (mut done, mut events) = (Vec::new(), Vec::new());
+            self.io.wait(Nanos(self.io.now().0 + 20_000_000), &mut done);
+            done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));
+            let now = self.io.now();
+            self.log.on_tick(&mut self.io, now, &self.held);
+            self.log.take_events(&mut events);
+            for event in events {
+                match event {
+                    StoreEvent::NeedPeerSync { id, .. } => self.log.peer_synced(id),
+                    StoreEvent::Stored { result, .. } => ends.push(result.is_ok()),
+                    StoreEvent::SegmentRetired { slots, .. } => self.retired.push(slots),
+                    StoreEvent::Read { result, .. } => ends.push(result.is_ok()),
+                    _ => {}
+                }
+            }
+        }
+        ends
+    }
+
+    /// Stores a block, and says whether that went well.
+    fn put(&mut self, slot: u32, byte: u8) -> bool {
+        self.ticket += 1;
+        let entry = AppendEntry { slot: Slot(slot), key: key(slot.into()), dirty: true };
+        let (io, ticket) = (&mut self.io, Ticket(self.ticket));
+        self.log.append(io, ticket, Stream::Write, &[entry], &content(byte), true);
+        let mut ends = Vec::new();
+        while ends.is_empty() {
+            ends = self.settle(1);
+        }
+        if ends[0] {
+            self.held.0.insert(slot, byte);
+        }
+        ends[0]
+    }
+
+    fn check(&mut self) {
+        for (slot, byte) in self.held.0.clone() {
+            self.ticket += 1;
+            self.log.read(&mut self.io, Ticket(self.ticket), &[Slot(slot)]);
+            let mut events = Vec::new();
+            while events.is_empty() {
+                let mut done = Vec::new();
+                self.io.wait(Nanos(self.io.now().0 + 1_000_000), &mut done);
+                done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));
+                self.log.take_events(&mut events);
+            }
+            let read = events.iter().find_map(|event| match event {
+                StoreEvent::Read { result: Ok(buffer), .. } => {
+                    Some(buffer[..] == content(byte)[..])
+                }
+                _ => None,
+            });
+            assert_eq!(read, Some(true), "slot {slot}");
+        }
+    }
+
+    fn restart(&mut self) {
+        self.io.crash(CrashMode::DropAll);
+        let (log, recovered) = open(&mut self.io, self.disk);
+        self.log = log;
+        assert_eq!(recovered.entries.len(), self.held.0.len());
+    }
+
+    /// Overwrites a few blocks again and again; how many writes failed.
+    fn churn(&mut self, rounds: u32) -> u32 {
+        let puts = (0..rounds).map(|round| self.put(round % 7, round as u8));
+        puts.collect::<Vec<_>>().iter().map(|is_ok| u32::from(!is_ok)).sum()
+    }
+}
+
+/// Goal: ranges that fail for good cost a few writes, then nothing; the log is smaller, remembers
+/// that over restarts, and all that was stored is there. Method: broken segments under churn, a
+/// power cut, churn again.
+#[test]
+fn broken_segments_are_retired_and_remembered() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed);
+        let whole = bench.log.slots_usable();
+        let broken = [1, 4, 5];
+        broken.iter().for_each(|index| bench.break_segment(*index));
+        let (mut failed, mut rounds) = (bench.churn(1 + seed as u32), 0);
+        while bench.log.segments_retired() < broken.len() {
+            rounds += 1;
+            assert!(rounds < 100, "seed {seed}: {} retired", bench.log.segments_retired());
+            failed += bench.churn(20);
+        }
+        assert!((1..=6).contains(&failed), "seed {seed}: {failed} writes failed");
+        bench.settle(100);
+        assert_eq!(bench.retired.len(), broken.len());
+        assert!(bench.log.slots_usable() < whole && bench.log.slots_usable() > 0);
+        assert_eq!(bench.churn(200), 0, "seed {seed}: what is retired is not used");
+        bench.check();
+        let (size, first) = bench.segments();
+        // Not even its header can be read any more.
+        bench.io.fail_reads(bench.disk, first + 4 * size, size);
+        bench.restart();
+        assert_eq!(bench.log.segments_retired(), broken.len(), "seed {seed}: they are remembered");
+        assert_eq!(bench.churn(200), 0, "seed {seed}: nor in the next life");
+        bench.check();
+    }
+}
+
+/// Goal: a device that fails for a while as a whole retires nothing, nor does a single error.
+/// Method: an outage under churn, then single errors.
+#[test]
+fn outages_retire_nothing() {
+    let mut bench = Bench::new(1);
+    bench.churn(20);
+    for _ in 0..3 {
+        bench.io.set_gone(bench.disk, true);
+        assert!(bench.churn(30) > 0);
+        bench.settle(50);
+        bench.io.set_gone(bench.disk, false);
+        bench.churn(10);
+        bench.settle(50);
+    }
+    for round in 0..30 {
+        let kind = crate::io::OperationKind::Write;
+        bench.io.fail_next(bench.disk, kind, rustix::io::Errno::IO);
+        bench.put(round % 7, round as u8);
+        bench.settle(20);
+    }
+    assert_eq!((bench.log.segments_retired(), bench.log.segments_suspect()), (0, 0));
+    assert_eq!(bench.churn(100), 0);
+    bench.check();
+}
+
+/// Goal: a log of too few segments has no slots left, and still reads. Method: broken segments one
+/// after the other.
+#[test]
+fn too_few_segments_take_nothing() {
+    let mut bench = Bench::new(2);
+    bench.churn(30);
+    let count = bench.log.segment_count();
+    let mut broken = 0;
+    while bench.log.slots_usable() > 0 {
+        assert!(broken < count, "the log never gives up");
+        bench.break_segment(broken);
+        broken += 1;
+        bench.churn(4 * count);
+        bench.settle(100);
+    }
+    assert!(count - (bench.log.segments_retired() as u32) < SEGMENTS_MIN);
+    bench.check();
+}
+
+/// Goal: what is not retired and cannot be read still stops the start. Method: an unreadable
+/// header.
+#[test]
+fn unreadable_segments_still_stop_the_start() {
+    let mut bench = Bench::new(3);
+    bench.churn(30);
+    let (size, first) = bench.segments();
+    bench.io.fail_reads(bench.disk, first, size);
+    bench.io.crash(CrashMode::DropAll);
+    let refused = LogStore::open(&mut bench.io, config(bench.disk), SeqSource::new(Seq(1)));
+    assert!(matches!(refused.err(), Some(StoreError::Io { .. })));
+}

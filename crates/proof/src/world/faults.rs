@@ -1,0 +1,83 @@
+//! What goes wrong with a life's disks.
+//!
+//! How: a fault of the plan becomes one of the simulated machine; what the node may answer from
+//! then on is noted. Cost: nothing.
+
+use super::World;
+use crate::oracle::CELL;
+use crate::plan::{BLOCK, Disk, Fault, VOLUMES};
+use rustix::io::Errno;
+
+impl World<'_> {
+    /// Lets a disk fail.
+    pub(super) fn fault(&mut self, fault: Fault) {
+        *self.tally.faults.entry(fault.name()).or_default() += 1;
+        if fault.is_felt() {
+            self.is_tolerant = true;
+            self.oracle.expect_ghosts();
+        }
+        self.has_lied |= fault.is_lie();
+        let shape = &self.life.shape;
+        let mut machine = self.host.machine();
+        let mut at =
+            |disk: Disk| machine.attach_disk(&disk.name()).expect("a node has all its disks");
+        let within = |offset: u64| offset % (shape.nvm_bytes.min(shape.ssd_bytes) - BLOCK);
+        match fault {
+            Fault::FailNext(disk, kind) => {
+                let disk = at(disk);
+                machine.fail_next(disk, kind, Errno::IO);
+            }
+            Fault::BadSector(disk, offset) => {
+                let (disk, offset) = (at(disk), within(offset));
+                machine.fail_reads(disk, offset, CELL);
+            }
+            Fault::Broken(offset) => {
+                // Behind the superblock and the checkpoints, which nothing can stand in for.
+                let quarter = shape.ssd_bytes / 4;
+                let offset = quarter + offset % (3 * quarter - BLOCK);
+                let disk = at(Disk::Ssd);
+                machine.break_range(disk, offset, CELL);
+            }
+            Fault::Full(disk) => {
+                let disk = at(disk);
+                machine.set_full(disk, true);
+            }
+            Fault::Gone(disk) => {
+                let disk = at(disk);
+                machine.set_gone(disk, true);
+            }
+            Fault::Slow(disk, time) => {
+                let disk = at(disk);
+                machine.stall(disk, time);
+            }
+            Fault::Stuck(disk) => {
+                let disk = at(disk);
+                machine.set_stuck(disk, true);
+            }
+            Fault::Lost(disk) => {
+                let disk = at(disk);
+                machine.lose_next_write(disk);
+            }
+            Fault::Misdirected(disk, offset) => {
+                let (disk, offset) = (at(disk), within(offset) / BLOCK * BLOCK);
+                machine.misdirect_next_write(disk, offset);
+            }
+            Fault::Rot(disk, offset) => {
+                let (disk, offset) = (at(disk), within(offset));
+                machine.corrupt(disk, offset, CELL);
+            }
+        }
+    }
+
+    /// Ends the faults that last until somebody ends them.
+    pub(super) fn heal(&mut self) {
+        let mut machine = self.host.machine();
+        let homes = (0..VOLUMES).map(Disk::Home);
+        for disk in [Disk::Nvm, Disk::Ssd].into_iter().chain(homes) {
+            let disk = machine.attach_disk(&disk.name()).expect("a node has all its disks");
+            machine.set_full(disk, false);
+            machine.set_gone(disk, false);
+            machine.set_stuck(disk, false);
+        }
+    }
+}
