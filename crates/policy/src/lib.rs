@@ -1,5 +1,5 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
-//! read ahead, how fast a client may go: a file or a directory each.
+//! read ahead, how fast a client may go, when discards go on: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -18,6 +18,7 @@ mod arc;
 mod chain;
 mod clock;
 pub mod curve;
+pub mod discard;
 mod eviction;
 mod fifo;
 mod ghosts;
