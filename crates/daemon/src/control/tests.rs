@@ -23,6 +23,7 @@ pub(crate) struct MockState {
     pub(crate) stopped: bool,
     /// The limits that hold.
     pub(crate) limits: LimitPlan,
+    pub(crate) discards: Vec<(VolumeId, layby_cache::discards::DiscardLimits)>,
     /// What the next questions for a period are answered with.
     pub(crate) observed: std::collections::VecDeque<layby_engine::control::Observed>,
     /// The shares that were sized last.
@@ -152,6 +153,9 @@ impl ShardPort for MockShard {
             }
             Command::SetLimits(plan, answer) => {
                 self.answer("limit".into(), answer, |state| state.limits = plan);
+            }
+            Command::SetDiscards(plan, answer) => {
+                self.answer("discards".into(), answer, |state| state.discards = plan);
             }
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
