@@ -286,6 +286,7 @@ impl Core {
         let bytes = self.bytes_of(&blocks);
         let Some(home) = self.homes.get(&id) else { return false };
         let zeros = home.discards.zeros(&bytes);
+        assert!(!self.delays.reads.contains_key(&op), "a read ends before its operation reads on");
         if zeros.contains(&bytes) {
             return true;
         }
@@ -297,11 +298,11 @@ impl Core {
         false
     }
 
-    /// The end of a read of a home: what was discarded reads as zeros.
-    pub(super) fn zero_discarded(&mut self, op: OpId, buffer: &mut Buffer) {
-        for part in self.delays.reads.remove(&op).unwrap_or_default() {
-            buffer[part].fill(0);
-        }
+    /// The end of a read of a home, or of something else: what was discarded reads as zeros.
+    pub(super) fn zero_discarded(&mut self, op: OpId, buffer: Option<&mut Buffer>) {
+        let parts = self.delays.reads.remove(&op).unwrap_or_default();
+        let Some(buffer) = buffer else { return };
+        parts.into_iter().for_each(|part| buffer[part].fill(0));
     }
 
     /// The home's runs with holes where discards wait.

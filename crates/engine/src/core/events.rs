@@ -360,8 +360,9 @@ impl Core {
         if let Some(home) = self.homes.get_mut(&id) {
             home.unsynced |= done.buffer.is_none();
         }
-        if let Some(mut buffer) = done.buffer {
-            self.zero_discarded(op, &mut buffer);
+        let mut buffer = done.buffer;
+        self.zero_discarded(op, buffer.as_mut());
+        if let Some(buffer) = buffer {
             self.set_buffer(op, buffer);
         }
         self.done(op, done.result);
@@ -539,6 +540,16 @@ impl Core {
             && let Some(log) = self.log_mut()
         {
             log.peer_synced(peer.id);
+        }
+    }
+
+    /// A volume is gone, and with it what a checkpoint waits for on its behalf.
+    pub(super) fn forget_tombstones(&mut self, id: VolumeId) {
+        self.tombstones.forget_volume(id);
+        if let Some(peer) = &mut self.peer_sync {
+            let live: HashSet<Seq> = self.tombstones.live.iter().map(|t| t.seq).collect();
+            peer.delayed.retain(|seq| live.contains(seq));
+            self.end_peer_sync();
         }
     }
 

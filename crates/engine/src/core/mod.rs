@@ -530,7 +530,7 @@ impl Core {
         if let Some(home) = self.homes.remove(&id) {
             io.detach_disk(home.backing.disk);
         }
-        self.tombstones.forget_volume(id);
+        self.forget_tombstones(id);
         Ok(())
     }
 
