@@ -33,7 +33,7 @@ pub(crate) fn measure(
         let seed = arguments.seed + u64::from(round);
         let mut test = process::cargo(plan.root);
         test.args(["test", "--locked", "--quiet", "--package", "layby-tests", "--test", "discard"]);
-        test.args(["--", "--nocapture"]).envs(SCALE);
+        test.args(["--", "--ignored", "--nocapture"]).envs(SCALE);
         test.env("LAYBY_BIN", plan.binary).env("LAYBY_SEED", seed.to_string());
         let text = process::output(&mut test)?;
         for line in text.lines().filter_map(|line| line.strip_prefix("discard {")) {

@@ -23,7 +23,6 @@ pub(crate) struct MockState {
     pub(crate) stopped: bool,
     /// The limits that hold.
     pub(crate) limits: LimitPlan,
-    pub(crate) discards: Vec<(VolumeId, layby_cache::discards::DiscardLimits)>,
     /// What the next questions for a period are answered with.
     pub(crate) observed: std::collections::VecDeque<layby_engine::control::Observed>,
     /// The shares that were sized last.
@@ -154,9 +153,7 @@ impl ShardPort for MockShard {
             Command::SetLimits(plan, answer) => {
                 self.answer("limit".into(), answer, |state| state.limits = plan);
             }
-            Command::SetDiscards(plan, answer) => {
-                self.answer("discards".into(), answer, |state| state.discards = plan);
-            }
+            Command::SetDiscards(_, answer) => self.answer("discards".into(), answer, |_| ()),
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
             }
@@ -187,6 +184,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         connections: 1,
         queue_depth: 2,
         waits: Waits { calls: 6, waited_ns: 250_000_000, waiting: 1 },
+        discards: Default::default(),
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {

@@ -35,8 +35,7 @@ pub(super) struct HomeDiscards {
 }
 
 impl HomeDiscards {
-    pub(super) fn new() -> Self {
-        let limits = DiscardLimits { mode: DiscardMode::Immediate, ..DiscardLimits::DEFAULT };
+    pub(super) fn new(limits: DiscardLimits) -> Self {
         let (table, flights) = (Discards::new(limits), HashMap::new());
         HomeDiscards { table, flights, failures: 0, not_before: Nanos::ZERO }
     }
@@ -66,13 +65,15 @@ pub(super) struct Delays {
     /// When the first discard is due.
     at: Nanos,
     number_next: u32,
+    /// What was said of volumes, be they served already or not; the others' discards go at once.
+    limits: HashMap<VolumeId, DiscardLimits>,
     /// Parts of reads under way that their home may not know as zeros yet, in bytes of the buffer.
     reads: HashMap<OpId, Vec<Range<usize>>>,
 }
 
 impl Default for Delays {
     fn default() -> Self {
-        Delays { at: Nanos::NEVER, number_next: 0, reads: HashMap::new() }
+        Delays { at: Nanos::NEVER, number_next: 0, limits: HashMap::new(), reads: HashMap::new() }
     }
 }
 
@@ -80,25 +81,31 @@ impl Delays {
     pub(super) fn at(&self) -> Nanos {
         self.at
     }
+
+    pub(super) fn limits(&self, id: VolumeId) -> DiscardLimits {
+        let immediate = DiscardLimits { mode: DiscardMode::Immediate, ..DiscardLimits::DEFAULT };
+        self.limits.get(&id).copied().unwrap_or(immediate)
+    }
 }
 
 impl Core {
     /// Says how a volume's discards reach its home. What waits goes at once unless the mode is
     /// delayed. Panics where a limit is out of bounds.
     pub fn set_discard(&mut self, id: VolumeId, limits: DiscardLimits) {
+        self.delays.limits.insert(id, limits);
         if let Some(home) = self.homes.get_mut(&id) {
             home.discards.table.set_limits(limits);
             self.note_discards(id);
         }
     }
 
-    /// Says how the discards of all volumes reach their homes: those not named go at once.
+    /// Says how the discards of all volumes, also of those to come, reach their homes: those
+    /// not named go at once.
     pub fn set_discards(&mut self, limits: &[(VolumeId, DiscardLimits)]) {
-        let immediate = DiscardLimits { mode: DiscardMode::Immediate, ..DiscardLimits::DEFAULT };
+        self.delays.limits = limits.iter().copied().collect();
         let ids: Vec<VolumeId> = self.homes.keys().copied().collect();
         for id in ids {
-            let own = limits.iter().find(|(of, _)| *of == id);
-            self.set_discard(id, own.map_or(immediate, |(_, limits)| *limits));
+            self.set_discard(id, self.delays.limits(id));
         }
     }
 

@@ -131,7 +131,7 @@ impl Core {
         let tag = (TAG_HOME << 20) | u64::from(volume.0);
         let backing = FileBacking::new(home.disk, home.name, tag);
         let stats = status::VolumeMeter::new();
-        let discards = super::discards::HomeDiscards::new();
+        let discards = super::discards::HomeDiscards::new(self.delays.limits(volume));
         let home = Home { backing, stats, unsynced: false, syncing: false, inflight: 0, discards };
         self.homes.insert(volume, home);
         Ok(())
