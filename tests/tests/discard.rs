@@ -23,6 +23,10 @@ const TOOLS: [&str; 6] = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "mount
 const FILE_BYTES: usize = 1 << 20;
 /// Questions for counters until what waits must have been sent.
 const POLLS_MAX: u32 = 600;
+/// Nothing is zeroed or discarded but what the scenarios delete.
+const MKFS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+/// New files until they are written back.
+const STEPS_PER_SYNC: u64 = 8;
 const VOLUME: &str = "disk";
 
 fn options() -> Options {
@@ -63,6 +67,10 @@ impl Files {
         fs::remove_file(self.folder.join(format!("image-{number}"))).expect("it is there");
     }
 
+    fn sync(&self) {
+        must("sync", &["--file-system", &self.folder.to_string_lossy()]);
+    }
+
     fn compare(&self) {
         self.numbers.iter().for_each(|number| Self::compare_one(&self.folder, *number));
     }
@@ -79,8 +87,11 @@ impl Files {
 fn batch_erase(files: &mut Files, count: u64, rounds: u64) {
     for _ in 0..rounds {
         (0..count).for_each(|_| files.create());
+        // A file that is deleted before it was written back has no blocks to discard.
+        files.sync();
         files.compare();
         (0..count).for_each(|_| files.delete_oldest());
+        files.sync();
     }
     (0..count / 4).for_each(|_| files.create());
 }
@@ -88,9 +99,12 @@ fn batch_erase(files: &mut Files, count: u64, rounds: u64) {
 /// Creates all, then deletes the oldest for each new one.
 fn single_erase(files: &mut Files, count: u64, steps: u64) {
     (0..count).for_each(|_| files.create());
-    for _ in 0..steps {
+    for step in 0..steps {
         files.delete_oldest();
         files.create();
+        if step % STEPS_PER_SYNC == 0 {
+            files.sync();
+        }
     }
 }
 
@@ -136,7 +150,7 @@ impl Setting {
         let set = layby(&[&["volume", "set", VOLUME, "--discard", mode][..], &delay].concat());
         assert!(set.success, "{}", set.stderr);
         let attached = Attached::new(work.path(), &node.uri(VOLUME));
-        must("mkfs.ext4", &["-q", "-F", "-E", "nodiscard", attached.device()]);
+        must("mkfs.ext4", &["-q", "-F", "-E", MKFS, attached.device()]);
         let mounted = Mounted::new(work.path(), attached);
         let point = mounted.path().to_string_lossy().into_owned();
         must("mount", &["-o", "remount,discard,commit=1", &point]);
