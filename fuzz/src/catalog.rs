@@ -69,6 +69,8 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             share: volume.share.clone(),
             cap: volume.cap.clone(),
             limits: volume.limits,
+            discard: volume.discard,
+            discard_delay: volume.discard_delay,
             ublk: volume.ublk,
             configured: Some(volume.clone()),
         };

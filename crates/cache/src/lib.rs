@@ -47,6 +47,7 @@ pub use cache::{Cache, LevelCounters, LevelView};
 pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::AdmissionKind;
 pub use layby_policy::Moment;
+pub use layby_policy::discard as discards;
 pub use layby_policy::registry::EvictionKind;
 pub use layby_policy::schedule;
 pub use layby_policy::throttle;

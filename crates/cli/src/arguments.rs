@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
     Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent, Size, Time,
 };
+use layby_daemon::config::{DiscardChoice, DiscardWait};
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -158,6 +159,27 @@ impl From<AdmissionArgument> for Admission {
     }
 }
 
+/// Whether and when discards reach a volume's home.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DiscardArgument {
+    /// Never: trims are ignored
+    Off,
+    /// As they come
+    Immediate,
+    /// After a delay, merged with their neighbours
+    Delayed,
+}
+
+impl From<DiscardArgument> for DiscardChoice {
+    fn from(discard: DiscardArgument) -> Self {
+        match discard {
+            DiscardArgument::Off => DiscardChoice::Off,
+            DiscardArgument::Immediate => DiscardChoice::Immediate,
+            DiscardArgument::Delayed => DiscardChoice::Delayed,
+        }
+    }
+}
+
 /// Which node to talk to, and how to answer.
 #[derive(Debug, Args)]
 pub(crate) struct NodeArguments {
@@ -285,6 +307,12 @@ pub(crate) struct VolumeCreateArguments {
     pub(crate) cap: Vec<LevelAmount>,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
+    /// Whether and when discards reach its home
+    #[arg(long, value_name = "MODE", default_value = "immediate")]
+    pub(crate) discard: DiscardArgument,
+    /// How long delayed discards wait: a time, or `adaptive` [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) discard_delay: Option<DiscardWait>,
     /// Make it a block device of this host's kernel, too (Linux 6.5 with the ublk driver)
     #[arg(long)]
     pub(crate) ublk: bool,
@@ -312,6 +340,12 @@ pub(crate) struct VolumeSetArguments {
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
+    /// Whether and when discards reach its home from now on
+    #[arg(long, value_name = "MODE")]
+    pub(crate) discard: Option<DiscardArgument>,
+    /// How long delayed discards wait: a time, or `adaptive`
+    #[arg(long, value_name = "TIME")]
+    pub(crate) discard_delay: Option<DiscardWait>,
     /// Whether it is a block device of this host's kernel, too
     #[arg(long, value_name = "BOOL")]
     pub(crate) ublk: Option<bool>,

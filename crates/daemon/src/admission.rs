@@ -229,6 +229,8 @@ mod tests {
             share: Default::default(),
             cap: Default::default(),
             limits,
+            discard: Default::default(),
+            discard_delay: Default::default(),
             ublk: false,
         }
     }

@@ -12,6 +12,7 @@ use crate::config::{
     ClassConfig, Config, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT, VolumeConfig,
     built_in, checks,
 };
+use crate::config::{DiscardChoice, DiscardWait};
 use crate::control::View;
 use crate::control::volumes::{add_to_view, discard_file};
 use crate::error::{Report, ReportKind};
@@ -189,6 +190,8 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
             share: std::collections::BTreeMap::new(),
             cap: std::collections::BTreeMap::new(),
             limits: LimitsConfig::default(),
+            discard: DiscardChoice::default(),
+            discard_delay: DiscardWait::default(),
             ublk: false,
         };
         let error = "cannot create the first volume";
@@ -245,6 +248,8 @@ fn update_volume(
     record.share.clone_from(&declared.share);
     record.cap.clone_from(&declared.cap);
     record.limits = declared.limits;
+    record.discard = declared.discard;
+    record.discard_delay = declared.discard_delay;
     record.ublk = declared.ublk;
     Ok(())
 }

@@ -10,6 +10,7 @@
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
 use crate::config::{AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, VolumeConfig};
+use crate::config::{DiscardChoice, DiscardWait};
 use crate::error::{Report, ReportKind};
 use layby_types::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -182,6 +183,13 @@ pub struct VolumeRecord {
     /// were limits.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Whether and when its discards reach its home. Left out where they go at once, as in
+    /// catalogs from before they could wait.
+    #[serde(default, skip_serializing_if = "DiscardChoice::is_default")]
+    pub discard: DiscardChoice,
+    /// How long delayed discards wait.
+    #[serde(default, skip_serializing_if = "DiscardWait::is_default")]
+    pub discard_delay: DiscardWait,
     /// It is a block device of this host's kernel, too. Left out where it is not, as in catalogs
     /// from before there were such devices.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -452,6 +460,8 @@ mod tests {
                 share: BTreeMap::from([(name("ssd"), "25%".parse().expect("an amount"))]),
                 cap: BTreeMap::new(),
                 limits: LimitsConfig::default(),
+                discard: DiscardChoice::default(),
+                discard_delay: DiscardWait::default(),
                 ublk: false,
                 configured: None,
             },

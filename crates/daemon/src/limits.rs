@@ -9,7 +9,9 @@
 //! idle, those of another cannot use what is left.
 
 use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::config::discard_limits;
 use crate::control::View;
+use layby_cache::discards::DiscardLimits;
 use layby_cache::throttle::LimitPlan;
 use layby_types::VolumeId;
 
@@ -38,6 +40,21 @@ impl View {
             }
         }
         plan
+    }
+}
+
+impl View {
+    /// How discards of one shard's volumes reach their homes, where not at once.
+    #[must_use]
+    pub(crate) fn discard_plan(&self, shard: usize) -> Vec<(VolumeId, DiscardLimits)> {
+        let own = |record: &&VolumeRecord| {
+            self.layout.shard_of(VolumeId(record.id)) == shard && !record.discard.is_default()
+        };
+        let limits = |record: &VolumeRecord| {
+            let limits = discard_limits(record.discard, record.discard_delay);
+            (VolumeId(record.id), limits)
+        };
+        self.catalog.volumes.values().filter(own).map(limits).collect()
     }
 }
 

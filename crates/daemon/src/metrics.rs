@@ -7,6 +7,7 @@
 //! for those of a volume that was deleted.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.
 
+mod discards;
 mod schedule;
 mod sizing;
 mod wear;
@@ -348,6 +349,13 @@ impl Scrape {
             .write(encoder, waited.collect())?;
         family("layby_volume_throttled_queue_depth", "Requests that a limit makes wait now")
             .write(encoder, each(|v| v.waits.waiting))?;
+        for (name, help, value) in discards::COUNTERS {
+            let sample = |owner: &Owner<'_>| count(owner.labels.clone(), owner.sum(value));
+            family(name, help).write(encoder, owners.iter().map(sample).collect())?;
+        }
+        for (name, help, value) in discards::GAUGES {
+            family(name, help).write(encoder, each(value))?;
+        }
         let sizes = self.view.volumes().filter_map(|(_, record)| {
             let owner = self.volume(VolumeId(record.id))?;
             Some(gauge(owner.labels, record.length as f64))

@@ -316,6 +316,8 @@ mod tests {
             share: BTreeMap::from([(ssd(), share.parse().expect("an amount"))]),
             cap: BTreeMap::new(),
             limits: crate::config::LimitsConfig::default(),
+            discard: Default::default(),
+            discard_delay: Default::default(),
             ublk: false,
             configured: None,
         }

@@ -8,6 +8,7 @@
 use crate::core::ClassLatency;
 use crate::io::{DeviceLoad, Host, IoError, SocketId, Waker, check_event};
 use hdrhistogram::Histogram;
+use layby_cache::discards::{DiscardCount, DiscardCounters, DiscardLimits};
 use layby_cache::schedule::Rank;
 use layby_cache::throttle::{LimitPlan, Waits};
 use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
@@ -187,6 +188,8 @@ pub enum Command<S> {
     SetSized(Vec<(VolumeId, Option<[u32; LEVELS_MAX]>)>, Answer<()>),
     /// Replace the limits of all volumes and classes, for requests that wait too.
     SetLimits(LimitPlan, Answer<()>),
+    /// Replace how discards reach the homes of all volumes; those not named go at once.
+    SetDiscards(Vec<(VolumeId, DiscardLimits)>, Answer<()>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
@@ -284,6 +287,19 @@ pub struct VolumeStats {
     /// How requests have waited for a limit of the volume or its class, before they were counted
     /// above.
     pub waits: Waits,
+    /// What became of its discards on their way to its home.
+    pub discards: DiscardStats,
+}
+
+/// A volume's discards since the shard started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiscardStats {
+    /// What became of them.
+    pub counters: DiscardCounters,
+    /// What waits now.
+    pub pending: DiscardCount,
+    /// How long ranges wait now.
+    pub delay: Nanos,
 }
 
 /// What a period showed of a volume.

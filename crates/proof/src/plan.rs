@@ -6,12 +6,14 @@
 //! acts is a life as well.
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
+use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
 use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
     ReadAheadLimits, Share, Watermarks, WritebackLimits,
 };
 use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
-use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng};
+use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng, VolumeId};
 use std::fmt;
 
 /// Blocks of each volume.
@@ -266,6 +268,37 @@ impl Shape {
             crash: draw_mode(rng),
         }
     }
+}
+
+/// Bounds so small that a life's requests reach them, by the life's seed.
+#[must_use]
+pub fn schedule_of(seed: u64) -> ScheduleLimits {
+    let mut rng = Rng::new(seed ^ 0x5c4ed);
+    let blocks = 1 + rng.below(4);
+    let bytes_max = BLOCK << rng.below(6);
+    ScheduleLimits {
+        quantum_bytes: (blocks * BLOCK) as u32,
+        inflight_bytes_max: BLOCK << rng.below(8),
+        budget: BudgetLimits { bytes_min: BLOCK, bytes_max, ios_min: 1, ios_max: 4 },
+    }
+}
+
+/// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are
+/// delayed, for a while or for longer than a life, in tables that fill up.
+#[must_use]
+pub fn discards_of(seed: u64) -> Vec<(VolumeId, DiscardLimits)> {
+    let mut rng = Rng::new(seed ^ 0xd15_ca4d);
+    let modes = [DiscardMode::Immediate, DiscardMode::Delayed, DiscardMode::Delayed];
+    let mode = modes[rng.below(3) as usize];
+    let delays = [Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_secs(3600)];
+    let limits = |_| DiscardLimits {
+        mode,
+        delay: DiscardDelay::Fixed(delays[rng.below(3) as usize]),
+        ranges_max: [1, 3, 4096][rng.below(3) as usize],
+        in_flight_max: 1 + rng.below(3) as u16,
+        ..DiscardLimits::DEFAULT
+    };
+    (0..VOLUMES as u32).map(VolumeId).zip((0..VOLUMES).map(limits)).collect()
 }
 
 fn spec(eviction: u64) -> CacheSpec {

@@ -12,9 +12,9 @@ mod faults;
 use crate::client::{Answered, Asked, Client};
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
+use crate::plan::{discards_of, schedule_of};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
-use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
 use layby_engine::core::{Notice, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
@@ -112,18 +112,6 @@ pub fn live(life: &Life, timeline: &mut Timeline) -> Result<Tally, Failure> {
     world.tally.steps = machine.steps();
     drop(machine);
     result.map(|()| world.tally).map_err(|what| Failure { act, what })
-}
-
-/// Bounds so small that a life's requests reach them, by the life's seed.
-fn schedule_of(seed: u64) -> ScheduleLimits {
-    let mut rng = Rng::new(seed ^ 0x5c4ed);
-    let blocks = 1 + rng.below(4);
-    let bytes_max = BLOCK << rng.below(6);
-    ScheduleLimits {
-        quantum_bytes: (blocks * BLOCK) as u32,
-        inflight_bytes_max: BLOCK << rng.below(8),
-        budget: BudgetLimits { bytes_min: BLOCK, bytes_max, ios_min: 1, ios_max: 4 },
-    }
 }
 
 /// The sentence of a panic.
@@ -272,6 +260,8 @@ impl World<'_> {
                 Ok(Ok((node, report))) => {
                     self.note(|| format!("started: {report:?}"));
                     (self.node, self.commands) = (Some(node), sender);
+                    let discards = discards_of(self.life.seed);
+                    self.command(Command::SetDiscards(discards, Box::new(drop)));
                     return Ok(());
                 }
                 Ok(Err(error)) if self.is_tolerant => {

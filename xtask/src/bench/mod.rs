@@ -6,6 +6,7 @@
 //! Invariant: raw results are kept before a figure is printed from them.
 //! Cost: runs x servers x loads x about four seconds. Not for: tests; a timing never fails one.
 
+mod discard;
 mod entries;
 mod fio;
 mod flash;
@@ -85,6 +86,9 @@ enum Entry {
     Isolation,
     /// Loads that want more than their limits, counted
     Limits,
+    /// Discards of a real ext4 that reach the home: off, immediate, delayed; table in
+    /// `bench/discard.md`
+    Discard,
     /// A guest's disk beside qemu-storage-daemon's, both in memory, in one guest
     Vhost,
     /// What the SSD level's log makes a flash device program, by the model, counted
@@ -95,6 +99,11 @@ enum Entry {
 const SERVING_HEADER: &str = "\
 # Serving, beside peers\n\n\
 Written by `cargo xtask bench serving`; how it measures is in [README.md](README.md).\n";
+
+/// The same for discards.
+const DISCARD_HEADER: &str = "\
+# Discards of a real file system\n\n\
+Written by `cargo xtask bench discard`; how it measures is in [README.md](README.md).\n";
 
 /// Everything measured in a run, in the order it was measured.
 struct Results {
@@ -118,6 +127,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     process::say(&text);
     if arguments.entry == Entry::Serving {
         process::write(&root.join("bench/serving.md"), &format!("{SERVING_HEADER}{text}\n"))?;
+    }
+    if arguments.entry == Entry::Discard {
+        process::write(&root.join("bench/discard.md"), &format!("{DISCARD_HEADER}{text}\n"))?;
     }
     Ok(())
 }
@@ -149,6 +161,7 @@ fn measure(
         Entry::Limits => limits::measure(&plan, arguments),
         Entry::Vhost => vhost::measure(&plan, arguments),
         Entry::FlashWaf => flash::measure(root, arguments),
+        Entry::Discard => discard::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -7,7 +7,7 @@ use crate::arguments::{
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
 use layby_daemon::api::{OperationAnswer, TrafficAnswer, VolumeAnswer};
-use layby_daemon::config::{Amount, LimitsConfig, Name};
+use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
 use std::collections::BTreeMap;
@@ -40,7 +40,8 @@ fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(),
 
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
-    let VolumeCreateArguments { share, cap, limits, ublk, node, .. } = arguments;
+    let VolumeCreateArguments { share, cap, limits, discard, discard_delay, ublk, node, .. } =
+        arguments;
     // The node has another working directory than the person who typed the path.
     let path = match path.map(std::path::absolute).transpose() {
         Ok(path) => path,
@@ -51,8 +52,21 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
     };
     let (share, cap) = (amounts(&share), amounts(&cap));
     let (class, limits) = (Some(class), limits.into());
-    let request =
-        VolumeCreate { name, size, class, path, read_only, allow, share, cap, limits, ublk };
+    let (discard, discard_delay) = (discard.into(), discard_delay.unwrap_or_default());
+    let request = VolumeCreate {
+        name,
+        size,
+        class,
+        path,
+        read_only,
+        allow,
+        share,
+        cap,
+        limits,
+        discard,
+        discard_delay,
+        ublk,
+    };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
         return output.json(&answer);
@@ -92,12 +106,25 @@ pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts)
 
 fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeSetArguments { name, class, read_only, allow, allow_all, .. } = arguments;
-    let VolumeSetArguments { shares, limits, ublk, node, .. } = arguments;
+    let VolumeSetArguments { shares, limits, discard, discard_delay, ublk, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let allow = (allow_all || !allow.is_empty()).then_some(allow);
     let limits = limits.into();
     let (size, shrink) = (None, false);
-    let patch = VolumePatch { size, shrink, class, read_only, allow, share, cap, limits, ublk };
+    let discard = discard.map(Into::into);
+    let patch = VolumePatch {
+        size,
+        shrink,
+        class,
+        read_only,
+        allow,
+        share,
+        cap,
+        limits,
+        discard,
+        discard_delay,
+        ublk,
+    };
     change(&name, patch, &node, output)
 }
 
@@ -193,12 +220,34 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         ("caps", amounts_text(&volume.cap)),
         ("limits", limits_text(&volume.limits)),
         ("held", held_text(&volume.traffic)),
+        ("discards", discards_text(volume)),
         ("vhost", vhost),
         ("ublk", ublk_text(volume)),
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
     output.line(&traffic_table(&volume.traffic))
+}
+
+/// How discards reach the home, and what became of them.
+fn discards_text(volume: &VolumeAnswer) -> String {
+    let mode = match volume.discard {
+        DiscardChoice::Delayed => format!("delayed by {}", volume.discard_delay),
+        other => other.to_string(),
+    };
+    let of = &volume.traffic.discards;
+    format!(
+        "{mode}; {} received ({}), {} cancelled ({}), {} merged, {} sent ({}), {} wait ({})",
+        of.received,
+        bytes(of.received_bytes),
+        of.cancelled,
+        bytes(of.cancelled_bytes),
+        of.merged,
+        of.sent,
+        bytes(of.sent_bytes),
+        of.pending,
+        bytes(of.pending_bytes)
+    )
 }
 
 /// A volume's block device.

@@ -12,12 +12,15 @@ use crate::catalog::VolumeRecord;
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
 };
+use crate::config::{DiscardChoice, DiscardWait};
 use crate::control::{Control, View};
 use crate::error::Report;
 use crate::metrics::durability;
 use hdrhistogram::Histogram;
 use layby_cache::Watermarks;
-use layby_engine::control::{LevelStats, OperationStats, Snapshot, StartReport, VolumeStats};
+use layby_engine::control::{
+    DiscardStats, LevelStats, OperationStats, Snapshot, StartReport, VolumeStats,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,6 +96,55 @@ pub struct TrafficAnswer {
     pub throttled_seconds: f64,
     /// Requests that a limit makes wait now.
     pub throttled_now: u64,
+    /// What became of discards on their way to the homes.
+    pub discards: DiscardAnswer,
+}
+
+/// Discards on their way to the homes since the node started, in ranges and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiscardAnswer {
+    /// Taken in.
+    pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// Written again before they were sent.
+    pub cancelled: u64,
+    /// Bytes of these, and of parts.
+    pub cancelled_bytes: u64,
+    /// Became part of another.
+    pub merged: u64,
+    /// Bytes that waited already.
+    pub merged_bytes: u64,
+    /// What the homes saw.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Ignored, since the volume's mode is off.
+    pub dropped: u64,
+    /// Bytes of these.
+    pub dropped_bytes: u64,
+    /// Wait now.
+    pub pending: u64,
+    /// Bytes of these.
+    pub pending_bytes: u64,
+}
+
+impl DiscardAnswer {
+    fn add(mut self, stats: &DiscardStats) -> Self {
+        let all = &stats.counters;
+        for (ranges, bytes, count) in [
+            (&mut self.received, &mut self.received_bytes, all.received),
+            (&mut self.cancelled, &mut self.cancelled_bytes, all.cancelled),
+            (&mut self.merged, &mut self.merged_bytes, all.merged),
+            (&mut self.sent, &mut self.sent_bytes, all.sent),
+            (&mut self.dropped, &mut self.dropped_bytes, all.dropped),
+            (&mut self.pending, &mut self.pending_bytes, stats.pending),
+        ] {
+            *ranges += count.ranges;
+            *bytes += count.bytes;
+        }
+        self
+    }
 }
 
 /// A volume.
@@ -118,6 +170,10 @@ pub struct VolumeAnswer {
     pub cap: BTreeMap<Name, Amount>,
     /// How fast it may go.
     pub limits: LimitsConfig,
+    /// Whether and when its discards reach its home.
+    pub discard: DiscardChoice,
+    /// How long delayed discards wait.
+    pub discard_delay: DiscardWait,
     /// The shard that serves it.
     pub shard: u8,
     /// Its socket for a virtual machine (vhost-user-blk), where it has one.
@@ -398,6 +454,9 @@ impl Reading {
             throttled_seconds: stats.iter().map(|stats| stats.waits.waited_ns).sum::<u64>() as f64
                 / 1e9,
             throttled_now: stats.iter().map(|stats| stats.waits.waiting).sum(),
+            discards: stats
+                .iter()
+                .fold(DiscardAnswer::default(), |sum, stats| sum.add(&stats.discards)),
         }
     }
 
@@ -415,6 +474,8 @@ impl Reading {
             share: record.share.clone(),
             cap: record.cap.clone(),
             limits: record.limits,
+            discard: record.discard,
+            discard_delay: record.discard_delay,
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
             vhost_socket: door.as_ref().map(|door| door.path.display().to_string()),
             guest_connected: door.is_some_and(|door| door.is_connected),

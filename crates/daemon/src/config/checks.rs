@@ -466,6 +466,7 @@ pub(crate) fn volume(
     }
     allow(place(), &volume.allow)?;
     volume.limits.check(&place())?;
+    volume.discard_delay.check(&place())?;
     check_amounts(levels, place(), &volume.share, &volume.cap)
 }
 

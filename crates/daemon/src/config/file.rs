@@ -125,5 +125,7 @@ pub(super) struct VolumeTable {
     pub(super) share: BTreeMap<Name, Amount>,
     pub(super) cap: BTreeMap<Name, Amount>,
     pub(super) limits: LimitsConfig,
+    pub(super) discard: super::DiscardChoice,
+    pub(super) discard_delay: super::DiscardWait,
     pub(super) ublk: bool,
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod checks;
 mod devices;
+mod discard;
 mod file;
 mod limits;
 mod sizing;
@@ -20,6 +21,7 @@ mod wear;
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
 pub use devices::MAIN_DEVICE;
+pub use discard::{DiscardChoice, DiscardWait, discard_limits};
 pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
@@ -329,6 +331,12 @@ pub struct VolumeConfig {
     /// How fast it may go.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Whether and when its discards reach its home.
+    #[serde(default, skip_serializing_if = "DiscardChoice::is_default")]
+    pub discard: DiscardChoice,
+    /// How long delayed discards wait.
+    #[serde(default, skip_serializing_if = "DiscardWait::is_default")]
+    pub discard_delay: DiscardWait,
     /// It is a block device of this host's kernel, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ublk: bool,
@@ -594,6 +602,8 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         share: table.share,
         cap: table.cap,
         limits: LimitsConfig::default().changed(table.limits),
+        discard: table.discard,
+        discard_delay: table.discard_delay,
         ublk: table.ublk,
     }
 }

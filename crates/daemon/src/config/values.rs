@@ -39,6 +39,8 @@ macro_rules! written_as_text {
     };
 }
 
+pub(super) use written_as_text;
+
 /// The name of a volume, class or level: safe in a path, a URL, a metric label and a terminal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);

@@ -318,6 +318,7 @@ impl Control {
     /// them has ended, and the node with it.
     async fn tell_limits(&self, view: &View, told: Option<&View>) {
         for shard in 0..self.shards.len() {
+            self.tell_discards(shard, view, told).await;
             let plan = view.limit_plan(shard);
             if plan == told.map(|view| view.limit_plan(shard)).unwrap_or_default() {
                 continue;
@@ -326,6 +327,17 @@ impl Control {
             if let Err(refused) = taken {
                 tracing::error!(shard, cause = refused.cause, "cannot set limits");
             }
+        }
+    }
+
+    async fn tell_discards(&self, shard: usize, view: &View, told: Option<&View>) {
+        let plan = view.discard_plan(shard);
+        if plan == told.map(|view| view.discard_plan(shard)).unwrap_or_default() {
+            return;
+        }
+        let taken = self.ask(shard, |answer| Command::SetDiscards(plan, answer)).await;
+        if let Err(refused) = taken {
+            tracing::error!(shard, cause = refused.cause, "cannot set how discards go");
         }
     }
 

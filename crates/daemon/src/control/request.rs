@@ -5,6 +5,7 @@
 //! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
 
 use crate::config::{Admission, AllowRule, Amount, LimitsConfig, Name, Percent, Size, Time};
+use crate::config::{DiscardChoice, DiscardWait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,6 +41,12 @@ pub struct VolumeCreate {
     /// How fast it may go.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Whether and when its discards reach its home.
+    #[serde(default, skip_serializing_if = "DiscardChoice::is_default")]
+    pub discard: DiscardChoice,
+    /// How long delayed discards wait.
+    #[serde(default, skip_serializing_if = "DiscardWait::is_default")]
+    pub discard_delay: DiscardWait,
     /// It is a block device of this host's kernel, too.
     #[serde(default)]
     pub ublk: bool,
@@ -72,6 +79,12 @@ pub struct VolumePatch {
     /// How fast it may go: what is given replaces its own, and zero takes it away.
     #[serde(skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Whether and when its discards reach its home.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discard: Option<DiscardChoice>,
+    /// How long delayed discards wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discard_delay: Option<DiscardWait>,
     /// Whether it is a block device of this host's kernel, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ublk: Option<bool>,

@@ -153,6 +153,7 @@ impl ShardPort for MockShard {
             Command::SetLimits(plan, answer) => {
                 self.answer("limit".into(), answer, |state| state.limits = plan);
             }
+            Command::SetDiscards(_, answer) => self.answer("discards".into(), answer, |_| ()),
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
             }
@@ -183,6 +184,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         connections: 1,
         queue_depth: 2,
         waits: Waits { calls: 6, waited_ns: 250_000_000, waiting: 1 },
+        discards: Default::default(),
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {

@@ -39,6 +39,8 @@ impl Control {
             share: request.share,
             cap: request.cap,
             limits: LimitsConfig::default().changed(request.limits),
+            discard: request.discard,
+            discard_delay: request.discard_delay,
             ublk: request.ublk,
         };
         if request.ublk {
@@ -191,6 +193,8 @@ pub(crate) fn add_to_view(
         share: config.share.clone(),
         cap: config.cap.clone(),
         limits: config.limits,
+        discard: config.discard,
+        discard_delay: config.discard_delay,
         ublk: config.ublk,
         configured: None,
     };
@@ -214,6 +218,8 @@ fn check_record(
         share: record.share.clone(),
         cap: record.cap.clone(),
         limits: record.limits,
+        discard: record.discard,
+        discard_delay: record.discard_delay,
         ublk: record.ublk,
     };
     let known: Vec<_> = view.classes().cloned().collect();
@@ -327,6 +333,8 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
         record.cap = cap;
     }
     record.limits = record.limits.changed(patch.limits);
+    record.discard = patch.discard.unwrap_or(record.discard);
+    record.discard_delay = patch.discard_delay.unwrap_or(record.discard_delay);
     record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
 }

@@ -15,6 +15,7 @@ use layby_types::{
     Seq, VolumeId,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 
 /// Own ticket: a store into lent room, whose end nobody waits for.
 pub(super) const OWN_BORROWED: u64 = 1;
@@ -32,6 +33,8 @@ struct LiveTombstone {
     keep_allocated: bool,
     /// The forgets that have to be durable for it to be done for; none before its home's sync.
     done_at: Option<u64>,
+    /// Its home has not heard of all of it yet.
+    delayed: bool,
 }
 
 /// Tombstones on their way: logged, zeroed below, synced below, done.
@@ -48,6 +51,8 @@ pub(super) struct Tombstones {
     /// Covered by the sync in flight.
     syncing: HashMap<VolumeId, Vec<Seq>>,
     live: Vec<LiveTombstone>,
+    /// How many of these wait for their forgets to be durable.
+    ending: usize,
     /// Writes to homes that a redo would undo: they wait until it cannot happen any more.
     held: Vec<Action>,
 }
@@ -69,6 +74,59 @@ impl Tombstones {
     pub(super) fn hold(&mut self, write: Action) {
         self.held.push(write);
     }
+
+    /// The operation's range was logged, and its home is to hear of it later; false where nothing
+    /// was logged, so that a crash would forget it.
+    pub(super) fn delay(&mut self, op: OpId) -> bool {
+        let Some(seq) = self.zeroing.remove(&op) else { return false };
+        let live = self.live.iter_mut().rev().find(|tombstone| tombstone.seq == seq);
+        live.expect("it is being zeroed").delayed = true;
+        true
+    }
+
+    /// The operation's range was logged.
+    pub(super) fn is_logged(&self, op: OpId) -> bool {
+        self.zeroing.contains_key(&op)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// The blocks of those whose home has not heard of all of them and that touch these.
+    pub(super) fn delayed_in(
+        &self,
+        id: VolumeId,
+        blocks: Range<u64>,
+    ) -> impl Iterator<Item = (Seq, Range<u64>)> {
+        let touches = move |t: &&LiveTombstone| {
+            t.volume == id && t.delayed && t.first < blocks.end && blocks.start < t.end
+        };
+        self.live.iter().filter(touches).map(|t| (t.seq, t.first..t.end))
+    }
+
+    /// Its home has heard of all of it, and is to be synced.
+    fn end_delay(&mut self, id: VolumeId, seq: Seq) {
+        let mut mine = self.live.iter_mut().filter(|t| t.seq == seq);
+        mine.next().expect("it is live until its home was synced").delayed = false;
+        self.undone.entry(id).or_default().push(seq);
+    }
+
+    fn set_done_at(&mut self, issued: u64, is_mine: impl Fn(Seq) -> bool) {
+        for tombstone in self.live.iter_mut().filter(|t| is_mine(t.seq)) {
+            self.ending += usize::from(tombstone.done_at.is_none());
+            tombstone.done_at = Some(issued);
+        }
+    }
+
+    /// Drops those whose forgets are durable.
+    fn end_durable(&mut self, durable: u64) {
+        if self.ending > 0 {
+            self.live.retain(|t| t.done_at.is_none_or(|at| at > durable));
+            self.ending = self.live.iter().filter(|t| t.done_at.is_some()).count();
+        }
+    }
 }
 
 /// A checkpoint that waits for the others.
@@ -79,6 +137,15 @@ pub(super) struct PeerSync {
     /// Ranges being zeroed whose tombstone lies before the checkpoint, which would drop it while
     /// it still names what the tombstone killed.
     zeroing: HashSet<OpId>,
+    /// The same where the home has not heard of them yet.
+    delayed: HashSet<Seq>,
+}
+
+impl PeerSync {
+    /// Nothing but the NVM level may be waited for any more.
+    fn has_no_homes(&self) -> bool {
+        self.homes.is_empty() && self.zeroing.is_empty() && self.delayed.is_empty()
+    }
 }
 
 impl Core {
@@ -194,19 +261,19 @@ impl Core {
         self.tombstones.logging.insert(*op, (seq, *redo));
         if *redo != Redo::Nothing {
             let (first, end) = (first.0, first.0 + blocks);
-            let (volume, keep_allocated, done_at) = (*volume, keep, None);
-            let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at };
+            let (volume, keep_allocated, done_at, delayed) = (*volume, keep, None, false);
+            let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
             self.tombstones.live.push(live);
         }
     }
 
     /// Writes that waited for a tombstone to be done for go on.
     pub(super) fn release_held(&mut self) {
-        if self.tombstones.live.is_empty() && self.tombstones.held.is_empty() {
+        if self.tombstones.ending == 0 && self.tombstones.held.is_empty() {
             return;
         }
         let durable = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
-        self.tombstones.live.retain(|t| t.done_at.is_none_or(|at| at > durable));
+        self.tombstones.end_durable(durable);
         for write in std::mem::take(&mut self.tombstones.held) {
             let Action::WriteBacking { op, volume, first, count, .. } = &write else {
                 panic!("only writes are held")
@@ -269,8 +336,8 @@ impl Core {
             covered.iter().for_each(|seq| log.tombstone_done(*seq));
             let issued = log.forgets_issued();
             log.flush_forgets(io);
-            let mine = |t: &&mut LiveTombstone| covered.contains(&t.seq);
-            self.tombstones.live.iter_mut().filter(mine).for_each(|t| t.done_at = Some(issued));
+            let covered: HashSet<Seq> = covered.into_iter().collect();
+            self.tombstones.set_done_at(issued, |seq| covered.contains(&seq));
         }
         if self.tombstones.undone.contains_key(&id) {
             return self.sync_home(io, id);
@@ -297,7 +364,9 @@ impl Core {
         if let Some(home) = self.homes.get_mut(&id) {
             home.unsynced |= done.buffer.is_none();
         }
-        if let Some(buffer) = done.buffer {
+        let mut buffer = done.buffer;
+        self.zero_discarded(op, buffer.as_mut());
+        if let Some(buffer) = buffer {
             self.set_buffer(op, buffer);
         }
         self.done(op, done.result);
@@ -329,9 +398,54 @@ impl Core {
             self.tombstones.failing.insert(op, (seq, kind));
             return self.ask_home(io, id, u64::from(op.0), BackingOperation::Sync);
         }
+        let kept = mine_keeps(&self.tombstones.live, seq);
         self.tombstones.undone.entry(id).or_default().push(seq);
+        if let Some(blocks) = kept {
+            self.cancel_discards(id, blocks.clone());
+            self.end_delays(io, id, blocks);
+        }
         self.sync_home(io, id);
         self.end_zeroing(op, Ok(()));
+    }
+
+    /// A part of the volume's delayed discards has reached its home, or was made zero otherwise:
+    /// tombstones of which nothing waits any more are to be done for.
+    pub(super) fn end_delays(&mut self, io: &mut dyn Io, id: VolumeId, blocks: Range<u64>) {
+        let ended: Vec<Seq> = self
+            .tombstones
+            .delayed_in(id, blocks)
+            .filter(|(_, own)| !self.is_discard_waiting(id, own.clone()))
+            .map(|(seq, _)| seq)
+            .collect();
+        if ended.is_empty() {
+            return;
+        }
+        for seq in ended {
+            self.tombstones.end_delay(id, seq);
+            if let Some(peer) = &mut self.peer_sync {
+                peer.delayed.remove(&seq);
+            }
+        }
+        self.sync_home(io, id);
+        self.end_peer_sync();
+    }
+
+    /// The home has refused a delayed discard: what waits for it hears of it.
+    pub(super) fn fail_delays(&mut self, id: VolumeId, blocks: Range<u64>, kind: ErrorKind) {
+        let waits = |write: &Action| {
+            let Action::WriteBacking { volume, first, count, .. } = write else { return false };
+            *volume == id && first.0 < blocks.end && blocks.start < first.0 + u64::from(*count)
+        };
+        let held = std::mem::take(&mut self.tombstones.held);
+        let (failed, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(waits);
+        self.tombstones.held = kept;
+        for write in failed {
+            let Action::WriteBacking { op, .. } = write else { panic!("only writes are held") };
+            self.done(op, Err(kind));
+        }
+        if self.peer_sync.as_ref().is_some_and(|peer| !peer.delayed.is_empty()) {
+            self.fail_peer_sync();
+        }
     }
 
     /// A range could not be zeroed, and what its home shows of it will stay, if syncs can be had.
@@ -373,8 +487,7 @@ impl Core {
         log.tombstone_void(seq);
         let issued = log.forgets_issued();
         log.flush_forgets(io);
-        let mine = |t: &&mut LiveTombstone| t.seq == seq;
-        self.tombstones.live.iter_mut().filter(mine).for_each(|t| t.done_at = Some(issued));
+        self.tombstones.set_done_at(issued, |of| of == seq);
     }
 
     // ---- checkpoints ----
@@ -403,7 +516,12 @@ impl Core {
             zeroing.extend(self.tombstones.zeroing.keys().copied());
             zeroing.extend(self.tombstones.failing.keys().copied());
         }
-        self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing });
+        let mut delayed = HashSet::new();
+        if scope == SyncScope::Stores {
+            delayed.extend(self.tombstones.live.iter().filter(|t| t.delayed).map(|t| t.seq));
+            self.hasten_all_discards();
+        }
+        self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing, delayed });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
         self.end_peer_sync();
     }
@@ -411,8 +529,7 @@ impl Core {
     /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
     /// which wait for a segment: who waits hears of it instead, and the checkpoint tries again.
     pub(super) fn end_deadlock(&mut self, io: &mut dyn Io) {
-        let waits_for_nvm =
-            |peer: &PeerSync| peer.nvm_waiting && peer.homes.is_empty() && peer.zeroing.is_empty();
+        let waits_for_nvm = |peer: &PeerSync| peer.nvm_waiting && peer.has_no_homes();
         if !self.is_recovering
             && self.peer_sync.as_ref().is_some_and(waits_for_nvm)
             && let Some(log) = self.log_mut()
@@ -422,13 +539,21 @@ impl Core {
     }
 
     fn end_peer_sync(&mut self) {
-        let ready = |peer: &mut PeerSync| {
-            !peer.nvm_waiting && peer.homes.is_empty() && peer.zeroing.is_empty()
-        };
+        let ready = |peer: &mut PeerSync| !peer.nvm_waiting && peer.has_no_homes();
         if let Some(peer) = self.peer_sync.take_if(ready)
             && let Some(log) = self.log_mut()
         {
             log.peer_synced(peer.id);
+        }
+    }
+
+    /// A volume is gone, and with it what a checkpoint waits for on its behalf.
+    pub(super) fn forget_tombstones(&mut self, id: VolumeId) {
+        self.tombstones.forget_volume(id);
+        if let Some(peer) = &mut self.peer_sync {
+            let live: HashSet<Seq> = self.tombstones.live.iter().map(|t| t.seq).collect();
+            peer.delayed.retain(|seq| live.contains(seq));
+            self.end_peer_sync();
         }
     }
 
@@ -455,7 +580,8 @@ impl Core {
         let matches = |id: &&RequestId| id.0 & (HOME_SYNC - 1) == low.0 & (HOME_SYNC - 1);
         let found = self.requests.keys().find(matches).copied();
         let Some(entry) = found.and_then(|id| self.requests.remove(&id)) else { return };
-        let result = result.map(|()| Answer::Extents(self.overlay(&entry, extents)));
+        let extents = self.without_discarded(entry.volume, extents);
+        let result = result.map(|()| Answer::Extents(self.overlay(&entry, &extents)));
         self.finish(entry, result);
     }
 
@@ -482,6 +608,11 @@ impl Core {
         }
         runs
     }
+}
+
+/// The blocks of a tombstone that keeps its range allocated below.
+fn mine_keeps(live: &[LiveTombstone], seq: Seq) -> Option<Range<u64>> {
+    live.iter().find(|t| t.seq == seq && t.keep_allocated).map(|t| t.first..t.end)
 }
 
 fn push_run(runs: &mut Vec<Extent>, length: u64, data: bool) {

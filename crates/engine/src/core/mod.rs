@@ -9,6 +9,7 @@
 //! Not for: several threads; each shard has a core of its own, and they share nothing.
 
 mod decisions;
+mod discards;
 mod events;
 mod objectives;
 mod observe;
@@ -49,6 +50,8 @@ const TICKET_OWN: u64 = 1 << 62;
 const HOME_SYNC: u64 = 1 << 33;
 /// The mark of a block-status request among a home's calls.
 const HOME_EXTENTS: u64 = 1 << 34;
+/// The mark of a delayed discard among a home's calls; its number follows.
+const HOME_DISCARD: u64 = 1 << 35;
 /// Bytes that one block-status answer covers at most; clients ask again for the rest.
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 /// Homes per shard: their number has to fit into a token.
@@ -156,6 +159,7 @@ struct Home {
     /// A sync of the core's own is in flight.
     syncing: bool,
     inflight: u64,
+    discards: discards::HomeDiscards,
 }
 
 /// See the module's header.
@@ -175,6 +179,7 @@ pub struct Core {
     checkpoints: Vec<bool>,
     peer_sync: Option<PeerSync>,
     tombstones: Tombstones,
+    delays: discards::Delays,
     /// Durable forgets that the NVM level knows of.
     forgets_told: u64,
     /// Requests that ended in this turn and are not counted yet.
@@ -221,6 +226,12 @@ impl Core {
         call.flags.fua &= !is_planted(Plant::FuaIgnored);
         let request = RequestId(self.request_next);
         self.request_next += 1;
+        if self.drops_discard(volume, &mut call) {
+            self.insert(request, volume, call, asker);
+            let entry = self.requests.remove(&request).expect("it was just inserted");
+            self.finish(entry, Ok(Answer::Nothing));
+            return false;
+        }
         if call.operation == Operation::BlockStatus {
             self.insert(request, volume, call, asker);
             self.ask_extents(io, request);
@@ -299,6 +310,7 @@ impl Core {
             self.end_deadlock(io);
             while self.take_store_events(io) || self.tell_forgets(io) {}
             self.release_held();
+            self.send_discards(io);
             if self.queue.is_empty() && !self.tell_next() {
                 break;
             }
@@ -349,7 +361,9 @@ impl Core {
         };
         home.backing.on_io(done);
         while let Some(done) = self.homes.get_mut(&id).and_then(|home| home.backing.poll()) {
-            if done.token & HOME_EXTENTS != 0 {
+            if done.token & HOME_DISCARD != 0 {
+                self.on_discarded(io, id, done.token, done.result);
+            } else if done.token & HOME_EXTENTS != 0 {
                 self.on_extents(RequestId(done.token & !HOME_EXTENTS), done.result, &done.extents);
             } else if done.token == HOME_SYNC {
                 self.on_home_synced(io, id, done.result);
@@ -430,7 +444,7 @@ impl Core {
     pub fn next_deadline(&self) -> Nanos {
         let levels = self.levels.iter().map(Level::next_deadline).min().unwrap_or(Nanos::NEVER);
         let delayed = self.delayed.front().map_or(Nanos::NEVER, |(at, _)| *at);
-        self.next_tick().min(levels).min(delayed)
+        self.next_tick().min(levels).min(delayed).min(self.delays.at())
     }
 
     /// Lets homes seem slower by `delay`, to show or test what a slower main storage would do.
@@ -520,6 +534,9 @@ impl Core {
         if self.homes.get(&id).is_some_and(|home| home.inflight > 0 || home.syncing) {
             return Err(ErrorKind::Retry);
         }
+        if self.cache.is_idle(id) && self.settle_discards(io, id) {
+            return Err(ErrorKind::Retry);
+        }
         let mut actions = Vec::new();
         self.cache.remove_volume(id, &mut actions)?;
         self.take(actions);
@@ -527,7 +544,7 @@ impl Core {
         if let Some(home) = self.homes.remove(&id) {
             io.detach_disk(home.backing.disk);
         }
-        self.tombstones.forget_volume(id);
+        self.forget_tombstones(id);
         Ok(())
     }
 

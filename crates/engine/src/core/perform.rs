@@ -53,11 +53,12 @@ impl Core {
             write @ Action::WriteLevel { .. } => return self.write_level(io, write, current),
             write @ Action::WriteBacking { .. } => return self.write_backing(io, write, current),
             Action::ZeroBacking { op, volume, first, count, keep_allocated } => {
-                let size = self.cache.spec().block_size;
-                let offset = size.offset_of(first);
-                let length = u64::from(count) * u64::from(size.bytes());
-                let zero = BackingOperation::Zero { offset, length, keep_allocated };
-                self.ask_home(io, volume, u64::from(op.0), zero);
+                self.zero_backing(
+                    io,
+                    (op, volume),
+                    first.0..first.0 + u64::from(count),
+                    keep_allocated,
+                );
             }
             Action::SyncBacking { op, volume } => {
                 self.ask_home(io, volume, u64::from(op.0), BackingOperation::Sync);
@@ -209,9 +210,14 @@ impl Core {
         count: u32,
     ) {
         self.release(io, op);
-        self.fetches.begin(op, super::observe::HOME, self.now);
         let size = self.cache.spec().block_size;
-        let buffer = io.buffer(count as usize * size.len());
+        let mut buffer = io.buffer(count as usize * size.len());
+        if self.is_discarded(op, volume, first.0..first.0 + u64::from(count)) {
+            buffer.fill(0);
+            self.set_buffer(op, buffer);
+            return self.done(op, Ok(()));
+        }
+        self.fetches.begin(op, super::observe::HOME, self.now);
         let read = BackingOperation::Read { offset: size.offset_of(first), buffer };
         self.ask_home(io, volume, u64::from(op.0), read);
     }
@@ -299,6 +305,7 @@ impl Core {
         };
         if self.tombstones.covers(volume, first.0, count) {
             self.tombstones.hold(action);
+            self.hasten_discards(volume, first.0..first.0 + u64::from(count));
             return 0;
         }
         let size = self.cache.spec().block_size;

@@ -97,6 +97,7 @@ impl Core {
             checkpoints: Vec::new(),
             peer_sync: None,
             tombstones: Tombstones::default(),
+            delays: super::discards::Delays::default(),
             forgets_told: 0,
             ended: Vec::new(),
             home_delay: Nanos::ZERO,
@@ -136,7 +137,8 @@ impl Core {
         let tag = (TAG_HOME << 20) | u64::from(volume.0);
         let backing = FileBacking::new(home.disk, home.name, tag);
         let stats = status::VolumeMeter::new();
-        let home = Home { backing, stats, unsynced: false, syncing: false, inflight: 0 };
+        let discards = super::discards::HomeDiscards::new(self.delays.limits(volume));
+        let home = Home { backing, stats, unsynced: false, syncing: false, inflight: 0, discards };
         self.homes.insert(volume, home);
         Ok(())
     }
@@ -226,6 +228,7 @@ impl Core {
 
     fn redo_zeroes(&mut self, io: &mut dyn Io, resolved: &Resolved) -> Result<(), CoreError> {
         let size = self.cache.spec().block_size;
+        let mut unsynced = std::collections::BTreeMap::new();
         for tombstone in &resolved.redo_zeroes {
             let Some(home) = self.homes.get(&tombstone.volume) else { continue };
             let disk = home.backing.disk;
@@ -239,7 +242,10 @@ impl Core {
                 // Room cannot be kept where there is none: what counts is that it reads zero.
                 zeroed.or_else(|_| self.home_alone(io, tombstone.volume, zero(false)))?;
             }
-            self.home_alone(io, tombstone.volume, IoOperation::Sync { disk })?;
+            unsynced.insert(tombstone.volume, disk);
+        }
+        for (volume, disk) in unsynced {
+            self.home_alone(io, volume, IoOperation::Sync { disk })?;
         }
         if let Some(log) = self.log_mut() {
             resolved.redo_zeroes.iter().for_each(|tombstone| log.tombstone_done(tombstone.seq));

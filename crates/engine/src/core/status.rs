@@ -98,6 +98,7 @@ impl Core {
             connections: 0,
             queue_depth: home.inflight,
             waits: Default::default(),
+            discards: home.discards.stats(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! How: the same kind of history as the cache's own tests, through real stores and formats.
 
 mod devices;
+mod discards;
 mod faults;
 mod history;
 mod observing;

@@ -106,6 +106,10 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.gate.set_limits(&plan);
                 answer(Ok(()));
             }
+            Command::SetDiscards(limits, answer) => {
+                self.core.set_discards(&limits);
+                answer(Ok(()));
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => {
                 self.is_stopping = true;

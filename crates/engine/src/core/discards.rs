@@ -1,0 +1,343 @@
+//! Discards on their way to a home: at once, later, or never.
+//!
+//! How: a range that the log holds a durable tombstone for may wait in its volume's
+//! [`Discards`]; the cache hears at once that it was zeroed. Until the home has heard of it, reads
+//! of it are answered with zeros, its tombstone stays live, so that a crash repeats it, and writes
+//! of it to the home are held, which sends it at once. When it was sent, the home is synced and the
+//! tombstone is done for, as after any zeroing.
+//! Invariant: nothing is written to a home where a discard waits or is in flight; a tombstone is
+//! done for only when none of its range waits. So no discard reaches a newer write, and what was
+//! acknowledged reads as zeros across power cuts.
+//! Cost: a look-up per read of a home, and a pass over the live tombstones per discard sent.
+//! Not for: volumes whose writes pass no log; their discards go at once.
+
+use super::{Core, HOME_DISCARD};
+use crate::control::DiscardStats;
+use crate::io::{Buffer, Io};
+use layby_cache::OpId;
+use layby_cache::discards::{DiscardLimits, DiscardMode, Discards};
+use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, VolumeId};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Live tombstones of a shard at most, beyond which nothing waits any longer.
+const TOMBSTONES_MAX: usize = 8192;
+/// How long a home rests that has refused a discard.
+const PAUSE: Nanos = Nanos::from_secs(1);
+
+/// What one home has not heard of.
+pub(super) struct HomeDiscards {
+    table: Discards,
+    flights: HashMap<u64, Range<u64>>,
+    /// How often in a row the home has refused. Every second time zeros are written instead.
+    failures: u32,
+    not_before: Nanos,
+}
+
+impl HomeDiscards {
+    pub(super) fn new(limits: DiscardLimits) -> Self {
+        let (table, flights) = (Discards::new(limits), HashMap::new());
+        HomeDiscards { table, flights, failures: 0, not_before: Nanos::ZERO }
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        self.table.next_deadline().max(self.not_before)
+    }
+
+    pub(super) fn stats(&self) -> DiscardStats {
+        DiscardStats {
+            counters: *self.table.counters(),
+            pending: self.table.pending(),
+            delay: self.table.delay(),
+        }
+    }
+
+    /// What of `bytes` reads as zeros whatever the home says.
+    fn zeros(&self, bytes: &Range<u64>) -> Vec<Range<u64>> {
+        let cut = |run: &Range<u64>| run.start.max(bytes.start)..run.end.min(bytes.end);
+        let flying = self.table.in_flight().iter().map(cut).filter(|run| run.start < run.end);
+        self.table.pending_in(bytes.clone()).chain(flying).collect()
+    }
+}
+
+/// What concerns all homes.
+pub(super) struct Delays {
+    /// When the first discard is due.
+    at: Nanos,
+    number_next: u32,
+    /// What was said of volumes, be they served already or not; the others' discards go at once.
+    limits: HashMap<VolumeId, DiscardLimits>,
+    /// Parts of reads under way that their home may not know as zeros yet, in bytes of the buffer.
+    reads: HashMap<OpId, Vec<Range<usize>>>,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Delays { at: Nanos::NEVER, number_next: 0, limits: HashMap::new(), reads: HashMap::new() }
+    }
+}
+
+impl Delays {
+    pub(super) fn at(&self) -> Nanos {
+        self.at
+    }
+
+    pub(super) fn limits(&self, id: VolumeId) -> DiscardLimits {
+        let immediate = DiscardLimits { mode: DiscardMode::Immediate, ..DiscardLimits::DEFAULT };
+        self.limits.get(&id).copied().unwrap_or(immediate)
+    }
+}
+
+impl Core {
+    /// Says how a volume's discards reach its home. What waits goes at once unless the mode is
+    /// delayed. Panics where a limit is out of bounds.
+    pub fn set_discard(&mut self, id: VolumeId, limits: DiscardLimits) {
+        self.delays.limits.insert(id, limits);
+        if let Some(home) = self.homes.get_mut(&id) {
+            home.discards.table.set_limits(limits);
+            self.note_discards(id);
+        }
+    }
+
+    /// Says how the discards of all volumes, also of those to come, reach their homes: those
+    /// not named go at once.
+    pub fn set_discards(&mut self, limits: &[(VolumeId, DiscardLimits)]) {
+        self.delays.limits = limits.iter().copied().collect();
+        let ids: Vec<VolumeId> = self.homes.keys().copied().collect();
+        for id in ids {
+            self.set_discard(id, self.delays.limits(id));
+        }
+    }
+
+    /// Whether a call ends here, since its volume ignores trims; zeroings then keep their room.
+    pub(super) fn drops_discard(&mut self, id: VolumeId, call: &mut Call) -> bool {
+        let is_off = |home: &super::Home| home.discards.table.limits().mode == DiscardMode::Off;
+        if !matches!(call.operation, Operation::Trim | Operation::WriteZeroes) {
+            return false;
+        }
+        let Some(home) = self.homes.get_mut(&id).filter(|home| is_off(home)) else { return false };
+        if call.operation == Operation::WriteZeroes {
+            call.flags.no_hole = true;
+            return false;
+        }
+        if call.length > 0 {
+            home.discards.table.reclaim(call.offset..call.offset + call.length, self.now);
+        }
+        true
+    }
+
+    fn bytes_of(&self, blocks: &Range<u64>) -> Range<u64> {
+        let size = self.cache.spec().block_size;
+        size.offset_of(BlockIndex(blocks.start))..size.offset_of(BlockIndex(blocks.end))
+    }
+
+    fn blocks_of(&self, bytes: &Range<u64>) -> Range<u64> {
+        let size = self.cache.spec().block_size;
+        size.block_of(bytes.start).0..size.blocks_in(bytes.end)
+    }
+
+    /// Makes a home's range zero, now or later.
+    pub(super) fn zero_backing(
+        &mut self,
+        io: &mut dyn Io,
+        (op, id): (OpId, VolumeId),
+        blocks: Range<u64>,
+        keep_allocated: bool,
+    ) {
+        let bytes = self.bytes_of(&blocks);
+        if !keep_allocated && self.tombstones.is_logged(op) && self.delay(id, &bytes) {
+            self.tombstones.delay(op);
+            return self.done(op, Ok(()));
+        }
+        let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
+        if !keep_allocated {
+            home.discards.table.pass(&bytes);
+        }
+        let (offset, length) = (bytes.start, bytes.end - bytes.start);
+        let zero = BackingOperation::Zero { offset, length, keep_allocated };
+        self.ask_home(io, id, u64::from(op.0), zero);
+    }
+
+    fn delay(&mut self, id: VolumeId, bytes: &Range<u64>) -> bool {
+        let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
+        let table = &mut home.discards.table;
+        if table.limits().mode != DiscardMode::Delayed || table.is_full() {
+            return false;
+        }
+        if home.backing.is_lost() || home.discards.failures > 0 {
+            return false;
+        }
+        assert!(table.reclaim(bytes.clone(), self.now), "there is room in the table");
+        self.note_discards(id);
+        if self.tombstones.count() >= TOMBSTONES_MAX {
+            self.hasten_all_discards();
+        }
+        true
+    }
+
+    fn note_discards(&mut self, id: VolumeId) {
+        if let Some(home) = self.homes.get(&id) {
+            self.delays.at = self.delays.at.min(home.discards.next_deadline());
+        }
+    }
+
+    /// Sends what is due.
+    pub(super) fn send_discards(&mut self, io: &mut dyn Io) {
+        if self.now < self.delays.at {
+            return;
+        }
+        let is_due = |home: &super::Home| home.discards.next_deadline() <= self.now;
+        let due = self.homes.iter().filter(|(_, home)| is_due(home)).map(|(id, _)| *id);
+        let mut due: Vec<VolumeId> = due.collect();
+        due.sort_unstable();
+        for id in due {
+            self.send_discards_of(io, id);
+        }
+        let deadlines = self.homes.values().map(|home| home.discards.next_deadline());
+        self.delays.at = deadlines.min().unwrap_or(Nanos::NEVER);
+    }
+
+    fn send_discards_of(&mut self, io: &mut dyn Io, id: VolumeId) {
+        let now = self.now;
+        while let Some(home) = self.homes.get_mut(&id)
+            && let Some(bytes) = home.discards.table.due(now)
+        {
+            let token = HOME_DISCARD | u64::from(self.delays.number_next);
+            self.delays.number_next = self.delays.number_next.wrapping_add(1);
+            let (offset, length) = (bytes.start, bytes.end - bytes.start);
+            home.discards.flights.insert(token, bytes);
+            let keep_allocated = home.discards.failures % 2 == 1;
+            self.ask_home(io, id, token, BackingOperation::Zero { offset, length, keep_allocated });
+        }
+    }
+
+    /// A home has done a delayed discard, or refused it.
+    pub(super) fn on_discarded(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        token: u64,
+        result: Result<(), ErrorKind>,
+    ) {
+        let now = self.now;
+        let discards = &mut self.homes.get_mut(&id).expect("a home outlives its calls").discards;
+        let bytes = discards.flights.remove(&token).expect("a discard ends once");
+        match result {
+            Ok(()) => {
+                discards.failures = 0;
+                discards.table.finished(&bytes);
+            }
+            Err(_) => {
+                discards.failures = discards.failures.saturating_add(1);
+                discards.not_before = now.saturating_add(PAUSE);
+                discards.table.give_back(bytes.clone(), now);
+            }
+        }
+        let blocks = self.blocks_of(&bytes);
+        match result {
+            Ok(()) => self.end_delays(io, id, blocks),
+            Err(kind) => self.fail_delays(id, blocks, kind),
+        }
+        self.note_discards(id);
+    }
+
+    /// Whether a part of these blocks waits or is in flight.
+    pub(super) fn is_discard_waiting(&self, id: VolumeId, blocks: Range<u64>) -> bool {
+        let bytes = self.bytes_of(&blocks);
+        self.homes.get(&id).is_some_and(|home| !home.discards.zeros(&bytes).is_empty())
+    }
+
+    /// A write of these blocks to the home is held: what it waits for goes at once.
+    pub(super) fn hasten_discards(&mut self, id: VolumeId, blocks: Range<u64>) {
+        let ranges = self.tombstones.delayed_in(id, blocks);
+        let ranges: Vec<Range<u64>> = ranges.map(|(_, own)| self.bytes_of(&own)).collect();
+        let Some(home) = self.homes.get_mut(&id) else { return };
+        ranges.into_iter().for_each(|range| home.discards.table.hasten(range));
+        self.note_discards(id);
+    }
+
+    /// All that waits goes at once.
+    pub(super) fn hasten_all_discards(&mut self) {
+        for home in self.homes.values_mut() {
+            home.discards.table.hasten_all();
+            self.delays.at = self.delays.at.min(home.discards.next_deadline());
+        }
+    }
+
+    /// These blocks have become zeros below otherwise.
+    pub(super) fn cancel_discards(&mut self, id: VolumeId, blocks: Range<u64>) {
+        let bytes = self.bytes_of(&blocks);
+        if let Some(home) = self.homes.get_mut(&id) {
+            home.discards.table.written(bytes);
+        }
+    }
+
+    /// Sends all that waits of a volume that is to go; true while something is left. What its home
+    /// refuses is given up.
+    pub(super) fn settle_discards(&mut self, io: &mut dyn Io, id: VolumeId) -> bool {
+        let Some(home) = self.homes.get_mut(&id) else { return false };
+        if home.discards.failures > 0 {
+            home.discards.table.forget(0..u64::MAX);
+        }
+        home.discards.table.hasten_all();
+        let is_left = home.discards.table.pending().ranges > 0;
+        let is_flying = !home.discards.flights.is_empty();
+        self.note_discards(id);
+        self.send_discards(io);
+        is_left || is_flying
+    }
+
+    /// Whether all of these blocks reads as zeros whatever the home says. Where a part does, that
+    /// is kept for the end of the read `op`.
+    pub(super) fn is_discarded(&mut self, op: OpId, id: VolumeId, blocks: Range<u64>) -> bool {
+        let bytes = self.bytes_of(&blocks);
+        let Some(home) = self.homes.get(&id) else { return false };
+        let zeros = home.discards.zeros(&bytes);
+        assert!(!self.delays.reads.contains_key(&op), "a read ends before its operation reads on");
+        if zeros.contains(&bytes) {
+            return true;
+        }
+        if !zeros.is_empty() {
+            let at = |offset: u64| (offset - bytes.start) as usize;
+            let parts = zeros.iter().map(|run| at(run.start)..at(run.end)).collect();
+            self.delays.reads.insert(op, parts);
+        }
+        false
+    }
+
+    /// The end of a read of a home, or of something else: what was discarded reads as zeros.
+    pub(super) fn zero_discarded(&mut self, op: OpId, buffer: Option<&mut Buffer>) {
+        let parts = self.delays.reads.remove(&op).unwrap_or_default();
+        let Some(buffer) = buffer else { return };
+        parts.into_iter().for_each(|part| buffer[part].fill(0));
+    }
+
+    /// The home's runs with holes where discards wait.
+    pub(super) fn without_discarded(
+        &self,
+        id: VolumeId,
+        extents: &[(u64, u64, bool)],
+    ) -> Vec<(u64, u64, bool)> {
+        let mut runs = Vec::with_capacity(extents.len());
+        for (offset, length, data) in extents {
+            let bytes = *offset..offset + length;
+            let home = self.homes.get(&id).filter(|_| *data);
+            let mut zeros = home.map_or_else(Vec::new, |home| home.discards.zeros(&bytes));
+            zeros.sort_unstable_by_key(|run| run.start);
+            let mut at = bytes.start;
+            for run in zeros {
+                if at < run.start {
+                    runs.push((at, run.start - at, true));
+                }
+                if at < run.end {
+                    runs.push((at.max(run.start), run.end - at.max(run.start), false));
+                    at = run.end;
+                }
+            }
+            if at < bytes.end {
+                runs.push((at, bytes.end - at, *data));
+            }
+        }
+        runs
+    }
+}

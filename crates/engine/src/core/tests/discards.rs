@@ -1,0 +1,167 @@
+//! Discards that wait: zeros at once and for good, one discard for many, none over a newer write.
+
+use super::faults::{is_all, quiet, write_block};
+use super::*;
+use crate::io::OperationKind;
+use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+use rustix::io::Errno;
+use std::cell::Cell;
+
+const HOME: usize = 1;
+const VOLUME: u32 = 2;
+
+/// Eight blocks of value 40 at home and nowhere else dirty; discards wait for an hour, which the
+/// simulated time jumps over at some seeds.
+fn waiting(seed: u64) -> World {
+    let mut world = World::new(seed, quiet());
+    (0..8).for_each(|block| write_block(&mut world, VOLUME, block, 40).expect("a write"));
+    world.drain().expect("the home takes it");
+    set(&mut world, DiscardMode::Delayed);
+    world
+}
+
+fn set(world: &mut World, mode: DiscardMode) {
+    let delay = DiscardDelay::Fixed(Nanos::from_secs(3600));
+    let limits = DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT };
+    world.core.set_discard(VolumeId(VOLUME), limits);
+}
+
+fn trim(world: &mut World, first: u64, count: u64) {
+    world.run(VOLUME, call(Operation::Trim, first * BLOCK, count * BLOCK), 0).expect("a trim");
+}
+
+fn home_block(world: &World, block: u64) -> u8 {
+    world.io.peek(world.homes[HOME])[(block * BLOCK) as usize]
+}
+
+fn stats(world: &World) -> crate::control::DiscardStats {
+    world.core.snapshot().volumes[HOME].discards
+}
+
+fn turn_until(world: &mut World, is_done: impl Fn(&World) -> bool) {
+    for _ in 0..TURNS_MAX {
+        if is_done(world) {
+            return;
+        }
+        world.core.turn(&mut world.io);
+    }
+    panic!("it never happens; replay with SEED={}", world.seed);
+}
+
+/// Goal: what was discarded reads as zeros at once and after a power cut, while the home still has
+/// the old bytes. Method: trims that wait, reads of parts, a crash of each kind.
+#[test]
+fn what_waits_reads_as_zeros_for_good() {
+    let waited = Cell::new(0);
+    each_seed(20, |seed| {
+        for mode in [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll] {
+            let mut world = waiting(seed);
+            trim(&mut world, 1, 3);
+            trim(&mut world, 5, 1);
+            waited.set(waited.get() + u32::from(home_block(&world, 2) == 40));
+            for when in ["at once", "after a crash"] {
+                let data = world.read(VOLUME, 0, 8 * BLOCK).expect("a read");
+                for (block, bytes) in data.chunks_exact(BLOCK as usize).enumerate() {
+                    let expected = if [1, 2, 3, 5].contains(&block) { 0 } else { 40 };
+                    assert!(is_all(bytes, expected), "block {block} {when}; SEED={seed}");
+                }
+                world.crash(mode);
+            }
+        }
+    });
+    assert!(waited.get() > 5, "the home had heard of it in most lives");
+}
+
+/// Goal: neighbours reach the home as one discard, and their tombstones are done for. Method: four
+/// trims, then the mode changes; after a restart nothing is repeated over a later write.
+#[test]
+fn neighbours_reach_the_home_as_one() {
+    let merged = Cell::new(0);
+    each_seed(40, |seed| {
+        let mut world = waiting(seed);
+        [2, 0, 3, 1].into_iter().for_each(|block| trim(&mut world, block, 1));
+        let have_waited = stats(&world).counters.sent.ranges == 0;
+        set(&mut world, DiscardMode::Immediate);
+        turn_until(&mut world, |world| (0..4).all(|block| home_block(world, block) == 0));
+        let counters = stats(&world).counters;
+        assert_eq!((counters.received.ranges, counters.sent.bytes), (4, 4 * BLOCK));
+        if have_waited {
+            merged.set(merged.get() + 1);
+            assert_eq!((counters.merged.ranges, counters.sent.ranges), (3, 1), "SEED={seed}");
+        }
+        assert_eq!(home_block(&world, 4), 40);
+        write_block(&mut world, VOLUME, 1, 41).expect("a write");
+        world.drain().expect("the home takes it");
+        world.crash(CrashMode::DropAll);
+        assert!(is_all(&world.read(VOLUME, BLOCK, BLOCK).expect("a read"), 41), "SEED={seed}");
+    });
+    assert!(merged.get() > 2, "the time jumped in most lives");
+}
+
+/// Goal: no discard reaches a newer write, and a write to the home does not wait out the delay.
+/// Method: a destage into a range that waits, then crashes.
+#[test]
+fn a_newer_write_hastens_the_discard() {
+    each_seed(20, |seed| {
+        let mut world = waiting(seed);
+        trim(&mut world, 0, 8);
+        write_block(&mut world, VOLUME, 4, 41).expect("a write");
+        world.drain().expect("it does not wait for an hour");
+        assert_eq!(home_block(&world, 4), 41, "SEED={seed}");
+        assert_eq!((home_block(&world, 3), home_block(&world, 5)), (0, 0), "SEED={seed}");
+        world.crash(CrashMode::DropAll);
+        let data = world.read(VOLUME, 0, 8 * BLOCK).expect("a read");
+        for (block, bytes) in data.chunks_exact(BLOCK as usize).enumerate() {
+            assert!(is_all(bytes, if block == 4 { 41 } else { 0 }), "block {block}, SEED={seed}");
+        }
+    });
+}
+
+/// Goal: a home that refuses a discard loses nothing and is asked again. Method: one failure; reads
+/// stay zeros, the range reaches the home in the end.
+#[test]
+fn a_refused_discard_is_repeated() {
+    let mut world = waiting(3);
+    trim(&mut world, 0, 2);
+    world.io.fail_next(world.homes[HOME], OperationKind::Zero, Errno::IO);
+    set(&mut world, DiscardMode::Immediate);
+    turn_until(&mut world, |world| stats(world).pending.ranges == 1 && home_block(world, 0) == 40);
+    assert!(is_all(&world.read(VOLUME, 0, 2 * BLOCK).expect("a read"), 0));
+    turn_until(&mut world, |world| home_block(world, 0) == 0 && home_block(world, 1) == 0);
+    assert!(is_all(&world.read(VOLUME, 0, 2 * BLOCK).expect("a read"), 0));
+}
+
+/// Goal: mode off ignores trims and keeps room. Method: a trim changes nothing, a zeroing zeroes.
+#[test]
+fn mode_off_ignores_trims() {
+    let mut world = waiting(4);
+    set(&mut world, DiscardMode::Off);
+    trim(&mut world, 0, 4);
+    assert!(is_all(&world.read(VOLUME, 0, 4 * BLOCK).expect("a read"), 40));
+    world.run(VOLUME, call(Operation::WriteZeroes, 0, BLOCK), 0).expect("a zeroing");
+    assert!(is_all(&world.read(VOLUME, 0, BLOCK).expect("a read"), 0));
+    let counters = stats(&world).counters;
+    assert_eq!((counters.dropped.ranges, counters.sent.ranges), (1, 0));
+}
+
+/// Goal: an orderly stop and a removal send what waits. Method: trims, then either.
+#[test]
+fn a_stop_and_a_removal_send_what_waits() {
+    for removes in [false, true] {
+        let mut world = waiting(5);
+        trim(&mut world, 0, 4);
+        if removes {
+            let id = VolumeId(VOLUME);
+            for _ in 0..TURNS_MAX {
+                if world.core.remove_volume(&mut world.io, id).is_ok() {
+                    break;
+                }
+                world.core.turn(&mut world.io);
+            }
+        } else {
+            world.core.shut_down(&mut world.io);
+        }
+        assert_eq!((home_block(&world, 0), home_block(&world, 3)), (0, 0), "removes: {removes}");
+        assert_eq!(home_block(&world, 4), 40);
+    }
+}

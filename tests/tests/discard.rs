@@ -1,0 +1,244 @@
+//! Discards of a real ext4 on their way to the home: off, immediate, delayed.
+//!
+//! How: ext4 with `discard` over loop over nbdfuse; files of one MiB are written and deleted, all
+//! at once (batch-erase) or the oldest for each new one (single-erase), as in Delay-D's scenarios.
+//! The journal commits every second, the delay is five: as many commits as fit into it count.
+//! Every file is compared with what its number says; then the node is killed, and what was synced
+//! must be there after `fsck`. `LAYBY_DISCARD_FILES`, `_ROUNDS` and `_STEPS` scale it up, and
+//! `cargo xtask bench discard` prints what the lines `discard {…}` say.
+//! Where FUSE or loop devices are missing the tests say so and skip.
+
+use layby_tests::{
+    Attached, Mounted, Node, Options, available, layby, mount_unavailable, must, number, run, say,
+    seed,
+};
+use layby_types::Rng;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const TOOLS: [&str; 6] = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "mount", "mkfifo"];
+const FILE_BYTES: usize = 1 << 20;
+/// Questions for counters until what waits must have been sent.
+const POLLS_MAX: u32 = 600;
+/// Nothing is zeroed or discarded but what the scenarios delete.
+const MKFS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+/// New files until they are written back.
+const STEPS_PER_SYNC: u64 = 8;
+const VOLUME: &str = "disk";
+
+fn options() -> Options {
+    Options::config(
+        "[node]\nshards = 1\n\n\
+         [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n\
+         [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"256MiB\"\n",
+    )
+}
+
+/// A folder of numbered files whose contents follow from their numbers.
+struct Files {
+    folder: PathBuf,
+    numbers: BTreeSet<u64>,
+    next: u64,
+}
+
+impl Files {
+    fn new(folder: &Path) -> Files {
+        Files { folder: folder.to_owned(), numbers: BTreeSet::new(), next: 0 }
+    }
+
+    fn contents(number: u64) -> Vec<u8> {
+        let mut bytes = vec![0; FILE_BYTES];
+        Rng::new(seed() << 32 | number).fill(&mut bytes);
+        bytes
+    }
+
+    fn create(&mut self) {
+        let path = self.folder.join(format!("image-{}", self.next));
+        fs::write(path, Self::contents(self.next)).expect("there is room");
+        self.numbers.insert(self.next);
+        self.next += 1;
+    }
+
+    fn delete_oldest(&mut self) {
+        let number = self.numbers.pop_first().expect("there is a file");
+        fs::remove_file(self.folder.join(format!("image-{number}"))).expect("it is there");
+    }
+
+    fn sync(&self) {
+        must("sync", &["--file-system", &self.folder.to_string_lossy()]);
+    }
+
+    fn compare(&self) {
+        self.numbers.iter().for_each(|number| Self::compare_one(&self.folder, *number));
+    }
+
+    fn compare_one(folder: &Path, number: u64) {
+        let found = fs::read(folder.join(format!("image-{number}")));
+        let found = found.unwrap_or_else(|error| panic!("image-{number}: {error}"));
+        let is_same = found == Self::contents(number);
+        assert!(is_same, "image-{number} changed; replay with LAYBY_SEED={}", seed());
+    }
+}
+
+/// Creates all and deletes all, again and again; some are left at the end.
+fn batch_erase(files: &mut Files, count: u64, rounds: u64) {
+    for _ in 0..rounds {
+        (0..count).for_each(|_| files.create());
+        // A file that is deleted before it was written back has no blocks to discard.
+        files.sync();
+        files.compare();
+        (0..count).for_each(|_| files.delete_oldest());
+        files.sync();
+    }
+    (0..count / 4).for_each(|_| files.create());
+}
+
+/// Creates all, then deletes the oldest for each new one.
+fn single_erase(files: &mut Files, count: u64, steps: u64) {
+    (0..count).for_each(|_| files.create());
+    for step in 0..steps {
+        files.delete_oldest();
+        files.create();
+        if step % STEPS_PER_SYNC == 0 {
+            files.sync();
+        }
+    }
+}
+
+fn counters(dir: &Path) -> Value {
+    let shown = layby(&["volume", "show", VOLUME, "--json", "--dir", &dir.to_string_lossy()]);
+    assert!(shown.success, "{}", shown.stderr);
+    let shown: Value = serde_json::from_str(&shown.stdout).expect("it answers in JSON");
+    shown["traffic"]["discards"].clone()
+}
+
+/// Has everything sent that waits, and says what became of all.
+fn settled(dir: &Path, mode: &str) -> Value {
+    if mode == "off" {
+        return counters(dir);
+    }
+    let words = ["volume", "set", VOLUME, "--discard", "immediate", "--dir"];
+    let set = layby(&[&words[..], &[&*dir.to_string_lossy()]].concat());
+    assert!(set.success, "{}", set.stderr);
+    for _ in 0..POLLS_MAX {
+        let found = counters(dir);
+        if found["pending"] == 0 {
+            return found;
+        }
+    }
+    panic!("discards wait for ever: {}", counters(dir));
+}
+
+/// What there is, with a volume whose file system is new.
+struct Setting {
+    work: TempDir,
+    node: Node,
+    mounted: Mounted,
+}
+
+impl Setting {
+    fn new(mode: &str) -> Setting {
+        let work = TempDir::new().expect("a temporary folder");
+        let dir = work.path().join("node");
+        let node = Node::start(&dir, &options());
+        node.volume_create(VOLUME, &format!("{}MiB", number("LAYBY_DISCARD_MIB", 384)), "normal");
+        let dir = dir.to_string_lossy();
+        let delay = ["--discard-delay", "5s", "--dir", &*dir];
+        let set = layby(&[&["volume", "set", VOLUME, "--discard", mode][..], &delay].concat());
+        assert!(set.success, "{}", set.stderr);
+        let attached = Attached::new(work.path(), &node.uri(VOLUME));
+        must("mkfs.ext4", &["-q", "-F", "-E", MKFS, attached.device()]);
+        let mounted = Mounted::new(work.path(), attached);
+        let point = mounted.path().to_string_lossy().into_owned();
+        must("mount", &["-o", "remount,discard,commit=1", &point]);
+        Setting { work, node, mounted }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.work.path().join("node")
+    }
+
+    fn sync(&self) {
+        must("sync", &["--file-system", &self.mounted.path().to_string_lossy()]);
+    }
+}
+
+/// Runs a scenario, compares all files, and kills the node in the middle of more of it.
+fn measure(mode: &str, scenario: &str) -> Value {
+    let count = number("LAYBY_DISCARD_FILES", 24);
+    let (rounds, steps) = (number("LAYBY_DISCARD_ROUNDS", 3), number("LAYBY_DISCARD_STEPS", 48));
+    let setting = Setting::new(mode);
+    let mut files = Files::new(setting.mounted.path());
+    match scenario {
+        "batch-erase" => batch_erase(&mut files, count, rounds),
+        _ => single_erase(&mut files, count, steps),
+    }
+    setting.sync();
+    files.compare();
+    let found = settled(&setting.dir(), mode);
+    let line = json!({ "mode": mode, "scenario": scenario, "discards": found });
+    say(&format!("discard {line}"));
+    survive(setting, mode, files);
+    found
+}
+
+/// What was synced is there after a kill, and the file system is whole.
+fn survive(setting: Setting, mode: &str, mut files: Files) {
+    let dir = setting.dir().to_string_lossy().into_owned();
+    let set = layby(&["volume", "set", VOLUME, "--discard", mode, "--dir", &dir]);
+    assert!(set.success, "{}", set.stderr);
+    for _ in 0..3 {
+        files.delete_oldest();
+        files.create();
+    }
+    setting.sync();
+    let kept = files.numbers.clone();
+    files.delete_oldest();
+    files.create();
+    let Setting { work, node, mounted } = setting;
+    node.kill9();
+    drop(mounted);
+    let checked = layby(&["check", "--dir", &dir]);
+    assert!(checked.success, "{}\n{}", checked.stdout, checked.stderr);
+    let node = Node::start(Path::new(&dir), &options());
+    let attached = Attached::new(work.path(), &node.uri(VOLUME));
+    // The journal is replayed first, as a mount would; then nothing may be left to repair.
+    run("fsck.ext4", &["-p", attached.device()]);
+    must("fsck.ext4", &["-f", "-n", attached.device()]);
+    let mounted = Mounted::new(work.path(), attached);
+    for number in kept {
+        // The oldest was deleted after the sync: it may be gone, but not changed.
+        if mounted.path().join(format!("image-{number}")).exists() {
+            Files::compare_one(mounted.path(), number);
+        } else {
+            assert!(!files.numbers.contains(&number), "image-{number} was synced and is lost");
+        }
+    }
+    drop(mounted.unmount());
+    node.stop();
+}
+
+fn sent(found: &Value) -> u64 {
+    found["sent"].as_u64().expect("a count")
+}
+
+/// Goal: with mode off nothing reaches the home, with delayed less than with immediate, and files
+/// survive in all. Method: short scenarios, every file compared, a kill at the end of each.
+#[test]
+#[ignore = "takes a minute; `cargo xtask bench discard` runs it"]
+fn delayed_discards_are_fewer() {
+    if mount_unavailable() || !available(&TOOLS) {
+        return;
+    }
+    for scenario in ["batch-erase", "single-erase"] {
+        let [off, immediate, delayed] =
+            ["off", "immediate", "delayed"].map(|mode| measure(mode, scenario));
+        assert_eq!(sent(&off), 0, "{scenario}: {off}");
+        assert!(sent(&immediate) > 0, "{scenario}: {immediate}");
+        assert!(sent(&delayed) <= sent(&immediate), "{scenario}: {immediate} {delayed}");
+        assert!(delayed["received"].as_u64() > Some(0), "{scenario}: {delayed}");
+    }
+}

@@ -1,0 +1,89 @@
+//! How many discards of a real ext4 reach a volume's home: off, immediate, delayed?
+//!
+//! How: the test `discard` made larger through the environment, once per round with another seed;
+//! it prints what became of the discards, compares every file, kills the node and checks again.
+//! Invariant: a figure counts only if its test passed. Cost: a few minutes per round.
+//! Not for: how long anything takes; FUSE and a loop device lie between.
+
+use super::Arguments;
+use super::entries::Plan;
+use super::report::{Report, Spread};
+use crate::process::{self, Failure};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// Files of one MiB, rounds of the batch, steps of one file, MiB of the volume.
+const SCALE: [(&str, &str); 4] = [
+    ("LAYBY_DISCARD_FILES", "96"),
+    ("LAYBY_DISCARD_ROUNDS", "6"),
+    ("LAYBY_DISCARD_STEPS", "600"),
+    ("LAYBY_DISCARD_MIB", "384"),
+];
+/// A scenario, and the reduction of delayed against immediate that is wanted at least.
+const SCENARIOS: [(&str, f64); 2] = [("batch-erase", 3.2), ("single-erase", 4.1)];
+const MODES: [&str; 3] = ["off", "immediate", "delayed"];
+
+/// Runs every scenario in every mode in every round.
+pub(crate) fn measure(
+    plan: &Plan<'_>,
+    arguments: &Arguments,
+) -> Result<(Vec<Value>, Report), Failure> {
+    let mut raw = Vec::new();
+    for round in 0..arguments.runs {
+        let seed = arguments.seed + u64::from(round);
+        let mut test = process::cargo(plan.root);
+        test.args(["test", "--locked", "--quiet", "--package", "layby-tests", "--test", "discard"]);
+        test.args(["--", "--ignored", "--nocapture"]).envs(SCALE);
+        test.env("LAYBY_BIN", plan.binary).env("LAYBY_SEED", seed.to_string());
+        let text = process::output(&mut test)?;
+        for line in text.lines().filter_map(|line| line.strip_prefix("discard {")) {
+            let mut found: Value = serde_json::from_str(&format!("{{{line}"))
+                .map_err(|cause| Failure::new(format!("`{line}` is no JSON\ncause: {cause}")))?;
+            found["round"] = json!(round);
+            process::say(&format!("round {}: {found}", round + 1));
+            raw.push(found);
+        }
+    }
+    if raw.is_empty() {
+        return Err(Failure::new("nothing was measured: the test says what is missing here"));
+    }
+    let report = report(&raw);
+    Ok((raw, report))
+}
+
+fn figures(raw: &[Value], scenario: &str, mode: &str, field: &str) -> Vec<f64> {
+    let mine = raw.iter().filter(|f| f["scenario"] == scenario && f["mode"] == mode);
+    mine.map(|found| found["discards"][field].as_f64().unwrap_or(f64::NAN)).collect()
+}
+
+fn report(raw: &[Value]) -> Report {
+    let mut table = String::from(
+        "| scenario | mode | received | merged | cancelled | reach the home | MiB sent | \
+         fewer than immediate |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut is_met = true;
+    for (scenario, wanted) in SCENARIOS {
+        for mode in MODES {
+            let of = |field| figures(raw, scenario, mode, field);
+            let whole = |field| Spread::of(of(field).into_iter()).whole();
+            let pairs = figures(raw, scenario, "immediate", "sent").into_iter().zip(of("sent"));
+            let ratio = Spread::of(pairs.map(|(immediate, own)| immediate / own));
+            let shown = if mode == "off" { "-".to_owned() } else { ratio.fraction() };
+            is_met &= mode != "delayed" || ratio.median >= wanted;
+            let mib = Spread::of(of("sent_bytes").into_iter().map(|bytes| bytes / 1048576.0));
+            let _ = writeln!(
+                table,
+                "| {scenario} | {mode} | {} | {} | {} | {} | {} | {shown} |",
+                whole("received"),
+                whole("merged"),
+                whole("cancelled"),
+                whole("sent"),
+                mib.whole()
+            );
+        }
+    }
+    let scale = SCALE.map(|(name, value)| format!("{name}={value}")).join(" ");
+    let _ = write!(table, "\nWanted: 3.2 times fewer in batch-erase, 4.1 in single-erase. {scale}");
+    let answer = if is_met { "Yes." } else { "Not as many times as wanted." };
+    Report { heading: format!("Do fewer discards reach the home when they wait? {answer}"), table }
+}
