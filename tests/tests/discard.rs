@@ -228,7 +228,6 @@ fn sent(found: &Value) -> u64 {
 /// Goal: with mode off nothing reaches the home, with delayed less than with immediate, and files
 /// survive in all. Method: short scenarios, every file compared, a kill at the end of each.
 #[test]
-#[ignore = "takes a minute; `cargo xtask bench discard` runs it"]
 fn delayed_discards_are_fewer() {
     if mount_unavailable() || !available(&TOOLS) {
         return;
