@@ -136,6 +136,10 @@ impl Io for HostIo {
         either!(self, io => io.submit(token, operation));
     }
 
+    fn has_arrived(&mut self) -> bool {
+        either!(self, io => io.has_arrived())
+    }
+
     fn set_piece(&mut self, bytes: usize) {
         either!(self, io => io.set_piece(bytes));
     }

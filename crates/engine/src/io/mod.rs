@@ -161,6 +161,11 @@ pub trait Io {
     fn rank(&self) -> Rank {
         Rank::FIRST
     }
+    /// Whether a `wait` would bring something that has come since the last one. A hint, and cheap:
+    /// whoever has more to do at low rank looks between two pieces of it. Where nobody can tell, yes.
+    fn has_arrived(&mut self) -> bool {
+        true
+    }
     /// What is submitted from now on moves at most so many bytes at once, so that others get their
     /// turn between; a multiple of a page. A hint: whoever cannot cut does not.
     fn set_piece(&mut self, bytes: usize) {

@@ -466,6 +466,10 @@ impl Io for RingIo {
         }
     }
 
+    fn has_arrived(&mut self) -> bool {
+        self.kernel.has_ends()
+    }
+
     fn set_piece(&mut self, bytes: usize) {
         self.piece = bytes;
     }

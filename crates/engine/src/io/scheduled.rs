@@ -23,6 +23,8 @@ use std::path::Path;
 const TAG_FLIGHT: u64 = 0x40;
 /// What an end costs that brings no data.
 const END_BYTES: u64 = 4 << 10;
+/// Bytes written whose end costs as much as that of one byte read.
+const WRITTEN_PER_BYTE: u64 = 4;
 
 /// Quanta of a batch below the best rank, and of what a device is asked for at once: the processor's
 /// part in that hardly grows with its length.
@@ -173,6 +175,12 @@ impl<H: Io> Scheduled<H> {
         self.is_deferring = is_deferring;
     }
 
+    /// Whether ends of lower ranks wait to be handed out.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
     /// Hands out a quantum of what lower ranks' ends bring, one end at least.
     pub fn hand_out(&mut self, done: &mut Vec<IoDone>) {
         let mut left = u64::from(self.limits.quantum_bytes);
@@ -190,7 +198,11 @@ impl<H: Io> Scheduled<H> {
 fn cost_of(operation: &IoOperation) -> Option<(u64, u64)> {
     match operation {
         IoOperation::Read { buffer, .. } => Some((buffer.len() as u64, buffer.len() as u64)),
-        IoOperation::Write { buffer, .. } => Some((buffer.len() as u64, END_BYTES)),
+        // What was written is settled block by block, if not copied.
+        IoOperation::Write { buffer, .. } => {
+            let bytes = buffer.len() as u64;
+            Some((bytes, END_BYTES.max(bytes / WRITTEN_PER_BYTE)))
+        }
         // Zeroing moves no data to speak of, and takes its turn.
         IoOperation::Zero { .. } => Some((END_BYTES, END_BYTES)),
         _ => None,
@@ -231,6 +243,10 @@ impl<H: Io> Io for Scheduled<H> {
 
     fn batch_bytes(&self, rank: Rank) -> Option<usize> {
         (rank > self.best).then_some(self.limits.quantum_bytes as usize * BATCH_QUANTA)
+    }
+
+    fn has_arrived(&mut self) -> bool {
+        self.inner.has_arrived()
     }
 
     fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {

@@ -445,6 +445,10 @@ impl Io for SimIo {
         self.pool.take(length)
     }
 
+    fn has_arrived(&mut self) -> bool {
+        self.can_end()
+    }
+
     fn recycle(&mut self, buffer: Buffer) {
         self.pool.recycle(buffer);
     }

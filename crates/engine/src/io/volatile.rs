@@ -334,6 +334,10 @@ impl<I: Io> Io for VolatileIo<I> {
         self.inner.buffer(length)
     }
 
+    fn has_arrived(&mut self) -> bool {
+        self.inner.has_arrived()
+    }
+
     fn recycle(&mut self, buffer: Buffer) {
         self.inner.recycle(buffer);
     }

@@ -50,6 +50,8 @@ pub struct Shard<S, H> {
     best: Rank,
     /// There are clients below the best rank.
     has_lower: bool,
+    /// Ends of devices' work had the last round's turn, so it is the clients'.
+    owes_clients: bool,
     clients: Vec<Option<Client<S>>>,
     guests: Guests,
     commands: Receiver<Command<S>>,
@@ -82,6 +84,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             limits,
             best: Rank::FIRST,
             has_lower: false,
+            owes_clients: false,
             clients: Vec::new(),
             guests: Guests::default(),
             commands,

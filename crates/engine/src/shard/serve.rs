@@ -15,6 +15,9 @@ use crate::io::{Host, Io as _};
 use layby_cache::schedule::{Flow, Grant, Rank};
 use layby_types::Session;
 
+/// Rounds of a turn at most: commands, deadlines and guests are looked at between turns.
+const ROUNDS_MAX: usize = 8;
+
 impl<S: Session, H: Host> Shard<S, H> {
     /// A client has something to do.
     pub(super) fn wake(&mut self, number: u32) {
@@ -23,9 +26,24 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    /// Serves a round of what is ready: the best rank and its answers first, then what devices
-    /// have done for the others, then the others.
+    /// Serves rounds of what is ready until something has arrived, a bounded number of them: the
+    /// turn's other work is not done again for each piece of what nobody better is waiting for.
     pub(super) fn serve_ready(&mut self) {
+        for round in 0..ROUNDS_MAX {
+            if round > 0 {
+                self.answer();
+            }
+            self.serve_round();
+            let is_idle = !self.ready.has_work() && !self.io.has_ended();
+            if !self.has_lower || is_idle || self.io.has_arrived() {
+                return;
+            }
+        }
+    }
+
+    /// A round: the best rank and its answers first, then what devices have done for the others,
+    /// then the others. Of these two only one where something has arrived meanwhile, in turn.
+    fn serve_round(&mut self) {
         self.hold_ranks();
         self.ready.begin_round();
         let has_best = self.ready.has_best(self.best);
@@ -36,10 +54,16 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.answer();
         }
         let mut done = std::mem::take(&mut self.done);
-        self.io.hand_out(&mut done);
+        if !std::mem::take(&mut self.owes_clients) {
+            self.io.hand_out(&mut done);
+        }
+        let has_ended = !done.is_empty();
         done.drain(..).for_each(|done| self.route(done));
         self.done = done;
-        while self.serve_next() {}
+        self.owes_clients = has_ended && self.has_lower && self.io.has_arrived();
+        if !self.owes_clients {
+            while self.serve_next() {}
+        }
     }
 
     fn serve_next(&mut self) -> bool {

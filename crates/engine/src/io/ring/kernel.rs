@@ -126,6 +126,11 @@ impl Kernel {
         queue.taskrun() || queue.cq_overflow()
     }
 
+    /// Whether the kernel has ends that were not taken.
+    pub(super) fn has_ends(&mut self) -> bool {
+        self.deferred() || !self.ring.completion().is_empty()
+    }
+
     /// The next end: slot and result.
     pub(super) fn next_end(&mut self) -> Option<(u64, i32)> {
         let end = self.ring.completion().next()?;

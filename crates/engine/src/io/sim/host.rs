@@ -48,6 +48,10 @@ impl Io for SimHost {
         self.machine().buffer(length)
     }
 
+    fn has_arrived(&mut self) -> bool {
+        self.machine().has_arrived()
+    }
+
     fn recycle(&mut self, buffer: Buffer) {
         self.machine().recycle(buffer);
     }
