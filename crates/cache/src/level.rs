@@ -38,7 +38,7 @@ const STAMPS_PER_TURN: u32 = 64;
 /// The oldest age, in stamps; what was not used for longer counts as this old.
 const AGE_MAX: u8 = 208;
 /// Slots looked at behind the eviction that started last.
-const LOOKS_BEHIND: u32 = 16;
+const LOOKS_BEHIND: usize = 16;
 /// Slots aged with each access: a round takes a quarter of a turn, 16 stamps (up to 32 where a
 /// level's size is no power of two).
 const AGED_PER_ACCESS: usize = 4;
@@ -651,21 +651,15 @@ impl Level {
         found
     }
 
-    /// The first slot warmer than `slot` that `accept` takes, a bounded number of them; `None`, too,
-    /// where the policy knows no order.
+    /// The first slot warmer than `slot` that `accept` takes, among a few.
     pub(crate) fn peek_behind(
         &self,
         slot: Slot,
         accept: &mut dyn FnMut(&Resident) -> bool,
     ) -> Option<Slot> {
-        let mut at = slot;
-        for _ in 0..LOOKS_BEHIND {
-            at = self.ranking.next_coldest(at)?;
-            if accept(&Resident::new(self.key(at), self.flags[at.0 as usize])) {
-                return Some(at);
-            }
-        }
-        None
+        let behind = core::iter::successors(Some(slot), |slot| self.ranking.next_coldest(*slot));
+        let resident = |slot: &Slot| Resident::new(self.key(*slot), self.flags[slot.0 as usize]);
+        behind.skip(1).take(LOOKS_BEHIND).find(|slot| accept(&resident(slot)))
     }
 
     /// Moves the hand to the next dirty slot that `accept` takes, looking at `looks` at most.

@@ -161,8 +161,8 @@ pub trait Io {
     fn rank(&self) -> Rank {
         Rank::FIRST
     }
-    /// Whether a `wait` would bring something that has come since the last one. A hint, and cheap:
-    /// whoever has more to do at low rank looks between two pieces of it. Where nobody can tell, yes.
+    /// Whether a `wait` would bring what has come since the last one; yes where nobody can tell. A
+    /// hint, and cheap: whoever has more to do at low rank looks between two pieces of it.
     fn has_arrived(&mut self) -> bool {
         true
     }

@@ -26,8 +26,8 @@ const END_BYTES: u64 = 4 << 10;
 /// Bytes written whose end costs as much as that of one byte read.
 const WRITTEN_PER_BYTE: u64 = 4;
 
-/// Quanta of a batch below the best rank, and of what a device is asked for at once: the processor's
-/// part in that hardly grows with its length.
+/// Quanta of a batch below the best rank, and of what a device is asked for at once: the
+/// processor's part in that hardly grows with its length.
 const BATCH_QUANTA: usize = 4;
 
 /// An operation that a queue let through or holds.

@@ -50,8 +50,8 @@ fn low_mark(log: &LogStore) -> usize {
     FREE_KEPT + 2 + log.segments.len() / 32
 }
 
-/// The closed segment with the fewest live blocks, if emptying it gains room: copies of a fuller one
-/// take as much as they free, since they may have to be split over two segments, and cleaning
+/// The closed segment with the fewest live blocks, if emptying it gains room: copies of a fuller
+/// one take as much as they free, since they may have to be split over two segments, and cleaning
 /// would go round for ever.
 fn choose_victim(log: &LogStore) -> Option<u32> {
     let closed = log.segments.iter().enumerate();
