@@ -162,7 +162,8 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
 fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> Result<(), Report> {
     let name = experiment.name();
     let refused = |what: String, hint: String| {
-        let report = Report::new(ReportKind::Invalid, format!("cannot run `{name}` so")).cause(what);
+        let report =
+            Report::new(ReportKind::Invalid, format!("cannot run `{name}` so")).cause(what);
         Err(report.state("nothing was run or written").hint(hint))
     };
     if !choices.vehicles && (arguments.tracks.is_some() || !arguments.devices.is_empty()) {

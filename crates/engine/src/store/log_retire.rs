@@ -4,8 +4,9 @@
 //! cannot read mark their segment. A marked one that holds nothing any more is not opened but
 //! tested: written with zeros and read back. It passes and is free, or it fails; then it is tried
 //! once more after a batch elsewhere has gone well, and retired when it fails again and one has
-//! gone well since, so that a device that fails as a whole retires nothing. Checkpoints remember
-//! what is retired.
+//! gone well since, so that a device that fails as a whole retires nothing. Where suspects are all
+//! that could give room, none can go well: then they are tested in turn, and what waits for room
+//! hears of each failure. Checkpoints remember what is retired.
 //! Invariant: a segment that is tested or retired holds nothing that anybody could ask for.
 //! Cost: a segment written and read per test. Not for: blocks in a failing segment; the cache drops
 //! clean ones when it meets them, and dirty ones go home or stay.
@@ -15,7 +16,7 @@ use super::log::{FREE_KEPT, LogStore, NOWHERE, Purpose, SegmentState};
 use super::log_layout::{RETIRED_MAX, SEGMENTS_MIN};
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
-use layby_types::Nanos;
+use layby_types::{ErrorKind, Nanos};
 use std::collections::VecDeque;
 
 /// Tests that a segment fails until it is retired.
@@ -118,10 +119,17 @@ fn may_test(log: &LogStore) -> bool {
 }
 
 /// A batch has gone well since the first suspect failed.
+fn is_told_apart(log: &LogStore) -> bool {
+    log.retiring.failures == 0 || log.retiring.batches_well > log.retiring.failed_at
+}
+
+/// No batch can open a segment: suspects have to give one back before anything can go well.
+fn is_short(log: &LogStore) -> bool {
+    log.free_segments.len() <= FREE_KEPT
+}
+
 fn is_decidable(log: &LogStore) -> bool {
-    let retiring = &log.retiring;
-    !retiring.suspects.is_empty()
-        && (retiring.failures == 0 || retiring.batches_well > retiring.failed_at)
+    !log.retiring.suspects.is_empty() && (is_told_apart(log) || is_short(log))
 }
 
 pub(super) fn wants_step(log: &LogStore) -> bool {
@@ -160,6 +168,10 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos) {
     }
     if !is_decidable(log) {
         return;
+    }
+    if !is_told_apart(log) {
+        log.retiring.suspects.rotate_left(1);
+        log.retiring.failures = 0;
     }
     if log.retiring.failures >= TESTS_MAX {
         retire(log);
@@ -227,6 +239,9 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
     log.retiring.failures += 1;
     log.retiring.failed_at = log.retiring.batches_well;
     log.retiring.has_failed = true;
+    if is_short(log) {
+        log.refuse_stranded(ErrorKind::Full);
+    }
 }
 
 fn pass(log: &mut LogStore, index: u32) {
