@@ -91,6 +91,15 @@ pub struct LevelView {
     pub counters: LevelCounters,
 }
 
+/// The eviction that started last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastEviction {
+    pub(crate) op: OpId,
+    /// Whence.
+    pub(crate) place: (usize, Group),
+    pub(crate) slot: Slot,
+}
+
 /// See the crate's header.
 pub struct Cache {
     pub(crate) spec: CacheSpec,
@@ -117,8 +126,8 @@ pub struct Cache {
     /// Per level the group whose coldest blocks were all on their way home when one was wanted to
     /// leave: nothing changes until a destage ends.
     pub(crate) going_home: Vec<Option<Group>>,
-    /// The eviction that started last, while it is in flight: the search goes on behind it.
-    pub(crate) eviction_last: Option<(usize, Group, Slot, OpId)>,
+    /// While it is in flight: the search for what may leave goes on behind it.
+    pub(crate) eviction_last: Option<LastEviction>,
     pub(crate) promotions_inflight: u32,
     /// Caps or classes changed: somebody may hold more than allowed.
     pub(crate) caps_changed: bool,

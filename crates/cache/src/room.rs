@@ -8,7 +8,7 @@
 
 use crate::action::{Action, Cause, Few, OpId, Source};
 use crate::background::Calm;
-use crate::cache::Cache;
+use crate::cache::{Cache, LastEviction};
 use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
@@ -190,7 +190,7 @@ impl Cache {
             return self.start_destage(moment, level, slot) && self.note_passed_by(below);
         }
         if let Some(op) = self.start_evict(moment, level, owner(group), slot) {
-            self.eviction_last = Some((level, group, slot, op));
+            self.eviction_last = Some(LastEviction { op, place: (level, group), slot });
             return true;
         }
         self.start_destage(moment, level, slot)
@@ -212,8 +212,8 @@ impl Cache {
             others += u32::from(!is_going);
             !is_going && victim.dirty && !victim.sick && calm.allows(victim.key)
         };
-        let last = self.eviction_last.filter(|last| (last.0, last.1) == (level, group));
-        let behind = last.and_then(|last| self.levels[level].peek_behind(last.2, &mut accept));
+        let last = self.eviction_last.filter(|last| last.place == (level, group));
+        let behind = last.and_then(|last| self.levels[level].peek_behind(last.slot, &mut accept));
         let victim = behind.or_else(|| self.levels[level].peek_cold(moment, group, &mut accept));
         self.going_home[level] = (going > 0 && others == 0).then_some(group);
         victim
@@ -297,7 +297,7 @@ impl Cache {
             }
         }
         self.evictions_inflight -= 1;
-        self.eviction_last = self.eviction_last.filter(|last| last.3 != id);
+        self.eviction_last = self.eviction_last.filter(|last| last.op != id);
         self.finish(moment, id);
     }
 

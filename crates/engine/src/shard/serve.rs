@@ -3,8 +3,9 @@
 //! How: clients with something to do wait in a [`ReadyQueue`](layby_cache::schedule::ReadyQueue) by
 //! their class's rank. The best rank that has a client is served whole and answered; what is below
 //! it goes in bounded passes. Where all clients have one rank nothing is bounded or cut.
-//! Invariant: between two looks for arrivals, lower ranks receive, submit and send a quantum of
-//! bytes together; a rank with too many bytes in the core's hands waits, its bytes in its sockets.
+//! Invariant: between two looks for arrivals, lower ranks receive and submit a quantum of bytes
+//! together, a byte sent counting a quarter, and devices' ends bring them another; a rank with too
+//! many bytes in the core's hands waits, its bytes in its sockets.
 //! Cost: a place in a queue per client and turn.
 
 use super::pass::Pass;
@@ -15,7 +16,7 @@ use crate::io::{Host, Io as _};
 use layby_cache::schedule::{Flow, Grant, Rank};
 use layby_types::Session;
 
-/// Rounds of a turn at most: commands, deadlines and guests are looked at between turns.
+/// Rounds of a turn at most: commands and deadlines are looked at between turns.
 const ROUNDS_MAX: usize = 8;
 
 impl<S: Session, H: Host> Shard<S, H> {
@@ -26,8 +27,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    /// Serves rounds of what is ready until something has arrived, a bounded number of them: the
-    /// turn's other work is not done again for each piece of what nobody better is waiting for.
+    /// Serves rounds of what is ready until something has arrived or a guest has something to do, a
+    /// bounded number of them: the turn's other work is not done again for each piece of what nobody
+    /// better is waiting for.
     pub(super) fn serve_ready(&mut self) {
         for round in 0..ROUNDS_MAX {
             if round > 0 {
@@ -35,7 +37,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
             self.serve_round();
             let is_idle = !self.ready.has_work() && !self.io.has_ended();
-            if !self.has_lower || is_idle || self.io.has_arrived() {
+            if !self.has_lower || is_idle || self.guests.has_more() || self.io.has_arrived() {
                 return;
             }
         }
