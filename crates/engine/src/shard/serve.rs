@@ -27,9 +27,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    /// Serves rounds of what is ready until something has arrived or a guest has something to do, a
-    /// bounded number of them: the turn's other work is not done again for each piece of what nobody
-    /// better is waiting for.
+    /// Serves rounds of what is ready until something has arrived or a guest has something to do,
+    /// a bounded number of them: the turn's other work is not done again for each piece of what
+    /// nobody better is waiting for.
     pub(super) fn serve_ready(&mut self) {
         for round in 0..ROUNDS_MAX {
             if round > 0 {
