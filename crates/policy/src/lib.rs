@@ -34,6 +34,7 @@ mod s3fifo;
 pub mod schedule;
 pub mod streams;
 pub mod throttle;
+pub mod uplink;
 pub mod wear;
 mod writeback;
 mod yielding;
