@@ -220,6 +220,7 @@ impl World<'_> {
                 class: ClassId(index as u8),
                 length: BLOCKS * BLOCK,
                 shares: shape.shares[index],
+                write_through: false,
             },
             backing: BackingPlan { path: Disk::Home(index).name().into(), create: false },
         };

@@ -137,6 +137,7 @@ fn start(
             class: ClassId(index as u8 % 2),
             length: BLOCKS * BLOCK,
             shares: [Share::OPEN; LEVELS_MAX],
+            write_through: false,
         },
         disk: *disk,
         name: format!("home-{index}"),
