@@ -93,7 +93,7 @@ impl View {
         let (class, _) = self.class(record.class.as_str()).expect("a volume's class is checked");
         VolumePlan {
             spec: self.layout.volume_spec(record, class),
-            backing: layby_engine::control::BackingPlan {
+            backing: layby_engine::control::BackingPlan::File {
                 path: dir.join(&record.path),
                 create: record.phase == VolumePhase::Creating,
             },

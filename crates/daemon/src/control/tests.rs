@@ -29,6 +29,11 @@ pub(crate) struct MockState {
     pub(crate) sized: Vec<(VolumeId, Option<layby_cache::sizing::Slots>)>,
 }
 
+/// Whether the volume's file is to be made.
+fn creates(plan: &VolumePlan) -> bool {
+    matches!(plan.backing, layby_engine::control::BackingPlan::File { create: true, .. })
+}
+
 /// A shard that answers at once, on the caller's thread.
 #[derive(Clone, Default)]
 pub(crate) struct MockShard(
@@ -269,11 +274,11 @@ fn refusal() -> CommandError {
 async fn new_node_has_a_volume() {
     let node = MockNode::new("");
     assert_eq!(node.control.exports_for(Peer::Unix).list(), ["vol0"]);
-    assert!(node.shards[0].state().volumes[&0].backing.create);
+    assert!(creates(&node.shards[0].state().volumes[&0]));
     let node = node.restart("");
     let export = node.control.exports_for(Peer::Unix).find("").expect("the only volume");
     assert_eq!((export.volume, export.size), (VolumeId(0), 1 << 30));
-    assert!(!node.shards[0].state().volumes[&0].backing.create, "a lost file must be noticed");
+    assert!(!creates(&node.shards[0].state().volumes[&0]), "a lost file must be noticed");
 }
 
 /// Goal: volumes are created on their shards, changed and deleted, and numbers never come back.
@@ -367,7 +372,7 @@ async fn crashed_changes_are_completed() {
     let node = node.restart("");
     assert_eq!(node.control.exports_for(Peer::Unix).list(), ["born", "vol0"]);
     assert!(!file.exists());
-    assert!(node.shards[0].state().volumes[&2].backing.create);
+    assert!(creates(&node.shards[0].state().volumes[&2]));
 }
 
 /// Goal: live changes of classes and marks survive a restart until the file says otherwise.
