@@ -34,13 +34,13 @@ use crate::store::CorruptInfo;
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
 use layby_cache::schedule::{Rank, Verdict};
-use layby_cache::{Action, Cache, Event, Moment, TickTimer};
+use layby_cache::{Action, Cache, Event, Moment, OpId, TickTimer};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId, Rng,
     VolumeId,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Token tag of homes: the home's number follows.
 pub(crate) const TAG_HOME: u64 = 0x20;
@@ -150,6 +150,8 @@ struct Request {
     answer: Vec<u8>,
     payload: Option<Box<[u8]>>,
     started: Nanos,
+    /// It waited for a remote home.
+    is_far: bool,
 }
 
 /// A volume's home and counters.
@@ -176,6 +178,8 @@ pub struct Core {
     remotes: Vec<VolumeId>,
     /// A remote home may have more ends than were asked for.
     has_more_ends: bool,
+    /// Operations whose buffer a remote home has filled, or is asked to.
+    far: HashSet<OpId>,
     buffers: Vec<Option<Buffer>>,
     requests: HashMap<RequestId, Request>,
     request_next: u64,
@@ -214,6 +218,8 @@ struct Ended {
     call: Call,
     started: Nanos,
     is_ok: bool,
+    /// It waited for a remote home, which no device of this node can make faster.
+    is_far: bool,
 }
 
 impl Core {
@@ -268,7 +274,8 @@ impl Core {
     fn insert(&mut self, request: RequestId, volume: VolumeId, call: Call, asker: Asker) {
         let length = if call.operation == Operation::Read { call.length as usize } else { 0 };
         let (answer, started) = (vec![0; length], self.now);
-        let entry = Request { volume, call, asker, answer, payload: None, started };
+        let (payload, is_far) = (None, false);
+        let entry = Request { volume, call, asker, answer, payload, started, is_far };
         self.requests.insert(request, entry);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight += 1;
@@ -425,7 +432,7 @@ impl Core {
 
     /// A request ended that began at `started`; it is counted with the turn.
     pub fn note_ended(&mut self, volume: VolumeId, call: &Call, started: Nanos, is_ok: bool) {
-        self.ended.push(Ended { volume, call: *call, started, is_ok });
+        self.ended.push(Ended { volume, call: *call, started, is_ok, is_far: false });
     }
 
     /// The time of this turn.
@@ -445,11 +452,13 @@ impl Core {
     /// objective went, if one is over.
     pub fn count_ended(&mut self, now: Nanos) -> Option<Verdict> {
         let mut ended = std::mem::take(&mut self.ended);
-        for Ended { volume, call, started, is_ok } in ended.drain(..) {
+        for Ended { volume, call, started, is_ok, is_far } in ended.drain(..) {
             if let Some(home) = self.homes.get_mut(&volume) {
                 home.stats.count(&call, now.since(started), is_ok);
             }
-            self.note_latency(volume, now.since(started), now);
+            if !is_far {
+                self.note_latency(volume, now.since(started), now);
+            }
         }
         self.ended = ended;
         self.end_windows(now)

@@ -19,7 +19,7 @@ use crate::store::{
 };
 use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
 use layby_types::{BackingOperation, ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// A volume with its opened home.
 pub struct HomePlan {
@@ -106,6 +106,7 @@ impl Core {
             homes: HashMap::new(),
             remotes: Vec::new(),
             has_more_ends: false,
+            far: HashSet::new(),
             buffers: Vec::new(),
             requests: HashMap::new(),
             request_next: 0,
@@ -375,13 +376,18 @@ impl Core {
 
     /// One wait and what follows from it, while no client is served.
     pub fn turn(&mut self, io: &mut dyn Io) {
+        self.turn_by(io, Nanos::NEVER);
+    }
+
+    /// The same; the wait ends at `latest`, should nothing else end it.
+    fn turn_by(&mut self, io: &mut dyn Io, latest: Nanos) {
         self.set_now(io.now());
         let is_answered = self.delayed.front().is_some_and(|(at, _)| *at <= self.now);
         self.on_tick(io);
         // A late home's answer may be all that was waited for.
         let deadline = if is_answered { self.now } else { self.next_deadline() };
         let mut done = Vec::new();
-        io.wait(deadline, &mut done);
+        io.wait(deadline.min(latest), &mut done);
         self.set_now(io.now());
         done.into_iter().for_each(|done| self.on_io(io, done));
         self.poll_homes(io);
@@ -398,7 +404,7 @@ impl Core {
                 || core.homes.values().any(|home| home.syncing)
         };
         while busy(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
-            self.turn(io);
+            self.stop_turn(io);
         }
         let homes: std::collections::BTreeSet<VolumeId> = self.homes.keys().copied().collect();
         for volume in homes {
@@ -407,7 +413,7 @@ impl Core {
         // A remote home may keep everybody waiting, and the log owes it nothing.
         let near = |home: &Home| home.syncing && !home.backing.is_remote();
         while self.homes.values().any(near) && patience.lasts(io) {
-            self.turn(io);
+            self.stop_turn(io);
         }
         if let Some(log) = self.log_mut() {
             log.checkpoint_now(true);
@@ -416,12 +422,19 @@ impl Core {
                 && !self.has_failed_checkpoint()
                 && patience.lasts(io)
             {
-                self.turn(io);
+                self.stop_turn(io);
             }
         }
         while self.homes.values().any(|home| home.syncing) && patience.lasts(io) {
-            self.turn(io);
+            self.stop_turn(io);
         }
+    }
+
+    /// A turn that may be the last one for which a remote home is waited for.
+    fn stop_turn(&mut self, io: &mut dyn Io) {
+        let is_local = self.remotes.is_empty();
+        let latest = if is_local { Nanos::NEVER } else { io.now() + STOP_STEP };
+        self.turn_by(io, latest);
     }
 
     fn has_failed_checkpoint(&self) -> bool {
@@ -432,6 +445,8 @@ impl Core {
 /// How long a stop waits for devices, and how many turns it takes at most.
 const STOP_PATIENCE: Nanos = Nanos::from_secs(30);
 const STOP_TURNS_MAX: u32 = 1_000_000;
+/// How long a stop sleeps at most where a remote home may never answer.
+const STOP_STEP: Nanos = Nanos::from_millis(100);
 
 /// What is left of a stop's waiting.
 struct Patience {

@@ -4,6 +4,7 @@
 
 mod devices;
 mod discards;
+mod far;
 mod faults;
 mod history;
 mod observing;
