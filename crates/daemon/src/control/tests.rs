@@ -223,15 +223,25 @@ impl MockNode {
 
     /// A (re)start of the node in `dir`.
     pub(crate) fn on(dir: TempDir, text: &str) -> MockNode {
+        MockNode::with_homes(dir, text, None)
+    }
+
+    /// The same, where some homes have an owner.
+    pub(crate) fn with_homes(
+        dir: TempDir,
+        text: &str,
+        remote: Option<Arc<dyn crate::homes::RemoteHomes>>,
+    ) -> MockNode {
         let overrides =
             Overrides { dir: Some(dir.path().into()), shards: Some(2), ..Overrides::default() };
         let config = Config::parse(None, text, &overrides).expect("a good configuration");
         std::fs::create_dir_all(dir.path().join("volumes")).expect("a writable directory");
         let found = Catalog::load(dir.path()).expect("a good catalog");
-        let Prepared { view, .. } = prepare(&config, found).expect("a good node");
+        let homes = Homes::new(dir.path(), remote);
+        let Prepared { view, .. } = prepare(&config, found, &homes).expect("a good node");
         let shards = vec![MockShard::default(), MockShard::default()];
         for (name, record) in &view.catalog.volumes {
-            let plan = view.volume_plan(dir.path(), record);
+            let plan = view.volume_plan(&homes, name, record).expect("files need nothing");
             let shard = &shards[view.layout.shard_of(plan.spec.id)];
             assert!(shard.state().volumes.insert(record.id, plan).is_none(), "{name}");
         }
@@ -245,6 +255,7 @@ impl MockNode {
             config,
             reports: vec![StartReport::default(); 2],
             uris: vec!["nbd+unix:///?socket=layby.sock".into()],
+            homes,
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
         MockNode { dir, shards, control }
