@@ -61,6 +61,7 @@ pub(crate) enum Command {
     Lab(LabArguments),
     Probe(ProbeArguments),
     Check(CheckArguments),
+    Restore(RestoreArguments),
     Manual(ManualArguments),
 }
 
@@ -290,7 +291,8 @@ pub(crate) struct VolumeCreateArguments {
     /// Its class
     #[arg(short, long, value_name = "NAME", default_value = "normal")]
     pub(crate) class: Name,
-    /// Its backing file or device [default: a file in the node's directory]
+    /// Its backing file or device, or an object store's URL, such as s3://bucket/prefix [default: a
+    /// file in the node's directory]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,
     /// Clients cannot write
@@ -562,6 +564,27 @@ pub(crate) struct CheckArguments {
     /// Read and verify the contents of every block too
     #[arg(long)]
     pub(crate) full: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Read a volume from its object store alone, into a file or only to verify it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby restore s3://bucket/maps maps.img
+  layby restore s3://bucket/maps
+
+Credentials come from the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
+and AWS_ENDPOINT. What is restored is a prefix of the volume's history: what its node had not
+uploaded is not in it. Exits with 3 when something is damaged.")]
+pub(crate) struct RestoreArguments {
+    /// The volume's place: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX or
+    /// file:///FOLDER
+    pub(crate) url: String,
+    /// The file to make, sparse; without it every block is read and verified
+    pub(crate) file: Option<PathBuf>,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -79,6 +79,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Probe(arguments) => probe::run(&arguments, output),
         Command::Status(arguments) => commands::status(&arguments, output),
         Command::Check(arguments) => commands::check(&arguments, output),
+        Command::Restore(arguments) => commands::restore(&arguments, output),
         Command::Manual(arguments) => commands::manual(&arguments, output),
     }
 }

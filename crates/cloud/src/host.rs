@@ -19,8 +19,9 @@ use std::io::{self, Write as _};
 use std::ops::DerefMut;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,16 +63,27 @@ impl std::error::Error for HostError {}
 enum Event<B> {
     Call(u64, BackingOperation<B>),
     End(ActionId, End),
-    Resize(u64),
-    Drain(bool),
+    Order(Order, u64),
     Stop,
+}
+
+/// What a volume last said of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// How safe it is.
+    pub status: Status,
+    /// The store has all that was written.
+    pub is_drained: bool,
+    /// Orders that it had heard.
+    pub heard: u64,
 }
 
 /// What outlives the backing: the way to ask how safe a volume is, and to drain it.
 #[derive(Clone)]
 pub struct Watch {
-    status: Arc<Mutex<Option<(Status, bool)>>>,
-    control: Arc<dyn Fn(Order) + Send + Sync>,
+    said: Arc<Mutex<Option<Said>>>,
+    orders: Arc<AtomicU64>,
+    control: Arc<dyn Fn(Order, u64) + Send + Sync>,
 }
 
 /// An order to a volume.
@@ -81,6 +93,8 @@ pub enum Order {
     Drain(bool),
     /// The volume has another size, in bytes.
     Resize(u64),
+    /// Say how safe it is now.
+    Say,
 }
 
 impl fmt::Debug for Watch {
@@ -90,15 +104,18 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// How safe the volume is, and whether the store has all of it; none before the first turn.
+    /// What the volume said last; none before its first turn.
     #[must_use]
-    pub fn status(&self) -> Option<(Status, bool)> {
-        self.status.lock().map_or(None, |status| status.clone())
+    pub fn said(&self) -> Option<Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Passes an order; after the volume's end it does nothing.
-    pub fn order(&self, order: Order) {
-        (self.control)(order);
+    /// Passes an order and returns its number; after the volume's end it does nothing. What the
+    /// volume says once it has heard that number is newer than the order.
+    pub fn order(&self, order: Order) -> u64 {
+        let number = self.orders.fetch_add(1, Ordering::Relaxed) + 1;
+        (self.control)(order, number);
+        number
     }
 }
 
@@ -182,17 +199,15 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
         let (outbox, done) = channel();
-        let status = Arc::new(Mutex::new(None));
-        let orders = Mutex::new(events.clone());
-        let control = move |order| {
-            let event = match order {
-                Order::Drain(is_draining) => Event::Drain(is_draining),
-                Order::Resize(bytes) => Event::Resize(bytes),
-            };
+        let said = Arc::new(Mutex::new(None));
+        let inlet = Mutex::new(events.clone());
+        let control = move |order, number| {
+            let inlet = inlet.lock().unwrap_or_else(PoisonError::into_inner);
             // A volume that has ended hears no orders, and needs none.
-            let _ = orders.lock().map(|orders| orders.send(event));
+            let _ = inlet.send(Event::Order(order, number));
         };
-        let watch = Watch { status: status.clone(), control: Arc::new(control) };
+        let orders = Arc::new(AtomicU64::new(0));
+        let watch = Watch { said: said.clone(), orders, control: Arc::new(control) };
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
         let host = Host {
@@ -203,7 +218,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             durable,
             events: events.clone(),
             outbox,
-            status,
+            said,
+            heard: 0,
             wake: Box::new(wake),
         };
         let thread = std::thread::Builder::new().name("cloud".to_owned());
@@ -294,7 +310,8 @@ struct Host<B> {
     durable: Sender<(ActionId, Action)>,
     events: Sender<Event<B>>,
     outbox: Sender<BackingDone<B>>,
-    status: Arc<Mutex<Option<(Status, bool)>>>,
+    said: Arc<Mutex<Option<Said>>>,
+    heard: u64,
     wake: Box<dyn Fn() + Send>,
 }
 
@@ -328,9 +345,11 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 match event {
                     Event::Call(token, operation) => self.volume.submit(token, operation),
                     Event::End(id, end) => self.volume.on_end(id, end),
-                    Event::Resize(bytes) => self.volume.set_size(bytes),
-                    Event::Drain(is_draining) => self.volume.set_draining(is_draining),
-                    Event::Stop => return,
+                    Event::Order(order, number) => {
+                        self.heed(order, number);
+                        said = None;
+                    }
+                    Event::Stop => return self.say(),
                 }
             }
         }
@@ -390,10 +409,18 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         }
     }
 
-    fn say(&self) {
-        let now = (self.volume.status(), self.volume.is_drained());
-        if let Ok(mut status) = self.status.lock() {
-            *status = Some(now);
+    fn heed(&mut self, order: Order, number: u64) {
+        self.heard = number;
+        match order {
+            Order::Drain(is_draining) => self.volume.set_draining(is_draining),
+            Order::Resize(bytes) => self.volume.set_size(bytes),
+            Order::Say => {}
         }
+    }
+
+    fn say(&self) {
+        let (status, is_drained) = (self.volume.status(), self.volume.is_drained());
+        let said = Said { status, is_drained, heard: self.heard };
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
     }
 }

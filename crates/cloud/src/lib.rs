@@ -25,10 +25,12 @@ mod volume;
 mod tests;
 
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
-pub use host::{CloudBacking, HostError, Order, Paths, Watch, prepare};
+pub use host::{CloudBacking, HostError, Order, Paths, Said, Watch, prepare};
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError, WRITE_BYTES_MAX};
 pub use restore::{Fetch, Pass, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use store::Store;
 pub use superblock::{Checkpointed, EpochStart, SUPERBLOCK_KEY, Superblock};
-pub use volume::{Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, create};
+pub use volume::{
+    Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, create, volume_of,
+};

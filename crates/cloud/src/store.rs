@@ -174,6 +174,8 @@ fn bad_url(url: &str) -> String {
 }
 
 fn client(scheme: &str, root: &str) -> Result<Option<Arc<dyn ObjectStore>>, Error> {
+    // The client looks for the process's provider of TLS; one that is installed already stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     // A request's time is the volume's to say, and so is its repetition.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let options = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_TIME);

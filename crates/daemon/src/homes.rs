@@ -195,6 +195,9 @@ mod tests {
             self.note(format!("release {} {:?} {discard}", record.id, record.phase));
             Ok(())
         }
+        fn watch(&self, _: &VolumeRecord) -> Option<Watch> {
+            None
+        }
         fn problem(&self, _: &VolumeRecord) -> Option<String> {
             None
         }

@@ -12,6 +12,7 @@
 use crate::activation::Passed;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
+use crate::cloud::CloudHomes;
 use crate::config::{Config, IoChoice, LevelConfig, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Control, NodeFacts, ShardPort, View};
@@ -174,8 +175,13 @@ impl Node {
     ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
-        let homes = Homes::new(&config.dir, None);
+        let cloud = CloudHomes::new(config.cloud.clone(), tokio::runtime::Handle::current());
+        let cloud = Arc::new(cloud);
+        let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
+        found.iter().for_each(introduce);
+        let homes = Homes::new(&config.dir, Some(cloud.clone()));
         let Prepared { view, mut notes, is_new } = prepare(&config, found.clone(), &homes)?;
+        introduce(&view.catalog);
         if config.volumes.values().any(|volume| volume.ublk) {
             crate::ublk::check("cannot start the node").await?;
         }

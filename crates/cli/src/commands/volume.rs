@@ -6,7 +6,8 @@ use crate::arguments::{
     VolumeCreateArguments, VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
-use layby_daemon::api::{OperationAnswer, TrafficAnswer, VolumeAnswer};
+use layby_daemon::api::{CloudAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer};
+use layby_daemon::cloud::is_store;
 use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
@@ -42,8 +43,12 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
     let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
     let VolumeCreateArguments { share, cap, limits, discard, discard_delay, ublk, node, .. } =
         arguments;
-    // The node has another working directory than the person who typed the path.
-    let path = match path.map(std::path::absolute).transpose() {
+    // The node has another working directory than the person who typed the path; a store has none.
+    let whole = |path| match is_store(&path) {
+        true => Ok(path),
+        false => std::path::absolute(path),
+    };
+    let path = match path.map(whole).transpose() {
         Ok(path) => path,
         Err(cause) => {
             let error = format!("cannot create volume `{name}`");
@@ -226,7 +231,35 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
+    if let Some(cloud) = &volume.cloud {
+        output.line(&format!("{:<8} {}", "cloud", cloud_text(cloud)))?;
+    }
     output.line(&traffic_table(&volume.traffic))
+}
+
+/// How safe the volume is in its store.
+fn cloud_text(of: &CloudAnswer) -> String {
+    let safe = match of.is_drained {
+        true => "the store has all".to_owned(),
+        false => format!(
+            "{} not in the store, for {:.1} s (journal of {})",
+            bytes(of.dirty_bytes),
+            of.dirty_seconds,
+            bytes(of.journal_bytes)
+        ),
+    };
+    let link = match of.down_seconds {
+        Some(seconds) => format!("link {} for {seconds:.0} s", of.link),
+        None => format!("link {}", of.link),
+    };
+    let error = of.last_error.as_ref().map(|e| format!("; last error: {e}")).unwrap_or_default();
+    let amplification = of.space_amplification.unwrap_or(1.0);
+    format!(
+        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), {} requests{error}",
+        of.segments,
+        bytes(of.stored_bytes),
+        of.requests
+    )
 }
 
 /// How discards reach the home, and what became of them.

@@ -95,9 +95,10 @@ impl Home {
     }
 
     fn drain(&mut self) {
-        self.backing.watch().order(Order::Drain(true));
+        let watch = self.backing.watch();
+        let number = watch.order(Order::Drain(true));
         // Each call is a turn of the volume's thread; what it says of itself follows.
-        while self.backing.watch().status().is_none_or(|(_, is_drained)| !is_drained) {
+        while watch.said().is_none_or(|said| said.heard < number || !said.is_drained) {
             self.read(0);
         }
         self.backing.watch().order(Order::Drain(false));

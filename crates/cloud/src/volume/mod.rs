@@ -29,7 +29,7 @@ use layby_types::{BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
 
-pub use recover::{OpenError, Opened, create};
+pub use recover::{OpenError, Opened, create, volume_of};
 pub use session::Link;
 
 /// A volume and how it is kept.
@@ -248,7 +248,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.rest(Retry { flight, request, attempt }, fault.clone());
                 return;
             }
-            self.session.on_answer(self.now);
+            self.session.on_answer();
         }
         self.on_flight(flight, end);
         self.step();
@@ -335,7 +335,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             dirty_age: oldest
                 .map_or(Nanos::ZERO, |batch| Nanos(self.now.0.saturating_sub(batch.since.0))),
             journal_bytes: self.journal.ring.capacity,
-            link: self.session.link(),
+            link: self.session.link(self.now),
             committed: self.session.committed(),
             segments: self.map.segments.len() as u64,
             stored_bytes,
@@ -383,7 +383,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn rest(&mut self, mut retry: Retry, fault: Fault) {
         const REST_MIN: u64 = 50_000_000;
         const DOUBLINGS_MAX: u32 = 8;
-        self.session.on_fault(self.now, &fault);
+        self.session.on_fault(self.now);
         self.last_fault = Some(fault);
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
         let rest = rest / 2 + self.rng.below(rest);

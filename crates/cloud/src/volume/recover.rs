@@ -15,6 +15,7 @@ use crate::journal::{Journal, JournalError, PAGE_BYTES, Ring, RingId, scan};
 use crate::map::CloudMap;
 use crate::meta::{self, Born, Committed, Frame};
 use crate::runs::Runs;
+use crate::segment::VolumeUuid;
 use layby_types::{Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -58,6 +59,15 @@ pub fn create(plan: &Plan, journal_bytes: u64, instance: u64) -> (Vec<u8>, Vec<u
     let ring = Ring { id: RingId { instance, life: 0 }, capacity };
     let born = Born { volume: plan.volume, ring: ring.id, capacity, block_bytes: plan.block_bytes };
     (Frame::Born(born).encode(), ring.superblock())
+}
+
+/// Whose map file this is, without a look at the rest of it.
+#[must_use]
+pub fn volume_of(map_file: &[u8]) -> Option<VolumeUuid> {
+    match meta::decode(map_file).ok()?.first()? {
+        Frame::Born(born) => Some(born.volume),
+        _ => None,
+    }
 }
 
 struct Known {

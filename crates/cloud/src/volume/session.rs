@@ -8,7 +8,7 @@
 //! Cost: two requests per opening, and one per segment that the node does not know.
 
 use super::{Flight, Volume};
-use crate::action::{Condition, End, Fault, Request, Tag};
+use crate::action::{Condition, End, Request, Tag};
 use crate::map::CloudMap;
 use crate::segment::{HEADER_BYTES, Index};
 use crate::superblock::{EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
@@ -27,8 +27,8 @@ pub enum Link {
     Up,
     /// It has failed since, in its words.
     Down {
-        /// Since when.
-        since: Nanos,
+        /// For how long.
+        for_time: Nanos,
     },
     /// The volume is not this node's, or cannot be: why.
     Lost(String),
@@ -103,20 +103,20 @@ impl Session {
         self.current.as_ref().map(|(block, _)| block)
     }
 
-    pub(super) fn link(&self) -> Link {
+    pub(super) fn link(&self, now: Nanos) -> Link {
         match (&self.state, self.down_since) {
             (State::Lost(why), _) => Link::Lost(why.clone()),
-            (_, Some(since)) => Link::Down { since },
+            (_, Some(since)) => Link::Down { for_time: now.since(since) },
             (State::Open, None) => Link::Up,
             _ => Link::Opening,
         }
     }
 
-    pub(super) fn on_answer(&mut self, _: Nanos) {
+    pub(super) fn on_answer(&mut self) {
         self.down_since = None;
     }
 
-    pub(super) fn on_fault(&mut self, now: Nanos, _: &Fault) {
+    pub(super) fn on_fault(&mut self, now: Nanos) {
         self.down_since.get_or_insert(now);
     }
 }

@@ -184,6 +184,9 @@ pub struct VolumeAnswer {
     pub ublk: bool,
     /// That device, where it is there.
     pub ublk_device: Option<String>,
+    /// How safe it is in its object store, where that is its home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<super::cloud::CloudAnswer>,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -481,8 +484,14 @@ impl Reading {
             guest_connected: door.is_some_and(|door| door.is_connected),
             ublk: record.ublk,
             ublk_device: self.control.block_device(layby_types::VolumeId(record.id)),
+            cloud: self.cloud(record),
             traffic: self.traffic(|id| id == record.id),
         }
+    }
+
+    fn cloud(&self, record: &VolumeRecord) -> Option<super::cloud::CloudAnswer> {
+        let watch = self.control.facts().homes.watch(record)?;
+        super::cloud::CloudAnswer::of(&watch)
     }
 
     /// All volumes, by name.

@@ -8,6 +8,7 @@
 //! Not for: the data path, which is NBD.
 
 mod answer;
+mod cloud;
 mod guard;
 mod schedule;
 mod schema;
@@ -21,6 +22,7 @@ pub use answer::{
     BackingAnswer, ClassAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer, StatusAnswer,
     TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
+pub use cloud::CloudAnswer;
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
 pub use sizing::{

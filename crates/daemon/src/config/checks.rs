@@ -53,6 +53,8 @@ pub enum Place {
     Writeback,
     /// `[read_ahead]`.
     ReadAhead,
+    /// `[cloud]`.
+    Cloud,
     /// `[sizing]`.
     Sizing,
     /// `[[level]]`, counted from zero.
@@ -173,6 +175,7 @@ fn title_of(place: &Place) -> String {
         Place::Control => "[control]".into(),
         Place::Writeback => "[writeback]".into(),
         Place::ReadAhead => "[read_ahead]".into(),
+        Place::Cloud => "[cloud]".into(),
         Place::Sizing => "[sizing]".into(),
         Place::Level(index) => format!("[[level]] number {}", index + 1),
         Place::Class(name) => format!("[class.{name}]"),

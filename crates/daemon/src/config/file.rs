@@ -24,6 +24,7 @@ pub(super) struct File {
     pub(super) writeback: WritebackTable,
     pub(super) read_ahead: ReadAheadTable,
     pub(super) sizing: super::sizing::SizingTable,
+    pub(super) cloud: super::cloud::CloudTable,
     pub(super) class: BTreeMap<Name, Spanned<ClassTable>>,
     pub(super) volume: BTreeMap<Name, Spanned<VolumeTable>>,
 }

@@ -8,6 +8,7 @@
 //! Cost: read once; a running node is changed through the control API.
 
 pub(crate) mod checks;
+mod cloud;
 mod devices;
 mod discard;
 mod file;
@@ -20,6 +21,7 @@ mod wear;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use cloud::{CloudConfig, CompressionChoice};
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
 pub use limits::{
@@ -373,6 +375,8 @@ pub struct Config {
     pub read_ahead: ReadAheadLimits,
     /// Live sizing of shares.
     pub sizing: SizingConfig,
+    /// Volumes whose home is an object store.
+    pub cloud: CloudConfig,
     /// Built-in classes first, then the file's in the order of their names.
     pub classes: Vec<(Name, ClassConfig)>,
     /// Volumes that must exist.
@@ -493,6 +497,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
         sizing: file.sizing.config(&levels)?,
+        cloud: file.cloud.config(&dir)?,
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
@@ -596,7 +601,10 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
     VolumeConfig {
         size: table.size,
         class: table.class.unwrap_or_else(|| built_in("normal")),
-        path: table.path.map(|path| whole(&dir.join(path))),
+        path: table.path.map(|path| match crate::cloud::is_store(&path) {
+            true => path,
+            false => whole(&dir.join(path)),
+        }),
         read_only: table.read_only,
         allow: table.allow,
         share: table.share,

@@ -33,6 +33,7 @@ use crate::ublk::HostDevices;
 use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::sizing::Slots;
 use layby_cache::{CacheSpec, VolumeSpec};
+use layby_cloud::{Link, Order, Said, Watch};
 use layby_engine::control::{
     Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
 };
@@ -135,6 +136,27 @@ pub struct NodeFacts {
     pub uris: Vec<String>,
     /// Where volumes live.
     pub homes: Homes,
+}
+
+/// A volume that uploads all it has, for as long as this lives.
+struct Draining(Watch, u64);
+
+impl Draining {
+    fn begin(watch: &Watch) -> Draining {
+        let number = watch.order(Order::Drain(true));
+        Draining(watch.clone(), number)
+    }
+
+    /// What the volume says while there is something left.
+    fn unfinished(&self) -> Option<Said> {
+        self.0.said().filter(|said| said.heard < self.1 || !said.is_drained)
+    }
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        self.0.order(Order::Drain(false));
+    }
 }
 
 /// The running node.
@@ -254,6 +276,28 @@ impl Control {
         for shard in shards {
             let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
             drained.map_err(|e| report(&e, error.clone()).state(dirty))?;
+        }
+        self.drain_to_stores(volume, &error).await
+    }
+
+    /// Waits until object stores have what their volumes were written before.
+    async fn drain_to_stores(&self, volume: Option<VolumeId>, error: &str) -> Result<(), Report> {
+        /// How often a volume is asked: it speaks a few times per second.
+        const REST: std::time::Duration = std::time::Duration::from_millis(100);
+        let view = self.view();
+        let wanted = |record: &&VolumeRecord| volume.is_none_or(|id| id.0 == record.id);
+        let records = view.catalog.volumes.values().filter(wanted);
+        for watch in records.filter_map(|record| self.facts.homes.watch(record)) {
+            let draining = Draining::begin(&watch);
+            while let Some(said) = draining.unfinished() {
+                if let Link::Lost(why) = said.status.link {
+                    return Err(Report::new(ReportKind::Failure, error)
+                        .cause(why)
+                        .state("what the store does not have is in the journal only")
+                        .hint("`layby volume show` says how much that is"));
+                }
+                tokio::time::sleep(REST).await;
+            }
         }
         Ok(())
     }

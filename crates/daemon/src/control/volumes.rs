@@ -7,6 +7,7 @@
 
 use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::cloud::is_store;
 use crate::config::{
     FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in, checks,
 };
@@ -148,6 +149,9 @@ impl Control {
         let record = self.existing_volume(&error, name)?;
         let mut view = View::clone(&self.view());
         let discard = data == DeleteData::Delete;
+        if !discard {
+            self.check_drained(&record, &error)?;
+        }
         self.devices.detach(self, name, VolumeId(record.id), &error).await?;
         if discard {
             set_phase(&mut view, name, VolumePhase::Deleting);
@@ -167,6 +171,21 @@ impl Control {
         view.catalog.volumes.remove(name);
         self.publish(view).await.map_err(|e| within(&error, e))?;
         self.release_home(record, discard).await
+    }
+}
+
+impl Control {
+    /// A volume's journal goes with it, so the store must have all that is to be kept.
+    fn check_drained(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
+        let said = self.facts.homes.watch(record).and_then(|watch| watch.said());
+        let Some(said) = said.filter(|said| !said.is_drained) else { return Ok(()) };
+        Err(Report::new(ReportKind::InUse, error)
+            .cause(format!(
+                "{} of it are not in the store yet",
+                format_bytes(said.status.dirty_bytes)
+            ))
+            .state("nothing was changed")
+            .hint("wait with `layby volume drain`, or throw all away with --data delete"))
     }
 }
 
@@ -271,6 +290,9 @@ fn place(
     };
     let relative = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
     let path = config.path.as_ref().map_or_else(|| dir.join(&relative), |path| dir.join(path));
+    if let Some(store) = config.path.as_deref().filter(|path| is_store(path)) {
+        return place_in_store(view, dir, store, config.size, error);
+    }
     let existing = existing_length(&path).map_err(|cause| {
         Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
             .state("nothing was changed")
@@ -311,6 +333,28 @@ fn is_device(path: &Path) -> bool {
 }
 
 /// Bytes of a file or device, `None` when there is nothing of that name.
+/// A store's URL stays as it is written, and only the operator knows the volume's length.
+fn place_in_store(
+    view: &View,
+    dir: &Path,
+    store: &Path,
+    size: Option<Size>,
+    error: &str,
+) -> Result<(PathBuf, u64), Report> {
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+    };
+    if let Some(other) = user_of(view, dir, &dir.join(store)) {
+        let cause = format!("`{}` is used by {other}", store.display());
+        return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
+    }
+    let Some(Size(length)) = size else {
+        let cause = "a volume in an object store has no length of its own yet".to_owned();
+        return Err(refused(ReportKind::Invalid, cause, "add --size"));
+    };
+    Ok((store.to_owned(), length))
+}
+
 fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),

@@ -1,0 +1,70 @@
+//! `layby restore`: a volume from its store alone, into a file or only verified.
+
+use crate::arguments::RestoreArguments;
+use crate::output::{Failure, Output, bytes};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use layby_daemon::error::{Report, ReportKind};
+use layby_daemon::restore::{RestoreAnswer, restore as restore_volume};
+
+/// Damaged ranges that are listed for a person.
+const RANGES_SHOWN: usize = 10;
+
+pub(crate) fn restore(arguments: &RestoreArguments, output: &mut Output) -> Result<(), Failure> {
+    let target = match output.is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(0), target);
+    let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut progress = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let answer = restore_volume(&arguments.url, arguments.file.as_deref(), &mut progress)?;
+    bar.finish_and_clear();
+    if arguments.json {
+        output.json(&answer)?;
+    } else {
+        show(arguments, &answer, output)?;
+    }
+    if answer.damaged.is_empty() { Ok(()) } else { Err(unsound(arguments, &answer).into()) }
+}
+
+fn show(
+    arguments: &RestoreArguments,
+    answer: &RestoreAnswer,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let (size, data) = (bytes(answer.size_bytes), bytes(answer.bytes));
+    output.line(&format!("volume `{}` of {size}, last served by {}", answer.name, answer.node))?;
+    let (fetched, requests) = (bytes(answer.bytes_fetched), answer.requests);
+    let segment = answer.segment;
+    output.line(&format!(
+        "whole up to segment {segment}: {data} of data, {fetched} fetched in {requests} requests"
+    ))?;
+    for range in answer.damaged.iter().take(RANGES_SHOWN) {
+        let (length, offset) = (bytes(range.length), range.offset);
+        output.line(&format!("damaged: {length} at byte {offset}, in `{}`", range.object))?;
+    }
+    match (&arguments.file, answer.damaged.is_empty()) {
+        (Some(file), true) => output.line(&format!("written to `{}`", file.display())),
+        (None, true) => output.line("sound: every block that the store has is whole"),
+        _ => Ok(()),
+    }
+}
+
+fn unsound(arguments: &RestoreArguments, answer: &RestoreAnswer) -> Report {
+    let count = answer.damaged.len();
+    let state = match &arguments.file {
+        Some(file) => format!(
+            "all else is in `{}.partial`, which has zeros in the place of what is damaged",
+            file.display()
+        ),
+        None => "nothing was changed".to_owned(),
+    };
+    Report::new(ReportKind::Corrupt, format!("the volume at `{}` is damaged", arguments.url))
+        .cause(format!("{count} ranges do not match their checksums, or their objects are gone"))
+        .state(state)
+        .hint("put the objects back from copies or older versions of them, and repeat it")
+}

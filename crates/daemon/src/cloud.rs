@@ -1,0 +1,350 @@
+//! Volumes whose home is an object store: from a record in the catalog to a home that a shard opens.
+//!
+//! How: a volume's path that is a store's URL makes it one of these. Its journal and map lie in the
+//! node's directory under the volume's number. The first time the store is asked what the volume
+//! is: a new one, this node's, or another's, which is refused unless it is to be taken. Later starts
+//! ask nobody, so that a node comes up with its link down.
+//! Invariant: a volume's uuid is drawn once and found in its map file and its superblock.
+//! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
+
+use crate::catalog::{NodeId, VolumePhase, VolumeRecord};
+use crate::config::{CloudConfig, Name};
+use crate::error::{Report, ReportKind};
+use crate::homes::RemoteHomes;
+use layby_cloud::{
+    CloudBacking, End, Fault, FaultKind, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock,
+    VolumeUuid, Watch, prepare, volume_of,
+};
+use layby_engine::backing::RemoteBacking;
+use layby_engine::control::{CommandError, OpenRemote};
+use layby_engine::io::{Buffer, Waker};
+use layby_types::ErrorKind;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// How the URLs of stores begin.
+const SCHEMES: [&str; 4] = ["s3://", "az://", "gs://", "file://"];
+
+/// Whether a volume's path names an object store rather than a file.
+#[must_use]
+pub fn is_store(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    SCHEMES.iter().any(|scheme| text.starts_with(scheme.as_bytes()))
+}
+
+/// The owner of all homes of a node that are object stores.
+pub struct CloudHomes {
+    config: CloudConfig,
+    node: Mutex<Option<(NodeId, u32)>>,
+    runtime: tokio::runtime::Handle,
+    watches: Mutex<BTreeMap<u32, Watch>>,
+}
+
+impl fmt::Debug for CloudHomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CloudHomes").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A home that is open and waits for its shard.
+struct Prepared {
+    name: String,
+    backing: Mutex<Option<CloudBacking<Buffer>>>,
+    waker: Arc<OnceLock<Waker>>,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Prepared({})", self.name)
+    }
+}
+
+impl OpenRemote for Prepared {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn open(&self, waker: Waker) -> Result<RemoteBacking, CommandError> {
+        let backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(backing) = backing else {
+            let cause = "a shard has opened it already".to_owned();
+            return Err(CommandError { kind: ErrorKind::Invalid, cause });
+        };
+        // What ended before is found by the shard's first look.
+        let _ = self.waker.set(waker);
+        Ok(Box::new(backing))
+    }
+}
+
+impl CloudHomes {
+    /// The homes of a node that will say who it is.
+    #[must_use]
+    pub fn new(config: CloudConfig, runtime: tokio::runtime::Handle) -> Self {
+        CloudHomes { config, node: Mutex::default(), runtime, watches: Mutex::default() }
+    }
+
+    fn paths(&self, record: &VolumeRecord) -> Paths {
+        let id = record.id;
+        Paths {
+            journal: self.config.journal_dir.join(format!("{id}.journal")),
+            map: self.config.map_dir.join(format!("{id}.map")),
+        }
+    }
+
+    fn watches(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Watch>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who the node is, which its catalog says, and the bytes of its blocks.
+    pub fn introduce(&self, node: NodeId, block_bytes: u32) {
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner) = Some((node, block_bytes));
+    }
+
+    fn node(&self) -> (NodeId, u32) {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.expect("a node knows itself before it looks for homes")
+    }
+
+    /// Asks the store and waits, on a thread of its own, since the caller may be a runtime's.
+    fn ask(&self, store: &Store, request: Request) -> End {
+        let (runtime, store) = (self.runtime.clone(), store.clone());
+        let asking = std::thread::spawn(move || runtime.block_on(store.perform(request)));
+        asking.join().expect("a request ends with a fault, it does not panic")
+    }
+
+    /// What the store has at a volume's place.
+    fn superblock(&self, store: &Store) -> Result<Option<Superblock>, Fault> {
+        let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
+        match self.ask(store, request) {
+            End::Bytes(bytes, _) => Superblock::decode(&bytes).map(Some).ok_or_else(|| Fault {
+                kind: FaultKind::Device,
+                cause: "the superblock there is damaged or of a later version".to_owned(),
+            }),
+            End::Failed(fault) if fault.kind == FaultKind::NotFound => Ok(None),
+            End::Failed(fault) => Err(fault),
+            end => unreachable!("a get ends with bytes or a fault: {end:?}"),
+        }
+    }
+
+    /// Which volume this is: what the node knows, else what the store says, else a new one.
+    fn identify(
+        &self,
+        error: &str,
+        name: &Name,
+        record: &VolumeRecord,
+        store: &Store,
+    ) -> Result<VolumeUuid, Report> {
+        let paths = self.paths(record);
+        let refused = |kind, cause: String, hint: &str| {
+            let untouched = "the store was not changed";
+            Report::new(kind, error).cause(cause).state(untouched).hint(hint)
+        };
+        if let Ok(map) = std::fs::read(&paths.map) {
+            return volume_of(&map).ok_or_else(|| {
+                let cause = format!("`{}` is damaged", paths.map.display());
+                refused(ReportKind::Corrupt, cause, RESTORE)
+            });
+        }
+        let found = self.superblock(store).map_err(|fault| {
+            let kind = match fault.kind {
+                FaultKind::Denied => ReportKind::Denied,
+                FaultKind::Device => ReportKind::Corrupt,
+                _ => ReportKind::Unreachable,
+            };
+            refused(kind, fault.cause, "look at the URL, the credentials and the link")
+        })?;
+        let Some(found) = found else {
+            if record.phase != VolumePhase::Creating {
+                let cause = "neither this node nor the store knows the volume any more".to_owned();
+                return Err(refused(ReportKind::Corrupt, cause, "name the store that has it"));
+            }
+            return NodeId::draw().map(|id| VolumeUuid(id.0));
+        };
+        let (node, block_bytes) = self.node();
+        let is_ours = found.node == node.to_string();
+        if !is_ours && !self.config.takeover.contains(name) {
+            let cause = format!("node {} serves it", found.node);
+            let hint = "choose another prefix; or, where that node is gone for good, write the \
+                        volume's name into `takeover` of [cloud]";
+            return Err(refused(ReportKind::InUse, cause, hint));
+        }
+        if found.size_bytes != record.length || found.block_bytes != block_bytes {
+            let (bytes, block) = (found.size_bytes, found.block_bytes);
+            let cause = format!("the store has a volume of {bytes} bytes in blocks of {block}");
+            return Err(refused(ReportKind::Invalid, cause, "create it with this size"));
+        }
+        found.volume.parse().map_err(|()| {
+            refused(ReportKind::Corrupt, "its superblock names no volume".to_owned(), RESTORE)
+        })
+    }
+
+    fn open(&self, error: &str, name: &Name, record: &VolumeRecord) -> Result<Prepared, Report> {
+        let url = url_of(record);
+        let bad = |cause: String| {
+            Report::new(ReportKind::Invalid, error)
+                .cause(cause)
+                .state("nothing was changed")
+                .hint("correct the volume's path, or the environment that the node runs in")
+        };
+        let store = Store::open(&url).map_err(bad)?;
+        let volume = self.identify(error, name, record, &store)?;
+        let (node, block_bytes) = self.node();
+        let plan = Plan {
+            volume,
+            name: name.to_string(),
+            node: VolumeUuid(node.0),
+            size_bytes: record.length,
+            block_bytes,
+            compression: self.config.compression(),
+            takeover: self.config.takeover.contains(name),
+            limits: self.config.limits,
+        };
+        let paths = self.paths(record);
+        let broken = |cause: layby_cloud::HostError| {
+            let is_open = matches!(cause, layby_cloud::HostError::Open(_));
+            let kind = if is_open { ReportKind::Corrupt } else { ReportKind::Failure };
+            Report::new(kind, error)
+                .cause(cause.to_string())
+                .state("nothing was changed, neither here nor in the store")
+                .hint(RESTORE)
+        };
+        for path in [&paths.journal, &paths.map] {
+            let folder = path.parent().unwrap_or(Path::new("."));
+            std::fs::create_dir_all(folder).map_err(|cause| Report::from_io(error, &cause))?;
+        }
+        let (instance, seed) = draw()?;
+        prepare(&plan, &paths, self.config.journal_bytes, instance).map_err(broken)?;
+        let waker = Arc::new(OnceLock::<Waker>::new());
+        let called = waker.clone();
+        let wake = move || {
+            if let Some(waker) = called.get() {
+                waker.wake();
+            }
+        };
+        let backing = CloudBacking::open(plan, &paths, store, self.runtime.clone(), seed, wake)
+            .map_err(broken)?;
+        self.watches().insert(record.id, backing.watch());
+        Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
+    }
+}
+
+const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
+
+/// What was written is not all in the store, so what the node has of it stays.
+fn kept(paths: &Paths, bytes: u64) -> Report {
+    Report::new(ReportKind::Failure, "the volume's journal was not removed")
+        .cause(format!("{bytes} bytes of it are not in the store"))
+        .state(format!(
+            "they are in `{}`, which only this node with `{}` can read",
+            paths.journal.display(),
+            paths.map.display()
+        ))
+        .hint("next time wait with `layby volume drain` until the store has all")
+}
+
+/// An instance for a journal and a seed for the rests between attempts.
+fn draw() -> Result<(u64, u64), Report> {
+    let bytes = NodeId::draw()?.0;
+    let (instance, seed) = bytes.split_at(8);
+    let number = |half: &[u8]| u64::from_le_bytes(half.try_into().expect("half of sixteen"));
+    Ok((number(instance), number(seed)))
+}
+
+fn url_of(record: &VolumeRecord) -> String {
+    record.path.to_string_lossy().into_owned()
+}
+
+impl RemoteHomes for CloudHomes {
+    fn has(&self, record: &VolumeRecord) -> bool {
+        is_store(&record.path)
+    }
+
+    fn name(&self, record: &VolumeRecord) -> String {
+        url_of(record)
+    }
+
+    fn prepare(&self, name: &Name, record: &VolumeRecord) -> Result<Arc<dyn OpenRemote>, Report> {
+        let error = format!("cannot serve volume `{name}` from `{}`", url_of(record));
+        Ok(Arc::new(self.open(&error, name, record)?))
+    }
+
+    fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report> {
+        let watch = self.watches().remove(&record.id);
+        if !discard
+            && let Some(said) = watch.and_then(|watch| watch.said())
+            && !said.is_drained
+        {
+            return Err(kept(&self.paths(record), said.status.dirty_bytes));
+        }
+        let url = url_of(record);
+        let error = format!("cannot remove the volume's data from `{url}`");
+        if discard {
+            let store = Store::open(&url)
+                .map_err(|cause| Report::new(ReportKind::Invalid, error.as_str()).cause(cause))?;
+            self.remove_objects(&store).map_err(|fault| {
+                Report::new(ReportKind::Unreachable, error.as_str())
+                    .cause(fault.cause)
+                    .state("some of the volume's objects may be left")
+                    .hint("start the node again when the store answers: it repeats this")
+            })?;
+        }
+        let paths = self.paths(record);
+        for path in [paths.journal, paths.map] {
+            match std::fs::remove_file(&path) {
+                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Report::from_io(
+                        format!("cannot remove `{}`", path.display()),
+                        &cause,
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&self, record: &VolumeRecord) -> Option<Watch> {
+        self.watches().get(&record.id).cloned()
+    }
+
+    fn problem(&self, record: &VolumeRecord) -> Option<String> {
+        let paths = self.paths(record);
+        match std::fs::read(&paths.map) {
+            Ok(map) if volume_of(&map).is_none() => {
+                Some(format!("`{}` is damaged", paths.map.display()))
+            }
+            Ok(_) if !paths.journal.exists() => {
+                Some(format!("`{}` is missing", paths.journal.display()))
+            }
+            Ok(_) => None,
+            Err(cause) => Some(format!("`{}` cannot be read: {cause}", paths.map.display())),
+        }
+    }
+}
+
+impl CloudHomes {
+    /// Removes a volume from the store: its superblock first, so that nobody finds half of it.
+    fn remove_objects(&self, store: &Store) -> Result<(), Fault> {
+        let perform = |request| match self.ask(store, request) {
+            End::Failed(fault) => Err(fault),
+            end => Ok(end),
+        };
+        let is_taken = |block: Superblock| block.node != self.node().0.to_string();
+        if self.superblock(store)?.is_some_and(is_taken) {
+            // Another node serves it now: what is there is that node's.
+            return Ok(());
+        }
+        perform(Request::Delete { key: SUPERBLOCK_KEY.to_owned() })?;
+        for prefix in ["segments/", "checkpoints/"] {
+            let End::Keys(keys) = perform(Request::List { prefix: prefix.to_owned() })? else {
+                continue;
+            };
+            for key in keys {
+                perform(Request::Delete { key })?;
+            }
+        }
+        Ok(())
+    }
+}

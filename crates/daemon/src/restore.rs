@@ -1,0 +1,185 @@
+//! A volume from its store alone, without a node.
+//!
+//! How: [`layby_cloud::Restored`] finds what the store has; it is written into a new sparse file, or
+//! only verified.
+//! Invariant: a file that exists is never written over; one that is not whole keeps another name.
+//! Cost: the volume's live bytes, fetched once.
+//! Not for: a volume that a node serves: what is newer may be in that node's journal.
+
+use crate::error::{Report, ReportKind};
+use layby_cloud::{End, Fault, FaultKind, Request, RestoreError, Restored, Store};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// How often a request is repeated before a restore gives up.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// What a restore found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RestoreAnswer {
+    /// The volume, in hexadecimal.
+    pub volume: String,
+    /// Its name at its node.
+    pub name: String,
+    /// Bytes of the volume.
+    pub size_bytes: u64,
+    /// The node that served it last, in hexadecimal.
+    pub node: String,
+    /// The last segment of the volume's history that is whole in the store.
+    pub segment: u64,
+    /// Bytes of blocks that hold data and were found whole.
+    pub bytes: u64,
+    /// Bytes fetched.
+    pub bytes_fetched: u64,
+    /// Requests to the store.
+    pub requests: u64,
+    /// Ranges of the volume that are damaged, and the object that held each.
+    pub damaged: Vec<DamagedRange>,
+}
+
+/// A part of a volume that the store does not have whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DamagedRange {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The object that held it.
+    pub object: String,
+}
+
+/// Reads the volume at `url`; into `file`, which must not exist, or only to verify it. `progress`
+/// hears bytes done and bytes in all.
+///
+/// # Errors
+/// A report when there is no volume, the store fails, or the file cannot be written.
+pub fn restore(
+    url: &str,
+    file: Option<&Path>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<RestoreAnswer, Report> {
+    let error = format!("cannot restore the volume at `{url}`");
+    let store = Store::open(url).map_err(|cause| {
+        Report::new(ReportKind::Invalid, error.as_str())
+            .cause(cause)
+            .state("nothing was read or written")
+            .hint("credentials come from the environment, such as AWS_ACCESS_KEY_ID")
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|cause| Report::from_io(error.as_str(), &cause))?;
+    let mut requests = 0;
+    let mut fetch = |key: &str, range: Option<Range<u64>>| {
+        requests += 1;
+        runtime.block_on(fetch(&store, key, range))
+    };
+    let restored = Restored::open(&mut fetch).map_err(|cause| refusal(&error, &cause))?;
+    let mut target = file.map(|path| Target::begin(path, &restored)).transpose()?;
+    let total = restored.live_bytes();
+    let mut done = 0;
+    let mut sink = |offset: u64, bytes: &[u8]| {
+        done += bytes.len() as u64;
+        progress(done, total);
+        match &target {
+            Some(target) => target.file.write_all_at(bytes, offset).map_err(|e| e.to_string()),
+            None => Ok(()),
+        }
+    };
+    let pass = restored.copy(&mut fetch, &mut sink).map_err(|cause| refusal(&error, &cause))?;
+    if let Some(target) = target.take() {
+        target.finish(pass.damaged.is_empty())?;
+    }
+    let block = restored.superblock;
+    Ok(RestoreAnswer {
+        volume: block.volume,
+        name: block.name,
+        size_bytes: block.size_bytes,
+        node: block.node,
+        segment: block.committed + restored.segments_beyond,
+        bytes: pass.bytes,
+        bytes_fetched: pass.fetched,
+        requests,
+        damaged: pass.damaged.into_iter().map(damaged).collect(),
+    })
+}
+
+fn damaged((range, object): (Range<u64>, String)) -> DamagedRange {
+    DamagedRange { offset: range.start, length: range.end - range.start, object }
+}
+
+async fn fetch(store: &Store, key: &str, range: Option<Range<u64>>) -> Result<bytes::Bytes, Fault> {
+    let mut attempt = 0;
+    loop {
+        let request = Request::Get { key: key.to_owned(), range: range.clone() };
+        attempt += 1;
+        match store.perform(request).await {
+            End::Bytes(bytes, _) => return Ok(bytes),
+            End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < ATTEMPTS_MAX => {
+                let rest = std::time::Duration::from_millis(100 << attempt);
+                tokio::time::sleep(rest).await;
+            }
+            End::Failed(fault) => return Err(fault),
+            end => unreachable!("a get ends with bytes or a fault: {end:?}"),
+        }
+    }
+}
+
+fn refusal(error: &str, cause: &RestoreError) -> Report {
+    let (kind, hint) = match cause {
+        RestoreError::Absent => (ReportKind::NotFound, "look at the URL and its prefix"),
+        RestoreError::Store(fault) if fault.kind == FaultKind::Denied => {
+            (ReportKind::Denied, "credentials come from the environment")
+        }
+        RestoreError::Store(_) => (ReportKind::Unreachable, "repeat it when the store answers"),
+        RestoreError::Damaged(_) => {
+            (ReportKind::Corrupt, "put the object back from a copy or an older version of it")
+        }
+        RestoreError::Sink(_) => (ReportKind::Failure, "make room where the file goes"),
+    };
+    Report::new(kind, error)
+        .cause(cause.to_string())
+        .state("the store was only read; a file that is not whole ends in `.partial`")
+        .hint(hint)
+}
+
+/// The file under another name until it is whole.
+struct Target {
+    file: File,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl Target {
+    fn begin(path: &Path, restored: &Restored) -> Result<Self, Report> {
+        let error = format!("cannot restore into `{}`", path.display());
+        if path.exists() {
+            return Err(Report::new(ReportKind::InUse, error)
+                .cause("there is such a file already")
+                .state("nothing was changed")
+                .hint("choose another name, or move the file away"));
+        }
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(&partial);
+        let sized = opened.and_then(|file| {
+            file.set_len(restored.superblock.size_bytes)?;
+            Ok(file)
+        });
+        let file = sized.map_err(|cause| Report::from_io(error, &cause))?;
+        Ok(Target { file, partial, path: path.to_owned() })
+    }
+
+    /// Gives the file its name, unless something is missing in it.
+    fn finish(self, is_whole: bool) -> Result<(), Report> {
+        let error = format!("cannot restore into `{}`", self.path.display());
+        let synced = self.file.sync_all();
+        let named = synced.and_then(|()| match is_whole {
+            true => std::fs::rename(&self.partial, &self.path),
+            false => Ok(()),
+        });
+        named.map_err(|cause| Report::from_io(error, &cause))
+    }
+}
