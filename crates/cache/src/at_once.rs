@@ -44,6 +44,7 @@ impl Cache {
             && !class.borrow
             && !class.keep_reads
             && state.watch.is_none()
+            && state.through.is_none()
             && top.is_none_or(|top| self.levels[top].kind != LevelKind::Nvm);
         if !is_simple || !self.ops.is_empty() {
             return None;

@@ -108,6 +108,8 @@ pub struct Cache {
     pub(crate) volumes: Volumes,
     pub(crate) filters: Filters,
     pub(crate) wear: Vec<Option<LevelWear>>,
+    /// The NVM levels, a bit each.
+    pub(crate) nvm_levels: u8,
     pub(crate) ops: Slab<Op>,
     pub(crate) requests: FixedMap<RequestId, RequestState>,
     /// Blocks locked by an operation.
@@ -160,6 +162,7 @@ impl Cache {
             volumes: Volumes::new(spec.classes.clone()),
             filters,
             wear: spec.levels.iter().map(|_| None).collect(),
+            nvm_levels: nvm_levels(&spec),
             ops: Slab::new(),
             requests: FixedMap::default(),
             busy: FixedMap::default(),
@@ -274,11 +277,13 @@ impl Cache {
     /// it loses.
     ///
     /// # Errors
-    /// `Closed` for an unknown volume, `Invalid` for an unknown class.
+    /// `Closed` for an unknown volume, `Invalid` for an unknown class or where it would begin or
+    /// cease to write through.
     pub fn set_volume(&mut self, spec: &VolumeSpec) -> Result<(), ErrorKind> {
         let volume = self.volumes.number(spec.id).ok_or(ErrorKind::Closed)?;
         let class = usize::from(spec.class.0);
-        if class >= self.volumes.classes.len() {
+        let is_known = class < self.volumes.classes.len();
+        if !is_known || spec.write_through != self.writes_through(volume) {
             return Err(ErrorKind::Invalid);
         }
         let blocks = self.spec.block_size.blocks_in(spec.length);
@@ -375,7 +380,8 @@ impl Cache {
     }
 
     /// Takes in a recovered block where its store put it; later calls are taken for warmer. False
-    /// when the slot or the block is taken, or the volume is unknown.
+    /// when the slot or the block is taken, the volume is unknown, or the block is dirty and the
+    /// volume has no dirty blocks since it writes through: then it is the host's to send home.
     pub fn restore(
         &mut self,
         moment: &mut Moment<'_>,
@@ -385,6 +391,10 @@ impl Cache {
         dirty: bool,
     ) -> bool {
         let Some(volume) = self.volumes.number(key.volume()) else { return false };
+        self.note_kept(volume, key.block());
+        if dirty && self.writes_through(volume) {
+            return false;
+        }
         let class = self.volumes.get(volume).class;
         let known = self.levels.iter().any(|level| level.find(volume, key).is_some());
         let held = &mut self.levels[usize::from(level.0)];
@@ -652,5 +662,16 @@ impl Cache {
             let epochs = self.stored.entry(u32::from(volume)).or_default();
             epochs[place].1 = epochs[place].1.max(stored);
         }
+        if place == BACKING {
+            self.note_home_synced(volume, stored);
+        }
     }
+}
+
+fn nvm_levels(spec: &CacheSpec) -> u8 {
+    let kinds = spec.levels.iter().enumerate();
+    let is_nvm = |(index, level): (usize, &crate::LevelSpec)| {
+        u8::from(level.kind == crate::LevelKind::Nvm) << index
+    };
+    kinds.map(is_nvm).sum()
 }

@@ -8,7 +8,7 @@
 //! Cost: one look-up per block and level that the volume uses, in chunks so that nobody waits long.
 
 use crate::action::{Action, OpId, Redo};
-use crate::cache::{BACKING, Cache, RangeLock};
+use crate::cache::{Cache, RangeLock};
 use crate::op::{Discard, DiscardPhase, Piece, Task, Want};
 use crate::read::Pieces;
 use crate::spec::LevelKind;
@@ -17,6 +17,8 @@ use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, Operation, RequestId}
 
 /// Blocks of one chunk at most.
 const CHUNK_BLOCKS_MAX: u64 = 16_384;
+/// The same where the volume writes through and the log may have to forget each of them.
+const THROUGH_BLOCKS_MAX: u64 = 1024;
 
 impl Cache {
     pub(crate) fn zero(
@@ -97,16 +99,28 @@ impl Cache {
             panic!("a discard has chunks")
         };
         let left = first.0 + u64::from(count) - discard.cursor;
-        (volume, discard.cursor, left.min(CHUNK_BLOCKS_MAX) as u32)
+        let through = self.writes_through(volume);
+        let longest = if through { THROUGH_BLOCKS_MAX } else { CHUNK_BLOCKS_MAX };
+        (volume, discard.cursor, left.min(longest) as u32)
     }
 
     fn start_chunk(&mut self, op: OpId) {
         let (volume, first, count) = self.chunk(op);
-        let log = self.log_level().filter(|_| self.volumes.get(volume).logged);
+        let blocks = first..first + u64::from(count);
+        let through = self.writes_through(volume);
+        if through {
+            self.drop_kept(volume, blocks.clone());
+        }
+        let log = self.log_level().filter(|_| self.may_be_logged(volume, &blocks));
         let Some(level) = log else { return self.zero_chunk(op) };
         let discard = self.discard_mut(op);
         discard.phase = DiscardPhase::Logging;
-        let redo = if discard.keep_allocated { Redo::ZeroKeepAllocated } else { Redo::Zero };
+        // A home that is written through keeps the order itself: nothing is repeated over it.
+        let redo = match discard.keep_allocated {
+            _ if through => Redo::Nothing,
+            true => Redo::ZeroKeepAllocated,
+            false => Redo::Zero,
+        };
         let (level, first) = (LevelIndex(level as u8), BlockIndex(first));
         let (volume, durable) = (self.volumes.get(volume).id, true);
         self.submit(op, Action::Tombstone { op, level, volume, first, count, redo, durable });
@@ -149,8 +163,8 @@ impl Cache {
     }
 
     fn on_zeroed(&mut self, moment: &mut Moment<'_>, op: OpId) {
-        let (volume, ..) = self.chunk(op);
-        let logged = self.volumes.get(volume).logged;
+        let (volume, first, count) = self.chunk(op);
+        let logged = self.volumes.get(volume).logged && !self.writes_through(volume);
         let persistent = logged && self.levels.iter().any(|level| level.kind.is_persistent());
         if persistent && self.log_level().is_some() {
             return self.drop_chunk(moment, op);
@@ -160,7 +174,7 @@ impl Cache {
             let volume = self.volumes.get(volume).id;
             return self.submit(op, Action::SyncBacking { op, volume });
         }
-        self.note_stored(volume, BACKING);
+        self.note_home(volume, &(first..first + u64::from(count)));
         self.drop_chunk(moment, op);
     }
 
@@ -168,7 +182,7 @@ impl Cache {
     /// ones are to go home again, others go, so that whoever reads twice sees the same.
     fn distrust_home(&mut self, moment: &mut Moment<'_>, op: OpId) {
         let (volume, first, count) = self.chunk(op);
-        self.note_stored(volume, BACKING);
+        self.note_home(volume, &(first..first + u64::from(count)));
         for level in 0..self.levels.len() {
             for block in first..first + u64::from(count) {
                 let key = self.key(volume, BlockIndex(block));
@@ -202,7 +216,7 @@ impl Cache {
                 }
             }
         }
-        let logged = self.volumes.get(volume).logged;
+        let logged = self.volumes.get(volume).logged && !self.writes_through(volume);
         let durable = self.discard_mut(op).durable;
         if self.log_level().is_some() && logged {
             return self.next_chunk(moment, op);

@@ -33,6 +33,7 @@ mod room;
 pub mod sizing;
 mod slab;
 mod spec;
+mod through;
 mod volumes;
 mod watch;
 mod worn;

@@ -383,7 +383,7 @@ impl Cache {
 
     /// The fastest level the volume's class may use.
     pub(crate) fn top_level(&self, volume: u16) -> Option<usize> {
-        let allowed = self.volumes.class(volume).levels;
+        let allowed = self.levels_of(volume);
         (0..self.levels.len()).find(|level| allowed & (1 << level) != 0)
     }
 
@@ -423,7 +423,7 @@ impl Cache {
         if !class.keep_reads || self.promotions_inflight + count > PROMOTIONS_MAX {
             return false;
         }
-        let allowed = class.levels;
+        let allowed = self.levels_of(volume);
         let lowest = self.persistent_levels().filter(|level| allowed & (1 << level) != 0).last();
         lowest.is_some_and(|level| self.promote_to_persistent(moment, id, level))
     }
@@ -443,7 +443,7 @@ impl Cache {
     }
 
     /// Immediate: a clean copy of block `index` of the operation's buffer.
-    fn write_copy(
+    pub(crate) fn write_copy(
         &mut self,
         op: OpId,
         level: usize,
@@ -490,7 +490,11 @@ impl Cache {
             if moves_dirty != dirty || self.destaging.contains_key(&key) {
                 break;
             }
+            if from.is_none() && !self.is_home_durable(volume, key.block()) {
+                break;
+            }
             let Some(slot) = self.allocate(moment, top, volume) else { break };
+            self.note_kept(volume, key.block());
             slots.push((index, slot));
             entries.push((slot, key));
         }

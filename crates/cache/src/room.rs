@@ -25,7 +25,7 @@ const RETRIES_MAX: usize = 64;
 impl Cache {
     /// What the volume may hold of a level: nothing where its class has no access.
     pub(crate) fn share(&self, level: usize, volume: u16) -> Share {
-        if self.volumes.class(volume).levels & (1 << level) == 0 {
+        if self.levels_of(volume) & (1 << level) == 0 {
             return Share { guaranteed: 0, cap: 0 };
         }
         self.volumes.get(volume).shares[level]
@@ -221,7 +221,7 @@ impl Cache {
 
     /// The persistent level below `level` that the volume may use.
     pub(crate) fn level_below(&self, level: usize, volume: u16) -> Option<usize> {
-        let allowed = self.volumes.class(volume).levels;
+        let allowed = self.levels_of(volume);
         let persistent = |l: &usize| self.levels[*l].kind.is_persistent();
         (level + 1..self.levels.len()).filter(|l| allowed & (1 << l) != 0).find(persistent)
     }

@@ -122,6 +122,9 @@ pub struct VolumeSpec {
     pub length: u64,
     /// What it has of each level.
     pub shares: [Share; LEVELS_MAX],
+    /// Its writes are at home before they are acknowledged, in the order of their acknowledgement;
+    /// levels hold clean copies only. For life.
+    pub write_through: bool,
 }
 
 /// When dirty blocks go home and how hard that may push the backing store.

@@ -4,6 +4,7 @@
 //! Invariant: a number is reused only when no level holds a slot for it.
 
 use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
+use crate::through::Through;
 use crate::watch::Watch;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,6 +40,8 @@ pub(crate) struct VolumeState {
     pub(crate) ahead_inflight: u32,
     /// Persistent levels or a log may know of the volume: what bypasses them must say so there.
     pub(crate) logged: bool,
+    /// What is to be known where the volume writes through.
+    pub(crate) through: Option<Box<Through>>,
     /// Why destaging fails now, if it does.
     pub(crate) fault: Option<ErrorKind>,
     /// No destage of the volume is started before this, after one failed.
@@ -111,6 +114,7 @@ impl Volumes {
             read_ahead: ReadAhead::default(),
             ahead_inflight: 0,
             logged: false,
+            through: spec.write_through.then(|| Box::new(Through::new(blocks))),
             fault: None,
             destage_not_before: Nanos::ZERO,
             counters: VolumeCounters::default(),

@@ -7,7 +7,7 @@
 //! Source: PADSA section IV.B (write).
 
 use crate::action::{Action, Cause, Few, OpId, Redo, Source};
-use crate::cache::{BACKING, Cache};
+use crate::cache::Cache;
 use crate::op::{Origin, Piece, Store, StorePhase, Task, Want};
 use crate::read::Pieces;
 use crate::spec::LevelKind;
@@ -36,7 +36,7 @@ impl Cache {
     ) {
         let durable = call.flags.fua || self.volumes.class(volume).durable_writes;
         let persistent = self.spec.write_level(self.class_id(volume)).is_some();
-        self.volumes.get_mut(volume).logged |= persistent;
+        self.volumes.get_mut(volume).logged |= persistent && !self.writes_through(volume);
         self.begin(request, 1);
         let block_bytes = self.spec.block_size.bytes();
         let mut whole: Option<Whole> = None;
@@ -128,6 +128,9 @@ impl Cache {
     /// Where a write of so many blocks lands: below a level whose flash has been worn too fast,
     /// where it is long enough.
     fn landing(&mut self, moment: &Moment<'_>, volume: u16, count: u32) -> Option<usize> {
+        if self.writes_through(volume) {
+            return None;
+        }
         let level = self.spec.write_level(self.class_id(volume))?;
         if count >= BYPASS_BLOCKS_MIN && self.passes_by(moment.now, level, volume, count) {
             return self.level_below(level, volume);
@@ -274,7 +277,10 @@ impl Cache {
     /// straight to the backing store, after the logs have been told to forget the block.
     fn pass_through(&mut self, moment: &mut Moment<'_>, id: OpId) {
         let (volume, first, count) = self.extent(id);
-        if self.has_copy_outside(volume, usize::MAX, first, u64::from(count)) {
+        let blocks = first.0..first.0 + u64::from(count);
+        if self.writes_through(volume) {
+            self.drop_kept(volume, blocks.clone());
+        } else if self.has_copy_outside(volume, usize::MAX, first, u64::from(count)) {
             if count > 1 {
                 let rest = self.split(id, 1);
                 self.place(moment, id);
@@ -286,14 +292,13 @@ impl Cache {
             self.store_mut(id).level = Some(LevelIndex(level as u8));
             return self.place(moment, id);
         }
-        let mut blocks = first.0..first.0 + u64::from(count);
-        if blocks.any(|b| self.destaging.contains_key(&self.key(volume, BlockIndex(b)))) {
+        if blocks.clone().any(|b| self.destaging.contains_key(&self.key(volume, BlockIndex(b)))) {
             // An older version is on its way home; ours must not be overtaken by it.
             self.store_mut(id).phase = StorePhase::Waiting;
             self.parked.push(id);
             return;
         }
-        if self.volumes.get(volume).logged && self.persistent_levels().next().is_some() {
+        if self.may_be_logged(volume, &blocks) && self.persistent_levels().next().is_some() {
             self.bury(id);
         } else {
             self.write_through(id);
@@ -308,9 +313,10 @@ impl Cache {
     /// before the backing store holds something newer.
     fn bury(&mut self, op: OpId) {
         let (number, first, count) = self.extent(op);
-        let volume = self.volumes.get(number).id;
+        let (volume, through) = (self.volumes.get(number).id, self.writes_through(number));
         let store = self.store_mut(op);
-        (store.phase, store.durable) = (StorePhase::Burying, true);
+        // Where the volume writes through, what is buried is durable at home.
+        (store.phase, store.durable) = (StorePhase::Burying, store.durable || !through);
         if let Some(log) = self.log_level() {
             let (level, redo, durable) = (LevelIndex(log as u8), Redo::Nothing, true);
             let action = Action::Tombstone { op, level, volume, first, count, redo, durable };
@@ -389,6 +395,7 @@ impl Cache {
         let store = self.store_mut(id);
         let (level, durable) = (store.level, store.durable);
         let slots = core::mem::take(&mut store.slots);
+        let renewed = self.renewed_level(volume);
         for offset in 0..u64::from(count) {
             let key = self.key(volume, BlockIndex(first.0 + offset));
             if let Some(level) = level {
@@ -396,17 +403,49 @@ impl Cache {
                 self.settle_block(moment, volume, usize::from(level.0), (slot, fresh), key);
             }
             for other in 0..self.levels.len() {
-                let same = level.is_some_and(|l| usize::from(l.0) == other);
+                let same =
+                    level.is_some_and(|l| usize::from(l.0) == other) || renewed == Some(other);
                 let found = if same { None } else { self.levels[other].find(volume, key) };
                 if let Some(slot) = found.filter(|_| !is_planted(Plant::LostInvalidation)) {
                     self.drop_copy(volume, other, slot, durable);
                 }
             }
         }
-        if !durable {
-            self.note_stored(volume, level.map_or(BACKING, |l| usize::from(l.0)));
+        match level {
+            _ if durable => {}
+            Some(level) => self.note_stored(volume, usize::from(level.0)),
+            None => self.note_home(volume, &(first.0..first.0 + u64::from(count))),
+        }
+        if let Some(memory) = renewed {
+            self.renew(moment, id, memory);
         }
         self.end_store(moment, id, Ok(()));
+    }
+
+    /// The level whose copies a write that went through renews.
+    fn renewed_level(&self, volume: u16) -> Option<usize> {
+        let top = self.top_level(volume).filter(|_| self.writes_through(volume))?;
+        (self.levels[top].kind == LevelKind::Memory).then_some(top)
+    }
+
+    /// What went home, and is in the operation's buffer since, becomes the copy in memory.
+    fn renew(&mut self, moment: &mut Moment<'_>, id: OpId, memory: usize) {
+        let (volume, first, count) = self.extent(id);
+        for index in 0..count {
+            let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
+            let held = self.levels[memory].find(volume, key);
+            let slot = match held {
+                Some(slot) => Some(slot),
+                None if self.admits_all(volume) => self.allocate(moment, memory, volume),
+                None => None,
+            };
+            let Some(slot) = slot else { continue };
+            match held {
+                Some(_) => self.levels[memory].on_hit(moment, volume, slot),
+                None => self.levels[memory].insert(moment, volume, slot, key, Warmth::Warm),
+            }
+            self.write_copy(id, memory, index, slot, key, Cause::Write);
+        }
     }
 
     fn settle_block(
@@ -443,6 +482,17 @@ impl Cache {
         }
     }
 
+    /// A write that went through has failed: the home holds the old version or the new one.
+    fn distrust_written(&mut self, id: OpId) {
+        let (volume, first, count) = self.extent(id);
+        let blocks = first.0..first.0 + u64::from(count);
+        self.note_home(volume, &blocks);
+        for block in blocks {
+            let key = self.key(volume, BlockIndex(block));
+            self.drop_volatile(volume, key);
+        }
+    }
+
     pub(crate) fn end_store(
         &mut self,
         moment: &mut Moment<'_>,
@@ -464,9 +514,11 @@ impl Cache {
             self.levels[usize::from(level.0)].release(volume, class, slot);
             self.actions.push(Action::Free { level, slot, superseded: false });
         }
-        if result.is_err() {
+        match level {
+            _ if result.is_ok() => {}
             // Some of it may be seen all the same: no flush may pass over that.
-            self.note_stored(volume, level.map_or(BACKING, |level| usize::from(level.0)));
+            Some(level) => self.note_stored(volume, usize::from(level.0)),
+            None => self.distrust_written(id),
         }
         self.finish(moment, id);
         self.end_part(request, result);

@@ -14,8 +14,9 @@ use crate::config::{
 };
 use crate::config::{DiscardChoice, DiscardWait};
 use crate::control::View;
-use crate::control::volumes::{add_to_view, discard_file};
+use crate::control::volumes::add_to_view;
 use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
 use crate::plan::Layout;
 use layby_types::{BlockSize, format_bytes};
 use std::path::Path;
@@ -40,7 +41,7 @@ pub struct Prepared {
 ///
 /// # Errors
 /// A report when the two cannot be combined.
-pub fn prepare(config: &Config, found: Option<Catalog>) -> Result<Prepared, Report> {
+pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result<Prepared, Report> {
     let is_new = found.as_ref().is_none_or(|catalog| !catalog.is_started);
     let catalog = match found {
         Some(catalog) if catalog.is_started => same_node(config, catalog)?,
@@ -49,7 +50,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>) -> Result<Prepared, Repo
     };
     let mut notes = Vec::new();
     let mut view = combine(config, catalog, &mut notes)?;
-    finish_deletions(&config.dir, &mut view, &mut notes)?;
+    finish_deletions(homes, &mut view, &mut notes)?;
     declare_volumes(config, &mut view, is_new)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
@@ -169,11 +170,11 @@ fn combine_classes(
 }
 
 /// Throws away what a crash left of volumes that were being deleted.
-fn finish_deletions(dir: &Path, view: &mut View, notes: &mut Vec<String>) -> Result<(), Report> {
+fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> Result<(), Report> {
     let volumes = &mut view.catalog.volumes;
     let deleting = volumes.extract_if(.., |_, record| record.phase == VolumePhase::Deleting);
     for (name, record) in deleting.collect::<Vec<_>>() {
-        discard_file(&dir.join(&record.path))?;
+        homes.release(&record, true)?;
         notes.push(format!("the deletion of volume `{name}` was completed"));
     }
     Ok(())
@@ -283,8 +284,12 @@ mod tests {
         Config::parse(None, text, &overrides).expect("a good configuration")
     }
 
+    fn homes(dir: &TempDir) -> Homes {
+        Homes::new(dir.path(), None)
+    }
+
     fn started(dir: &TempDir, text: &str) -> Catalog {
-        let prepared = prepare(&config(dir, text), None).expect("a good node");
+        let prepared = prepare(&config(dir, text), None, &homes(dir)).expect("a good node");
         assert!(prepared.is_new);
         let mut catalog = prepared.view.catalog;
         catalog.is_started = true;
@@ -311,11 +316,12 @@ mod tests {
         ];
         for (from, to, cause) in cases {
             let changed = config(&dir, &SMALL.replacen(from, to, 1));
-            let report = prepare(&changed, Some(catalog.clone())).expect_err(to);
+            let report = prepare(&changed, Some(catalog.clone()), &homes(&dir)).expect_err(to);
             assert!(report.cause.contains(cause), "{report}");
         }
         let silent = SMALL.replace("shards = 2\nblock_size = \"8KiB\"\n", "");
-        let prepared = prepare(&config(&dir, &silent), Some(catalog)).expect("the same node");
+        let prepared =
+            prepare(&config(&dir, &silent), Some(catalog), &homes(&dir)).expect("the same node");
         assert_eq!(prepared.view.layout.shards, 2);
         assert!(!prepared.is_new);
     }
@@ -329,7 +335,8 @@ mod tests {
         catalog.is_started = false;
         let node = catalog.node;
         let changed = config(&dir, &SMALL.replace("64MiB", "128MiB"));
-        let prepared = prepare(&changed, Some(catalog)).expect("nothing was stored yet");
+        let prepared =
+            prepare(&changed, Some(catalog), &homes(&dir)).expect("nothing was stored yet");
         assert!(prepared.is_new);
         assert_eq!(prepared.view.catalog.node, node);
     }
@@ -346,7 +353,8 @@ mod tests {
         assert_eq!(catalog.volumes.len(), 1, "no default volume beside declared ones");
         catalog.volumes.get_mut("v").expect("declared").class = built_in("critical");
         let view_of = |text: &str, catalog: &Catalog| {
-            prepare(&config(&dir, text), Some(catalog.clone())).map(|prepared| prepared.view)
+            prepare(&config(&dir, text), Some(catalog.clone()), &homes(&dir))
+                .map(|prepared| prepared.view)
         };
         let same = view_of(&text("1MiB", "normal"), &catalog).expect("no edit");
         assert_eq!(same.catalog.volumes["v"].class, built_in("critical"));

@@ -8,10 +8,10 @@
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
 use crate::config::{Kind, Name};
 use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
 use crate::plan::part_bytes;
 use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_stores};
 use serde::Serialize;
-use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
 /// The findings on one shard's part of a level.
@@ -158,20 +158,11 @@ fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) 
 }
 
 fn backings(dir: &Path, catalog: &Catalog) -> Vec<BackingFinding> {
+    let homes = Homes::new(dir, None);
     let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
     let finding = |(name, record): (&Name, &crate::catalog::VolumeRecord)| {
-        let path = dir.join(&record.path);
-        let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
-        let problem = match length {
-            Ok(length) if length < record.length => Some(format!(
-                "`{}` has {length} bytes, the volume {}",
-                path.display(),
-                record.length
-            )),
-            Ok(_) => None,
-            Err(cause) => Some(format!("`{}` cannot be opened: {cause}", path.display())),
-        };
-        BackingFinding { volume: name.clone(), path: path.display().to_string(), problem }
+        let (path, problem) = (homes.name(record), homes.problem(record));
+        BackingFinding { volume: name.clone(), path, problem }
     };
     ready.map(finding).collect()
 }

@@ -166,7 +166,8 @@ mod tests {
         let overrides = Overrides { dir: Some(dir.into()), ..Overrides::default() };
         let config = Config::parse(None, &text, &overrides).expect("a good configuration");
         let path = config.levels[0].path.clone().expect("an SSD level has a file");
-        (assemble(&config, None).expect("a good node").view, path)
+        let homes = crate::homes::Homes::new(dir, None);
+        (assemble(&config, None, &homes).expect("a good node").view, path)
     }
 
     /// Goal: files are made once and then kept. Method: a new node, its second start, a lost and a

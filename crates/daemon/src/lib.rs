@@ -18,6 +18,7 @@ pub mod client;
 pub mod config;
 pub mod control;
 pub mod error;
+pub mod homes;
 pub mod levels;
 mod limits;
 pub mod listen;

@@ -16,6 +16,7 @@ use crate::config::{Config, IoChoice, LevelConfig, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
 use crate::metrics::durability;
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
@@ -173,7 +174,8 @@ impl Node {
     ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
-        let Prepared { view, mut notes, is_new } = prepare(&config, found.clone())?;
+        let homes = Homes::new(&config.dir, None);
+        let Prepared { view, mut notes, is_new } = prepare(&config, found.clone(), &homes)?;
         if config.volumes.values().any(|volume| volume.ublk) {
             crate::ublk::check("cannot start the node").await?;
         }
@@ -184,14 +186,17 @@ impl Node {
         if found.as_ref() != Some(&view.catalog) {
             view.catalog.save(&config.dir)?;
         }
-        let requests = requests(&config, &view, is_new)?;
-        let starting = tokio::task::spawn_blocking(move || start_shards(&*starter, requests));
-        let started = starting.await.expect("a starter reports, it does not panic")?;
+        let (its_config, its_homes) = (config.clone(), homes.clone());
+        let starting = tokio::task::spawn_blocking(move || {
+            let requests = requests(&its_config, &view, &its_homes, is_new)?;
+            Ok((start_shards(&*starter, requests)?, view))
+        });
+        let (started, view) = starting.await.expect("a starter reports, it does not panic")?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view)?;
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
-        let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris };
+        let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
         let control = Arc::new(Control::new(facts, ports, view));
         control.start_limits().await;
         let finished = async {
@@ -342,7 +347,12 @@ fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
     Ok(lock)
 }
 
-fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardRequest>, Report> {
+fn requests(
+    config: &Config,
+    view: &View,
+    homes: &Homes,
+    is_new: bool,
+) -> Result<Vec<ShardRequest>, Report> {
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
     let count = view.layout.shards;
@@ -351,12 +361,13 @@ fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardReque
             let length = view.layout.part_bytes(number);
             LevelPart { level: level.clone(), base: length * u64::from(index), length }
         });
-        let own = view.catalog.volumes.values();
-        let own = own.filter(|r| view.layout.shard_of(VolumeId(r.id)) == usize::from(index));
+        let own = view.catalog.volumes.iter();
+        let own = own.filter(|(_, r)| view.layout.shard_of(VolumeId(r.id)) == usize::from(index));
+        let volumes = own.map(|(name, record)| view.volume_plan(homes, name, record));
         // With one shard the scheduler does better than a pin that other nodes may share.
         let cpu = (count > 1 && !cpus.is_empty())
             .then(|| cpus[usize::from(index) * cpus.len() / usize::from(count)]);
-        ShardRequest {
+        Ok(ShardRequest {
             index,
             count,
             cpu,
@@ -365,13 +376,13 @@ fn requests(config: &Config, view: &View, is_new: bool) -> Result<Vec<ShardReque
             node: view.catalog.node.0,
             spec: spec.clone(),
             parts: parts.collect(),
-            volumes: own.map(|record| view.volume_plan(&config.dir, record)).collect(),
+            volumes: volumes.collect::<Result<_, Report>>()?,
             is_new,
             simulate_power_loss: config.simulate_power_loss,
             home_delay: config.home_delay,
-        }
+        })
     };
-    Ok((0..count).map(request).collect())
+    (0..count).map(request).collect()
 }
 
 fn allowed_cpus() -> Vec<usize> {

@@ -163,6 +163,7 @@ impl Layout {
             class,
             length: record.length,
             shares: self.shares(&record.share, &record.cap, 1),
+            write_through: false,
         }
     }
 

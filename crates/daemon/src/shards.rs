@@ -23,8 +23,7 @@ impl ShardStarter for EngineStarter {
     fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
         let shard = request.index;
         let plan = plan(request);
-        let volumes: Vec<_> =
-            plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
+        let volumes: Vec<_> = plan.volumes.iter().map(|v| (v.spec.id, v.backing.name())).collect();
         let started = start_shard(plan, Box::new(move |notice| log(shard, &notice)));
         let (port, report, thread) = started.map_err(|error| refused(&error, &volumes))?;
         Ok(StartedShard { port: Box::new(port), report, thread })
@@ -72,17 +71,19 @@ fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-type Homes = [(layby_types::VolumeId, std::path::PathBuf)];
+type Homes = [(layby_types::VolumeId, String)];
 
 fn refused(error: &StartError, homes: &Homes) -> Report {
     let what = match error {
         StartError::LevelDisk { name, .. } | StartError::Level { name, .. } => {
             format!("cannot open level `{name}`")
         }
-        StartError::Home { volume, .. } | StartError::HomeShort { volume, .. } => {
+        StartError::Home { volume, .. }
+        | StartError::HomeShort { volume, .. }
+        | StartError::Remote { volume, .. } => {
             let home = homes.iter().find(|(id, _)| id == volume);
-            let path = home.map_or_else(String::new, |(_, path)| format!(" `{}`", path.display()));
-            format!("cannot open the backing{path} of volume number {}", volume.0)
+            let name = home.map_or_else(String::new, |(_, name)| format!(" `{name}`"));
+            format!("cannot open the backing{name} of volume number {}", volume.0)
         }
         StartError::HomeFailed { name, .. } => format!("cannot recover into `{name}`"),
         StartError::Io(_) => "cannot start the data path".to_owned(),
@@ -127,6 +128,9 @@ fn remedy(error: &StartError) -> (ReportKind, &'static str, &'static str) {
         }
         StartError::HomeShort { .. } => {
             (ReportKind::Corrupt, untouched, "put the whole file back; it was longer once")
+        }
+        StartError::Remote { .. } => {
+            (kind, untouched, "correct what the cause names, then start again")
         }
         StartError::HomeFailed { .. } => (
             kind,

@@ -1,16 +1,188 @@
-//! A file or block device as a volume's home.
+//! A volume's home: a file or block device of the shard's [`Io`], or something remote.
 //!
-//! How: calls become operations of the shard's [`Io`] under tokens that name the home; their ends
-//! are handed back in with [`FileBacking::on_io`] and come out of `poll`.
+//! How: calls to a file become operations of the shard's [`Io`] under tokens that name the home;
+//! their ends are handed back in with [`FileBacking::on_io`] and come out of `poll`. A remote home
+//! ends calls on threads of its own, which wake the shard; the shard asks it after each wait.
 //! Invariant: each submitted call comes out of `poll` exactly once.
-//! Cost: one queue entry per call.
-//! Not for: object stores, which bring their own way to the network (see the cloud room).
+//! Cost: one queue entry per call; for a remote home, one in a table, too.
+//! Not for: how a remote home reaches what is far away; that is its own.
 
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-/// See the file's header.
+/// A home whose calls end on threads of its own. With each end it calls the shard's waker, after
+/// `poll` would return the end. What it shows when it is opened is durable.
+pub type RemoteBacking = Box<dyn Backing<Buffer> + Send>;
+
+/// Where a volume's blocks live for good.
+pub enum HomeBacking {
+    /// A file or block device.
+    File(FileBacking),
+    /// Something that brings its own threads.
+    Remote(RemoteHome),
+}
+
+impl HomeBacking {
+    /// Starts a call.
+    pub fn submit(&mut self, io: &mut dyn Io, token: u64, operation: BackingOperation<Buffer>) {
+        match self {
+            HomeBacking::File(file) => {
+                file.submit(token, operation);
+                file.pump(io);
+            }
+            HomeBacking::Remote(remote) => remote.submit(token, operation),
+        }
+    }
+
+    /// Takes one finished call, if there is one now.
+    pub fn poll(&mut self) -> Option<BackingDone<Buffer>> {
+        match self {
+            HomeBacking::File(file) => file.poll(),
+            HomeBacking::Remote(remote) => remote.poll(),
+        }
+    }
+
+    /// Takes the end of an operation of a file; a remote home has none.
+    pub fn on_io(&mut self, done: IoDone) {
+        match self {
+            HomeBacking::File(file) => file.on_io(done),
+            HomeBacking::Remote(_) => panic!("a remote home has no operations of the shard's"),
+        }
+    }
+
+    /// Whether a sync has failed, so that none is trusted until the home is opened again.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        match self {
+            HomeBacking::File(file) => file.syncs.is_lost,
+            HomeBacking::Remote(remote) => remote.syncs.is_lost,
+        }
+    }
+
+    /// A name for reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            HomeBacking::File(file) => &file.name,
+            HomeBacking::Remote(remote) => remote.backing.name(),
+        }
+    }
+
+    /// Whether calls may take as long as a network does, or for ever.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        matches!(self, HomeBacking::Remote(_))
+    }
+
+    /// Bytes of a file or device; a remote home is as long as its volume.
+    #[must_use]
+    pub fn length(&self, io: &dyn Io) -> Option<u64> {
+        match self {
+            HomeBacking::File(file) => Some(io.disk_length(file.disk)),
+            HomeBacking::Remote(_) => None,
+        }
+    }
+
+    /// Gives the home another length.
+    ///
+    /// # Errors
+    /// Why it stays as it was, sorted by remedy, with the cause.
+    pub fn resize(&mut self, io: &mut dyn Io, length: u64) -> Result<(), (ErrorKind, String)> {
+        match self {
+            HomeBacking::File(file) => {
+                let resized = io.resize_disk(file.disk, length);
+                resized.map_err(|error| (kind_of(error), error.to_string()))
+            }
+            HomeBacking::Remote(remote) => {
+                let resized = remote.backing.resize(length);
+                resized.map_err(|kind| (kind, format!("its home refuses: {kind}")))
+            }
+        }
+    }
+
+    /// Calls that wait for something far away are to end soon.
+    pub fn stop_waiting(&mut self) {
+        if let HomeBacking::Remote(remote) = self {
+            remote.backing.stop_waiting();
+        }
+    }
+
+    /// Lets go of the home.
+    pub fn detach(self, io: &mut dyn Io) {
+        match self {
+            HomeBacking::File(file) => io.detach_disk(file.disk),
+            HomeBacking::Remote(remote) => drop(remote),
+        }
+    }
+}
+
+/// Which syncs are in flight, and whether they are trusted.
+#[derive(Default)]
+struct Syncs {
+    /// By the caller's token.
+    inflight: Vec<u64>,
+    /// A sync failed: the device may have dropped what it covered, so that no later one can vouch
+    /// for it. All syncs fail until the home is opened again; what is not durable here stays dirty
+    /// in the levels' records.
+    is_lost: bool,
+}
+
+impl Syncs {
+    /// The end of a call, as its caller is to see it.
+    fn end(&mut self, token: u64, result: Result<(), ErrorKind>) -> Result<(), ErrorKind> {
+        let Some(index) = self.inflight.iter().position(|sync| *sync == token) else {
+            return result;
+        };
+        self.inflight.swap_remove(index);
+        let result = if self.is_lost { Err(ErrorKind::Closed) } else { result };
+        self.is_lost |= result.is_err();
+        result
+    }
+}
+
+/// A [`RemoteBacking`], held to its word.
+pub struct RemoteHome {
+    backing: RemoteBacking,
+    syncs: Syncs,
+    /// By token, the length of the buffer that has to come back.
+    awaited: HashMap<u64, Option<usize>>,
+}
+
+impl RemoteHome {
+    /// Over a home that was just opened.
+    #[must_use]
+    pub fn new(backing: RemoteBacking) -> Self {
+        RemoteHome { backing, syncs: Syncs::default(), awaited: HashMap::new() }
+    }
+
+    fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>) {
+        let length = match &operation {
+            BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } => {
+                Some(buffer.len())
+            }
+            _ => None,
+        };
+        if matches!(operation, BackingOperation::Sync) {
+            self.syncs.inflight.push(token);
+        }
+        let before = self.awaited.insert(token, length);
+        assert!(before.is_none(), "a token is in flight once");
+        self.backing.submit(token, operation);
+    }
+
+    fn poll(&mut self) -> Option<BackingDone<Buffer>> {
+        let mut done = self.backing.poll()?;
+        let length = self.awaited.remove(&done.token);
+        let length = length.expect("a remote home ends a call once");
+        let returned = done.buffer.as_ref().map(|buffer| buffer.len());
+        assert_eq!(returned, length, "a remote home hands the call's buffer back");
+        done.result = self.syncs.end(done.token, done.result);
+        Some(done)
+    }
+}
+
+/// A file or block device.
 pub struct FileBacking {
     /// The disk behind it.
     pub disk: DiskId,
@@ -18,12 +190,7 @@ pub struct FileBacking {
     tag: u64,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
-    /// Syncs in flight, by the caller's token.
-    syncs: Vec<u64>,
-    /// A sync failed: the device may have dropped what it covered, so that no later one can vouch
-    /// for it. All syncs fail until the home is opened again; what is not durable here stays dirty
-    /// in the levels' records.
-    is_lost: bool,
+    syncs: Syncs,
 }
 
 /// Bits of a token that the caller of a home may use.
@@ -34,7 +201,7 @@ impl FileBacking {
     #[must_use]
     pub fn new(disk: DiskId, name: String, tag: u64) -> Self {
         let (queue, done) = (VecDeque::new(), VecDeque::new());
-        FileBacking { disk, name, tag, queue, done, syncs: Vec::new(), is_lost: false }
+        FileBacking { disk, name, tag, queue, done, syncs: Syncs::default() }
     }
 
     /// Hands queued operations to the kernel.
@@ -44,23 +211,10 @@ impl FileBacking {
         }
     }
 
-    /// Whether a sync has failed, so that none is trusted until the home is opened again.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.is_lost
-    }
-
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
-        let mut result = done.result.map(drop).map_err(kind_of);
-        if let Some(index) = self.syncs.iter().position(|sync| *sync == token) {
-            self.syncs.swap_remove(index);
-            if self.is_lost {
-                result = Err(ErrorKind::Closed);
-            }
-            self.is_lost |= result.is_err();
-        }
+        let result = self.syncs.end(token, done.result.map(drop).map_err(kind_of));
         self.done.push_back(BackingDone {
             token,
             result,
@@ -100,7 +254,7 @@ impl Backing<Buffer> for FileBacking {
                 IoOperation::Extents { disk, offset, length }
             }
             BackingOperation::Sync => {
-                self.syncs.push(token);
+                self.syncs.inflight.push(token);
                 IoOperation::Sync { disk }
             }
         };

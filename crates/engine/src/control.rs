@@ -5,6 +5,7 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
+use crate::backing::RemoteBacking;
 use crate::core::ClassLatency;
 use crate::io::{DeviceLoad, Host, IoError, SocketId, Waker, check_event};
 use hdrhistogram::Histogram;
@@ -15,22 +16,52 @@ use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, GuestRing, Nanos, Operation, VolumeId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a volume's blocks live for good.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackingPlan {
-    /// A file (created sparse, of the volume's length, when `create`) or a block device.
-    pub path: PathBuf,
-    /// Create the file if it is missing.
-    pub create: bool,
+#[derive(Clone, Debug)]
+pub enum BackingPlan {
+    /// A file or a block device.
+    File {
+        /// Where.
+        path: PathBuf,
+        /// Create the file, sparse and of the volume's length, if it is missing.
+        create: bool,
+    },
+    /// Something that brings its own threads.
+    Remote(Arc<dyn OpenRemote>),
+}
+
+impl BackingPlan {
+    /// A name for reports.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            BackingPlan::File { path, .. } => path.display().to_string(),
+            BackingPlan::Remote(remote) => remote.name(),
+        }
+    }
+}
+
+/// The way to a remote home, made by whoever owns it; see [`RemoteBacking`] for what it is held to.
+pub trait OpenRemote: fmt::Debug + Send + Sync {
+    /// A name for reports.
+    fn name(&self) -> String;
+    /// The shard's end of the home, which calls `waker` whenever a call has ended. It runs on the
+    /// shard's thread, so whatever takes long has been done before; dropping the answer gives the
+    /// home up, and must not take long either.
+    ///
+    /// # Errors
+    /// Why it cannot be had, as a sentence with cause.
+    fn open(&self, waker: Waker) -> Result<RemoteBacking, CommandError>;
 }
 
 /// A volume to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct VolumePlan {
     /// What the cache must know.
     pub spec: VolumeSpec,

@@ -181,6 +181,8 @@ pub struct Shape {
     pub spec: CacheSpec,
     /// Guarantees and caps of the volumes.
     pub shares: [[Share; LEVELS_MAX]; VOLUMES],
+    /// Whether the volumes write through.
+    pub through: [bool; VOLUMES],
     /// Bytes of the NVM level.
     pub nvm_bytes: u64,
     /// Bytes of the SSD level.
@@ -215,7 +217,8 @@ impl Life {
             7..=8 => Character::Lying,
             _ => Character::Stuck,
         };
-        let shape = Shape::draw(&mut rng);
+        let mut shape = Shape::draw(&mut rng);
+        shape.through = through_of(seed);
         let mut acts: Vec<Act> = (0..CLIENTS).map(|c| Act::Connect(c, rng.chance(1, 2))).collect();
         for _ in 0..AGES {
             let length = 20 + rng.below(70);
@@ -262,6 +265,7 @@ impl Shape {
         Shape {
             spec,
             shares,
+            through: [false; VOLUMES],
             nvm_bytes: (12 + rng.below(14)) * BLOCK,
             ssd_bytes: (110 + rng.below(150)) * BLOCK,
             is_persistent: rng.chance(1, 2),
@@ -281,6 +285,14 @@ pub fn schedule_of(seed: u64) -> ScheduleLimits {
         inflight_bytes_max: BLOCK << rng.below(8),
         budget: BudgetLimits { bytes_min: BLOCK, bytes_max, ios_min: 1, ios_max: 4 },
     }
+}
+
+/// Which volumes write through, by the life's seed: some in every other life.
+#[must_use]
+pub fn through_of(seed: u64) -> [bool; VOLUMES] {
+    let mut rng = Rng::new(seed ^ 0x7412_0064);
+    let is_one = rng.chance(1, 2);
+    [(); VOLUMES].map(|()| is_one && rng.chance(1, 2))
 }
 
 /// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are

@@ -47,12 +47,15 @@ const FAILED_ONCE: [u64; 19] = [
 /// 3060951), a failed append that came back whole (3129702), a batch that a failed sync dropped and
 /// the next one vouched for (6013602), and a cleaner that copied for ever, since all it could read
 /// was full (6142254), and segments out of use that waited for a write which waited for one of them
-/// (5082). They stay what they are for as long as lives are drawn as they are.
+/// (5082). They stay what they are for as long as lives are drawn as they are; they were found
+/// before volumes could write through.
 #[test]
 fn lives_that_failed_once() {
     campaign::hush_panics();
     for seed in FAILED_ONCE {
-        let failure = live(&Life::draw(seed), &mut Timeline::default()).err();
+        let mut life = Life::draw(seed);
+        life.shape.through.fill(false);
+        let failure = live(&life, &mut Timeline::default()).err();
         assert_eq!(failure, None, "replay with: cargo xtask simulate --seed {seed}");
     }
 }

@@ -220,8 +220,9 @@ impl World<'_> {
                 class: ClassId(index as u8),
                 length: BLOCKS * BLOCK,
                 shares: shape.shares[index],
+                write_through: shape.through[index],
             },
-            backing: BackingPlan { path: Disk::Home(index).name().into(), create: false },
+            backing: BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
         };
         ShardPlan {
             index: 0,

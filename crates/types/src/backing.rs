@@ -57,7 +57,9 @@ pub struct BackingDone<B> {
 
 /// Submit and poll; calls may finish in any order, so a caller orders what it needs ordered.
 ///
-/// `B` is the caller's kind of buffer, moved in and handed back.
+/// `B` is the caller's kind of buffer, moved in and handed back with the end of a read or a write,
+/// failed or not; after a write it still holds what was written. No method waits for a device or a
+/// network.
 pub trait Backing<B> {
     /// Starts a call under the caller's mark.
     fn submit(&mut self, token: u64, operation: BackingOperation<B>);
@@ -65,4 +67,15 @@ pub trait Backing<B> {
     fn poll(&mut self) -> Option<BackingDone<B>>;
     /// A name for reports.
     fn name(&self) -> &str;
+    /// Gives the store another length, in bytes; what is added reads as zeros.
+    ///
+    /// # Errors
+    /// `Unsupported` where the length is fixed, else why it stays as it was.
+    fn resize(&mut self, length: u64) -> Result<(), ErrorKind> {
+        let _ = length;
+        Err(ErrorKind::Unsupported)
+    }
+    /// The caller stops, or gives the store up: calls that wait for something far away end soon,
+    /// with an error. What was accepted stays accepted, and a later `Sync` makes it durable.
+    fn stop_waiting(&mut self) {}
 }

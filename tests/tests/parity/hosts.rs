@@ -145,7 +145,7 @@ fn home_name(volume: VolumeId) -> String {
 }
 
 fn home_plan(spec: &VolumeSpec, disk: DiskId) -> HomePlan {
-    HomePlan { spec: spec.clone(), disk, name: home_name(spec.id) }
+    HomePlan::on_disk(spec.clone(), disk, home_name(spec.id))
 }
 
 impl Host for Engine {

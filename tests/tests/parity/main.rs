@@ -72,7 +72,13 @@ fn spec() -> CacheSpec {
 
 fn volume(id: u32, class: u8) -> VolumeSpec {
     let (id, class) = (VolumeId(id), ClassId(class));
-    VolumeSpec { id, class, length: VOLUME_BYTES, shares: [Share::OPEN; LEVELS_MAX] }
+    VolumeSpec {
+        id,
+        class,
+        length: VOLUME_BYTES,
+        shares: [Share::OPEN; LEVELS_MAX],
+        write_through: false,
+    }
 }
 
 impl Node {

@@ -340,14 +340,16 @@ impl Host {
                 if let Some(kind) = self.backing_fault {
                     return (op, Err(kind));
                 }
-                for index in 0..count as usize {
+                let content = |index| self.content_of(op, source, index);
+                let contents: Vec<Content> = (0..count as usize).map(content).collect();
+                for (index, content) in contents.iter().enumerate() {
                     let key = BlockKey::new(volume, BlockIndex(first.0 + index as u64));
-                    let content = self.content_of(op, source, index);
-                    self.backing.insert(key, content);
+                    self.backing.insert(key, *content);
                     if durable {
-                        self.backing_durable.insert(key, content);
+                        self.backing_durable.insert(key, *content);
                     }
                 }
+                self.buffers.insert(op, contents);
                 (op, Ok(()))
             }
             Action::ZeroBacking { op, volume, first, count, .. } => {
@@ -481,6 +483,10 @@ impl Host {
         (newest, redone)
     }
 
+    fn is_through(&self, id: VolumeId) -> bool {
+        self.specs.iter().any(|spec| spec.id == id && spec.write_through)
+    }
+
     fn recover(&mut self) {
         let log = std::mem::take(&mut self.log);
         let (newest, redone) = Self::replay(&log);
@@ -495,12 +501,14 @@ impl Host {
         for logged in found {
             let Record::Block { level, key, content, .. } = logged.record else { continue };
             let moment = &mut Moment { now: self.now, rng: &mut rng };
+            let through = self.is_through(key.volume());
             let slots = &mut self.slots[usize::from(level)];
             let slot = slots.len() as u32;
-            let dirty = !(logged.clean && has_log && self.rng.chance(1, 2));
+            assert!(logged.clean || !through, "{key:?} writes through and has a dirty record");
+            let dirty = !through && !(logged.clean && has_log && self.rng.chance(1, 2));
             if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, dirty) {
                 slots.insert(slot, (key, content));
-            } else {
+            } else if dirty {
                 // More records than slots: the host sends the rest home before it serves.
                 self.backing.insert(key, content);
             }
@@ -531,7 +539,13 @@ impl Host {
 
     /// What a log's checkpoint does: everything so far is durable, dead records are destroyed.
     pub(super) fn checkpoint(&mut self) {
-        self.backing_durable.clone_from(&self.backing);
+        // Homes that are written through are asked for nothing.
+        let specs = self.specs.clone();
+        let through =
+            |key: &BlockKey| specs.iter().any(|s| s.id == key.volume() && s.write_through);
+        self.backing_durable.retain(|key, _| through(key));
+        let synced = self.backing.iter().filter(|(key, _)| !through(key));
+        self.backing_durable.extend(synced.map(|(key, content)| (*key, *content)));
         let mut seen = BTreeSet::new();
         let slots = &self.slots;
         let mut live: Vec<Logged> = Vec::new();
@@ -598,7 +612,8 @@ pub(super) fn spec(slots: [u32; 3]) -> CacheSpec {
 
 pub(super) fn volume(id: u32, class: u8, blocks: u64) -> VolumeSpec {
     let shares = [Share::OPEN; LEVELS_MAX];
-    VolumeSpec { id: VolumeId(id), class: ClassId(class), length: blocks * 4096, shares }
+    let (id, class, length) = (VolumeId(id), ClassId(class), blocks * 4096);
+    VolumeSpec { id, class, length, shares, write_through: false }
 }
 
 impl Host {

@@ -468,7 +468,7 @@ impl Reading {
             id: record.id,
             size_bytes: record.length,
             class: record.class.clone(),
-            path: self.control.facts().dir.join(&record.path).display().to_string(),
+            path: self.control.facts().homes.name(record),
             read_only: record.read_only,
             allow: record.allow.clone(),
             share: record.share.clone(),

@@ -25,13 +25,14 @@ pub use request::{
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
 use crate::plan::{ClassSlot, Layout};
 use crate::session::Served;
 use crate::sizing::SizingState;
 use crate::ublk::HostDevices;
 use crate::vhost::{DoorState, GuestDoors};
-use layby_cache::CacheSpec;
 use layby_cache::sizing::Slots;
+use layby_cache::{CacheSpec, VolumeSpec};
 use layby_engine::control::{
     Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
 };
@@ -87,17 +88,25 @@ impl View {
     pub fn classes(&self) -> impl Iterator<Item = &(Name, ClassConfig)> {
         self.classes.iter().flatten()
     }
-    /// What a shard is told to serve a volume.
+    /// What a shard's cache is told of a volume.
     #[must_use]
-    pub fn volume_plan(&self, dir: &Path, record: &VolumeRecord) -> VolumePlan {
+    pub fn volume_spec(&self, homes: &Homes, record: &VolumeRecord) -> VolumeSpec {
         let (class, _) = self.class(record.class.as_str()).expect("a volume's class is checked");
-        VolumePlan {
-            spec: self.layout.volume_spec(record, class),
-            backing: layby_engine::control::BackingPlan {
-                path: dir.join(&record.path),
-                create: record.phase == VolumePhase::Creating,
-            },
-        }
+        let write_through = homes.writes_through(record);
+        VolumeSpec { write_through, ..self.layout.volume_spec(record, class) }
+    }
+    /// What a shard is told to serve a volume, once its home is ready. May take long.
+    ///
+    /// # Errors
+    /// A report when the home cannot be had.
+    pub fn volume_plan(
+        &self,
+        homes: &Homes,
+        name: &Name,
+        record: &VolumeRecord,
+    ) -> Result<VolumePlan, Report> {
+        let backing = homes.plan(name, record)?;
+        Ok(VolumePlan { spec: self.volume_spec(homes, record), backing })
     }
     /// What all shards are told, after every check.
     pub(crate) fn checked_spec(&self, error: &str) -> Result<CacheSpec, Report> {
@@ -124,6 +133,8 @@ pub struct NodeFacts {
     pub reports: Vec<StartReport>,
     /// Ready-to-paste addresses for clients, such as `nbd+unix:///?socket=…`.
     pub uris: Vec<String>,
+    /// Where volumes live.
+    pub homes: Homes,
 }
 
 /// The running node.

@@ -29,6 +29,11 @@ pub(crate) struct MockState {
     pub(crate) sized: Vec<(VolumeId, Option<layby_cache::sizing::Slots>)>,
 }
 
+/// Whether the volume's file is to be made.
+fn creates(plan: &VolumePlan) -> bool {
+    matches!(plan.backing, layby_engine::control::BackingPlan::File { create: true, .. })
+}
+
 /// A shard that answers at once, on the caller's thread.
 #[derive(Clone, Default)]
 pub(crate) struct MockShard(
@@ -218,15 +223,25 @@ impl MockNode {
 
     /// A (re)start of the node in `dir`.
     pub(crate) fn on(dir: TempDir, text: &str) -> MockNode {
+        MockNode::with_homes(dir, text, None)
+    }
+
+    /// The same, where some homes have an owner.
+    pub(crate) fn with_homes(
+        dir: TempDir,
+        text: &str,
+        remote: Option<Arc<dyn crate::homes::RemoteHomes>>,
+    ) -> MockNode {
         let overrides =
             Overrides { dir: Some(dir.path().into()), shards: Some(2), ..Overrides::default() };
         let config = Config::parse(None, text, &overrides).expect("a good configuration");
         std::fs::create_dir_all(dir.path().join("volumes")).expect("a writable directory");
         let found = Catalog::load(dir.path()).expect("a good catalog");
-        let Prepared { view, .. } = prepare(&config, found).expect("a good node");
+        let homes = Homes::new(dir.path(), remote);
+        let Prepared { view, .. } = prepare(&config, found, &homes).expect("a good node");
         let shards = vec![MockShard::default(), MockShard::default()];
         for (name, record) in &view.catalog.volumes {
-            let plan = view.volume_plan(dir.path(), record);
+            let plan = view.volume_plan(&homes, name, record).expect("files need nothing");
             let shard = &shards[view.layout.shard_of(plan.spec.id)];
             assert!(shard.state().volumes.insert(record.id, plan).is_none(), "{name}");
         }
@@ -240,6 +255,7 @@ impl MockNode {
             config,
             reports: vec![StartReport::default(); 2],
             uris: vec!["nbd+unix:///?socket=layby.sock".into()],
+            homes,
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
         MockNode { dir, shards, control }
@@ -269,11 +285,11 @@ fn refusal() -> CommandError {
 async fn new_node_has_a_volume() {
     let node = MockNode::new("");
     assert_eq!(node.control.exports_for(Peer::Unix).list(), ["vol0"]);
-    assert!(node.shards[0].state().volumes[&0].backing.create);
+    assert!(creates(&node.shards[0].state().volumes[&0]));
     let node = node.restart("");
     let export = node.control.exports_for(Peer::Unix).find("").expect("the only volume");
     assert_eq!((export.volume, export.size), (VolumeId(0), 1 << 30));
-    assert!(!node.shards[0].state().volumes[&0].backing.create, "a lost file must be noticed");
+    assert!(!creates(&node.shards[0].state().volumes[&0]), "a lost file must be noticed");
 }
 
 /// Goal: volumes are created on their shards, changed and deleted, and numbers never come back.
@@ -367,7 +383,7 @@ async fn crashed_changes_are_completed() {
     let node = node.restart("");
     assert_eq!(node.control.exports_for(Peer::Unix).list(), ["born", "vol0"]);
     assert!(!file.exists());
-    assert!(node.shards[0].state().volumes[&2].backing.create);
+    assert!(creates(&node.shards[0].state().volumes[&2]));
 }
 
 /// Goal: live changes of classes and marks survive a restart until the file says otherwise.

@@ -12,6 +12,7 @@ use crate::config::{
 };
 use crate::error::{Report, ReportKind};
 use crate::ublk;
+use layby_engine::control::VolumePlan;
 use layby_types::{VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
@@ -51,9 +52,16 @@ impl Control {
         self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
         let record = &view.catalog.volumes[&name];
-        let plan = view.volume_plan(&self.facts.dir, record);
-        let shard = view.layout.shard_of(VolumeId(record.id));
-        let added = self.ask(shard, |answer| Command::AddVolume(plan, answer)).await;
+        let added = match self.plan_volume(&view, &name, record).await {
+            Ok(plan) => {
+                let shard = view.layout.shard_of(plan.spec.id);
+                let added = self.ask(shard, |answer| Command::AddVolume(plan, answer)).await;
+                added.map_err(|refused| {
+                    report(&refused, &*error).hint("correct the cause and repeat the command")
+                })
+            }
+            Err(refused) => Err(within(&error, refused)),
+        };
         match added {
             Ok(()) => {
                 set_phase(&mut view, &name, VolumePhase::Ready);
@@ -61,11 +69,33 @@ impl Control {
                 self.devices.attach_asked(self, &name, &error).await
             }
             Err(refused) => {
-                view.catalog.volumes.remove(&name);
+                let record = view.catalog.volumes.remove(&name).expect("it was just added");
                 self.publish(view).await.map_err(|e| within(&error, e))?;
-                Err(report(&refused, error).hint("correct the cause and repeat the command"))
+                self.release_home(record, false).await?;
+                Err(refused)
             }
         }
+    }
+
+    /// Prepares a volume's home and says what its shard is told.
+    async fn plan_volume(
+        &self,
+        view: &View,
+        name: &Name,
+        record: &VolumeRecord,
+    ) -> Result<VolumePlan, Report> {
+        let homes = self.facts.homes.clone();
+        let (view, name, record) = (view.clone(), name.clone(), record.clone());
+        let planning =
+            tokio::task::spawn_blocking(move || view.volume_plan(&homes, &name, &record));
+        planning.await.expect("an owner of homes reports, it does not panic")
+    }
+
+    /// The home of a volume that no shard holds goes.
+    async fn release_home(&self, record: VolumeRecord, discard: bool) -> Result<(), Report> {
+        let homes = self.facts.homes.clone();
+        let releasing = tokio::task::spawn_blocking(move || homes.release(&record, discard));
+        releasing.await.expect("an owner of homes reports, it does not panic")
     }
 
     /// Changes a volume.
@@ -83,7 +113,7 @@ impl Control {
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
         self.change_device(name, &record, &error).await?;
-        let spec = view.volume_plan(&self.facts.dir, &record).spec;
+        let spec = view.volume_spec(&self.facts.homes, &record);
         let shard = view.layout.shard_of(spec.id);
         let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
         told.map_err(|refused| report(&refused, &*error))?;
@@ -136,7 +166,7 @@ impl Control {
         })?;
         view.catalog.volumes.remove(name);
         self.publish(view).await.map_err(|e| within(&error, e))?;
-        if discard { discard_file(&self.facts.dir.join(&record.path)) } else { Ok(()) }
+        self.release_home(record, discard).await
     }
 }
 

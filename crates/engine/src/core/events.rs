@@ -41,7 +41,7 @@ struct LiveTombstone {
 #[derive(Default)]
 pub(super) struct Tombstones {
     /// In the log's hands: by operation.
-    logging: HashMap<OpId, (Seq, Redo)>,
+    logging: HashMap<OpId, Seq>,
     /// Logged; their home is zeroing.
     zeroing: HashMap<OpId, Seq>,
     /// Their home could not zero them, and syncs what it did: by operation, with the reason.
@@ -207,15 +207,9 @@ impl Core {
             return;
         }
         let op = OpId(ticket.0 as u32);
-        let Some((seq, redo)) = self.tombstones.logging.remove(&op) else {
+        let Some(seq) = self.tombstones.logging.remove(&op) else {
             return self.done(op, result);
         };
-        if result.is_ok() && redo == Redo::Nothing {
-            // Nothing to redo: that has to be durable before newer data goes below.
-            let log = self.log_mut().expect("the tombstone was logged");
-            log.tombstone_done(seq);
-            return log.sync(io, ticket);
-        }
         if result.is_ok() {
             self.tombstones.zeroing.insert(op, seq);
         } else {
@@ -257,14 +251,18 @@ impl Core {
         let keep = *redo == Redo::ZeroKeepAllocated;
         let ticket = Ticket(u64::from(op.0));
         let (blocks, log) = (u64::from(*count), self.ssd(*level));
-        let seq = log.tombstone(io, ticket, *volume, *first, blocks, keep, *durable);
-        self.tombstones.logging.insert(*op, (seq, *redo));
-        if *redo != Redo::Nothing {
-            let (first, end) = (first.0, first.0 + blocks);
-            let (volume, keep_allocated, done_at, delayed) = (*volume, keep, None, false);
-            let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
-            self.tombstones.live.push(live);
+        if *redo == Redo::Nothing {
+            // A tombstone would zero the home after a crash, until it is known to be done for.
+            let blocks = (first.0..first.0 + blocks).map(BlockIndex);
+            blocks.for_each(|block| log.forget(BlockKey::new(*volume, block)));
+            return log.sync(io, ticket);
         }
+        let seq = log.tombstone(io, ticket, *volume, *first, blocks, keep, *durable);
+        self.tombstones.logging.insert(*op, seq);
+        let (first, end) = (first.0, first.0 + blocks);
+        let (volume, keep_allocated, done_at, delayed) = (*volume, keep, None, false);
+        let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
+        self.tombstones.live.push(live);
     }
 
     /// Writes that waited for a tombstone to be done for go on.
@@ -507,9 +505,10 @@ impl Core {
         }
         let mut homes = BTreeSet::new();
         if scope != SyncScope::Stores {
-            homes.extend(
-                self.homes.iter().filter(|(_, h)| h.unsynced || h.syncing).map(|(id, _)| *id),
-            );
+            // Of a home that is written through no record waits to be dropped.
+            let is_owed = |home: &super::Home| home.unsynced || home.syncing;
+            let owing = self.homes.iter().filter(|(_, h)| is_owed(h) && !h.write_through);
+            homes.extend(owing.map(|(id, _)| *id));
         }
         let mut zeroing = HashSet::new();
         if scope == SyncScope::Stores {

@@ -24,23 +24,23 @@ mod wear;
 mod tests;
 
 pub use objectives::ClassLatency;
-pub use recover::{CoreError, HomePlan};
+pub use recover::{CoreError, HomePlace, HomePlan};
 pub use stores::{Level, LevelPlan};
 pub use wear::{WearPlan, days_left};
 
-use crate::backing::{FileBacking, TOKEN_BITS};
+use crate::backing::{HomeBacking, TOKEN_BITS};
 use crate::io::{Buffer, Io, IoDone};
 use crate::store::CorruptInfo;
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
 use layby_cache::schedule::{Rank, Verdict};
-use layby_cache::{Action, Cache, Event, Moment, TickTimer};
+use layby_cache::{Action, Cache, Event, Moment, OpId, TickTimer};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
-    Backing, BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId,
-    Rng, VolumeId,
+    BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId, Rng,
+    VolumeId,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Token tag of homes: the home's number follows.
 pub(crate) const TAG_HOME: u64 = 0x20;
@@ -56,6 +56,8 @@ const HOME_DISCARD: u64 = 1 << 35;
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 /// Homes per shard: their number has to fit into a token.
 const HOMES_MAX: u32 = 1 << 20;
+/// Ends that one remote home is asked for at a time, so that others get their turn between.
+const REMOTE_ENDS_MAX: usize = 64;
 
 /// Who asked, so that the answer finds its way: a connection's number, or an internal caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,16 +150,20 @@ struct Request {
     answer: Vec<u8>,
     payload: Option<Box<[u8]>>,
     started: Nanos,
+    /// It waited for a remote home.
+    is_far: bool,
 }
 
 /// A volume's home and counters.
 struct Home {
-    backing: FileBacking,
+    backing: HomeBacking,
     stats: status::VolumeMeter,
     /// The backing store has zeroings or writes that no sync has covered.
     unsynced: bool,
     /// A sync of the core's own is in flight.
     syncing: bool,
+    /// Levels hold clean copies of it only, and the log no tombstones.
+    write_through: bool,
     inflight: u64,
     discards: discards::HomeDiscards,
 }
@@ -168,6 +174,12 @@ pub struct Core {
     rng: Rng,
     levels: Vec<Level>,
     homes: HashMap<VolumeId, Home>,
+    /// Those of them that are remote.
+    remotes: Vec<VolumeId>,
+    /// A remote home may have more ends than were asked for.
+    has_more_ends: bool,
+    /// Operations whose buffer a remote home has filled, or is asked to.
+    far: HashSet<OpId>,
     buffers: Vec<Option<Buffer>>,
     requests: HashMap<RequestId, Request>,
     request_next: u64,
@@ -206,6 +218,8 @@ struct Ended {
     call: Call,
     started: Nanos,
     is_ok: bool,
+    /// It waited for a remote home, which no device of this node can make faster.
+    is_far: bool,
 }
 
 impl Core {
@@ -260,7 +274,8 @@ impl Core {
     fn insert(&mut self, request: RequestId, volume: VolumeId, call: Call, asker: Asker) {
         let length = if call.operation == Operation::Read { call.length as usize } else { 0 };
         let (answer, started) = (vec![0; length], self.now);
-        let entry = Request { volume, call, asker, answer, payload: None, started };
+        let (payload, is_far) = (None, false);
+        let entry = Request { volume, call, asker, answer, payload, started, is_far };
         self.requests.insert(request, entry);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight += 1;
@@ -360,7 +375,28 @@ impl Core {
             return;
         };
         home.backing.on_io(done);
-        while let Some(done) = self.homes.get_mut(&id).and_then(|home| home.backing.poll()) {
+        self.take_ends(io, id);
+    }
+
+    /// Takes what remote homes have ended. Call it after each wait, since their wakers end waits.
+    pub fn poll_homes(&mut self, io: &mut dyn Io) {
+        self.has_more_ends = false;
+        let mut any = false;
+        for index in 0..self.remotes.len() {
+            let taken = self.take_ends(io, self.remotes[index]);
+            self.has_more_ends |= taken == REMOTE_ENDS_MAX;
+            any |= taken > 0;
+        }
+        if any {
+            self.run(io, None);
+        }
+    }
+
+    /// Handles ends of a home, a bounded number at a time; answers with how many there were.
+    fn take_ends(&mut self, io: &mut dyn Io, id: VolumeId) -> usize {
+        for taken in 0..REMOTE_ENDS_MAX {
+            let ended = self.homes.get_mut(&id).and_then(|home| home.backing.poll());
+            let Some(done) = ended else { return taken };
             if done.token & HOME_DISCARD != 0 {
                 self.on_discarded(io, id, done.token, done.result);
             } else if done.token & HOME_EXTENTS != 0 {
@@ -371,6 +407,7 @@ impl Core {
                 self.on_home_done(io, id, done);
             }
         }
+        REMOTE_ENDS_MAX
     }
 
     /// Background work whose time has come.
@@ -395,7 +432,7 @@ impl Core {
 
     /// A request ended that began at `started`; it is counted with the turn.
     pub fn note_ended(&mut self, volume: VolumeId, call: &Call, started: Nanos, is_ok: bool) {
-        self.ended.push(Ended { volume, call: *call, started, is_ok });
+        self.ended.push(Ended { volume, call: *call, started, is_ok, is_far: false });
     }
 
     /// The time of this turn.
@@ -415,11 +452,13 @@ impl Core {
     /// objective went, if one is over.
     pub fn count_ended(&mut self, now: Nanos) -> Option<Verdict> {
         let mut ended = std::mem::take(&mut self.ended);
-        for Ended { volume, call, started, is_ok } in ended.drain(..) {
+        for Ended { volume, call, started, is_ok, is_far } in ended.drain(..) {
             if let Some(home) = self.homes.get_mut(&volume) {
                 home.stats.count(&call, now.since(started), is_ok);
             }
-            self.note_latency(volume, now.since(started), now);
+            if !is_far {
+                self.note_latency(volume, now.since(started), now);
+            }
         }
         self.ended = ended;
         self.end_windows(now)
@@ -444,10 +483,14 @@ impl Core {
     pub fn next_deadline(&self) -> Nanos {
         let levels = self.levels.iter().map(Level::next_deadline).min().unwrap_or(Nanos::NEVER);
         let delayed = self.delayed.front().map_or(Nanos::NEVER, |(at, _)| *at);
+        if self.has_more_ends {
+            return self.now;
+        }
         self.next_tick().min(levels).min(delayed).min(self.delays.at())
     }
 
-    /// Lets homes seem slower by `delay`, to show or test what a slower main storage would do.
+    /// Lets homes seem slower by `delay`, to show or test what a slower main storage would do;
+    /// remote ones are as slow as they are.
     pub fn delay_homes(&mut self, delay: Nanos) {
         self.home_delay = delay;
     }
@@ -504,16 +547,24 @@ impl Core {
     /// Gives a volume's home another length.
     ///
     /// # Errors
-    /// The system's error.
+    /// Why it stays as it was, sorted by remedy, with the cause.
     pub fn resize_home(
         &mut self,
         io: &mut dyn Io,
         volume: VolumeId,
         length: u64,
-    ) -> Result<(), crate::io::IoError> {
-        match self.homes.get(&volume) {
-            Some(home) => io.resize_disk(home.backing.disk, length),
+    ) -> Result<(), (ErrorKind, String)> {
+        match self.homes.get_mut(&volume) {
+            Some(home) => home.backing.resize(io, length),
             None => Ok(()),
+        }
+    }
+
+    /// Remote homes are to end soon what waits for something far away: of one volume, or of all.
+    pub fn stop_waiting(&mut self, volume: Option<VolumeId>) {
+        for id in self.remotes.iter().filter(|id| volume.is_none_or(|volume| volume == **id)) {
+            let home = self.homes.get_mut(id).expect("remote homes are homes");
+            home.backing.stop_waiting();
         }
     }
 
@@ -542,8 +593,9 @@ impl Core {
         self.take(actions);
         self.run(io, None);
         if let Some(home) = self.homes.remove(&id) {
-            io.detach_disk(home.backing.disk);
+            home.backing.detach(io);
         }
+        self.remotes.retain(|remote| *remote != id);
         self.forget_tombstones(id);
         Ok(())
     }
@@ -556,8 +608,7 @@ impl Core {
         operation: BackingOperation<Buffer>,
     ) {
         let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
-        home.backing.submit(token, operation);
-        home.backing.pump(io);
+        home.backing.submit(io, token, operation);
     }
 }
 

@@ -4,7 +4,8 @@
 //! The best rank with an objective that has clients is the one by which devices' budgets are set.
 //! Invariant: classes without an objective are measured all the same, and never miss.
 //! Cost: an increment per request, and a comparison per turn in which something ended.
-//! Not for: what a request waited in its socket before it was parsed, which nothing here sees.
+//! Not for: what a request waited in its socket before it was parsed, which nothing here sees, and
+//! requests that waited for a remote home, since a smaller budget of lower ranks makes no link faster.
 
 use super::Core;
 use layby_cache::schedule::{Objective, Rank, Verdict, Windowed};
@@ -23,6 +24,14 @@ pub struct ClassLatency {
 #[derive(Default)]
 pub(super) struct Objectives {
     classes: Vec<Option<Box<Objective>>>,
+}
+
+impl Objectives {
+    /// Whether a request of a class was ever counted, for tests.
+    #[cfg(test)]
+    pub(super) fn has_counted(&self, class: usize) -> bool {
+        self.classes.get(class).is_some_and(Option::is_some)
+    }
 }
 
 impl Core {

@@ -13,6 +13,7 @@ use layby_types::{
     BackingOperation, BlockIndex, BlockKey, ErrorKind, LevelIndex, Operation, RequestId, Slot,
     VolumeId,
 };
+use std::collections::{HashMap, HashSet};
 
 /// The payload that arrived with the request being submitted.
 type Current<'a> = Option<(RequestId, &'a [u8])>;
@@ -39,6 +40,7 @@ impl Core {
                 let size = self.cache.spec().block_size.len();
                 let buffer = self.buffers[op.0 as usize].as_ref().expect("an operation's data");
                 let block = &buffer[index as usize * size..(index as usize + 1) * size];
+                note_far(&self.far, &mut self.requests, (op, request));
                 deliver(&mut self.requests, request, part, block);
             }
             Action::Complete { request, result } => self.complete(request, result),
@@ -132,12 +134,14 @@ impl Core {
     }
 
     pub(super) fn finish(&mut self, entry: super::Request, result: Result<Answer, ErrorKind>) {
-        let super::Request { volume, call, asker, answer, started, .. } = entry;
+        let super::Request { volume, call, asker, answer, started, mut is_far, .. } = entry;
+        let is_ok = result.is_ok();
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
+            is_far |= !is_ok && home.backing.is_remote();
         }
         if !asker.is_piece() {
-            self.note_ended(volume, &call, started, result.is_ok());
+            self.ended.push(super::Ended { volume, call, started, is_ok, is_far });
         }
         let is_read = call.operation == Operation::Read;
         let result = result.map(|other| if is_read { Answer::Data(answer) } else { other });
@@ -169,6 +173,9 @@ impl Core {
     }
 
     fn release(&mut self, io: &mut dyn Io, op: OpId) {
+        if !self.far.is_empty() {
+            self.far.remove(&op);
+        }
         if let Some(buffer) = self.buffers.get_mut(op.0 as usize).and_then(Option::take) {
             io.recycle(buffer);
         }
@@ -218,6 +225,9 @@ impl Core {
             return self.done(op, Ok(()));
         }
         self.fetches.begin(op, super::observe::HOME, self.now);
+        if self.homes.get(&volume).is_some_and(|home| home.backing.is_remote()) {
+            self.far.insert(op);
+        }
         let read = BackingOperation::Read { offset: size.offset_of(first), buffer };
         self.ask_home(io, volume, u64::from(op.0), read);
     }
@@ -232,6 +242,7 @@ impl Core {
     ) -> usize {
         let buffer = self.buffers[op.0 as usize].as_mut().expect("a merge follows a read");
         let (at, length) = (part.block_offset as usize, part.length as usize);
+        note_far(&self.far, &mut self.requests, (op, request));
         if is_planted(Plant::MergeOmitted) {
             buffer.fill(0);
         }
@@ -357,8 +368,19 @@ impl Core {
     }
 }
 
+/// The request got its bytes, or those it changes, from a remote home.
+fn note_far(
+    far: &HashSet<OpId>,
+    requests: &mut HashMap<RequestId, super::Request>,
+    (op, request): (OpId, RequestId),
+) {
+    if !far.is_empty() && far.contains(&op) {
+        requests.get_mut(&request).expect("a request in flight").is_far = true;
+    }
+}
+
 fn deliver(
-    requests: &mut std::collections::HashMap<RequestId, super::Request>,
+    requests: &mut HashMap<RequestId, super::Request>,
     request: RequestId,
     part: Part,
     block: &[u8],
@@ -371,7 +393,7 @@ fn deliver(
 
 /// A request's payload, and whether it is the current one's.
 fn payload<'a>(
-    requests: &'a std::collections::HashMap<RequestId, super::Request>,
+    requests: &'a HashMap<RequestId, super::Request>,
     request: RequestId,
     current: Current<'a>,
 ) -> (&'a [u8], bool) {
@@ -386,7 +408,7 @@ fn payload<'a>(
 
 /// The bytes that a write names, and how many of them are of the current payload.
 fn data_of<'a>(
-    requests: &'a std::collections::HashMap<RequestId, super::Request>,
+    requests: &'a HashMap<RequestId, super::Request>,
     buffers: &'a [Option<Buffer>],
     (op, source): (OpId, Source),
     size: usize,

@@ -10,26 +10,44 @@ use super::decisions::Decisions;
 use super::events::Tombstones;
 use super::stores::{Level, LevelPlan, Slab};
 use super::{Core, HOMES_MAX, Home, TAG_HOME, status};
-use crate::backing::FileBacking;
+use crate::backing::{FileBacking, HomeBacking, RemoteBacking, RemoteHome};
 use crate::control::StartReport;
-use crate::io::{DiskId, Io, IoOperation, run_alone};
+use crate::io::{Buffer, DiskId, Io};
 use crate::store::{
     Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, RecoveredEntry, Resolved,
     SeqSource, StoreError, StoreIdentity, resolve,
 };
 use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
-use layby_types::{ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
-use std::collections::{HashMap, VecDeque};
+use layby_types::{BackingOperation, ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-/// A volume with its attached home.
-#[derive(Clone, Debug)]
+/// A volume with its opened home.
 pub struct HomePlan {
     /// What the cache must know.
     pub spec: VolumeSpec,
-    /// The attached disk.
-    pub disk: DiskId,
-    /// Its path.
-    pub name: String,
+    /// Its home.
+    pub place: HomePlace,
+}
+
+/// An opened home.
+pub enum HomePlace {
+    /// A file or block device.
+    Disk {
+        /// The attached disk.
+        disk: DiskId,
+        /// Its path.
+        name: String,
+    },
+    /// Something that brings its own threads.
+    Remote(RemoteBacking),
+}
+
+impl HomePlan {
+    /// A volume whose home is an attached disk.
+    #[must_use]
+    pub fn on_disk(spec: VolumeSpec, disk: DiskId, name: String) -> HomePlan {
+        HomePlan { spec, place: HomePlace::Disk { disk, name } }
+    }
 }
 
 /// Why a core cannot start. Stored data is untouched.
@@ -53,10 +71,10 @@ pub enum CoreError {
     },
     /// A home failed while recovery was sending blocks or zeros to it.
     Home {
-        /// Its path.
+        /// Its name.
         name: String,
-        /// The system's error number.
-        errno: i32,
+        /// Why.
+        kind: ErrorKind,
     },
 }
 
@@ -86,6 +104,9 @@ impl Core {
             rng,
             levels,
             homes: HashMap::new(),
+            remotes: Vec::new(),
+            has_more_ends: false,
+            far: HashSet::new(),
             buffers: Vec::new(),
             requests: HashMap::new(),
             request_next: 0,
@@ -134,11 +155,19 @@ impl Core {
         assert!(volume.0 < HOMES_MAX, "a volume's number fits a token");
         let refused = |kind| CoreError::Volume { volume, kind };
         self.cache.add_volume(&home.spec).map_err(refused)?;
+        let write_through = home.spec.write_through;
         let tag = (TAG_HOME << 20) | u64::from(volume.0);
-        let backing = FileBacking::new(home.disk, home.name, tag);
+        let backing = match home.place {
+            HomePlace::Disk { disk, name } => HomeBacking::File(FileBacking::new(disk, name, tag)),
+            HomePlace::Remote(remote) => {
+                self.remotes.push(volume);
+                HomeBacking::Remote(RemoteHome::new(remote))
+            }
+        };
         let stats = status::VolumeMeter::new();
         let discards = super::discards::HomeDiscards::new(self.delays.limits(volume));
-        let home = Home { backing, stats, unsynced: false, syncing: false, inflight: 0, discards };
+        let (unsynced, syncing, inflight) = (false, false, 0);
+        let home = Home { backing, stats, unsynced, syncing, write_through, inflight, discards };
         self.homes.insert(volume, home);
         Ok(())
     }
@@ -228,24 +257,24 @@ impl Core {
 
     fn redo_zeroes(&mut self, io: &mut dyn Io, resolved: &Resolved) -> Result<(), CoreError> {
         let size = self.cache.spec().block_size;
-        let mut unsynced = std::collections::BTreeMap::new();
+        let mut unsynced = std::collections::BTreeSet::new();
         for tombstone in &resolved.redo_zeroes {
             let Some(home) = self.homes.get(&tombstone.volume) else { continue };
-            let disk = home.backing.disk;
             let offset = size.offset_of(tombstone.first);
             let length = tombstone.count * u64::from(size.bytes());
-            let length = length.min(io.disk_length(disk).saturating_sub(offset));
+            let end = home.backing.length(io).unwrap_or(u64::MAX);
+            let length = length.min(end.saturating_sub(offset));
             if length > 0 {
                 let zero =
-                    |keep_allocated| IoOperation::Zero { disk, offset, length, keep_allocated };
+                    |keep_allocated| BackingOperation::Zero { offset, length, keep_allocated };
                 let zeroed = self.home_alone(io, tombstone.volume, zero(tombstone.no_hole));
                 // Room cannot be kept where there is none: what counts is that it reads zero.
                 zeroed.or_else(|_| self.home_alone(io, tombstone.volume, zero(false)))?;
             }
-            unsynced.insert(tombstone.volume, disk);
+            unsynced.insert(tombstone.volume);
         }
-        for (volume, disk) in unsynced {
-            self.home_alone(io, volume, IoOperation::Sync { disk })?;
+        for volume in unsynced {
+            self.home_alone(io, volume, BackingOperation::Sync)?;
         }
         if let Some(log) = self.log_mut() {
             resolved.redo_zeroes.iter().for_each(|tombstone| log.tombstone_done(tombstone.seq));
@@ -253,16 +282,25 @@ impl Core {
         Ok(())
     }
 
+    /// One call of a home, run to its end. Nothing else may be in flight.
     fn home_alone(
-        &self,
+        &mut self,
         io: &mut dyn Io,
         volume: VolumeId,
-        operation: IoOperation,
+        operation: BackingOperation<Buffer>,
     ) -> Result<(), CoreError> {
-        use layby_types::Backing as _;
-        let name = self.homes[&volume].backing.name().to_owned();
-        let failed = |error: crate::io::IoError| CoreError::Home { name, errno: error.errno };
-        run_alone(io, operation).map(drop).map_err(failed)
+        let home = &mut self.homes.get_mut(&volume).expect("the caller looked").backing;
+        home.submit(io, 0, operation);
+        let done = loop {
+            if let Some(done) = home.poll() {
+                break done;
+            }
+            let mut ended = Vec::new();
+            io.wait(Nanos::NEVER, &mut ended);
+            ended.into_iter().for_each(|done| home.on_io(done));
+        };
+        let name = home.name().to_owned();
+        done.result.map_err(|kind| CoreError::Home { name, kind })
     }
 
     /// Blocks beyond a level's slots go to their homes; those of volumes that are gone go nowhere.
@@ -276,11 +314,10 @@ impl Core {
             let volume = entry.key.volume();
             if entry.dirty && self.homes.contains_key(&volume) {
                 let Some(data) = self.read_alone(io, level, entry) else { continue };
-                let disk = self.homes[&volume].backing.disk;
                 let offset = size.offset_of(entry.key.block());
                 let mut buffer = io.buffer(data.len());
                 buffer.copy_from_slice(&data);
-                let write = IoOperation::Write { disk, offset, buffer, durable: true };
+                let write = BackingOperation::Write { offset, buffer, durable: true };
                 self.home_alone(io, volume, write)?;
             }
             let is_nvm = matches!(self.levels[level], Level::Nvm(_));
@@ -339,15 +376,21 @@ impl Core {
 
     /// One wait and what follows from it, while no client is served.
     pub fn turn(&mut self, io: &mut dyn Io) {
+        self.turn_by(io, Nanos::NEVER);
+    }
+
+    /// The same; the wait ends at `latest`, should nothing else end it.
+    fn turn_by(&mut self, io: &mut dyn Io, latest: Nanos) {
         self.set_now(io.now());
         let is_answered = self.delayed.front().is_some_and(|(at, _)| *at <= self.now);
         self.on_tick(io);
         // A late home's answer may be all that was waited for.
         let deadline = if is_answered { self.now } else { self.next_deadline() };
         let mut done = Vec::new();
-        io.wait(deadline, &mut done);
+        io.wait(deadline.min(latest), &mut done);
         self.set_now(io.now());
         done.into_iter().for_each(|done| self.on_io(io, done));
+        self.poll_homes(io);
         self.count_ended(io.now());
     }
 
@@ -361,14 +404,16 @@ impl Core {
                 || core.homes.values().any(|home| home.syncing)
         };
         while busy(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
-            self.turn(io);
+            self.stop_turn(io);
         }
         let homes: std::collections::BTreeSet<VolumeId> = self.homes.keys().copied().collect();
         for volume in homes {
             self.sync_home(io, volume);
         }
-        while self.homes.values().any(|home| home.syncing) && patience.lasts(io) {
-            self.turn(io);
+        // A remote home may keep everybody waiting, and the log owes it nothing.
+        let near = |home: &Home| home.syncing && !home.backing.is_remote();
+        while self.homes.values().any(near) && patience.lasts(io) {
+            self.stop_turn(io);
         }
         if let Some(log) = self.log_mut() {
             log.checkpoint_now(true);
@@ -377,9 +422,19 @@ impl Core {
                 && !self.has_failed_checkpoint()
                 && patience.lasts(io)
             {
-                self.turn(io);
+                self.stop_turn(io);
             }
         }
+        while self.homes.values().any(|home| home.syncing) && patience.lasts(io) {
+            self.stop_turn(io);
+        }
+    }
+
+    /// A turn that may be the last one for which a remote home is waited for.
+    fn stop_turn(&mut self, io: &mut dyn Io) {
+        let is_local = self.remotes.is_empty();
+        let latest = if is_local { Nanos::NEVER } else { io.now() + STOP_STEP };
+        self.turn_by(io, latest);
     }
 
     fn has_failed_checkpoint(&self) -> bool {
@@ -390,6 +445,8 @@ impl Core {
 /// How long a stop waits for devices, and how many turns it takes at most.
 const STOP_PATIENCE: Nanos = Nanos::from_secs(30);
 const STOP_TURNS_MAX: u32 = 1_000_000;
+/// How long a stop sleeps at most where a remote home may never answer.
+const STOP_STEP: Nanos = Nanos::from_millis(100);
 
 /// What is left of a stop's waiting.
 struct Patience {

@@ -4,9 +4,11 @@
 
 mod devices;
 mod discards;
+mod far;
 mod faults;
 mod history;
 mod observing;
+mod remote;
 
 use super::*;
 use crate::check::{StoreKind, check_store};
@@ -131,15 +133,15 @@ fn start(
         LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format },
         LevelPlan::Ssd { region: region(ssd, shape.ssd_bytes), format, wear: shape.wear },
     ];
-    let home = |(index, disk): (usize, &DiskId)| HomePlan {
-        spec: VolumeSpec {
+    let home = |(index, disk): (usize, &DiskId)| {
+        let spec = VolumeSpec {
             id: VolumeId(index as u32 + 1),
             class: ClassId(index as u8 % 2),
             length: BLOCKS * BLOCK,
             shares: [Share::OPEN; LEVELS_MAX],
-        },
-        disk: *disk,
-        name: format!("home-{index}"),
+            write_through: false,
+        };
+        HomePlan::on_disk(spec, *disk, format!("home-{index}"))
     };
     let homes = homes.iter().enumerate().map(home).collect();
     let started = Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed);

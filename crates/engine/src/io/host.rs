@@ -96,6 +96,14 @@ impl HostIo {
 }
 
 impl Host for HostIo {
+    fn waker(&self) -> Waker {
+        match self {
+            HostIo::Ring(io) => io.waker(),
+            HostIo::Pool(io) => io.waker(),
+            HostIo::Volatile(io) => io.inner().waker(),
+        }
+    }
+
     fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
         let opened = open_disk(path, mode)?;
         let is_direct = opened.is_direct();

@@ -214,6 +214,8 @@ pub trait Io {
 
 /// A machine as a shard finds it: an [`Io`] whose disks have paths.
 pub trait Host: Io {
+    /// Wakes this machine's waits, from any thread.
+    fn waker(&self) -> Waker;
     /// Opens a file or device and attaches it.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 
 use super::{
     Buffer, DiskId, EventId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode,
-    Opened, SocketId, Token,
+    Opened, SocketId, Token, Waker,
 };
 use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits, Verdict};
 use layby_types::Nanos;
@@ -297,6 +297,10 @@ impl<H: Io> Io for Scheduled<H> {
 }
 
 impl<H: Host> Host for Scheduled<H> {
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+
     fn open_disk(&mut self, path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
         self.inner.open_disk(path, mode)
     }

@@ -90,6 +90,11 @@ impl<I: Io> VolatileIo<I> {
         }
     }
 
+    /// The wrapped `Io`.
+    pub fn inner(&self) -> &I {
+        &self.inner
+    }
+
     /// The wrapped `Io`, to attach disks and sockets to.
     pub fn inner_mut(&mut self) -> &mut I {
         &mut self.inner

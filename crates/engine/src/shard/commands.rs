@@ -6,7 +6,7 @@
 
 use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
-use crate::core::{Asker, CoreError, Finished, HomePlan};
+use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan};
 use crate::io::{Host, Io as _, OpenMode};
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
@@ -76,7 +76,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.guests.stop(&mut self.io, number, answer);
                 self.find_best();
             }
-            Command::AddVolume(plan, answer) => answer(self.add_volume(plan)),
+            Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
@@ -116,6 +116,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
                 self.pending.stops.push(answer);
                 self.pending.give_up();
+                self.core.stop_waiting(None);
                 self.clients.iter_mut().flatten().for_each(Client::leave);
                 self.guests.leave(&mut self.io, None);
             }
@@ -137,18 +138,21 @@ impl<S: Session, H: Host> Shard<S, H> {
         snapshot
     }
 
-    fn add_volume(&mut self, plan: VolumePlan) -> Result<(), CommandError> {
+    fn add_volume(&mut self, plan: &VolumePlan) -> Result<(), CommandError> {
         let id = plan.spec.id;
-        if self.paths.contains_key(&id) {
+        if self.homes.contains_key(&id) {
             return failed(ErrorKind::Invalid, "the volume is served already");
         }
-        let home = self.open_home(&plan)?;
-        let disk = home.disk;
+        let home = self.open_home(plan)?;
+        let disk = match &home.place {
+            HomePlace::Disk { disk, .. } => Some(*disk),
+            HomePlace::Remote(_) => None,
+        };
         if let Err(CoreError::Volume { kind, .. }) = self.core.add_volume(home) {
-            self.io.detach_disk(disk);
+            disk.into_iter().for_each(|disk| self.io.detach_disk(disk));
             return failed(kind, format!("the shard refuses the volume: {kind}"));
         }
-        self.paths.insert(id, plan.backing.path);
+        self.homes.insert(id, plan.backing.name());
         Ok(())
     }
 
@@ -158,7 +162,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn set_volume(&mut self, spec: VolumeSpec, answer: Answer<()>) {
-        let Some(path) = self.paths.get(&spec.id).cloned() else {
+        let Some(name) = self.homes.get(&spec.id).cloned() else {
             return answer(failed(ErrorKind::Closed, "no such volume"));
         };
         let before = self.core.length_of(spec.id);
@@ -174,10 +178,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             return;
         }
         if spec.length > before
-            && let Err(error) = self.core.resize_home(&mut self.io, spec.id, spec.length)
+            && let Err((kind, cause)) = self.core.resize_home(&mut self.io, spec.id, spec.length)
         {
-            let cause = format!("cannot extend `{}`: {error}", path.display());
-            return answer(failed(crate::backing::kind_of(error), cause));
+            return answer(failed(kind, format!("cannot extend `{name}`: {cause}")));
         }
         answer(self.apply(&spec));
     }
@@ -201,13 +204,14 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn remove_volume(&mut self, volume: VolumeId, discard: bool, answer: Answer<()>) {
-        if !self.paths.contains_key(&volume) {
+        if !self.homes.contains_key(&volume) {
             return answer(failed(ErrorKind::Closed, "no such volume"));
         }
         let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
         clients.for_each(|client| client.cut(&mut self.io));
         self.guests.leave(&mut self.io, Some(volume));
         self.find_best();
+        self.core.stop_waiting(Some(volume));
         let drain = (!discard).then(|| self.pending.number());
         self.pending.removals.push(Removal { volume, drain, answer });
         if let Some(ticket) = drain {
@@ -225,8 +229,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 Err(kind) => failed(kind, format!("cannot zero what the volume loses: {kind}")),
                 Ok(_) => self.apply(&spec).and_then(|()| {
                     let resized = self.core.resize_home(&mut self.io, spec.id, spec.length);
-                    let kind = crate::backing::kind_of;
-                    resized.map_err(|e| CommandError { kind: kind(e), cause: e.to_string() })
+                    resized.map_err(|(kind, cause)| CommandError { kind, cause })
                 }),
             };
             answer(result);
@@ -260,7 +263,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 continue;
             };
             if self.core.remove_volume(&mut self.io, volume).is_ok() {
-                self.paths.remove(&volume);
+                self.homes.remove(&volume);
                 self.gate.forget(volume);
                 let removal = self.pending.removals.swap_remove(index);
                 (removal.answer)(Ok(()));

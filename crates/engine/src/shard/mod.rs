@@ -29,7 +29,6 @@ use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
 use pass::Pass;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
 /// How long a stop waits for clients that have their answers and do not take them.
@@ -56,7 +55,8 @@ pub struct Shard<S, H> {
     guests: Guests,
     commands: Receiver<Command<S>>,
     pending: Pending,
-    paths: HashMap<VolumeId, PathBuf>,
+    /// The names of the volumes' homes.
+    homes: HashMap<VolumeId, String>,
     notices: NoticeSink,
     done: Vec<IoDone>,
     is_stopping: bool,
@@ -72,7 +72,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         commands: Receiver<Command<S>>,
         notices: NoticeSink,
     ) -> Self {
-        let paths = plan.volumes.iter().map(|v| (v.spec.id, v.backing.path.clone())).collect();
+        let homes = plan.volumes.iter().map(|v| (v.spec.id, v.backing.name())).collect();
         let limits = plan.limits();
         let mut io = io;
         io.defer(true);
@@ -89,7 +89,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             guests: Guests::default(),
             commands,
             pending: Pending::default(),
-            paths,
+            homes,
             notices,
             done: Vec::new(),
             is_stopping: false,
@@ -146,6 +146,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.route(done);
         }
         self.done = done;
+        self.core.poll_homes(&mut self.io);
         self.serve_ready();
         let order = (self.best, u64::from(self.limits.quantum_bytes));
         self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate, order);
@@ -265,7 +266,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     #[must_use]
     pub fn inflight(&self) -> u64 {
         let begun = self.clients.iter().flatten().filter(|client| client.is_cutting()).count();
-        self.paths.keys().map(|volume| self.core.inflight(*volume)).sum::<u64>() + begun as u64
+        self.homes.keys().map(|volume| self.core.inflight(*volume)).sum::<u64>() + begun as u64
     }
 
     fn is_quiet(&self) -> bool {
@@ -283,7 +284,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// Serves a client whose socket is attached already.
     pub fn serve(&mut self, socket: SocketId, connection: Connection<S>) {
         let peer = connection.peer.clone();
-        if !self.paths.contains_key(&connection.volume) || self.is_stopping {
+        if !self.homes.contains_key(&connection.volume) || self.is_stopping {
             self.io.close_socket(socket);
             let volume = connection.volume;
             let reason = "its volume is not served any more";
@@ -304,7 +305,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// Serves a guest's queue; answers with its number.
     fn start_queue(&mut self, queue: GuestQueue) -> Result<u32, CommandError> {
         let refused = |kind, cause: String| Err(CommandError { kind, cause });
-        if !self.paths.contains_key(&queue.volume) || self.is_stopping {
+        if !self.homes.contains_key(&queue.volume) || self.is_stopping {
             return refused(ErrorKind::Closed, "its volume is not served any more".into());
         }
         let rank = self.core.rank_of(queue.volume);

@@ -6,8 +6,8 @@
 
 use super::commands::home_mode;
 use super::{NoticeSink, Shard};
-use crate::control::{ShardSender, StartReport, VolumePlan};
-use crate::core::{Core, CoreError, HomePlan, LevelPlan, WearPlan};
+use crate::control::{BackingPlan, CommandError, ShardSender, StartReport, VolumePlan};
+use crate::core::{Core, CoreError, HomePlace, HomePlan, LevelPlan, WearPlan};
 use crate::io::{
     ARENA_BYTES_DEFAULT, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
     Scheduled, VOLATILE_BYTES_DEFAULT, Waker,
@@ -115,10 +115,19 @@ pub enum StartError {
     },
     /// Recovery could not write to a volume's home.
     HomeFailed {
-        /// Its path.
+        /// Its path or name.
         name: String,
-        /// The system's error.
-        error: IoError,
+        /// Why.
+        kind: ErrorKind,
+    },
+    /// A volume's remote home cannot be had.
+    Remote {
+        /// The volume.
+        volume: VolumeId,
+        /// The home's name.
+        name: String,
+        /// Why.
+        error: CommandError,
     },
     /// The specification contradicts itself.
     Spec(String),
@@ -129,9 +138,9 @@ impl StartError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            StartError::Io(error) | StartError::HomeFailed { error, .. } => {
-                crate::backing::kind_of(*error)
-            }
+            StartError::Io(error) => crate::backing::kind_of(*error),
+            StartError::HomeFailed { kind, .. } => *kind,
+            StartError::Remote { error, .. } => error.kind,
             StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.kind,
             StartError::Level { error, .. } => error.kind(),
             StartError::HomeShort { .. } | StartError::Spec(_) => ErrorKind::Invalid,
@@ -153,7 +162,8 @@ impl fmt::Display for StartError {
                 format_bytes(*length),
                 format_bytes(*needed)
             ),
-            StartError::HomeFailed { name, error } => write!(f, "cannot write `{name}`: {error}"),
+            StartError::HomeFailed { name, kind } => write!(f, "cannot write `{name}`: {kind}"),
+            StartError::Remote { name, error, .. } => write!(f, "`{name}`: {}", error.cause),
             StartError::Spec(cause) => f.write_str(cause),
         }
     }
@@ -291,9 +301,7 @@ fn explain(plan: &ShardPlan, error: CoreError) -> StartError {
         CoreError::Volume { volume, kind } => {
             StartError::Spec(format!("volume {} is refused: {kind}", volume.0))
         }
-        CoreError::Home { name, errno } => {
-            StartError::HomeFailed { name, error: IoError { errno } }
-        }
+        CoreError::Home { name, kind } => StartError::HomeFailed { name, kind },
     }
 }
 
@@ -336,11 +344,17 @@ fn open_level(
     Ok((LevelPlan::Nvm { region, format }, format!("{}: nvm slots, {size}, {how}", part.name)))
 }
 
-/// Opens and attaches a volume's home.
+/// Opens a volume's home.
 pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePlan, StartError> {
     let volume = plan.spec.id;
-    let path = &plan.backing.path;
-    let create = plan.backing.create.then_some(plan.spec.length);
+    let (path, create) = match &plan.backing {
+        BackingPlan::File { path, create } => (path, create.then_some(plan.spec.length)),
+        BackingPlan::Remote(remote) => {
+            let refused = |error| StartError::Remote { volume, name: remote.name(), error };
+            let place = HomePlace::Remote(remote.open(io.waker()).map_err(refused)?);
+            return Ok(HomePlan { spec: plan.spec.clone(), place });
+        }
+    };
     let opened = io.open_disk(path, home_mode(create));
     let disk = opened.map_err(|error| StartError::Home { volume, error })?.disk;
     let (length, needed) = (io.disk_length(disk), plan.spec.length);
@@ -348,5 +362,5 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
         io.detach_disk(disk);
         return Err(StartError::HomeShort { volume, path: path.clone(), length, needed });
     }
-    Ok(HomePlan { spec: plan.spec.clone(), disk, name: path.display().to_string() })
+    Ok(HomePlan::on_disk(plan.spec.clone(), disk, path.display().to_string()))
 }

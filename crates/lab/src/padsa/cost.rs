@@ -103,7 +103,7 @@ fn machine([nvm, ssd]: [u32; 2], seed: u64, devices: &PadsaDevices) -> Machine {
     let mut machine = Machine::new(setup).expect("a sound specification");
     let length = FOOTPRINT_BLOCKS * u64::from(BlockSize::MIN.bytes());
     let shares = [Share::OPEN; LEVELS_MAX];
-    let volume = VolumeSpec { id: VOLUME, class: ClassId(0), length, shares };
+    let volume = VolumeSpec { id: VOLUME, class: ClassId(0), length, shares, write_through: false };
     machine.add_volume(&volume).expect("it is the only one");
     machine
 }

@@ -193,7 +193,8 @@ impl Fleet {
             false => Share::OPEN,
         };
         let class = ClassId(u8::from(!member.is_critical && self.sizing.has_classes));
-        VolumeSpec { id, class, length: member.length, shares: member.shares.map(share) }
+        let shares = member.shares.map(share);
+        VolumeSpec { id, class, length: member.length, shares, write_through: false }
     }
 
     /// New shares for all.

@@ -180,6 +180,7 @@ impl PadsaReplay {
                 class: if self.is_critical(number) { CRITICAL } else { NORMAL },
                 length: BlockIndex::MAX.0 * BLOCK_BYTES,
                 shares: [Share::OPEN; LEVELS_MAX],
+                write_through: false,
             };
             self.machine.add_volume(&volume).expect("its number and class are sound");
         }

@@ -47,6 +47,7 @@ fn machine(slots: [u32; 3], mode: Mode) -> Machine {
             class: ClassId(class),
             length: 1 << 20,
             shares: [Share::OPEN; LEVELS_MAX],
+            write_through: false,
         };
         machine.add_volume(&volume).expect("a sound volume");
     }
@@ -193,7 +194,8 @@ fn crowded(seed: u64, mode: Mode) -> Machine {
         let mut shares = [Share::OPEN; LEVELS_MAX];
         shares[2] = Share { guaranteed: 5, cap: 60 + 20 * id };
         let class = ClassId((id % 4) as u8);
-        let volume = VolumeSpec { id: VolumeId(id), class, length: 1 << 20, shares };
+        let volume =
+            VolumeSpec { id: VolumeId(id), class, length: 1 << 20, shares, write_through: false };
         machine.add_volume(&volume).expect("a sound volume");
     }
     machine
@@ -338,7 +340,7 @@ fn nobody_better_waits_behind_more_than_the_budget() {
         for (index, id) in volumes.into_iter().enumerate() {
             let class = ClassId(index as u8);
             let shares = [Share::OPEN; LEVELS_MAX];
-            let volume = VolumeSpec { id, class, length: 1 << 20, shares };
+            let volume = VolumeSpec { id, class, length: 1 << 20, shares, write_through: false };
             machine.add_volume(&volume).expect("a sound volume");
         }
         let bytes_max = BLOCK * (1 + rng.below(32));

@@ -8,7 +8,7 @@
 use super::SimIo;
 use crate::io::{
     Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode, Opened,
-    SocketId, Token,
+    SocketId, Token, Waker,
 };
 use layby_types::{ErrorKind, Nanos};
 use rustix::io::Errno;
@@ -86,6 +86,10 @@ impl Io for SimHost {
 }
 
 impl Host for SimHost {
+    fn waker(&self) -> Waker {
+        self.io.borrow().waker()
+    }
+
     fn open_disk(&mut self, path: &Path, _: OpenMode) -> Result<Opened, OpenError> {
         let disk = self.machine().attach_disk(&path.to_string_lossy());
         let (path, step) = (path.to_owned(), "find");

@@ -1,0 +1,178 @@
+//! Volumes that write through: their home has every write before anybody is told that it is done.
+//!
+//! How: a write lets the persistent levels' copies go, makes durable that the log's records of its
+//! blocks are dead where there may be any, and goes home; memory then holds what was written. Two
+//! coarse maps say which blocks the log may know, and which the home may still lose.
+//! Invariant: such a volume is dirty nowhere; a record of it in a log is no newer than what its
+//! home holds durably, and none is alive when its home is asked to hold something newer. So a
+//! power cut leaves what the home kept, and no copy disagrees with it.
+//! Cost: a sync of the log before a write near blocks that were kept there; 128 KiB of map and
+//! 64 KiB of counts per volume at most.
+//! Not for: homes that are slower than a level and need no order; those are written back.
+
+use crate::action::Few;
+use crate::cache::{BACKING, Cache};
+use crate::hash::FixedMap;
+use crate::spec::LevelKind;
+use alloc::vec::Vec;
+use core::ops::Range;
+use layby_types::{BlockIndex, BlockKey};
+
+/// Bits of the map of blocks that a log may know, for the length that the volume has at first.
+const KEPT_BITS_MAX: u64 = 1 << 20;
+/// The finest part that one bit stands for, as a power of two of blocks.
+const KEPT_SHIFT_MIN: u32 = 4;
+/// Blocks per count of unsynced writes, as a power of two.
+const UNSYNCED_SHIFT: u32 = 6;
+/// Counts at most; beyond, nothing counts as durable until the next flush.
+const UNSYNCED_MAX: usize = 4096;
+
+/// What is known of a volume that writes through.
+#[derive(Debug)]
+pub(crate) struct Through {
+    kept: Kept,
+    unsynced: Unsynced,
+}
+
+/// Which blocks a log may have records of.
+#[derive(Debug)]
+struct Kept {
+    shift: u32,
+    words: Vec<u64>,
+}
+
+/// Which blocks the home may still lose.
+#[derive(Debug, Default)]
+struct Unsynced {
+    /// By part of the volume, the count of stores at home when it was last written.
+    last: FixedMap<u64, u64>,
+    /// The count of stores up to which any block may have been written.
+    anywhere: u64,
+}
+
+impl Through {
+    pub(crate) fn new(blocks: u64) -> Through {
+        let parts = |shift: &u32| blocks >> shift <= KEPT_BITS_MAX;
+        let shift = (KEPT_SHIFT_MIN..u64::BITS).find(parts).unwrap_or(u64::BITS - 1);
+        let kept = Kept { shift, words: Vec::new() };
+        Through { kept, unsynced: Unsynced::default() }
+    }
+}
+
+impl Kept {
+    fn add(&mut self, block: u64) {
+        let bit = block >> self.shift;
+        let word = usize::try_from(bit / 64).expect("a map is smaller than memory");
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (bit % 64);
+    }
+
+    fn touches(&self, blocks: &Range<u64>) -> bool {
+        let bits = blocks.start >> self.shift..=(blocks.end - 1) >> self.shift;
+        let is_set = |bit: u64| self.words.get((bit / 64) as usize).map(|w| w >> (bit % 64) & 1);
+        bits.take_while(|bit| bit / 64 < self.words.len() as u64).any(|bit| is_set(bit) == Some(1))
+    }
+}
+
+impl Unsynced {
+    fn add(&mut self, blocks: &Range<u64>, stored: u64) {
+        let parts = blocks.start >> UNSYNCED_SHIFT..=(blocks.end - 1) >> UNSYNCED_SHIFT;
+        for part in parts {
+            if self.last.len() >= UNSYNCED_MAX {
+                self.last.clear();
+                self.anywhere = stored;
+                return;
+            }
+            self.last.insert(part, stored);
+        }
+    }
+
+    fn is_durable(&self, block: u64, synced: u64) -> bool {
+        let last = self.last.get(&(block >> UNSYNCED_SHIFT)).copied().unwrap_or_default();
+        last.max(self.anywhere) <= synced
+    }
+
+    fn forget(&mut self, synced: u64) {
+        self.last.retain(|_, stored| *stored > synced);
+    }
+}
+
+impl Cache {
+    pub(crate) fn writes_through(&self, volume: u16) -> bool {
+        self.volumes.get(volume).through.is_some()
+    }
+
+    /// The levels that a volume may use, a bit each. One that writes through uses no NVM, whose
+    /// records say nothing of what their home holds.
+    pub(crate) fn levels_of(&self, volume: u16) -> u8 {
+        let hidden = if self.writes_through(volume) { self.nvm_levels } else { 0 };
+        self.volumes.class(volume).levels & !hidden
+    }
+
+    /// A persistent level is about to store a copy of a block.
+    pub(crate) fn note_kept(&mut self, volume: u16, block: BlockIndex) {
+        if let Some(through) = &mut self.volumes.get_mut(volume).through {
+            through.kept.add(block.0);
+        }
+    }
+
+    /// Whether a log may have records of these blocks.
+    pub(crate) fn may_be_logged(&self, volume: u16, blocks: &Range<u64>) -> bool {
+        let state = self.volumes.get(volume);
+        state.through.as_ref().map_or(state.logged, |through| through.kept.touches(blocks))
+    }
+
+    /// The home has taken these blocks, or may have, and a power cut may take them away again.
+    pub(crate) fn note_home(&mut self, volume: u16, blocks: &Range<u64>) {
+        self.note_stored(volume, BACKING);
+        let stored = self.stored[&u32::from(volume)][BACKING].0;
+        if let Some(through) = &mut self.volumes.get_mut(volume).through {
+            through.unsynced.add(blocks, stored);
+        }
+    }
+
+    /// A sync of the home has covered all stores up to this count.
+    pub(crate) fn note_home_synced(&mut self, volume: u16, stored: u64) {
+        if let Some(through) = &mut self.volumes.get_mut(volume).through {
+            through.unsynced.forget(stored);
+        }
+    }
+
+    /// Whether what the home shows of a block survives a power cut.
+    pub(crate) fn is_home_durable(&self, volume: u16, block: BlockIndex) -> bool {
+        let Some(through) = &self.volumes.get(volume).through else { return true };
+        let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
+        through.unsynced.is_durable(block.0, epochs[BACKING].1)
+    }
+
+    /// Lets go of the clean copies that persistent levels hold of these blocks, which are locked.
+    pub(crate) fn drop_kept(&mut self, volume: u16, blocks: Range<u64>) {
+        let levels: Few<usize> = self.persistent_levels().collect();
+        for level in levels {
+            let holding = self.levels[level].holding(volume);
+            if holding.used + holding.borrowed == 0 {
+                continue;
+            }
+            for block in blocks.clone() {
+                let key = self.key(volume, BlockIndex(block));
+                if let Some(slot) = self.levels[level].find(volume, key) {
+                    assert!(!self.levels[level].is_dirty(slot), "{key:?} is dirty in a level");
+                    self.drop_copy(volume, level, slot, false);
+                }
+            }
+        }
+    }
+
+    /// What a failed write has left at home is the truth: copies above it may disagree.
+    pub(crate) fn drop_volatile(&mut self, volume: u16, key: BlockKey) {
+        for level in 0..self.levels.len() {
+            let Some(copy) = self.levels[level].find(volume, key) else { continue };
+            let held = &self.levels[level];
+            if held.kind == LevelKind::Memory || held.is_borrowed(copy) {
+                self.drop_copy(volume, level, copy, true);
+            }
+        }
+    }
+}
