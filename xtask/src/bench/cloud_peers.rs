@@ -110,6 +110,12 @@ pub(super) fn contenders(plan: &Plan<'_>) -> Result<Vec<Contender>, Failure> {
     Ok(all)
 }
 
+/// One contender, for tests of what is made of figures.
+#[cfg(test)]
+pub(super) fn s3backer_alone() -> Contender {
+    Contender { name: "s3backer", kind: Kind::S3backer }
+}
+
 impl Contender {
     /// Starts it; a volume is made where this is the first time.
     pub(super) fn start(&self, place: &Place<'_>, is_first: bool) -> Result<Running, Failure> {
