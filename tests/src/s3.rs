@@ -3,7 +3,8 @@
 //! How: its posix back end keeps each object as a file of the same name, so that a test looks, and
 //! does harm, behind the server's back. The port is reserved before it starts, and is its own until
 //! the value ends, also while it is down. `cargo xtask setup-tests` builds it once per user.
-//! Invariant: the process is gone when the value is. Cost: a tenth of a second, and 50 MB of memory.
+//! Invariant: the process is gone when the value is. Cost: a tenth of a second, and 50 MB of
+//! memory.
 //! Not for: speed claims about stores; each object is a file, synced by nobody.
 
 use crate::link::Port;

@@ -1,7 +1,7 @@
 //! The faulty link itself, held against a server of a few lines that counts what reaches it.
 //!
-//! How: plain sockets on both sides, so that what is seen is what passed. What an object store makes
-//! of it is in `store`.
+//! How: plain sockets on both sides, so that what is seen is what passed. What an object store
+//! makes of it is in `store`.
 
 use layby_tests::link::{Answer, Cut, Effect, Fault, LinkProxy, Operation, Shape, StoreError};
 use std::io::{BufReader, ErrorKind, Read as _, Write as _};

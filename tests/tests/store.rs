@@ -1,5 +1,5 @@
-//! The object store of the tests and the faulty link before it, held to what a kept client of others
-//! finds: the `object_store` crate, without retries of its own.
+//! The object store of the tests and the faulty link before it, held to what a kept client of
+//! others finds: the `object_store` crate, without retries of its own.
 //!
 //! How: each test has a store, a link and a client; faults are put upon the client's requests, and
 //! what really happened is looked up behind the server's back.
@@ -72,8 +72,8 @@ fn chain(error: &Error) -> String {
     format!("{error:?}")
 }
 
-/// Goal: the store does what a store must. Method: puts, ranges, parts, lists and deletes through an
-/// untroubled link, each looked up behind the server's back.
+/// Goal: the store does what a store must. Method: puts, ranges, parts, lists and deletes through
+/// an untroubled link, each looked up behind the server's back.
 #[tokio::test]
 async fn the_store_keeps_objects() {
     let Some(setup) = Setup::new(PATIENCE) else { return };
@@ -103,8 +103,8 @@ async fn the_store_keeps_objects() {
     assert!(counts.bytes_up > (5 << 20) + 2 * OBJECT_BYTES as u64, "{counts:?}");
 }
 
-/// Goal: a conditional put has one winner. Method: creates and updates, of the current and of an old
-/// version, then ten updates of one version at once.
+/// Goal: a conditional put has one winner. Method: creates and updates, of the current and of an
+/// old version, then ten updates of one version at once.
 #[tokio::test]
 async fn conditional_puts_have_one_winner() {
     let Some(setup) = Setup::new(PATIENCE) else { return };
@@ -211,8 +211,8 @@ async fn one_silent_object() {
     assert_eq!(setup.get("silent").await.expect("it answers"), bytes());
 }
 
-/// Goal: a request that arrives twice, at once or late, meets the store's condition. Method: repeated
-/// creates, heard first and second; an update that lingers until another one has won.
+/// Goal: a request that arrives twice, at once or late, meets the store's condition. Method:
+/// repeated creates, heard first and second; an update that lingers until another one has won.
 #[tokio::test]
 async fn requests_arrive_twice() {
     let Some(setup) = Setup::new(PATIENCE) else { return };

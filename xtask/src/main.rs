@@ -14,6 +14,7 @@ mod process;
 mod setup;
 mod suites;
 mod tidy;
+mod tools;
 
 use clap::{Parser, Subcommand};
 use process::Failure;
@@ -36,7 +37,7 @@ enum Chore {
         #[arg(long)]
         no_build: bool,
     },
-    /// Install the Debian packages that the tests use, as far as they are missing
+    /// Install the packages and the object store that the tests use, as far as they are missing
     SetupTests,
     /// Install what the tests need, then run every check that a change must pass
     Test,

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Why a chore could not be done.
 #[derive(Debug)]
@@ -91,6 +92,11 @@ pub(crate) fn json(command: &mut Command) -> Result<Value, Failure> {
     let document = text.find('{').map_or("", |at| &text[at..]);
     serde_json::from_str(document)
         .map_err(|cause| Failure(format!("`{}` printed no JSON\ncause: {cause}", shown(command))))
+}
+
+/// Lets time pass, where others give no event to wait for.
+pub(crate) fn pause(time: Duration) -> Result<(), Failure> {
+    run(Command::new("sleep").arg(time.as_secs_f64().to_string()))
 }
 
 /// Whether `program` can be found and started with `argument`.

@@ -1,10 +1,12 @@
-//! `cargo xtask setup-tests`: the foreign clients, from the distribution's packages.
+//! `cargo xtask setup-tests`: the foreign clients, from the distribution's packages, and the object
+//! store, from its own.
 //!
-//! How: asks dpkg which packages are missing and has apt-get install those. Where there is no
-//! apt-get or no permission, it says what is missing and goes on: the tests skip what needs it.
-//! Cost: nothing when all is there.
+//! How: asks dpkg which packages are missing and has apt-get install those; `tools` does the rest.
+//! Where there is no apt-get or no permission, it says what is missing and goes on: the tests skip
+//! what needs it. Cost: nothing when all is there.
 
 use crate::process::{self, Failure};
+use crate::tools;
 use std::path::Path;
 use std::process::Command;
 
@@ -24,7 +26,8 @@ const PACKAGES: [&str; 10] = [
 
 /// Installs the missing ones.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
-    install(root, &PACKAGES)
+    install(root, &PACKAGES)?;
+    tools::object_store(root)
 }
 
 /// Brings the list of packages up to date.

@@ -1,10 +1,10 @@
 //! The tests' object store behind the tests' link, for benches and for trying things by hand.
 //!
-//! How: `layby-test-store [FOLDER]` starts both, prints `ready` with where clients connect, and then
-//! does what each line of its standard input says: `counts` prints what has passed as JSON,
-//! `link DELAY_MS BITS_PER_SECOND` changes the link (0 is no delay, no limit), `cut refuse`,
-//! `cut hang` and `restore` break and mend it. Invariant: each line is answered by one line.
-//! It ends with its standard input. Not for: faults of single requests, which tests put themselves.
+//! How: `layby-test-store [FOLDER]` starts both, prints `ready` with where clients connect, and
+//! then does what each line of its standard input says: `counts` prints what has passed as JSON,
+//! `link DELAY_MS BITS_PER_SECOND` changes the link (0 is no delay, no limit), `cut refuse`, `cut
+//! hang` and `restore` break and mend it. Invariant: each line is answered by one line. It ends
+//! with its standard input. Not for: faults of single requests, which tests put themselves.
 
 use layby_tests::S3Server;
 use layby_tests::link::{Cut, LinkProxy, Operation, Shape};

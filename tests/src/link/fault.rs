@@ -1,7 +1,8 @@
 //! What an object store and its network do to a request, and to which requests.
 //!
-//! How: rules in the order in which they were put; the first one that fits a request, has times left
-//! and wins its draw decides. A rule ends when it is lifted, which also ends what it holds back.
+//! How: rules in the order in which they were put; the first one that fits a request, has times
+//! left and wins its draw decides. A rule ends when it is lifted, which also ends what it holds
+//! back.
 //! Invariant: the same requests in the same order meet the same faults for the same seed.
 //! Not for: the link as a whole, whose requests fail alike; see `Shape` and `Cut`.
 

@@ -1,9 +1,9 @@
 //! A link that can be made slow, narrow and broken, in front of a server of the test.
 //!
 //! How: [`LinkProxy`] listens on loopback, with a thread and a runtime of its own, and carries each
-//! connection over a link whose [`Shape`] may change at any time. In front of an object store it also
-//! reads the HTTP inside, counts requests, and puts [`Fault`]s upon some. The port stays the proxy's
-//! own while the link refuses connections: a second socket holds it.
+//! connection over a link whose [`Shape`] may change at any time. In front of an object store it
+//! also reads the HTTP inside, counts requests, and puts [`Fault`]s upon some. The port stays the
+//! proxy's own while the link refuses connections: a second socket holds it.
 //! Invariant: a change is in force when the call returns; what was changed ends with the value.
 //! Cost: one thread; about a processor for a gigabyte per second. Not for: TLS, and packets.
 //!

@@ -1,8 +1,9 @@
 //! The link itself: how late, how wide, and whether it carries anything at all.
 //!
-//! How: each direction of a connection is a reader that notes when each piece came and a writer that
-//! lets it go when it is due. Width is a lane of the whole link: a piece books its time there when it
-//! is its turn, so many connections share the width, and a change takes effect within a piece.
+//! How: each direction of a connection is a reader that notes when each piece came and a writer
+//! that lets it go when it is due. Width is a lane of the whole link: a piece books its time there
+//! when it is its turn, so many connections share the width, and a change takes effect within a
+//! piece.
 //! Invariant: bytes keep their order and none is lost unless the link is cut by [`Cut::Refuse`].
 //! Cost: two copies of each byte, and a timer for what is late. Delays are kept to a millisecond,
 //! widths exactly over time: after calm, [`BURST`] worth of bytes pass at once.

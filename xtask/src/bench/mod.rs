@@ -6,6 +6,8 @@
 //! Invariant: raw results are kept before a figure is printed from them.
 //! Cost: runs x servers x loads x about four seconds. Not for: tests; a timing never fails one.
 
+mod cloud;
+mod cloud_peers;
 mod discard;
 mod entries;
 mod fio;
@@ -60,6 +62,13 @@ pub(crate) struct Arguments {
     /// Seconds of a sizing period, in `live`; at most a quarter of `--swap` is of use
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=150))]
     period: u32,
+
+    /// Milliseconds that the link to the object store is late each way, in `cloud`
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    link_delay_ms: u64,
+    /// Bits per second of that link, each way; 0 for as wide as the machine makes it
+    #[arg(long, default_value_t = 0)]
+    link_bits_per_second: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -93,6 +102,8 @@ enum Entry {
     Vhost,
     /// What the SSD level's log makes a flash device program, by the model, counted
     FlashWaf,
+    /// Volumes on an object store, beside s3backer and ZeroFS; requests and bytes counted
+    Cloud,
 }
 
 /// What the reader of the written document must know.
@@ -162,6 +173,7 @@ fn measure(
         Entry::Vhost => vhost::measure(&plan, arguments),
         Entry::FlashWaf => flash::measure(root, arguments),
         Entry::Discard => discard::measure(&plan, arguments),
+        Entry::Cloud => cloud::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -37,6 +37,12 @@ impl Origin {
             format!(" --seconds {seconds}")
         };
         let more = if arguments.realtime { more + " --realtime" } else { more };
+        let more = if arguments.entry == Entry::Cloud {
+            let (delay, width) = (arguments.link_delay_ms, arguments.link_bits_per_second);
+            format!("{more} --link-delay-ms {delay} --link-bits-per-second {width}")
+        } else {
+            more
+        };
         let line = format!(
             "Median of {runs} ± half the range; commit {}{mark}; machine: {cores} cores; \
              raw: {kept}\n\
