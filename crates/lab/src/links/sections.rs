@@ -93,7 +93,9 @@ fn errors(rows: &[Row], at: usize) -> Section {
         cells.push(format!("{least:.3} to {greatest:.3}"));
         table.rows.push(cells);
     }
-    let series = others().map(|kind| Series {
+    // As many as there are colours.
+    let shown = others().filter(|kind| *kind != ForecastKind::Median);
+    let series = shown.map(|kind| Series {
         name: kind.name().into(),
         values: rows.iter().map(|row| row.median(|one| one.relative(kind, at))).collect(),
     });
