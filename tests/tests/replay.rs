@@ -152,6 +152,8 @@ fn mistakes_are_explained() {
     let lab = ["lab", "run", "wear", "--devices", &absent];
     refusal(&lab, 2).assert_explains(&["padsa"]);
     refusal(&["lab", "run", "padsa", "--scale", "8"], 2).assert_explains(&["--scale"]);
+    refusal(&["lab", "run", "wear", "--link", &absent], 2).assert_explains(&["--link"]);
+    refusal(&["lab", "run", "links", "--link", &absent], 6).assert_explains(&["absent.csv"]);
     refusal(&["lab", "run", "delay-d", "--scale", "65"], 2).assert_explains(&["from 1 to 64"]);
     refusal(&["probe", &absent], 6).assert_explains(&["absent.csv"]);
     let folder = work.path().display().to_string();

@@ -659,6 +659,7 @@ mod tests {
             "lab run wear --scale 256 --runs 2 --seed 3",
             "lab run delay-d --out d.html",
             "lab run streams --trace a --trace b --runs 1",
+            "lab run links --link a.csv --runs 2",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));

@@ -8,6 +8,7 @@
 
 pub mod delay_d;
 mod document;
+mod links;
 mod median;
 pub mod padsa;
 mod streams;
@@ -16,7 +17,7 @@ pub mod wear;
 pub use document::{Chart, Claim, Document, Section, Series, Table};
 
 use layby_sim::levels::PadsaDevices;
-use layby_trace::{Record, Stay};
+use layby_trace::{LinkTrace, Record, Stay};
 use std::ops::RangeInclusive;
 
 /// What a user may choose.
@@ -34,6 +35,8 @@ pub struct Options {
     pub scale: Option<u32>,
     /// Recorded traces whose writes are replayed, too.
     pub traces: Vec<RecordedTrace>,
+    /// Recorded links that are forecast, too.
+    pub links: Vec<RecordedLink>,
 }
 
 /// A recorded trace.
@@ -45,10 +48,20 @@ pub struct RecordedTrace {
     pub records: Vec<Record>,
 }
 
+/// A recorded link.
+#[derive(Clone, Debug)]
+pub struct RecordedLink {
+    /// What it is called in the document.
+    pub name: String,
+    /// What it carried; at least one sample.
+    pub trace: LinkTrace,
+}
+
 impl Default for Options {
     fn default() -> Self {
         let (stays, devices, scale) = (None, None, None);
-        Options { seed: 1, runs: 3, stays, devices, scale, traces: Vec::new() }
+        let (traces, links) = (Vec::new(), Vec::new());
+        Options { seed: 1, runs: 3, stays, devices, scale, traces, links }
     }
 }
 
@@ -70,6 +83,8 @@ pub struct Choices {
     pub vehicles: bool,
     /// Whether it replays recorded traces, so that `traces` means something.
     pub traces: bool,
+    /// Whether it forecasts recorded links, so that `links` means something.
+    pub links: bool,
     /// Scales of its device, where it has one.
     pub scales: Option<RangeInclusive<u32>>,
 }
@@ -85,12 +100,19 @@ pub enum Experiment {
     DelayD,
     /// Streams of writes on a multi-stream device.
     Streams,
+    /// Forecasts of a link's bandwidth.
+    Links,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 4] =
-        [Experiment::Padsa, Experiment::Wear, Experiment::DelayD, Experiment::Streams];
+    pub const ALL: [Experiment; 5] = [
+        Experiment::Padsa,
+        Experiment::Wear,
+        Experiment::DelayD,
+        Experiment::Streams,
+        Experiment::Links,
+    ];
 
     /// The word for it.
     #[must_use]
@@ -100,6 +122,7 @@ impl Experiment {
             Experiment::Wear => "wear",
             Experiment::DelayD => "delay-d",
             Experiment::Streams => "streams",
+            Experiment::Links => "links",
         }
     }
 
@@ -117,13 +140,16 @@ impl Experiment {
             Experiment::Streams => {
                 "FIOS: write amplification with streams, beside AutoStream and no streams"
             }
+            Experiment::Links => {
+                "Links: forecasts of an uplink's bandwidth beside the naive one, and admission"
+            }
         }
     }
 
     /// What a user may choose of it besides seed and runs.
     #[must_use]
     pub fn choices(self) -> Choices {
-        let plain = Choices { runs: 3, vehicles: false, traces: false, scales: None };
+        let plain = Choices { runs: 3, vehicles: false, traces: false, links: false, scales: None };
         match self {
             Experiment::Padsa => Choices { vehicles: true, ..plain },
             Experiment::Wear => {
@@ -135,6 +161,7 @@ impl Experiment {
                 Choices { runs: 1, scales, ..plain }
             }
             Experiment::Streams => Choices { traces: true, ..plain },
+            Experiment::Links => Choices { runs: 5, links: true, ..plain },
         }
     }
 
@@ -145,6 +172,7 @@ impl Experiment {
             Experiment::Wear => wear::run(options, progress),
             Experiment::DelayD => delay_d::run(options, progress),
             Experiment::Streams => streams::run(options, progress),
+            Experiment::Links => links::run(options, progress),
         }
     }
 }

@@ -13,8 +13,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::error::{Report, ReportKind};
-use layby_lab::{Choices, Document, Experiment, Options, RecordedTrace};
-use layby_trace::{ReadOptions, Reader, Stay, TraceError, tracks_meta};
+use layby_lab::{Choices, Document, Experiment, Options, RecordedLink, RecordedTrace};
+use layby_trace::{ReadOptions, Reader, Stay, TraceError, read_link, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -45,12 +45,13 @@ Examples:
   layby lab run wear --scale 256 --runs 3
   layby lab run delay-d --out delay-d.html
   layby lab run streams --trace cloudPhysicsIO.vscsi
+  layby lab run links --link uplink.csv
 
 The same words give the same figures. --out writes everything, with charts, as one HTML file that
 needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
 With --devices the report says that they are not the paper's; both are for padsa. --scale is for
 wear and delay-d: a device so many times smaller than the paper's, 1 for its own size. --trace is
-for streams.
+for streams. --link is for links: `time_s,bytes_per_s[,rtt_ms]`, a line per interval.
 
 Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
 wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
@@ -60,7 +61,8 @@ struct RunArguments {
     /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Seeds, counted up from --seed; figures are medians over them [default: 3 for padsa, else 1]
+    /// Seeds, counted up from --seed; figures are medians over them [default: 5 for links,
+    /// 3 for padsa and streams, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
     /// How many times smaller than the paper's the flash device is [default: 1024 for wear,
@@ -77,6 +79,9 @@ struct RunArguments {
     /// Replay the writes of this trace, too (can be repeated)
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
+    /// Forecast this link, too: `time_s,bytes_per_s[,rtt_ms]` (can be repeated)
+    #[arg(long, value_name = "FILE")]
+    link: Vec<PathBuf>,
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -92,6 +97,8 @@ enum ExperimentArgument {
     DelayD,
     /// Streams of writes on a multi-stream device
     Streams,
+    /// Forecasts of an uplink's bandwidth, and admission
+    Links,
 }
 
 impl From<ExperimentArgument> for Experiment {
@@ -101,6 +108,7 @@ impl From<ExperimentArgument> for Experiment {
             ExperimentArgument::Wear => Experiment::Wear,
             ExperimentArgument::DelayD => Experiment::DelayD,
             ExperimentArgument::Streams => Experiment::Streams,
+            ExperimentArgument::Links => Experiment::Links,
         }
     }
 }
@@ -129,8 +137,9 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     };
     let runs = arguments.runs.unwrap_or(choices.runs);
     let traces = arguments.trace.iter().map(|path| trace(path)).collect::<Result<_, _>>()?;
+    let links = arguments.link.iter().map(|path| link(path)).collect::<Result<_, _>>()?;
     let (seed, scale) = (arguments.seed, arguments.scale);
-    let options = Options { seed, runs, stays, devices, scale, traces };
+    let options = Options { seed, runs, stays, devices, scale, traces, links };
     // Whether the report can be written is found out before minutes are spent, not after.
     let report =
         arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
@@ -173,6 +182,9 @@ fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> 
     if !choices.traces && !arguments.trace.is_empty() {
         return refused("--trace is for streams".into(), "leave it out".into());
     }
+    if !choices.links && !arguments.link.is_empty() {
+        return refused("--link is for links".into(), "leave it out".into());
+    }
     match (&choices.scales, arguments.scale) {
         (None, Some(_)) => refused("--scale is for wear and delay-d".into(), "leave it out".into()),
         (Some(scales), Some(scale)) if !scales.contains(&scale) => {
@@ -197,6 +209,20 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     Ok(RecordedTrace { name, records })
+}
+
+/// What a link carried.
+fn link(path: &Path) -> Result<RecordedLink, Report> {
+    let opened = std::fs::File::open(path);
+    let opened = opened.map_err(|cause| TraceError::Open { path: path.to_path_buf(), cause });
+    let read = opened.and_then(|file| read_link(BufReader::new(file)));
+    let trace = read.map_err(|cause| {
+        failed(format!("cannot read the link's trace `{}`", path.display()), &cause)
+            .state("nothing was run or written")
+            .hint("--link takes lines of `time_s,bytes_per_s` or `time_s,bytes_per_s,rtt_ms`")
+    })?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Ok(RecordedLink { name, trace })
 }
 
 /// The vehicles of a highD recording.

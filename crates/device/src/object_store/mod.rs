@@ -1,14 +1,14 @@
 //! An object store behind a link: how long a request takes, how it fails, and what it costs.
 //!
 //! How: a request's bytes go over the [`Link`] of their direction, then it waits for a round trip
-//! and a latency drawn by its kind. By chance, or beyond a rate, it fails: with an error, throttled,
-//! unanswered, or carried out with its answer lost.
+//! and a latency drawn by its kind. By chance, or beyond a rate, it fails: with an error,
+//! throttled, unanswered, or carried out with its answer lost.
 //! Invariant: the same seed gives the same outcomes. A request is answered once, never later than
 //! its timeout. What was not answered may have been carried out, as with a real one.
 //! Cost: a search in the link's trace and a draw or two per request.
 //! Not for: contents; what is stored is the caller's to keep. Times within a request's connection.
-//! Source: prices and rates are Amazon S3's as published for `us-east-1` (standard class); latencies
-//! are round figures for a store in the same region and are to be replaced by measured ones.
+//! Source: prices and rates are Amazon S3's as published for `us-east-1` (standard class);
+//! latencies are round figures for a store in the same region, to be replaced by measured ones.
 
 mod latency;
 #[cfg(test)]

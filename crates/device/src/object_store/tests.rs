@@ -56,8 +56,8 @@ fn slow_requests_time_out() {
     assert!(get.answer == Answer::TimedOut && get.is_applied, "it was read, in vain");
 }
 
-/// Goal: failures are as frequent as asked for and of the kind asked for, seeds repeat, and a client
-/// that is told something is told the truth. Method: 100 000 requests of one kind of failure each.
+/// Goal: failures are as frequent as asked for and of the kind asked for, seeds repeat, and who
+/// is told something is told the truth. Method: 100 000 requests of one kind of failure each.
 #[test]
 fn failures_come_by_seed() {
     let rate = 20_000;

@@ -1,13 +1,16 @@
-//! Whichever forecast has erred least of late.
+//! Whichever forecast has erred least of late, or a blend of all.
 //!
 //! How: every interval each forecast of [`ForecastKind::CHOICES`] is scored, at each of
 //! [`HORIZONS`], by what it had said that long before; then it is told the sample. A question is
 //! answered by the one whose discounted mean absolute error is the lowest at the first horizon that
-//! reaches so far. Its own answers are scored like the others'.
+//! reaches so far. Its own answers are scored like the others'. One of the choices is a blend: the
+//! mean of all others, each weighted by one over its squared error, which errs less than any of
+//! them where they are about as good and wrong in different ways.
 //! Invariant: what was said before a sample came is what is scored; nothing is said anew. A gap is
 //! not scored. The naive forecast is used until another is better.
 //! Cost: some hundred multiplications per interval; a few KiB.
 //! Not for: links that are watched too seldom for means to say something.
+//! Source of the weights: Bates and Granger, "The combination of forecasts", 1969.
 
 use super::errors::Errors;
 use super::{
@@ -19,9 +22,14 @@ use alloc::boxed::Box;
 
 /// How far ahead forecasts are scored, in intervals.
 pub const HORIZONS: [Ahead; 3] = [Ahead(1), Ahead(5), Ahead(15)];
+/// Bytes per second of error below which a forecast is right: a square of it stays a number.
+const ERROR_MIN: f64 = 1e-6;
 /// Answers that are kept until they are scored.
 const KEPT: usize = 16;
-const CHOICES: usize = ForecastKind::CHOICES.len();
+const PLAIN: usize = ForecastKind::PLAIN.len();
+/// The blend's place among the choices, and the chooser's own behind them.
+const BLEND: usize = PLAIN;
+const OWN: usize = BLEND + 1;
 
 /// How a chooser chooses, and what it chooses from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +70,9 @@ impl ChooserParameters {
 
     fn build(&self, kind: ForecastKind) -> Box<dyn Forecast> {
         match kind {
-            ForecastKind::Naive | ForecastKind::Chosen => Box::new(Last::default()),
+            ForecastKind::Naive | ForecastKind::Blend | ForecastKind::Chosen => {
+                Box::new(Last::default())
+            }
             ForecastKind::Ewma => Box::new(Average::new(self.ewma)),
             ForecastKind::EwmaSlow => Box::new(Average::new(self.ewma_slow)),
             ForecastKind::Median => Box::new(Median::new(self.median)),
@@ -102,11 +112,13 @@ impl Scored {
 /// See the file's header.
 pub struct Chooser {
     window: ErrorWindow,
-    choices: [Box<dyn Forecast>; CHOICES],
+    plain: [Box<dyn Forecast>; PLAIN],
     /// By choice, then by horizon; the last row is the chooser's own.
-    scored: [[Scored; HORIZONS.len()]; CHOICES + 1],
+    scored: [[Scored; HORIZONS.len()]; OWN + 1],
     /// By horizon: which of the choices.
     chosen: [usize; HORIZONS.len()],
+    /// Nothing is chosen: it is always the blend.
+    is_blend: bool,
     long: Average,
     /// Intervals so far, wrapping at a multiple of what is kept.
     interval: usize,
@@ -120,12 +132,19 @@ impl Chooser {
         let long = parameters.long_intervals.clamp(bounds.0, bounds.1);
         Chooser {
             window: parameters.window,
-            choices: ForecastKind::CHOICES.map(|kind| parameters.build(kind)),
-            scored: [[Scored::default(); HORIZONS.len()]; CHOICES + 1],
+            plain: ForecastKind::PLAIN.map(|kind| parameters.build(kind)),
+            scored: [[Scored::default(); HORIZONS.len()]; OWN + 1],
             chosen: [0; HORIZONS.len()],
+            is_blend: false,
             long: Average::unbounded(1.0 / f64::from(long)),
             interval: 0,
         }
+    }
+
+    /// One that does not choose, and answers with the blend.
+    #[must_use]
+    pub fn blend(parameters: ChooserParameters) -> Chooser {
+        Chooser { chosen: [BLEND; HORIZONS.len()], is_blend: true, ..Chooser::new(parameters) }
     }
 
     /// Which forecast answers so far ahead.
@@ -144,7 +163,7 @@ impl Chooser {
     /// How far off the chooser itself was of late, so far ahead.
     #[must_use]
     pub fn error(&self, ahead: Ahead) -> ForecastError {
-        self.scored[CHOICES][horizon(ahead)].errors.shown()
+        self.scored[OWN][horizon(ahead)].errors.shown()
     }
 
     /// What the link is expected to be for so many intervals, and what it is in the long run;
@@ -161,9 +180,12 @@ impl Chooser {
         for scored in self.scored.iter_mut().flatten() {
             scored.meet(self.window, self.interval, sample);
         }
+        if self.is_blend {
+            return;
+        }
         for (at, chosen) in self.chosen.iter_mut().enumerate() {
             let mean = |row: &[Scored; HORIZONS.len()]| row[at].errors.mean_absolute();
-            let means = self.scored[..CHOICES].iter().map(mean).enumerate();
+            let means = self.scored[..OWN].iter().map(mean).enumerate();
             let known = means.filter_map(|(choice, mean)| mean.map(|mean| (choice, mean)));
             // The first of equals, since it is the simplest.
             if let Some((best, _)) =
@@ -178,12 +200,37 @@ impl Chooser {
     fn say(&mut self) {
         for (at, ahead) in HORIZONS.into_iter().enumerate() {
             let place = (self.interval + usize::from(ahead.get()) - 1) % KEPT;
-            for (choice, row) in self.choices.iter().zip(&mut self.scored) {
-                row[at].said[place] = choice.forecast(ahead);
+            for choice in 0..OWN {
+                self.scored[choice][at].said[place] = self.answer(choice, ahead);
             }
-            let own = self.scored[self.chosen[at]][at].said[place];
-            self.scored[CHOICES][at].said[place] = own;
+            self.scored[OWN][at].said[place] = self.scored[self.chosen[at]][at].said[place];
         }
+    }
+
+    /// What a choice says.
+    fn answer(&self, choice: usize, ahead: Ahead) -> Option<Bandwidth> {
+        match self.plain.get(choice) {
+            Some(plain) => plain.forecast(ahead),
+            None => self.blended(ahead),
+        }
+    }
+
+    /// The mean of what all say, by one over their squared errors. Before there are errors, and
+    /// where one has none, what the first such says.
+    fn blended(&self, ahead: Ahead) -> Option<Bandwidth> {
+        let at = horizon(ahead);
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (plain, row) in self.plain.iter().zip(&self.scored) {
+            let said = plain.forecast(ahead)?;
+            let error = row[at].errors.mean_absolute().unwrap_or(0.0);
+            if error < ERROR_MIN {
+                return Some(said);
+            }
+            let weight = 1.0 / (error * error);
+            sum += weight * said.get();
+            weights += weight;
+        }
+        Some(Bandwidth::new(sum / weights))
     }
 }
 
@@ -196,18 +243,18 @@ fn horizon(ahead: Ahead) -> usize {
 impl Forecast for Chooser {
     fn observe(&mut self, sample: Option<Bandwidth>) {
         self.score(sample);
-        for choice in &mut self.choices {
-            choice.observe(sample);
+        for plain in &mut self.plain {
+            plain.observe(sample);
         }
         self.long.observe(sample);
         self.interval = (self.interval + 1) % KEPT;
         self.say();
     }
     fn forecast(&self, ahead: Ahead) -> Option<Bandwidth> {
-        self.choices[self.chosen[horizon(ahead)]].forecast(ahead)
+        self.answer(self.chosen[horizon(ahead)], ahead)
     }
     fn memory_bytes(&self) -> usize {
-        let choices: usize = self.choices.iter().map(|choice| choice.memory_bytes()).sum();
-        size_of::<Self>() + choices
+        let plain: usize = self.plain.iter().map(|plain| plain.memory_bytes()).sum();
+        size_of::<Self>() + plain
     }
 }

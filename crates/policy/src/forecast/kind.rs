@@ -21,6 +21,8 @@ pub enum ForecastKind {
     HoltWinters,
     /// AR(3), learnt online.
     Ar,
+    /// All of the above, weighted by their errors.
+    Blend,
     /// Whichever of the others has erred least of late.
     #[default]
     Chosen,
@@ -28,17 +30,28 @@ pub enum ForecastKind {
 
 impl ForecastKind {
     /// All, for help texts, the lab and conformance tests.
-    pub const ALL: [ForecastKind; 7] = [
+    pub const ALL: [ForecastKind; 8] = [
         ForecastKind::Naive,
         ForecastKind::Ewma,
         ForecastKind::EwmaSlow,
         ForecastKind::Median,
         ForecastKind::HoltWinters,
         ForecastKind::Ar,
+        ForecastKind::Blend,
         ForecastKind::Chosen,
     ];
     /// Those that the chooser chooses from; where two are as good, the first.
-    pub const CHOICES: [ForecastKind; 6] = [
+    pub const CHOICES: [ForecastKind; 7] = [
+        ForecastKind::Naive,
+        ForecastKind::Ewma,
+        ForecastKind::EwmaSlow,
+        ForecastKind::Median,
+        ForecastKind::HoltWinters,
+        ForecastKind::Ar,
+        ForecastKind::Blend,
+    ];
+    /// Those that look at the link alone, which a blend is made of: the choices before it.
+    pub(super) const PLAIN: [ForecastKind; 6] = [
         ForecastKind::Naive,
         ForecastKind::Ewma,
         ForecastKind::EwmaSlow,
@@ -57,6 +70,7 @@ impl ForecastKind {
             ForecastKind::Median => "median",
             ForecastKind::HoltWinters => "holt-winters",
             ForecastKind::Ar => "ar",
+            ForecastKind::Blend => "blend",
             ForecastKind::Chosen => "chosen",
         }
     }
@@ -77,6 +91,7 @@ impl ForecastKind {
             ForecastKind::Median => Box::new(Median::new(MedianParameters::DEFAULT)),
             ForecastKind::HoltWinters => Box::new(Trend::new(TrendParameters::DEFAULT)),
             ForecastKind::Ar => Box::new(Regression::new(RegressionParameters::DEFAULT)),
+            ForecastKind::Blend => Box::new(Chooser::blend(ChooserParameters::DEFAULT)),
             ForecastKind::Chosen => Box::new(Chooser::new(ChooserParameters::DEFAULT)),
         }
     }

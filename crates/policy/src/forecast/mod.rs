@@ -1,5 +1,5 @@
 //! What bandwidth a link will have next, from what it had: naive, EWMA, median, Holt-Winters, AR,
-//! and a chooser that uses whichever has erred least of late.
+//! a blend of these, and a chooser that uses whichever has erred least of late.
 //!
 //! How: time is cut into intervals of equal length. A [`Forecast`] is told of each what the link
 //! carried in it, or that nothing was measured, and answers what it expects of a later one. The

@@ -81,6 +81,34 @@ fn the_choice_follows_the_link() {
     assert!(matches!(chooser.chosen(Ahead::NEXT), ForecastKind::EwmaSlow | ForecastKind::Ar));
 }
 
+/// Goal: the blend is the mean of what all others say, by one over their squared errors at that
+/// horizon; before there are errors it is the naive forecast. Method: the same sum outside.
+#[test]
+fn the_blend_weighs_by_errors() {
+    let mut chooser = Chooser::new(ChooserParameters::DEFAULT);
+    let mut blend = ForecastKind::Blend.build();
+    let mut others = ForecastKind::PLAIN.map(ForecastKind::build);
+    for (interval, sample) in noisy(&mut Rng::new(6), 200).into_iter().enumerate() {
+        chooser.observe(sample);
+        blend.observe(sample);
+        others.iter_mut().for_each(|other| other.observe(sample));
+        for ahead in HORIZONS {
+            let said = blend.forecast(ahead).map_or(f64::NAN, Bandwidth::get);
+            if interval < usize::from(ahead.get()) {
+                assert_eq!(Some(Bandwidth::new(said)), sample, "nothing is scored yet");
+                continue;
+            }
+            let (mut sum, mut weights) = (0.0, 0.0);
+            for (other, (_, error)) in others.iter().zip(chooser.errors(ahead)) {
+                let weight = 1.0 / (error.mean_absolute * error.mean_absolute);
+                sum += weight * other.forecast(ahead).map_or(f64::NAN, Bandwidth::get);
+                weights += weight;
+            }
+            assert!((said / (sum / weights) - 1.0).abs() < 1e-9, "{said} {}", sum / weights);
+        }
+    }
+}
+
 /// Goal: choosing online costs little against the best choice in hindsight, and never much against
 /// naive. Method: noise, walks, and both in turns; many seeds.
 #[test]
