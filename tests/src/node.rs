@@ -29,6 +29,8 @@ pub struct Options {
     pub power_loss: bool,
     /// Further words of the command line.
     pub arguments: Vec<String>,
+    /// Variables of its environment, beside the test's own.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Options {
@@ -104,6 +106,7 @@ impl Node {
     pub fn try_start(dir: &Path, options: &Options) -> Result<Node, Refusal> {
         let mut command = Command::new(binary());
         command.args(serve_arguments(dir, options));
+        command.envs(options.environment.iter().cloned());
         Node::spawn(command, dir)
     }
 

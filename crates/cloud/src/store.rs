@@ -181,7 +181,8 @@ fn client(scheme: &str, root: &str) -> Result<Option<Arc<dyn ObjectStore>>, Erro
     let options = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_TIME);
     Ok(match scheme {
         "s3" => {
-            let is_http = std::env::var("AWS_ENDPOINT").is_ok_and(|url| url.starts_with("http:"));
+            let says_http = |name| std::env::var(name).is_ok_and(|url| url.starts_with("http:"));
+            let is_http = says_http("AWS_ENDPOINT") || says_http("AWS_ENDPOINT_URL");
             let options = options.with_allow_http(is_http);
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
             Some(Arc::new(builder.with_client_options(options).build()?))

@@ -12,6 +12,7 @@ use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<(), Failure> {
     match arguments.command {
@@ -44,7 +45,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
     let VolumeCreateArguments { share, cap, limits, discard, discard_delay, ublk, node, .. } =
         arguments;
     // The node has another working directory than the person who typed the path; a store has none.
-    let whole = |path| match is_store(&path) {
+    let whole = |path: PathBuf| match is_store(&path) {
         true => Ok(path),
         false => std::path::absolute(path),
     };

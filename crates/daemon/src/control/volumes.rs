@@ -13,6 +13,7 @@ use crate::config::{
 };
 use crate::error::{Report, ReportKind};
 use crate::ublk;
+use layby_cloud::Order;
 use layby_engine::control::VolumePlan;
 use layby_types::{VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
@@ -150,7 +151,7 @@ impl Control {
         let mut view = View::clone(&self.view());
         let discard = data == DeleteData::Delete;
         if !discard {
-            self.check_drained(&record, &error)?;
+            self.check_drained(&record, &error).await?;
         }
         self.devices.detach(self, name, VolumeId(record.id), &error).await?;
         if discard {
@@ -176,14 +177,24 @@ impl Control {
 
 impl Control {
     /// A volume's journal goes with it, so the store must have all that is to be kept.
-    fn check_drained(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
-        let said = self.facts.homes.watch(record).and_then(|watch| watch.said());
-        let Some(said) = said.filter(|said| !said.is_drained) else { return Ok(()) };
+    async fn check_drained(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
+        /// A volume's thread answers at once, unless its device is stuck.
+        const PATIENCE: u32 = 50;
+        const REST: std::time::Duration = std::time::Duration::from_millis(20);
+        let Some(watch) = self.facts.homes.watch(record) else { return Ok(()) };
+        let number = watch.order(Order::Say);
+        let mut said = watch.said();
+        for _ in 0..PATIENCE {
+            if said.as_ref().is_some_and(|said| said.heard >= number) {
+                break;
+            }
+            tokio::time::sleep(REST).await;
+            said = watch.said();
+        }
+        let said = said.filter(|said| said.heard < number || !said.is_drained);
+        let Some(said) = said else { return Ok(()) };
         Err(Report::new(ReportKind::InUse, error)
-            .cause(format!(
-                "{} of it are not in the store yet",
-                format_bytes(said.status.dirty_bytes)
-            ))
+            .cause(format!("{} of it are not in the store", format_bytes(said.status.dirty_bytes)))
             .state("nothing was changed")
             .hint("wait with `layby volume drain`, or throw all away with --data delete"))
     }

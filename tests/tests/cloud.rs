@@ -1,0 +1,282 @@
+//! Volumes whose home is an object store, through the binary, on a real store behind a link.
+//!
+//! How: the node knows the store by a link that the test can cut. Blocks carry the number of their
+//! write, so that what comes back says which write it is. What the store has is read by `layby
+//! restore`, on nothing but the store.
+//! Where the store's program is missing the tests say so and skip.
+
+use layby_tests::link::{Cut, LinkProxy};
+use layby_tests::{Connection, Node, Options, Request, S3Server, binary};
+use layby_types::Rng;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 2048;
+const VOLUME: &str = "maps";
+
+/// A store, a link to it, and a folder for nodes.
+struct World {
+    server: S3Server,
+    link: LinkProxy,
+    folder: TempDir,
+}
+
+impl World {
+    fn new() -> Option<World> {
+        let server = S3Server::start()?;
+        let link = LinkProxy::start(server.address(), 1);
+        Some(World { server, link, folder: TempDir::new().expect("a temporary folder") })
+    }
+
+    fn url() -> String {
+        format!("s3://{}/{VOLUME}", S3Server::BUCKET)
+    }
+
+    fn options(&self, more: &str) -> Options {
+        let config = format!(
+            "[node]\nshards = 1\n\n[cloud]\njournal = \"96MiB\"\ndirty_age = \"200ms\"\n{more}\n\
+             [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n"
+        );
+        let environment = S3Server::environment(&self.link.endpoint());
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Options { environment, ..Options::config(config) }
+    }
+
+    fn dir(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start(&self, name: &str) -> Node {
+        Node::start(&self.dir(name), &self.options(""))
+    }
+
+    /// A node with a new volume.
+    fn start_new(&self, name: &str) -> Node {
+        let node = self.start(name);
+        let (url, size) = (Self::url(), format!("{}", BLOCKS * BLOCK));
+        node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &url]);
+        node
+    }
+
+    /// Runs `layby restore` on a machine that has nothing but the store.
+    fn restore(&self, to: Option<&Path>) -> (bool, String) {
+        let mut command = Command::new(binary());
+        command.args(["restore", &Self::url()]).args(to);
+        command.envs(S3Server::environment(&self.server.endpoint()));
+        let done = command.output().expect("the program runs");
+        let text = [done.stdout, done.stderr].concat();
+        (done.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// A client that knows what each block holds.
+struct Client {
+    connection: Connection,
+    rng: Rng,
+    writes: u64,
+    blocks: Vec<u64>,
+}
+
+fn contents(block: u64, write: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK as usize];
+    if write > 0 {
+        Rng::new(block << 32 | write).fill(&mut bytes);
+    }
+    bytes
+}
+
+impl Client {
+    fn open(node: &Node) -> Client {
+        let connection = Connection::open(&node.socket(), VOLUME).expect("the node serves it");
+        Client { connection, rng: Rng::new(7), writes: 0, blocks: vec![0; BLOCKS as usize] }
+    }
+
+    fn reopen(self, node: &Node) -> Client {
+        let connection = Connection::open(&node.socket(), VOLUME).expect("the node serves it");
+        Client { connection, ..self }
+    }
+
+    fn ask(&mut self, request: &Request) -> Vec<u8> {
+        let answer = self.connection.call(request).expect("the node is there");
+        answer.expect("no error reaches a client")
+    }
+
+    fn write(&mut self, count: u64) {
+        for _ in 0..count {
+            self.writes += 1;
+            let block = self.rng.below(BLOCKS);
+            let data = contents(block, self.writes);
+            self.blocks[block as usize] = self.writes;
+            self.ask(&Request::Write { offset: block * BLOCK, data, fua: false });
+        }
+        self.ask(&Request::Flush);
+    }
+
+    fn verify(&mut self) {
+        for block in 0..BLOCKS {
+            let offset = block * BLOCK;
+            let bytes = self.ask(&Request::Read { offset, length: BLOCK as u32 });
+            let write = self.blocks[block as usize];
+            assert!(bytes == contents(block, write), "block {block}, write {write}");
+        }
+    }
+
+    fn verify_image(&self, image: &Path) {
+        let bytes = std::fs::read(image).expect("the image is there");
+        assert_eq!(bytes.len() as u64, BLOCKS * BLOCK);
+        for (block, held) in bytes.chunks(BLOCK as usize).enumerate() {
+            let write = self.blocks[block];
+            assert!(held == contents(block as u64, write), "block {block}, write {write}");
+        }
+    }
+}
+
+/// Goal: what is written reaches the store, and the store alone gives it back, byte for byte; a
+/// killed node comes up with its link cut and serves all it had acknowledged. Method: random
+/// writes, a drain, `layby restore`, more writes, a kill, a start without the store.
+#[test]
+fn the_store_alone_restores_a_volume() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(3000);
+    node.layby(&["volume", "drain", VOLUME]);
+    let image = world.dir("image");
+    let (is_whole, text) = world.restore(Some(&image));
+    assert!(is_whole, "{text}");
+    client.verify_image(&image);
+    world.link.cut(Cut::Refuse);
+    client.write(500);
+    node.kill9();
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    world.link.restore();
+    client.verify();
+    node.layby(&["volume", "drain", VOLUME]);
+    let image = world.dir("image2");
+    assert!(world.restore(Some(&image)).0);
+    client.verify_image(&image);
+}
+
+/// Goal: a cut link is not seen by clients: writes within the journal and reads of what is cached go
+/// on without an error, and all arrives when the link is back. Method: load before, in and after a
+/// cut of each kind; the image is compared at the end.
+#[test]
+fn a_cut_link_is_not_seen_by_clients() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    for cut in [Cut::Refuse, Cut::Hang] {
+        client.write(500);
+        client.verify();
+        world.link.cut(cut);
+        client.write(1500);
+        let shown = node.layby(&["volume", "show", VOLUME]);
+        assert!(shown.contains("not in the store"), "{shown}");
+        world.link.restore();
+    }
+    node.layby(&["volume", "drain", VOLUME]);
+    client.verify();
+    let image = world.dir("image");
+    let (is_whole, text) = world.restore(Some(&image));
+    assert!(is_whole, "{text}");
+    client.verify_image(&image);
+}
+
+/// Goal: one node serves a volume: another is refused with the reason, may take it when it says so,
+/// and then the first writes no more and says why. Method: two nodes on one store.
+#[test]
+fn a_volume_has_one_node() {
+    let Some(world) = World::new() else { return };
+    let first = world.start_new("a");
+    let mut client = Client::open(&first);
+    client.write(800);
+    first.layby(&["volume", "drain", VOLUME]);
+    let size = format!("{}", BLOCKS * BLOCK);
+    let url = World::url();
+    let words = ["volume", "create", VOLUME, "--size", &size, "--path", &url];
+    let second = world.start("b");
+    let dir = world.dir("b");
+    let refused = layby_tests::layby(&[&words[..], &["--dir", &dir.to_string_lossy()]].concat());
+    refused.assert_explains(&["serves it", "takeover"]);
+    drop(second);
+    let taking = world.options(&format!("takeover = [\"{VOLUME}\"]\n"));
+    let second = Node::start(&dir, &taking);
+    second.layby(&words);
+    let mut taken = client.reopen(&second);
+    taken.verify();
+    taken.write(300);
+    second.layby(&["volume", "drain", VOLUME]);
+    let mut old = Connection::open(&first.socket(), VOLUME).expect("the first node runs");
+    let data = contents(0, 1);
+    // The first node learns of it when it next says how far it has come; then writes fail.
+    let is_refused = (0..6000).any(|_| {
+        let data = data.clone();
+        let answer = old.call(&Request::Write { offset: 0, data, fua: true });
+        answer.expect("the node is there").is_err()
+    });
+    assert!(is_refused, "the first node goes on writing");
+    let shown = first.layby(&["volume", "show", VOLUME]);
+    assert!(shown.contains("link lost") && shown.contains("has taken the volume"), "{shown}");
+    taken.verify();
+}
+
+/// Goal: damage in the store is found, named and never served. Method: a flipped byte in the middle
+/// of a segment; `layby restore` and a node without its cache.
+#[test]
+fn damage_in_the_store_is_named() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(600);
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let objects = world.server.objects();
+    let key = objects.keys().find(|key| key.contains("segments/")).expect("one was uploaded");
+    world.server.damage(key, |bytes| {
+        let at = bytes.len() - 100;
+        bytes[at] ^= 1;
+    });
+    let (is_whole, text) = world.restore(None);
+    assert!(!is_whole && text.contains("damaged") && text.contains("segments/"), "{text}");
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    let mut errors = 0;
+    for block in 0..BLOCKS {
+        let read = Request::Read { offset: block * BLOCK, length: BLOCK as u32 };
+        match client.connection.call(&read).expect("the node is there") {
+            Ok(bytes) => assert!(bytes == contents(block, client.blocks[block as usize])),
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(errors > 0, "wrong bytes are an error");
+}
+
+/// Goal: words that cannot be right are refused and explained. Method: no such store, no size, a
+/// place that is taken, a delete that would lose what the store does not have.
+#[test]
+fn bad_places_are_explained() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let dir = world.dir("a");
+    let dir = dir.to_string_lossy();
+    let create = |words: &[&str]| {
+        layby_tests::layby(&[&["volume", "create", "other", "--dir", &dir], words].concat())
+    };
+    create(&["--path", "s3://"]).assert_explains(&["size"]);
+    create(&["--size", "1GiB", "--path", "s3:///x"]).assert_explains(&["names no store"]);
+    create(&["--size", "1GiB", "--path", &World::url()]).assert_explains(&["is used by volume"]);
+    create(&["--size", "1GiB", "--path", "s3://elsewhere/x"]).assert_explains(&["elsewhere"]);
+    let mut client = Client::open(&node);
+    world.link.cut(Cut::Refuse);
+    client.write(100);
+    let refused = layby_tests::layby(&["volume", "delete", VOLUME, "--dir", &dir]);
+    refused.assert_explains(&["not in the store", "drain"]);
+    world.link.restore();
+    node.layby(&["volume", "drain", VOLUME]);
+    node.layby(&["volume", "delete", VOLUME]);
+    let (is_whole, text) = world.restore(None);
+    assert!(is_whole, "what was kept is there: {text}");
+}
