@@ -18,8 +18,8 @@ mod wear;
 mod tests;
 
 pub use answer::{
-    BackingAnswer, ClassAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer, StatusAnswer,
-    TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
+    BackingAnswer, ClassAnswer, DiscardAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer,
+    StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;

@@ -15,7 +15,7 @@ use super::{Core, HOME_DISCARD};
 use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
 use layby_cache::OpId;
-use layby_cache::discards::{DiscardLimits, DiscardMode, Discards};
+use layby_cache::discards::{DiscardCause, DiscardLimits, DiscardMode, Discards};
 use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, VolumeId};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -170,7 +170,7 @@ impl Core {
         assert!(table.reclaim(bytes.clone(), self.now), "there is room in the table");
         self.note_discards(id);
         if self.tombstones.count() >= TOMBSTONES_MAX {
-            self.hasten_all_discards();
+            self.hasten_all_discards(DiscardCause::Full);
         }
         true
     }
@@ -252,14 +252,14 @@ impl Core {
         let ranges = self.tombstones.delayed_in(id, blocks);
         let ranges: Vec<Range<u64>> = ranges.map(|(_, own)| self.bytes_of(&own)).collect();
         let Some(home) = self.homes.get_mut(&id) else { return };
-        ranges.into_iter().for_each(|range| home.discards.table.hasten(range));
+        ranges.into_iter().for_each(|range| home.discards.table.hasten(range, DiscardCause::Write));
         self.note_discards(id);
     }
 
     /// All that waits goes at once.
-    pub(super) fn hasten_all_discards(&mut self) {
+    pub(super) fn hasten_all_discards(&mut self, cause: DiscardCause) {
         for home in self.homes.values_mut() {
-            home.discards.table.hasten_all();
+            home.discards.table.hasten_all(cause);
             self.delays.at = self.delays.at.min(home.discards.next_deadline());
         }
     }
@@ -279,7 +279,7 @@ impl Core {
         if home.discards.failures > 0 {
             home.discards.table.forget(0..u64::MAX);
         }
-        home.discards.table.hasten_all();
+        home.discards.table.hasten_all(DiscardCause::Change);
         let is_left = home.discards.table.pending().ranges > 0;
         let is_flying = !home.discards.flights.is_empty();
         self.note_discards(id);

@@ -8,6 +8,7 @@
 use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
 use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
+use layby_cache::discards::DiscardCause;
 use layby_cache::{Action, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
@@ -519,7 +520,7 @@ impl Core {
         let mut delayed = HashSet::new();
         if scope == SyncScope::Stores {
             delayed.extend(self.tombstones.live.iter().filter(|t| t.delayed).map(|t| t.seq));
-            self.hasten_all_discards();
+            self.hasten_all_discards(DiscardCause::Checkpoint);
         }
         self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing, delayed });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
