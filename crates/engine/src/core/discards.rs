@@ -3,8 +3,8 @@
 //! How: a range that the log holds a durable tombstone for may wait in its volume's
 //! [`Discards`]; the cache hears at once that it was zeroed. Until the home has heard of it, reads
 //! of it are answered with zeros, its tombstone stays live, so that a crash repeats it, and writes
-//! of it to the home are held, which sends it at once. When it was sent, the home is synced and the
-//! tombstone is done for, as after any zeroing.
+//! of it to the home are held, which sends it at once. A checkpoint writes down that the home owes
+//! it. When it was sent, the home is synced and the tombstone is done for, as after any zeroing.
 //! Invariant: nothing is written to a home where a discard waits or is in flight; a tombstone is
 //! done for only when none of its range waits. So no discard reaches a newer write, and what was
 //! acknowledged reads as zeros across power cuts.
@@ -145,7 +145,8 @@ impl Core {
         keep_allocated: bool,
     ) {
         let bytes = self.bytes_of(&blocks);
-        if !keep_allocated && self.tombstones.is_logged(op) && self.delay(id, &bytes) {
+        let may_wait = !keep_allocated && self.tombstones.is_logged(op) && !self.is_awaited(op);
+        if may_wait && self.delay(id, &bytes) {
             self.tombstones.delay(op);
             return self.done(op, Ok(()));
         }

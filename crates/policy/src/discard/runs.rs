@@ -1,7 +1,8 @@
 //! Disjoint runs of units, ordered by place and by length.
 //!
 //! How: a map from first to end, and a set of lengths; runs that are to go at once are named in a
-//! further map, each with the first reason. Invariant: runs neither overlap nor touch, the three agree, and `bytes` is the sum.
+//! further map, each with the first reason.
+//! Invariant: runs neither overlap nor touch, the three agree, and `bytes` is the sum.
 //! Cost: logarithmic per run that a call touches.
 
 use super::DiscardCause;
