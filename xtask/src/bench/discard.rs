@@ -15,8 +15,8 @@ use std::fmt::Write as _;
 /// Files of one MiB, rounds of the batch, steps of one file, MiB of the volume.
 const SCALE: [(&str, &str); 4] = [
     ("LAYBY_DISCARD_FILES", "96"),
-    ("LAYBY_DISCARD_ROUNDS", "6"),
-    ("LAYBY_DISCARD_STEPS", "600"),
+    ("LAYBY_DISCARD_ROUNDS", "12"),
+    ("LAYBY_DISCARD_STEPS", "1200"),
     ("LAYBY_DISCARD_MIB", "384"),
 ];
 /// A scenario, and the reduction of delayed against immediate that is wanted at least.
