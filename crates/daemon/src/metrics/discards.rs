@@ -1,7 +1,8 @@
 //! Metrics of discards on their way to the homes.
 //!
 //! How: a table of names and of what they show; the volumes' own family writes them.
-//! Invariant: in bytes, received is the sum of what became of them. Cost: twelve samples a volume, and one per cause.
+//! Invariant: in bytes, received is the sum of what became of them.
+//! Cost: twelve samples a volume, and one per cause.
 
 use layby_cache::discards::DiscardCause;
 use layby_engine::control::VolumeStats;
