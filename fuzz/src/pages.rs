@@ -226,6 +226,7 @@ fn batch_page(page: &mut [u8], key: BlockKey) {
         Record::Forget { key, seq: SEQ },
         Record::TombstoneDone { of: Seq(3), seq: SEQ },
         Record::TombstoneVoid { of: Seq(4), seq: SEQ },
+        Record::Owed { first: key, count: 3, seq: Seq(5) },
     ];
     records.iter().enumerate().for_each(|(index, record)| record.encode(page, index));
     let previous = BatchName { segment: 1, seq: 7 };

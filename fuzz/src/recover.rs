@@ -396,8 +396,9 @@ fn fill(stores: &mut Stores, round: u64) {
     let (volume, first) = (VolumeId(3), BlockIndex(round));
     let seq = stores.log.tombstone(&mut stores.io, ticket, volume, first, 4, false, true);
     stores.log.forget(BlockKey::new(VolumeId(1), BlockIndex(99)));
-    if round == 1 {
-        stores.log.tombstone_done(seq);
+    match round {
+        1 => stores.log.tombstone_done(seq),
+        _ => stores.log.owe_zeros(volume, first, 4, seq),
     }
     let ticket = stores.ticket();
     stores.log.sync(&mut stores.io, ticket);

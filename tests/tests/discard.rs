@@ -3,9 +3,12 @@
 //! How: ext4 with `discard` over loop over nbdfuse; files of one MiB are written and deleted, all
 //! at once (batch-erase) or the oldest for each new one (single-erase), as in Delay-D's scenarios.
 //! The journal commits every second, the delay is five: as many commits as fit into it count.
-//! Every file is compared with what its number says; then the node is killed, and what was synced
-//! must be there after `fsck`. `LAYBY_DISCARD_FILES`, `_ROUNDS` and `_STEPS` scale it up, and
-//! `cargo xtask bench discard` prints what the lines `discard {…}` say.
+//! Blocks are of 4 KiB, as on any file system of a usual size, and groups of 8 MiB, so that a batch
+//! spans many of them, as the paper's does: ext4 never discards across groups. Counted is from the
+//! mount on: what `mkfs` zeroes is no discard. Every file is compared with what its number says;
+//! then the node is killed, and what was synced must be there after `fsck`. `LAYBY_DISCARD_FILES`,
+//! `_ROUNDS`, `_STEPS` and `_DELAY_MS` scale it, and `cargo xtask bench discard` prints what the
+//! lines `discard {…}` say.
 //! Where FUSE or loop devices are missing the tests say so and skip.
 
 use layby_tests::{
@@ -24,7 +27,8 @@ const FILE_BYTES: usize = 1 << 20;
 /// Questions for counters until what waits must have been sent.
 const POLLS_MAX: u32 = 600;
 /// Nothing is zeroed or discarded but what the scenarios delete.
-const MKFS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+const MKFS: [&str; 6] =
+    ["-b", "4096", "-g", "2048", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
 /// New files until they are written back.
 const STEPS_PER_SYNC: u64 = 8;
 const VOLUME: &str = "disk";
@@ -120,9 +124,7 @@ fn settled(dir: &Path, mode: &str) -> Value {
     if mode == "off" {
         return counters(dir);
     }
-    let words = ["volume", "set", VOLUME, "--discard", "immediate", "--dir"];
-    let set = layby(&[&words[..], &[&*dir.to_string_lossy()]].concat());
-    assert!(set.success, "{}", set.stderr);
+    set_mode(dir, "immediate");
     for _ in 0..POLLS_MAX {
         let found = counters(dir);
         if found["pending"] == 0 {
@@ -132,11 +134,29 @@ fn settled(dir: &Path, mode: &str) -> Value {
     panic!("discards wait for ever: {}", counters(dir));
 }
 
+/// What became of discards since `before`.
+fn since(before: &Value, found: &Value) -> Value {
+    let number = |of: &Value| of.as_u64().expect("a count");
+    let fields = found.as_object().expect("counters").iter();
+    let grown = fields.map(|(name, count)| (name.clone(), number(count) - number(&before[name])));
+    Value::Object(grown.map(|(name, count)| (name, json!(count))).collect())
+}
+
+fn set_mode(dir: &Path, mode: &str) {
+    let dir = dir.to_string_lossy();
+    let delay = format!("{}ms", number("LAYBY_DISCARD_DELAY_MS", 5000));
+    let words = ["volume", "set", VOLUME, "--discard", mode, "--discard-delay", &delay, "--dir"];
+    let set = layby(&[&words[..], &[&*dir]].concat());
+    assert!(set.success, "{}", set.stderr);
+}
+
 /// What there is, with a volume whose file system is new.
 struct Setting {
     work: TempDir,
     node: Node,
     mounted: Mounted,
+    /// The counters when it was mounted.
+    before: Value,
 }
 
 impl Setting {
@@ -145,16 +165,14 @@ impl Setting {
         let dir = work.path().join("node");
         let node = Node::start(&dir, &options());
         node.volume_create(VOLUME, &format!("{}MiB", number("LAYBY_DISCARD_MIB", 384)), "normal");
-        let dir = dir.to_string_lossy();
-        let delay = ["--discard-delay", "5s", "--dir", &*dir];
-        let set = layby(&[&["volume", "set", VOLUME, "--discard", mode][..], &delay].concat());
-        assert!(set.success, "{}", set.stderr);
         let attached = Attached::new(work.path(), &node.uri(VOLUME));
-        must("mkfs.ext4", &["-q", "-F", "-E", MKFS, attached.device()]);
+        must("mkfs.ext4", &[&["-q", "-F"], &MKFS[..], &[attached.device()]].concat());
         let mounted = Mounted::new(work.path(), attached);
         let point = mounted.path().to_string_lossy().into_owned();
+        set_mode(&dir, mode);
+        let before = counters(&dir);
         must("mount", &["-o", "remount,discard,commit=1", &point]);
-        Setting { work, node, mounted }
+        Setting { work, node, mounted, before }
     }
 
     fn dir(&self) -> PathBuf {
@@ -178,7 +196,7 @@ fn measure(mode: &str, scenario: &str) -> Value {
     }
     setting.sync();
     files.compare();
-    let found = settled(&setting.dir(), mode);
+    let found = since(&setting.before, &settled(&setting.dir(), mode));
     let line = json!({ "mode": mode, "scenario": scenario, "discards": found });
     // For `cargo xtask bench discard`; nobody else may be listening.
     let _ = writeln!(std::io::stdout().lock(), "discard {line}");
@@ -189,8 +207,7 @@ fn measure(mode: &str, scenario: &str) -> Value {
 /// What was synced is there after a kill, and the file system is whole.
 fn survive(setting: Setting, mode: &str, mut files: Files) {
     let dir = setting.dir().to_string_lossy().into_owned();
-    let set = layby(&["volume", "set", VOLUME, "--discard", mode, "--dir", &dir]);
-    assert!(set.success, "{}", set.stderr);
+    set_mode(Path::new(&dir), mode);
     for _ in 0..3 {
         files.delete_oldest();
         files.create();
@@ -199,7 +216,7 @@ fn survive(setting: Setting, mode: &str, mut files: Files) {
     let kept = files.numbers.clone();
     files.delete_oldest();
     files.create();
-    let Setting { work, node, mounted } = setting;
+    let Setting { work, node, mounted, .. } = setting;
     node.kill9();
     drop(mounted);
     let checked = layby(&["check", "--dir", &dir]);

@@ -353,6 +353,14 @@ impl Scrape {
             let sample = |owner: &Owner<'_>| count(owner.labels.clone(), owner.sum(value));
             family(name, help).write(encoder, owners.iter().map(sample).collect())?;
         }
+        let causes = owners.iter().flat_map(|owner| {
+            discards::CAUSES.map(|(name, cause)| {
+                let sum = owner.sum(|v| v.discards.counters.sent_by[cause as usize]);
+                count(owner.labelled("cause", name), sum)
+            })
+        });
+        family("layby_volume_discards_sent_by_cause", "Ranges that the home was told of, by cause")
+            .write(encoder, causes.collect())?;
         for (name, help, value) in discards::GAUGES {
             family(name, help).write(encoder, each(value))?;
         }

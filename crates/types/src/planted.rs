@@ -41,11 +41,14 @@ pub enum Plant {
     VoidOmitted,
     /// A write of a part of a block forgets the rest.
     MergeOmitted,
+    /// A checkpoint drops the tombstones of discards that wait, and does not write down that their
+    /// homes owe zeros.
+    OwedOmitted,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 16] = [
+    pub const ALL: [Plant; 17] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -62,6 +65,7 @@ impl Plant {
         Plant::ForgetOmitted,
         Plant::VoidOmitted,
         Plant::MergeOmitted,
+        Plant::OwedOmitted,
     ];
 }
 

@@ -6,7 +6,9 @@ use crate::arguments::{
     VolumeCreateArguments, VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
-use layby_daemon::api::{CloudAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer};
+use layby_daemon::api::{
+    CloudAnswer, DiscardAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer,
+};
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
@@ -271,7 +273,7 @@ fn discards_text(volume: &VolumeAnswer) -> String {
     };
     let of = &volume.traffic.discards;
     format!(
-        "{mode}; {} received ({}), {} cancelled ({}), {} merged, {} sent ({}), {} wait ({})",
+        "{mode}; {} received ({}), {} cancelled ({}), {} merged, {} sent ({}{}), {} wait ({})",
         of.received,
         bytes(of.received_bytes),
         of.cancelled,
@@ -279,9 +281,22 @@ fn discards_text(volume: &VolumeAnswer) -> String {
         of.merged,
         of.sent,
         bytes(of.sent_bytes),
+        sent_causes(of),
         of.pending,
         bytes(of.pending_bytes)
     )
+}
+
+/// What had discards sent before their delay was over, where anything had.
+fn sent_causes(of: &DiscardAnswer) -> String {
+    let causes = [
+        ("for a write", of.sent_write),
+        ("for a checkpoint", of.sent_checkpoint),
+        ("for want of room", of.sent_full),
+        ("by a change", of.sent_change),
+    ];
+    let early = causes.into_iter().filter(|(_, ranges)| *ranges > 0);
+    early.map(|(cause, ranges)| format!(", {ranges} {cause}")).collect()
 }
 
 /// A volume's block device.

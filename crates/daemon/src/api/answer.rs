@@ -18,6 +18,7 @@ use crate::error::Report;
 use crate::metrics::durability;
 use hdrhistogram::Histogram;
 use layby_cache::Watermarks;
+use layby_cache::discards::DiscardCause;
 use layby_engine::control::{
     DiscardStats, LevelStats, OperationStats, Snapshot, StartReport, VolumeStats,
 };
@@ -119,6 +120,18 @@ pub struct DiscardAnswer {
     pub sent: u64,
     /// Bytes of these.
     pub sent_bytes: u64,
+    /// Of those sent: never waited.
+    pub sent_at_once: u64,
+    /// Of those sent: the delay had passed.
+    pub sent_delay: u64,
+    /// Of those sent: a write to the home had to follow.
+    pub sent_write: u64,
+    /// Of those sent: a checkpoint of the log would have forgotten the zeros.
+    pub sent_checkpoint: u64,
+    /// Of those sent: too many waited.
+    pub sent_full: u64,
+    /// Of those sent: the mode changed, or the volume or the node went.
+    pub sent_change: u64,
     /// Ignored, since the volume's mode is off.
     pub dropped: u64,
     /// Bytes of these.
@@ -142,6 +155,16 @@ impl DiscardAnswer {
         ] {
             *ranges += count.ranges;
             *bytes += count.bytes;
+        }
+        for (sum, cause) in [
+            (&mut self.sent_at_once, DiscardCause::AtOnce),
+            (&mut self.sent_delay, DiscardCause::Delay),
+            (&mut self.sent_write, DiscardCause::Write),
+            (&mut self.sent_checkpoint, DiscardCause::Checkpoint),
+            (&mut self.sent_full, DiscardCause::Full),
+            (&mut self.sent_change, DiscardCause::Change),
+        ] {
+            *sum += all.sent_by[cause as usize];
         }
         self
     }

@@ -19,8 +19,8 @@ mod wear;
 mod tests;
 
 pub use answer::{
-    BackingAnswer, ClassAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer, StatusAnswer,
-    TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
+    BackingAnswer, ClassAnswer, DiscardAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer,
+    StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
 pub use cloud::CloudAnswer;
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};

@@ -1,8 +1,10 @@
 //! Metrics of discards on their way to the homes.
 //!
 //! How: a table of names and of what they show; the volumes' own family writes them.
-//! Invariant: in bytes, received is the sum of what became of them. Cost: twelve samples a volume.
+//! Invariant: in bytes, received is the sum of what became of them.
+//! Cost: twelve samples a volume, and one per cause.
 
+use layby_cache::discards::DiscardCause;
 use layby_engine::control::VolumeStats;
 
 /// A name, its help, and the number.
@@ -40,6 +42,16 @@ pub(super) const COUNTERS: [Metric; 10] = [
     ("layby_volume_discards_dropped_bytes", "Bytes ignored with mode off", |v| {
         v.discards.counters.dropped.bytes
     }),
+];
+
+/// What had ranges sent, as the label `cause` says it.
+pub(super) const CAUSES: [(&str, DiscardCause); 6] = [
+    ("at_once", DiscardCause::AtOnce),
+    ("delay", DiscardCause::Delay),
+    ("write", DiscardCause::Write),
+    ("checkpoint", DiscardCause::Checkpoint),
+    ("full", DiscardCause::Full),
+    ("change", DiscardCause::Change),
 ];
 
 /// What is now.

@@ -324,7 +324,7 @@ fn records<R: ReadAt + ?Sized>(
     for index in 0..entries {
         let entry = &page[128 + 32 * index..];
         let kind = u32_at(entry, 24);
-        if !(1..=7).contains(&kind) {
+        if !(1..=8).contains(&kind) {
             bytes.report.problem(offset, format!("entry {index} of a batch is of kind {kind}"));
             continue;
         }
@@ -422,6 +422,7 @@ fn lay_over<R: ReadAt + ?Sized>(
                     let newest = forgets.entry(record.key).or_default();
                     *newest = record.seq.max(*newest);
                 }
+                // Kind 6 ends what kinds 3, 4 and 8 ask of the backing store; 8 kills nothing.
                 7 => {
                     void.insert(record.key);
                 }

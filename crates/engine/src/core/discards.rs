@@ -3,8 +3,8 @@
 //! How: a range that the log holds a durable tombstone for may wait in its volume's
 //! [`Discards`]; the cache hears at once that it was zeroed. Until the home has heard of it, reads
 //! of it are answered with zeros, its tombstone stays live, so that a crash repeats it, and writes
-//! of it to the home are held, which sends it at once. When it was sent, the home is synced and the
-//! tombstone is done for, as after any zeroing.
+//! of it to the home are held, which sends it at once. A checkpoint writes down that the home owes
+//! it. When it was sent, the home is synced and the tombstone is done for, as after any zeroing.
 //! Invariant: nothing is written to a home where a discard waits or is in flight; a tombstone is
 //! done for only when none of its range waits. So no discard reaches a newer write, and what was
 //! acknowledged reads as zeros across power cuts.
@@ -15,7 +15,7 @@ use super::{Core, HOME_DISCARD};
 use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
 use layby_cache::OpId;
-use layby_cache::discards::{DiscardLimits, DiscardMode, Discards};
+use layby_cache::discards::{DiscardCause, DiscardLimits, DiscardMode, Discards};
 use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, VolumeId};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -145,7 +145,8 @@ impl Core {
         keep_allocated: bool,
     ) {
         let bytes = self.bytes_of(&blocks);
-        if !keep_allocated && self.tombstones.is_logged(op) && self.delay(id, &bytes) {
+        let may_wait = !keep_allocated && self.tombstones.is_logged(op) && !self.is_awaited(op);
+        if may_wait && self.delay(id, &bytes) {
             self.tombstones.delay(op);
             return self.done(op, Ok(()));
         }
@@ -170,7 +171,7 @@ impl Core {
         assert!(table.reclaim(bytes.clone(), self.now), "there is room in the table");
         self.note_discards(id);
         if self.tombstones.count() >= TOMBSTONES_MAX {
-            self.hasten_all_discards();
+            self.hasten_all_discards(DiscardCause::Full);
         }
         true
     }
@@ -252,14 +253,14 @@ impl Core {
         let ranges = self.tombstones.delayed_in(id, blocks);
         let ranges: Vec<Range<u64>> = ranges.map(|(_, own)| self.bytes_of(&own)).collect();
         let Some(home) = self.homes.get_mut(&id) else { return };
-        ranges.into_iter().for_each(|range| home.discards.table.hasten(range));
+        ranges.into_iter().for_each(|range| home.discards.table.hasten(range, DiscardCause::Write));
         self.note_discards(id);
     }
 
     /// All that waits goes at once.
-    pub(super) fn hasten_all_discards(&mut self) {
+    pub(super) fn hasten_all_discards(&mut self, cause: DiscardCause) {
         for home in self.homes.values_mut() {
-            home.discards.table.hasten_all();
+            home.discards.table.hasten_all(cause);
             self.delays.at = self.delays.at.min(home.discards.next_deadline());
         }
     }
@@ -279,7 +280,7 @@ impl Core {
         if home.discards.failures > 0 {
             home.discards.table.forget(0..u64::MAX);
         }
-        home.discards.table.hasten_all();
+        home.discards.table.hasten_all(DiscardCause::Change);
         let is_left = home.discards.table.pending().ranges > 0;
         let is_flying = !home.discards.flights.is_empty();
         self.note_discards(id);

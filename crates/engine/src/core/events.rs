@@ -3,11 +3,18 @@
 //! How: tickets and tokens are the operations' numbers; the core's own calls carry a bit above.
 //! A tombstone is done for once its home has synced the zeros, void if its home fails; a checkpoint
 //! of the log asks the other level and the homes to be safe first.
+//! A discard that waits outlasts a checkpoint by a record that its home owes the zeros. That is
+//! sound: the record is durable before the trailer, so that it or the tombstone is always found; it
+//! kills nothing, and need not, since copies are dropped in the turn in which the range begins to
+//! wait, before the checkpoint looks at a slot, and the checkpoint makes that durable; and whatever
+//! is newer above is dirty after a start that zeroes.
+//! No write goes to the range at home before both are done for, by one record with their number.
 //! Invariant: a checkpoint is answered only when everything it asked for is durable.
 
 use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
 use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
+use layby_cache::discards::DiscardCause;
 use layby_cache::{Action, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
@@ -137,14 +144,20 @@ pub(super) struct PeerSync {
     /// Ranges being zeroed whose tombstone lies before the checkpoint, which would drop it while
     /// it still names what the tombstone killed.
     zeroing: HashSet<OpId>,
-    /// The same where the home has not heard of them yet.
+    /// The same where the home has not heard of them yet and the log cannot remember them.
     delayed: HashSet<Seq>,
+    /// The forgets that have to be durable so that the log remembers them across the checkpoint.
+    owed: Option<u64>,
 }
 
 impl PeerSync {
-    /// Nothing but the NVM level may be waited for any more.
+    /// Nothing but the NVM level and the log may be waited for any more.
     fn has_no_homes(&self) -> bool {
         self.homes.is_empty() && self.zeroing.is_empty() && self.delayed.is_empty()
+    }
+
+    fn is_over(&mut self) -> bool {
+        !self.nvm_waiting && self.owed.is_none() && self.has_no_homes()
     }
 }
 
@@ -187,6 +200,9 @@ impl Core {
             }
             StoreEvent::ForgetsFailed { kind } => {
                 self.refuse_held(kind);
+                if self.peer_sync.as_ref().is_some_and(|peer| peer.owed.is_some()) {
+                    self.fail_peer_sync();
+                }
                 for level in &mut self.levels {
                     if let Level::Nvm(store) = level {
                         store.refuse_delayed(kind);
@@ -263,6 +279,17 @@ impl Core {
         let (volume, keep_allocated, done_at, delayed) = (*volume, keep, None, false);
         let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
         self.tombstones.live.push(live);
+    }
+
+    /// What the log was to remember across a checkpoint is durable.
+    pub(super) fn end_owed(&mut self) {
+        let Some(owed) = self.peer_sync.as_ref().and_then(|peer| peer.owed) else { return };
+        if self.log().is_none_or(|(_, log)| log.forgets_durable() >= owed)
+            && let Some(peer) = &mut self.peer_sync
+        {
+            peer.owed = None;
+            self.end_peer_sync();
+        }
     }
 
     /// Writes that waited for a tombstone to be done for go on.
@@ -490,6 +517,11 @@ impl Core {
 
     // ---- checkpoints ----
 
+    /// Whether a checkpoint waits for the zeroing of this operation's range.
+    pub(super) fn is_awaited(&self, op: OpId) -> bool {
+        self.peer_sync.as_ref().is_some_and(|peer| peer.zeroing.contains(&op))
+    }
+
     fn start_peer_sync(&mut self, io: &mut dyn Io, id: u64, scope: PeerScope) {
         let scope = match scope {
             PeerScope::Stores => SyncScope::Stores,
@@ -515,20 +547,47 @@ impl Core {
             zeroing.extend(self.tombstones.zeroing.keys().copied());
             zeroing.extend(self.tombstones.failing.keys().copied());
         }
-        let mut delayed = HashSet::new();
+        let (mut delayed, mut owed) = (HashSet::new(), None);
         if scope == SyncScope::Stores {
-            delayed.extend(self.tombstones.live.iter().filter(|t| t.delayed).map(|t| t.seq));
-            self.hasten_all_discards();
+            owed = self.owe_delayed(io);
         }
-        self.peer_sync = Some(PeerSync { id, nvm_waiting, homes: homes.clone(), zeroing, delayed });
+        if scope == SyncScope::Stores && owed.is_none() {
+            delayed.extend(self.tombstones.live.iter().filter(|t| t.delayed).map(|t| t.seq));
+            self.hasten_all_discards(DiscardCause::Checkpoint);
+        }
+        let waits_for = homes.clone();
+        self.peer_sync =
+            Some(PeerSync { id, nvm_waiting, homes: waits_for, zeroing, delayed, owed });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
         self.end_peer_sync();
     }
 
+    /// Has the log remember what waits across the checkpoint that has begun, and says which forgets
+    /// have to be durable for that; `None` where nothing waits, or where all is to go at once.
+    fn owe_delayed(&mut self, io: &mut dyn Io) -> Option<u64> {
+        let delayed = self.tombstones.live.iter().filter(|t| t.delayed);
+        let ranges: Vec<_> = delayed.map(|t| (t.volume, t.first..t.end, t.seq)).collect();
+        let log = self.log_mut().expect("a checkpoint is a log's");
+        if ranges.is_empty() || !log.can_owe(ranges.len()) {
+            return None;
+        }
+        for (volume, blocks, seq) in ranges {
+            if is_planted(Plant::OwedOmitted) {
+                continue;
+            }
+            let count = blocks.end - blocks.start;
+            log.owe_zeros(volume, BlockIndex(blocks.start), count, seq);
+        }
+        log.flush_forgets(io);
+        Some(log.forgets_issued())
+    }
+
     /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
-    /// which wait for a segment: who waits hears of it instead, and the checkpoint tries again.
+    /// which wait for a segment, or for forgets itself: who waits hears of it instead, and the
+    /// checkpoint tries again.
     pub(super) fn end_deadlock(&mut self, io: &mut dyn Io) {
-        let waits_for_nvm = |peer: &PeerSync| peer.nvm_waiting && peer.has_no_homes();
+        let waits_for_nvm =
+            |peer: &PeerSync| (peer.nvm_waiting || peer.owed.is_some()) && peer.has_no_homes();
         if !self.is_recovering
             && self.peer_sync.as_ref().is_some_and(waits_for_nvm)
             && let Some(log) = self.log_mut()
@@ -538,8 +597,7 @@ impl Core {
     }
 
     fn end_peer_sync(&mut self) {
-        let ready = |peer: &mut PeerSync| !peer.nvm_waiting && peer.has_no_homes();
-        if let Some(peer) = self.peer_sync.take_if(ready)
+        if let Some(peer) = self.peer_sync.take_if(PeerSync::is_over)
             && let Some(log) = self.log_mut()
         {
             log.peer_synced(peer.id);

@@ -33,6 +33,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) const NOWHERE: u32 = u32::MAX;
 /// Free segments that only relocation and forgets may take; the last one is for forgets.
 pub(super) const FREE_KEPT: usize = 3;
+/// The part of a segment, one of this many, that zeroings owed across a checkpoint may take.
+const OWED_SEGMENT_PART: usize = 8;
 /// Batches written since the last sync at which the log syncs by itself.
 pub(super) const UNSYNCED_MAX: usize = 4096;
 
@@ -462,6 +464,26 @@ impl LogStore {
         let seq = self.seqs.take();
         self.forgets.queue.push_back(Record::TombstoneVoid { of, seq });
         self.forgets.issued += 1;
+    }
+
+    /// The range of tombstone `of`, which lies before the checkpoint that has begun, is still to be
+    /// zeroed below. Travels like a forget; the checkpoint may end once it is durable, and
+    /// [`LogStore::tombstone_done`] ends it, too. Ask [`LogStore::can_owe`] first.
+    pub fn owe_zeros(&mut self, volume: VolumeId, first: BlockIndex, count: u64, of: Seq) {
+        let record = Record::Owed { first: BlockKey::new(volume, first), count, seq: of };
+        self.forgets.queue.push_back(record);
+        self.forgets.issued += 1;
+    }
+
+    /// Whether so many zeroings may be owed across the checkpoint that has begun: not across a
+    /// clean one, nor where segments are scarce, nor so many that checkpoints fill segments by
+    /// themselves.
+    #[must_use]
+    pub fn can_owe(&self, count: usize) -> bool {
+        let batches = (self.geometry.segment_blocks as usize / OWED_SEGMENT_PART).max(1);
+        !super::log_checkpoint::closing(self)
+            && self.free_segments.len() > FREE_KEPT
+            && count <= batches * BATCH_ENTRIES_MAX
     }
 
     /// Declares every older record of `key` dead, in both levels, lazily. For a block whose newest

@@ -390,6 +390,16 @@ pub enum Record {
         /// Its own age.
         seq: Seq,
     },
+    /// The backing store may still have to be told of a tombstone's zeros, and the checkpoint that
+    /// has begun drops the tombstone. Kills nothing: what the tombstone killed is dead by then.
+    Owed {
+        /// First block, with the volume.
+        first: BlockKey,
+        /// Blocks.
+        count: u64,
+        /// The tombstone's age, by which it is done for, too.
+        seq: Seq,
+    },
 }
 
 const KIND_CLEAN: u32 = 1;
@@ -399,6 +409,7 @@ const KIND_TOMBSTONE_NO_HOLE: u32 = 4;
 const KIND_FORGET: u32 = 5;
 const KIND_DONE: u32 = 6;
 const KIND_VOID: u32 = 7;
+const KIND_OWED: u32 = 8;
 
 impl Record {
     /// The record's age.
@@ -409,7 +420,8 @@ impl Record {
             | Record::Tombstone { seq, .. }
             | Record::Forget { seq, .. }
             | Record::TombstoneDone { seq, .. }
-            | Record::TombstoneVoid { seq, .. } => seq,
+            | Record::TombstoneVoid { seq, .. }
+            | Record::Owed { seq, .. } => seq,
         }
     }
 
@@ -429,6 +441,10 @@ impl Record {
             Record::Forget { key, .. } => (key.0, KIND_FORGET),
             Record::TombstoneDone { of, .. } => (of.0, KIND_DONE),
             Record::TombstoneVoid { of, .. } => (of.0, KIND_VOID),
+            Record::Owed { first, count, .. } => {
+                put_u64(page, at + 16, count);
+                (first.0, KIND_OWED)
+            }
         };
         put_u64(page, at, first);
         put_u64(page, at + 8, self.seq().0);
@@ -458,6 +474,9 @@ impl Record {
             KIND_FORGET => Record::Forget { key: BlockKey(first), seq },
             KIND_DONE => Record::TombstoneDone { of: Seq(first), seq },
             KIND_VOID => Record::TombstoneVoid { of: Seq(first), seq },
+            KIND_OWED => {
+                Record::Owed { first: BlockKey(first), count: get_u64(page, at + 16), seq }
+            }
             _ => return None,
         })
     }

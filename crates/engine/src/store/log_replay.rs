@@ -3,7 +3,8 @@
 //! How: checkpoint entries come first and count as seq C0; records behind the checkpoint then
 //! prevail by seq. Copies made by cleaning of records older than C0 are skipped, since the
 //! checkpoint names the original or the copy. Other records older than C0 were queued when the
-//! checkpoint started; they prevail over its entries, and so do tombstones.
+//! checkpoint started; they prevail over its entries, and so do tombstones. A zeroing that is owed
+//! for a tombstone from before the checkpoint kills nothing.
 //! Invariant: at most one winner per block and per slot. No dirty winner is dropped: beyond the
 //! level's slots it gets an overflow slot.
 //! Cost: one table entry per block found.
@@ -67,15 +68,12 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
                     );
                 }
                 Record::Tombstone { first, count, seq, no_hole } => {
-                    tombstones.push(RecoveredTombstone {
-                        volume: first.volume(),
-                        first: first.block(),
-                        count,
-                        seq,
-                        no_hole,
-                        done: false,
-                        void: false,
-                    });
+                    let found = RecoveredTombstone::new(first, count, seq);
+                    tombstones.push(RecoveredTombstone { no_hole, ..found });
+                }
+                Record::Owed { first, count, seq } => {
+                    let found = RecoveredTombstone::new(first, count, seq);
+                    tombstones.push(RecoveredTombstone { owed: true, ..found });
                 }
                 Record::Forget { key, seq } => {
                     let newest = forgets.entry(key).or_insert(seq);
@@ -168,7 +166,7 @@ fn bury(winners: &mut Vec<Winner>, tombstones: &[RecoveredTombstone]) {
             let is_older = winner.from_checkpoint
                 || winner.seq < tombstone.seq
                 || is_planted(Plant::TrimReachesNewer);
-            *dead |= is_older && !tombstone.void;
+            *dead |= is_older && tombstone.kills();
             winner.dirty |= !tombstone.done;
         }
     }

@@ -22,6 +22,8 @@
 //! - Trim or zero: `log.tombstone(..)`; once it is durable, free the slots (NVM: `Superseded`) and
 //!   zero the backing store; once that is durable, `log.tombstone_done(seq)`; once that is durable,
 //!   newer bytes of the range may go below. A crash before repeats the zeroing.
+//! - A tombstone whose zeroing waits longer than the checkpoint that begins: `log.owe_zeros(..)`
+//!   when asked for `PeerScope::Stores`, durable before the answer.
 //! - `NeedPeerSync`: bring NVM and backing stores to the asked state, then `log.peer_synced(id)`.
 //!
 //! Events are collected inside a store; drain them with `take_events` after every call, and handle
@@ -300,9 +302,32 @@ pub struct RecoveredTombstone {
     /// The range could not be zeroed: nothing of it is dead, but the backing store may hold its
     /// bytes or zeros, so that what the levels hold is dirty.
     pub void: bool,
+    /// Written again for a checkpoint: nothing is dead by it, the backing store may hold its bytes
+    /// or zeros, as above.
+    pub owed: bool,
 }
 
 impl RecoveredTombstone {
+    fn new(first: BlockKey, count: u64, seq: Seq) -> Self {
+        let (volume, first, no_hole) = (first.volume(), first.block(), false);
+        RecoveredTombstone {
+            volume,
+            first,
+            count,
+            seq,
+            no_hole,
+            done: false,
+            void: false,
+            owed: false,
+        }
+    }
+
+    /// Whether older records of the range are dead.
+    #[must_use]
+    pub fn kills(&self) -> bool {
+        !self.void && !self.owed
+    }
+
     /// The last key of the range.
     #[must_use]
     pub fn end_key(&self) -> BlockKey {

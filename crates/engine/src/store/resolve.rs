@@ -40,7 +40,7 @@ pub fn resolve(nvm: &mut Recovered, log: &mut Recovered) -> Resolved {
             if entry.key > tombstone.end_key() {
                 break;
             }
-            *dead |= entry.seq < tombstone.seq && !tombstone.void;
+            *dead |= entry.seq < tombstone.seq && tombstone.kills();
             entry.dirty |= !tombstone.done;
         }
     }

@@ -59,11 +59,12 @@ fn structures_round_trip() {
         Record::Forget { key, seq },
         Record::TombstoneDone { of: Seq(3), seq },
         Record::TombstoneVoid { of: Seq(4), seq },
+        Record::Owed { first: key, count: 1 << 40, seq },
     ];
     let mut page = vec![0; 4096];
     for (index, record) in records.iter().enumerate() {
-        record.encode(&mut page, 119 + index);
-        assert_eq!(Record::decode(&page, 119 + index), Some(*record));
+        record.encode(&mut page, 118 + index);
+        assert_eq!(Record::decode(&page, 118 + index), Some(*record));
     }
     let header =
         BatchHeader { instance: 1, generation: 9, seq: 8, entries: 124, ..Default::default() };

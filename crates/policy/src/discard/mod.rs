@@ -104,6 +104,35 @@ impl DiscardCount {
     }
 }
 
+/// What had a range sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DiscardCause {
+    /// Nothing: it never waited.
+    AtOnce,
+    /// The delay has passed.
+    Delay,
+    /// A write to the device below that had to go behind it.
+    Write,
+    /// A checkpoint of who remembers the zeros, which would forget them.
+    Checkpoint,
+    /// Too many ranges or bytes waited.
+    Full,
+    /// The mode changed, or the table's owner goes.
+    Change,
+}
+
+impl DiscardCause {
+    /// All of them, in the order of [`DiscardCounters::sent_by`].
+    pub const ALL: [DiscardCause; 6] = [
+        DiscardCause::AtOnce,
+        DiscardCause::Delay,
+        DiscardCause::Write,
+        DiscardCause::Checkpoint,
+        DiscardCause::Full,
+        DiscardCause::Change,
+    ];
+}
+
 /// What became of the ranges received.
 ///
 /// At any time `sent + merged + cancelled + dropped + pending = received + split`, in ranges, and
@@ -122,6 +151,8 @@ pub struct DiscardCounters {
     pub merged: DiscardCount,
     /// Handed out for the device: what it saw.
     pub sent: DiscardCount,
+    /// Of these, ranges by [`DiscardCause`]; what the device refused stays counted here.
+    pub sent_by: [u64; DiscardCause::ALL.len()],
     /// Not sent and not to be: mode off, no room, or forgotten.
     pub dropped: DiscardCount,
     /// Further ranges that writes into the middle made.
@@ -173,7 +204,7 @@ impl Discards {
         self.limits = limits;
         self.delay.set(limits.delay);
         if limits.mode != DiscardMode::Delayed {
-            self.hasten_all();
+            self.hasten_all(DiscardCause::Change);
         }
         self.keep_bounds();
     }
@@ -208,7 +239,12 @@ impl Discards {
     pub fn pass(&mut self, range: &Range<u64>) {
         let bytes = range.end - range.start;
         self.counters.received.add(1, bytes);
+        self.count_sent(bytes, DiscardCause::AtOnce);
+    }
+
+    fn count_sent(&mut self, bytes: u64, cause: DiscardCause) {
         self.counters.sent.add(1, bytes);
+        self.counters.sent_by[cause as usize] += 1;
     }
 
     /// Whether the table takes no more until `due` has taken something out.
@@ -236,17 +272,25 @@ impl Discards {
         if self.in_flight.len() >= usize::from(self.limits.in_flight_max) {
             return None;
         }
-        let range = match self.runs.take_urgent() {
-            Some(range) => range,
-            None => self.take_in_round(now)?,
+        let (range, cause) = match self.runs.take_urgent() {
+            Some(urgent) => urgent,
+            None => (self.take_in_round(now)?, self.cause_of_round()),
         };
         let bytes = range.end - range.start;
-        self.counters.sent.add(1, bytes);
+        self.count_sent(bytes, cause);
         self.delay.on_sent(bytes);
         self.pace(bytes, now);
         self.in_flight.push(range.clone());
         self.rest();
         Some(range)
+    }
+
+    fn cause_of_round(&self) -> DiscardCause {
+        match self.limits.mode {
+            DiscardMode::Immediate => DiscardCause::AtOnce,
+            DiscardMode::Delayed => DiscardCause::Delay,
+            DiscardMode::Off => DiscardCause::Change,
+        }
     }
 
     /// When `due` may have something next; [`Nanos::NEVER`] while nothing waits, or while only the
@@ -303,13 +347,13 @@ impl Discards {
     }
 
     /// The runs that touch `range` go at once, whole.
-    pub fn hasten(&mut self, range: Range<u64>) {
-        self.runs.mark_urgent(range);
+    pub fn hasten(&mut self, range: Range<u64>, cause: DiscardCause) {
+        self.runs.mark_urgent(range, cause);
     }
 
     /// All that waits goes at once, in ascending order.
-    pub fn hasten_all(&mut self) {
-        self.runs.mark_urgent(0..u64::MAX);
+    pub fn hasten_all(&mut self, cause: DiscardCause) {
+        self.runs.mark_urgent(0..u64::MAX, cause);
     }
 
     /// Forgets what waits within `range`, as a crash does or a device that shrinks: it is dropped.

@@ -1,9 +1,11 @@
 //! Disjoint runs of units, ordered by place and by length.
 //!
 //! How: a map from first to end, and a set of lengths; runs that are to go at once are named in a
-//! further set. Invariant: runs neither overlap nor touch, the three agree, and `bytes` is the sum.
+//! further map, each with the first reason.
+//! Invariant: runs neither overlap nor touch, the three agree, and `bytes` is the sum.
 //! Cost: logarithmic per run that a call touches.
 
+use super::DiscardCause;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Range;
 
@@ -12,8 +14,8 @@ pub(super) struct Runs {
     ends: BTreeMap<u64, u64>,
     /// Length and first unit.
     lengths: BTreeSet<(u64, u64)>,
-    /// First units.
-    urgent: BTreeSet<u64>,
+    /// First units, and why they go at once.
+    urgent: BTreeMap<u64, DiscardCause>,
     bytes: u64,
 }
 
@@ -57,10 +59,10 @@ impl Runs {
     /// Adds `range`, as one run with all that it overlaps or touches.
     pub(super) fn insert(&mut self, range: Range<u64>) -> Merged {
         let (before, length) = (self.bytes, range.end - range.start);
-        let (mut whole, mut ranges, mut urgent) = (range, 0, false);
+        let (mut whole, mut ranges, mut urgent) = (range, 0, None);
         while let Some((first, end)) = self.last_until(whole.end).filter(|run| run.1 >= whole.start)
         {
-            urgent |= self.take(first, end);
+            urgent = urgent.or(self.take(first, end));
             whole = whole.start.min(first)..whole.end.max(end);
             ranges += 1;
         }
@@ -103,10 +105,12 @@ impl Runs {
             .filter(|run| run.start < run.end)
     }
 
-    pub(super) fn mark_urgent(&mut self, range: Range<u64>) {
+    pub(super) fn mark_urgent(&mut self, range: Range<u64>, cause: DiscardCause) {
         let before = self.ends.range(..range.start).next_back().filter(|run| *run.1 > range.start);
         let inside = self.ends.range(range.start..range.end.max(range.start));
-        self.urgent.extend(before.into_iter().chain(inside).map(|(first, _)| *first));
+        for (first, _) in before.into_iter().chain(inside) {
+            self.urgent.entry(*first).or_insert(cause);
+        }
     }
 
     /// Marks the largest until what is left has at most `ranges` and `bytes`.
@@ -116,15 +120,16 @@ impl Runs {
             if ranges_left <= ranges && bytes_left <= bytes {
                 return;
             }
-            self.urgent.insert(*first);
+            self.urgent.entry(*first).or_insert(DiscardCause::Full);
             ranges_left -= 1;
             bytes_left -= length;
         }
     }
 
-    pub(super) fn take_urgent(&mut self) -> Option<Range<u64>> {
-        let first = *self.urgent.first()?;
-        self.take_from(first)
+    pub(super) fn take_urgent(&mut self) -> Option<(Range<u64>, DiscardCause)> {
+        let (first, cause) = self.urgent.first_key_value()?;
+        let (first, cause) = (*first, *cause);
+        self.take_from(first).map(|range| (range, cause))
     }
 
     pub(super) fn take_largest(&mut self) -> Option<Range<u64>> {
@@ -144,18 +149,18 @@ impl Runs {
         self.ends.range(..=first).next_back().map(|(first, end)| (*first, *end))
     }
 
-    fn put(&mut self, range: Range<u64>, urgent: bool) {
+    fn put(&mut self, range: Range<u64>, urgent: Option<DiscardCause>) {
         let length = range.end - range.start;
         assert!(self.ends.insert(range.start, range.end).is_none(), "runs are disjoint");
         self.lengths.insert((length, range.start));
         self.bytes += length;
-        if urgent {
-            self.urgent.insert(range.start);
+        if let Some(cause) = urgent {
+            self.urgent.insert(range.start, cause);
         }
     }
 
-    /// Takes a run out; true when it was to go at once.
-    fn take(&mut self, first: u64, end: u64) -> bool {
+    /// Takes a run out, with the reason where it was to go at once.
+    fn take(&mut self, first: u64, end: u64) -> Option<DiscardCause> {
         let length = end - first;
         assert_eq!(self.ends.remove(&first), Some(end), "a run is taken once");
         self.lengths.remove(&(length, first));

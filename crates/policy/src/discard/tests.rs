@@ -30,6 +30,7 @@ fn assert_balanced(table: &Discards) {
     let bytes: u64 = ends.iter().map(|count| count.bytes).sum();
     assert_eq!(ranges, all.received.ranges + all.split, "{all:?} {pending:?}");
     assert_eq!(bytes, all.received.bytes, "{all:?} {pending:?}");
+    assert!(all.sent_by.iter().sum::<u64>() >= all.sent.ranges, "{all:?}");
 }
 
 /// Goal: the paper's example is one discard. Method: 100-150, 50-99, 151-200, in every order.
@@ -92,6 +93,25 @@ fn a_change_of_mode_sends_what_waits() {
     table.set_limits(DiscardLimits { mode: DiscardMode::Off, ..*table.limits() });
     assert_eq!(table.next_deadline(), Nanos::ZERO);
     assert_eq!(drain(&mut table, SECOND), vec![0..8]);
+    assert_eq!(table.counters().sent_by[DiscardCause::Change as usize], 1);
+    assert_balanced(&table);
+}
+
+/// Goal: each range that is sent is counted under what had it sent first. Method: one of each.
+#[test]
+fn what_sends_is_counted() {
+    let mut table = table(|limits| limits.ranges_max = 8);
+    table.pass(&(0..8));
+    for (index, cause) in (1..).zip([DiscardCause::Write, DiscardCause::Checkpoint]) {
+        table.reclaim(index * 100..index * 100 + 8, SECOND);
+        table.hasten(index * 100..index * 100 + 1, cause);
+    }
+    table.hasten_all(DiscardCause::Change);
+    assert_eq!(drain(&mut table, SECOND).len(), 2);
+    (10..18).for_each(|index| _ = table.reclaim(index * 100..index * 100 + 8, SECOND));
+    drain(&mut table, SECOND);
+    drain(&mut table, Nanos::from_secs(6));
+    assert_eq!(table.counters().sent_by, [1, 7, 1, 1, 1, 0]);
     assert_balanced(&table);
 }
 
@@ -271,7 +291,7 @@ impl World {
             85..93 if !self.flying.is_empty() => {
                 self.end_one(rng.below(self.flying.len() as u64) as usize);
             }
-            93..96 => self.table.hasten(range),
+            93..96 => self.table.hasten(range, DiscardCause::Write),
             96 => self.crash(),
             97 if !self.flying.is_empty() => {
                 let back = self.flying.pop().expect("just seen");

@@ -3,7 +3,7 @@
 use super::faults::{is_all, quiet, write_block};
 use super::*;
 use crate::io::OperationKind;
-use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+use layby_cache::discards::{DiscardCause, DiscardDelay, DiscardLimits, DiscardMode};
 use rustix::io::Errno;
 use std::cell::Cell;
 
@@ -96,6 +96,88 @@ fn neighbours_reach_the_home_as_one() {
         assert!(is_all(&world.read(VOLUME, BLOCK, BLOCK).expect("a read"), 41), "SEED={seed}");
     });
     assert!(merged.get() > 2, "the time jumped in most lives");
+}
+
+fn checkpoint(world: &mut World) {
+    let before = checkpoints(world);
+    world.core.end_with_checkpoint(&mut world.io);
+    assert!(checkpoints(world) > before, "a checkpoint ends well; SEED={}", world.seed);
+}
+
+fn checkpoints(world: &World) -> u64 {
+    world.core.log().expect("there is a log").1.counters().checkpoints
+}
+
+/// Goal: a checkpoint sends nothing of what waits, and a power cut after it still finds the zeros
+/// that the home owes. Method: trims, up to three checkpoints, a write beside and one into the
+/// range, a crash of each kind; reads after one and after two starts.
+#[test]
+fn zeros_are_owed_across_checkpoints() {
+    let waited = Cell::new(0);
+    each_seed(60, |seed| {
+        for mode in [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll] {
+            let mut world = waiting(seed);
+            trim(&mut world, 1, 3);
+            trim(&mut world, 5, 1);
+            (0..1 + seed % 3).for_each(|_| checkpoint(&mut world));
+            write_block(&mut world, VOLUME, 2, 42).expect("a write");
+            write_block(&mut world, VOLUME, 6, 43).expect("a write");
+            world.run(VOLUME, call(Operation::Flush, 0, 0), 0).expect("a flush");
+            if seed % 2 == 0 {
+                checkpoint(&mut world);
+            }
+            let has_waited = stats(&world).counters.sent.ranges == 0;
+            waited.set(waited.get() + u32::from(has_waited));
+            assert!(!has_waited || home_block(&world, 3) == 40, "the home has not heard of it");
+            for when in ["at once", "after a crash", "after two"] {
+                let data = world.read(VOLUME, 0, 8 * BLOCK).expect("a read");
+                let found: Vec<u8> = data.chunks_exact(BLOCK as usize).map(|b| b[0]).collect();
+                assert_eq!(found, [40, 0, 42, 0, 40, 0, 43, 40], "{when}; SEED={seed}");
+                world.crash(mode);
+            }
+        }
+    });
+    assert!(waited.get() > 20, "the home had not heard of it in most lives: {}", waited.get());
+}
+
+/// Goal: what was owed and then sent is done for: no start zeroes newer bytes. Method: trims, a
+/// checkpoint, the mode changes; a newer write goes home; a crash finds it there.
+#[test]
+fn what_was_owed_ends() {
+    each_seed(40, |seed| {
+        let mut world = waiting(seed);
+        trim(&mut world, 0, 4);
+        checkpoint(&mut world);
+        set(&mut world, DiscardMode::Immediate);
+        turn_until(&mut world, |world| (0..4).all(|block| home_block(world, block) == 0));
+        write_block(&mut world, VOLUME, 1, 41).expect("a write");
+        world.drain().expect("the home takes it");
+        if seed % 2 == 0 {
+            checkpoint(&mut world);
+        }
+        world.crash(CrashMode::DropAll);
+        let data = world.read(VOLUME, 0, 4 * BLOCK).expect("a read");
+        let found: Vec<u8> = data.chunks_exact(BLOCK as usize).map(|b| b[0]).collect();
+        assert_eq!(found, [0, 41, 0, 0], "SEED={seed}");
+    });
+}
+
+/// Goal: where more waits than a checkpoint may remember, all goes at once. Method: more trims than
+/// a batch of the log holds entries, in a level of short segments.
+#[test]
+fn too_much_to_owe_goes_at_once() {
+    each_seed(5, |seed| {
+        let mut world = waiting(seed);
+        for index in 0..140 {
+            write_block(&mut world, VOLUME, index % 8, 44).expect("a write");
+            trim(&mut world, index % 8, 1);
+        }
+        checkpoint(&mut world);
+        let counters = stats(&world).counters;
+        let sent = counters.sent_by[DiscardCause::Checkpoint as usize];
+        assert!(sent > 0 || counters.sent_by[DiscardCause::Delay as usize] > 0, "{counters:?}");
+        assert!(is_all(&world.read(VOLUME, 0, 8 * BLOCK).expect("a read"), 0), "SEED={seed}");
+    });
 }
 
 /// Goal: no discard reaches a newer write, and a write to the home does not wait out the delay.
