@@ -1,8 +1,8 @@
-//! A home that is no disk of the simulated machine: it ends calls late and in any order, and a power
-//! cut leaves a prefix of what it has accepted.
+//! A home that is no disk of the simulated machine: it ends calls late and in any order, and a
+//! power cut leaves a prefix of what it has accepted.
 //!
 //! How: as a cloud's home does, it keeps a journal in the order of acceptance. A call ends some
-//! questions after it was asked; while one waits, the home wakes the node, so that it is asked again.
+//! questions after it was asked; while one waits, the home wakes the node, so as to be asked again.
 //! Invariant: at least what a sync or a durable write covered is left by a power cut.
 //! Cost: a copy of each write. Not for: errors, which the engine's own tests have.
 
