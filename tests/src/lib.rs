@@ -11,9 +11,11 @@
 mod connection;
 pub mod guest;
 mod history;
+pub mod link;
 pub mod machine;
 mod mount;
 mod node;
+mod s3;
 mod tool;
 mod wire;
 
@@ -21,6 +23,7 @@ pub use connection::{Connection, Lost, Request};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use mount::{Attached, Mounted, mount_unavailable};
 pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
+pub use s3::S3Server;
 pub use tool::{Outcome, available, fio_available, must, python, run, say, skip};
 pub use wire::{Head, OptionReply, Part, Wire};
 

@@ -38,6 +38,10 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// A report when something is left.
     fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report>;
 
+    /// The way to see how safe a volume is and to hurry it; none where the home has none, or has
+    /// not started.
+    fn watch(&self, record: &VolumeRecord) -> Option<layby_cloud::Watch>;
+
     /// What `layby check` finds wrong with the home, without a node that runs.
     fn problem(&self, record: &VolumeRecord) -> Option<String>;
 }
@@ -92,6 +96,12 @@ impl Homes {
                 Ok(BackingPlan::File { path: self.path(record), create })
             }
         }
+    }
+
+    /// See [`RemoteHomes::watch`]; none for files and devices.
+    #[must_use]
+    pub fn watch(&self, record: &VolumeRecord) -> Option<layby_cloud::Watch> {
+        self.owner(record)?.watch(record)
     }
 
     /// A volume is gone, or was never served: its home goes, with its data where that is wanted. A

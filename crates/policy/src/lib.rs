@@ -1,6 +1,7 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
 //! read ahead, how fast a client may go, how fast flash may be worn, when discards go on, which
-//! stream a write goes to: a file or a directory each.
+//! stream a write goes to, what a link will carry, what goes up it next: a file or a directory
+//! each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -22,6 +23,7 @@ pub mod curve;
 pub mod discard;
 mod eviction;
 mod fifo;
+pub mod forecast;
 mod ghosts;
 mod hash;
 mod lfu;
@@ -32,6 +34,7 @@ mod s3fifo;
 pub mod schedule;
 pub mod streams;
 pub mod throttle;
+pub mod uplink;
 pub mod wear;
 mod writeback;
 mod yielding;

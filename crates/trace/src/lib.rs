@@ -1,7 +1,8 @@
 //! Reads, writes and generates traces: which volume was read or written, where, how much and when.
 //!
 //! How: [`open`] tells a trace's format and gives a [`Reader`], which fills batches of [`Record`]s
-//! from a stream. Generators draw the same records from a seeded `Rng`.
+//! from a stream. Generators draw the same records from a seeded `Rng`. A [`LinkTrace`] is what a
+//! link carried over time, read or drawn.
 //! Invariant: a bad trace gives an error with its place, or is counted when read leniently; nothing
 //! panics. Every generated access lies whole within its footprint, and follows from its seed.
 //! Cost: bounded memory and no allocation per record. Not for: deciding when an access is sent.
@@ -19,6 +20,7 @@ mod generate;
 mod guard;
 mod hash;
 mod input;
+mod link;
 mod list;
 mod open;
 mod oracle;
@@ -41,6 +43,10 @@ pub use fleet::{FleetEvent, FleetLoad, Pace};
 pub use format::{Format, format_of_name};
 pub use generate::{EXPONENT_MAX, Generator, GeneratorSpec, Shape};
 pub use input::LINE_BYTES_MAX;
+pub use link::{
+    Fading, Handovers, LINK_SAMPLES_MAX, LinkParameters, LinkSample, LinkShape, LinkSpec,
+    LinkState, LinkTrace, Outages, Rhythm, Slots, read_link, write_link,
+};
 pub use list::LIST_COUNT_MAX;
 pub use open::{Trace, open, reader};
 pub use overwrites::{Overwrites, OverwritesSpec, PageRun};

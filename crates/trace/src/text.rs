@@ -8,9 +8,9 @@
 use crate::error::{Fault, Place, Reason, Skipped, TraceError};
 use crate::format::Format;
 use crate::guard::{Faults, Guard};
-use crate::input::{Line, Source};
+use crate::input::{LINE_BYTES_MAX, Line, Source};
 use crate::record::{BATCH_RECORDS_MAX, Reader, Record, Unit};
-use std::io::Read;
+use std::io::{BufRead, Read};
 
 /// Columns of a line at most; what follows is counted and not looked at.
 const COLUMNS_MAX: usize = 16;
@@ -104,6 +104,47 @@ impl<R: Read, L: Lines> Reader for Text<R, L> {
     }
     fn volumes(&self) -> &[String] {
         self.lines.volumes()
+    }
+}
+
+/// Lines that count themselves and never grow beyond bounds.
+pub(crate) struct NumberedLines<R> {
+    input: R,
+    line: Vec<u8>,
+    number: u64,
+    offset: u64,
+}
+
+impl<R: BufRead> NumberedLines<R> {
+    pub(crate) fn new(input: R) -> Self {
+        NumberedLines { input, line: Vec::new(), number: 0, offset: 0 }
+    }
+    /// The line, without its end.
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.line
+    }
+    /// Its number, from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+    /// The next line that is not blank, without its end; false at the end of the input.
+    pub(crate) fn advance(&mut self) -> Result<bool, TraceError> {
+        loop {
+            self.line.clear();
+            let bound = LINE_BYTES_MAX as u64 + 1;
+            let read = (&mut self.input).take(bound).read_until(b'\n', &mut self.line);
+            let count = read.map_err(|cause| TraceError::Read { offset: self.offset, cause })?;
+            self.number += 1;
+            self.offset += count as u64;
+            if self.line.len() > LINE_BYTES_MAX {
+                let fault = Fault::new(Reason::LongLine, "line", &self.line, "a shorter line");
+                return Err(TraceError::bad(Place::Line(self.number), fault));
+            }
+            self.line.truncate(self.line.trim_ascii_end().len());
+            if count == 0 || !self.line.is_empty() {
+                return Ok(count > 0);
+            }
+        }
     }
 }
 

@@ -7,10 +7,9 @@
 //! Source of the columns: Krajewski et al., "The highD dataset", ITSC 2018.
 
 use crate::error::{Fault, Place, Reason, TraceError};
-use crate::input::LINE_BYTES_MAX;
-use crate::text::{Columns, number};
+use crate::text::{Columns, NumberedLines, number};
 use layby_types::{Nanos, Rng};
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 /// Frames per second of highD's recordings.
 const FRAMES_PER_SECOND: u64 = 25;
@@ -85,14 +84,14 @@ impl VehicleSpec {
 ///
 /// # Errors
 /// [`TraceError`] with the line where a column is missing, a number is none, a vehicle leaves
-/// before it arrives, or a line is longer than [`LINE_BYTES_MAX`].
+/// before it arrives, or a line is longer than [`crate::LINE_BYTES_MAX`].
 pub fn tracks_meta(input: impl BufRead) -> Result<Vec<Stay>, TraceError> {
-    let mut lines = Numbered { input, line: Vec::new(), number: 0, offset: 0 };
+    let mut lines = NumberedLines::new(input);
     let mut places = None;
     let mut stays = Vec::new();
     while lines.advance()? {
-        let columns = Columns::by_commas(&lines.line);
-        let place = Place::Line(lines.number);
+        let columns = Columns::by_commas(lines.line());
+        let place = Place::Line(lines.number());
         let bad = |fault| TraceError::bad(place, fault);
         let Some((first, last)) = places else {
             places = Some(headings(&columns).map_err(bad)?);
@@ -111,36 +110,6 @@ pub fn tracks_meta(input: impl BufRead) -> Result<Vec<Stay>, TraceError> {
     }
     stays.sort_unstable();
     Ok(stays)
-}
-
-/// Lines that count themselves and never grow beyond bounds.
-struct Numbered<R> {
-    input: R,
-    line: Vec<u8>,
-    number: u64,
-    offset: u64,
-}
-
-impl<R: BufRead> Numbered<R> {
-    /// The next line that is not blank, without its end; false at the end of the input.
-    fn advance(&mut self) -> Result<bool, TraceError> {
-        loop {
-            self.line.clear();
-            let bound = LINE_BYTES_MAX as u64 + 1;
-            let read = (&mut self.input).take(bound).read_until(b'\n', &mut self.line);
-            let count = read.map_err(|cause| TraceError::Read { offset: self.offset, cause })?;
-            self.number += 1;
-            self.offset += count as u64;
-            if self.line.len() > LINE_BYTES_MAX {
-                let fault = Fault::new(Reason::LongLine, "line", &self.line, "a shorter line");
-                return Err(TraceError::bad(Place::Line(self.number), fault));
-            }
-            self.line.truncate(self.line.trim_ascii_end().len());
-            if count == 0 || !self.line.is_empty() {
-                return Ok(count > 0);
-            }
-        }
-    }
 }
 
 /// Where the two columns stand.
@@ -173,6 +142,7 @@ fn stay(columns: &Columns<'_>, first: usize, last: usize) -> Result<Stay, Box<Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LINE_BYTES_MAX;
 
     /// Goal: drawn vehicles stay within their bounds, come in order, and are as many as asked for.
     /// Method: ten minutes of road; by Little's law the stays add up to mean times span.

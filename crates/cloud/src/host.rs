@@ -1,0 +1,399 @@
+//! A volume on a thread of its own: its journal and map file are files, its store is real.
+//!
+//! How: calls and ends of actions come through one channel. Journal writes and reads are done by
+//! the thread itself, in order; what must be durable goes to a second thread, in order, too;
+//! requests to the store are tasks on the daemon's runtime. Ends of calls go into a queue, and
+//! whoever polls is woken.
+//! Invariant: the map file is replaced by a rename after a sync, so that one of both is whole.
+//! Cost: two threads per volume, idle while it is.
+//! Not for: decisions; see `volume`.
+
+use crate::action::{Action, ActionId, End, Fault, FaultKind};
+use crate::journal::JOURNAL_BYTES_MIN;
+use crate::store::Store;
+use crate::volume::{OpenError, Opened, Plan, Status, Volume, create};
+use layby_types::{Backing, BackingDone, BackingOperation, Nanos};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::ops::DerefMut;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Where a node keeps what it needs of a cloud-backed volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// The journal: a file or a block device.
+    pub journal: PathBuf,
+    /// The map file; its folder takes a second one for a moment.
+    pub map: PathBuf,
+}
+
+/// Why a volume cannot be opened.
+#[derive(Debug)]
+pub enum HostError {
+    /// A file, and what the system said.
+    File(PathBuf, io::Error),
+    /// The journal is to be smaller than its smallest size, in bytes.
+    JournalTooSmall(u64),
+    /// What the files say.
+    Open(OpenError),
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostError::File(path, error) => write!(f, "`{}`: {error}", path.display()),
+            HostError::JournalTooSmall(bytes) => write!(
+                f,
+                "a journal of {bytes} bytes is too small; the least is {JOURNAL_BYTES_MIN} bytes"
+            ),
+            HostError::Open(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for HostError {}
+
+enum Event<B> {
+    Call(u64, BackingOperation<B>),
+    End(ActionId, End),
+    Resize(u64),
+    Drain(bool),
+    Stop,
+}
+
+/// What outlives the backing: the way to ask how safe a volume is, and to drain it.
+#[derive(Clone)]
+pub struct Watch {
+    status: Arc<Mutex<Option<(Status, bool)>>>,
+    control: Arc<dyn Fn(Order) + Send + Sync>,
+}
+
+/// An order to a volume.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// Upload all there is, or go back to full segments.
+    Drain(bool),
+    /// The volume has another size, in bytes.
+    Resize(u64),
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+impl Watch {
+    /// How safe the volume is, and whether the store has all of it; none before the first turn.
+    #[must_use]
+    pub fn status(&self) -> Option<(Status, bool)> {
+        self.status.lock().map_or(None, |status| status.clone())
+    }
+
+    /// Passes an order; after the volume's end it does nothing.
+    pub fn order(&self, order: Order) {
+        (self.control)(order);
+    }
+}
+
+/// The home of one volume; see the file's header.
+pub struct CloudBacking<B> {
+    events: Sender<Event<B>>,
+    done: Receiver<BackingDone<B>>,
+    name: String,
+    watch: Watch,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Makes what the node keeps of a volume, unless it is there.
+///
+/// # Errors
+/// [`HostError`] where a file cannot be made; what was made stays and is used the next time.
+pub fn prepare(
+    plan: &Plan,
+    paths: &Paths,
+    journal_bytes: u64,
+    instance: u64,
+) -> Result<(), HostError> {
+    if journal_bytes < JOURNAL_BYTES_MIN {
+        return Err(HostError::JournalTooSmall(journal_bytes));
+    }
+    if paths.map.exists() {
+        return Ok(());
+    }
+    let failed = |error| HostError::File(paths.journal.clone(), error);
+    let (map, page) = create(plan, journal_bytes, instance);
+    let mut options = OpenOptions::new();
+    let journal = options.read(true).write(true).create(true).truncate(false);
+    let journal = journal.open(&paths.journal).map_err(failed)?;
+    if journal.metadata().map_err(failed)?.is_file() {
+        journal.set_len(journal_bytes).map_err(failed)?;
+    }
+    journal.write_all_at(&page, 0).map_err(failed)?;
+    journal.sync_all().map_err(failed)?;
+    replace(&paths.map, &map).map_err(|error| HostError::File(paths.map.clone(), error))
+}
+
+/// Replaces a file as a whole, durably.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let next = path.with_extension("next");
+    let mut file = File::create(&next)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&next, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
+    /// Opens a volume from its files and starts its threads. `wake` is called when calls have
+    /// ended.
+    ///
+    /// # Errors
+    /// [`HostError`] where a file is missing, damaged or another volume's; nothing was changed.
+    pub fn open(
+        plan: Plan,
+        paths: &Paths,
+        store: Store,
+        runtime: tokio::runtime::Handle,
+        seed: u64,
+        wake: impl Fn() + Send + 'static,
+    ) -> Result<Self, HostError> {
+        let failed = |path: &PathBuf| {
+            let path = path.clone();
+            move |error| HostError::File(path, error)
+        };
+        let journal = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&paths.journal)
+            .map_err(failed(&paths.journal))?;
+        let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
+        let mut read =
+            |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
+        let name = format!("{} ({})", plan.name, store.url());
+        let Opened { volume, map_file } =
+            Volume::open(plan, &map, Nanos::ZERO, seed, &mut read).map_err(HostError::Open)?;
+        replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
+        let (events, inbox) = channel();
+        let (outbox, done) = channel();
+        let status = Arc::new(Mutex::new(None));
+        let orders = Mutex::new(events.clone());
+        let control = move |order| {
+            let event = match order {
+                Order::Drain(is_draining) => Event::Drain(is_draining),
+                Order::Resize(bytes) => Event::Resize(bytes),
+            };
+            // A volume that has ended hears no orders, and needs none.
+            let _ = orders.lock().map(|orders| orders.send(event));
+        };
+        let watch = Watch { status: status.clone(), control: Arc::new(control) };
+        let journal = Arc::new(journal);
+        let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
+        let host = Host {
+            volume,
+            journal,
+            store,
+            runtime,
+            durable,
+            events: events.clone(),
+            outbox,
+            status,
+            wake: Box::new(wake),
+        };
+        let thread = std::thread::Builder::new().name("cloud".to_owned());
+        let thread = thread.spawn(move || host.run(&inbox)).map_err(failed(&paths.journal))?;
+        Ok(CloudBacking { events, done, name, watch, thread: Some(thread) })
+    }
+
+    /// See [`Watch`].
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+}
+
+impl<B> Backing<B> for CloudBacking<B> {
+    fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
+        let sent = self.events.send(Event::Call(token, operation));
+        sent.expect("the volume's thread lasts as long as its backing");
+    }
+
+    fn poll(&mut self) -> Option<BackingDone<B>> {
+        self.done.try_recv().ok()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl<B> Drop for CloudBacking<B> {
+    fn drop(&mut self) {
+        let _ = self.events.send(Event::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read_at(file: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+fn failed(error: &io::Error) -> End {
+    End::Failed(Fault { kind: FaultKind::Device, cause: error.to_string() })
+}
+
+/// Performs what must be durable, in order.
+fn durable_thread<B: Send + 'static>(
+    journal: Arc<File>,
+    map: PathBuf,
+    events: Sender<Event<B>>,
+) -> Sender<(ActionId, Action)> {
+    let (sender, inbox) = channel::<(ActionId, Action)>();
+    let work = move || {
+        while let Ok((id, action)) = inbox.recv() {
+            let result = match action {
+                Action::JournalSync => journal.sync_data(),
+                Action::MapAppend(bytes) => append(&map, &bytes),
+                Action::MapReplace(bytes) => replace(&map, &bytes),
+                _ => unreachable!("others are done elsewhere"),
+            };
+            let end = result.map_or_else(|error| failed(&error), |()| End::Done);
+            if events.send(Event::End(id, end)).is_err() {
+                return;
+            }
+        }
+    };
+    // Without this thread syncs never end, which the system's limit of threads would have said at
+    // the first thread already.
+    let _ = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work);
+    sender
+}
+
+fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+struct Host<B> {
+    volume: Volume<B>,
+    journal: Arc<File>,
+    store: Store,
+    runtime: tokio::runtime::Handle,
+    durable: Sender<(ActionId, Action)>,
+    events: Sender<Event<B>>,
+    outbox: Sender<BackingDone<B>>,
+    status: Arc<Mutex<Option<(Status, bool)>>>,
+    wake: Box<dyn Fn() + Send>,
+}
+
+impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
+    #[expect(clippy::disallowed_methods, reason = "a host's clock; the volume has none")]
+    fn run(mut self, inbox: &Receiver<Event<B>>) {
+        /// Events taken before ends are handed out.
+        const EVENTS_MAX: usize = 64;
+        /// How often somebody who watches hears of what time alone changes.
+        const STATUS_REST: Duration = Duration::from_millis(250);
+        let start = Instant::now();
+        let mut said = None;
+        loop {
+            let now = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            self.volume.on_tick(now);
+            self.act();
+            self.hand_out();
+            if said.is_none_or(|at: Instant| at.elapsed() >= STATUS_REST / 2) {
+                said = Some(Instant::now());
+                self.say();
+            }
+            let rest = self.volume.next_deadline().0.saturating_sub(now.0);
+            let rest = Duration::from_nanos(rest).min(STATUS_REST);
+            let first = match inbox.recv_timeout(rest) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let more = inbox.try_iter().take(EVENTS_MAX);
+            for event in std::iter::once(first).chain(more) {
+                match event {
+                    Event::Call(token, operation) => self.volume.submit(token, operation),
+                    Event::End(id, end) => self.volume.on_end(id, end),
+                    Event::Resize(bytes) => self.volume.set_size(bytes),
+                    Event::Drain(is_draining) => self.volume.set_draining(is_draining),
+                    Event::Stop => return,
+                }
+            }
+        }
+    }
+
+    /// Performs what the volume asks for; what ends at once may ask for more.
+    fn act(&mut self) {
+        loop {
+            let actions = self.volume.take_actions();
+            if actions.is_empty() {
+                return;
+            }
+            for (id, action) in actions {
+                if let Some(end) = self.perform(id, action) {
+                    self.volume.on_end(id, end);
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, id: ActionId, action: Action) -> Option<End> {
+        match action {
+            Action::JournalWrite { at, bytes } => {
+                let result = self.journal.write_all_at(&bytes, at);
+                Some(result.map_or_else(|error| failed(&error), |()| End::Done))
+            }
+            Action::JournalRead { at, length } => Some(match read_at(&self.journal, at, length) {
+                Ok(bytes) => End::Bytes(bytes.into(), None),
+                Err(error) => failed(&error),
+            }),
+            Action::Object(request) => {
+                let (store, events) = (self.store.clone(), self.events.clone());
+                self.runtime.spawn(async move {
+                    let end = store.perform(request).await;
+                    // A volume that has ended needs no answers.
+                    let _ = events.send(Event::End(id, end));
+                });
+                None
+            }
+            durable => {
+                // Its thread lasts as long as its channel.
+                let _ = self.durable.send((id, durable));
+                None
+            }
+        }
+    }
+
+    fn hand_out(&mut self) {
+        let mut has_ends = false;
+        while let Some(done) = self.volume.poll() {
+            has_ends = true;
+            // Nobody listens any more when the backing goes.
+            let _ = self.outbox.send(done);
+        }
+        if has_ends {
+            (self.wake)();
+        }
+    }
+
+    fn say(&self) {
+        let now = (self.volume.status(), self.volume.is_drained());
+        if let Ok(mut status) = self.status.lock() {
+            *status = Some(now);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The journal: a ring on a local device that holds, in order, what the cloud does not have yet.
+//!
+//! How: writes of a turn become a batch: a header page that names ranges and checksums, then their
+//! bytes. A batch has a number and a place that both only grow; the ring's place is the remainder.
+//! A batch never spans the end, a padding batch fills what is left. Headers carry the number before
+//! which everything was durable, so that a scan knows damage from a torn end.
+//! Invariant: batches between tail and head follow each other without a gap; nothing behind the
+//! tail is needed.
+//! Cost: a page of 4 KiB per batch, 24 bytes of it per write. Not for: random access; see `volume`.
+
+use crate::codec::{Put, Reader, crc32c};
+use layby_types::Nanos;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of a page: of headers, and what payloads are multiples of.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// Smallest ring: two of the longest batches must fit, or a write might never find room.
+pub const JOURNAL_BYTES_MIN: u64 = 80 << 20;
+/// Ring of a volume that says nothing.
+pub const JOURNAL_BYTES_DEFAULT: u64 = 1 << 30;
+/// Payload of a batch of several writes at most.
+pub(crate) const BATCH_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of one write at most.
+pub const WRITE_BYTES_MAX: u64 = 32 << 20;
+/// Writes of a batch at most.
+pub(crate) const BATCH_ENTRIES_MAX: usize = 160;
+
+const BATCH_MAGIC: &[u8; 8] = b"LAYBYCJB";
+const RING_MAGIC: &[u8; 8] = b"LAYBYCJR";
+const HEADER_BYTES: usize = 64;
+const CRC_AT: usize = PAGE_BYTES as usize - 4;
+/// How far behind a damaged batch a scan looks for one that vouches for it.
+const VOUCH_BYTES: u64 = 64 << 20;
+
+/// Which ring this is, and which life of it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingId {
+    /// Drawn when the ring was made.
+    pub(crate) instance: u64,
+    /// Counts openings, so that a batch that a crash took never comes back behind a new one.
+    pub(crate) life: u32,
+}
+
+/// What a write did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JournalEntry {
+    pub(crate) blocks: Range<u64>,
+    /// First byte of its payload, as a place of the journal; none where it zeroes.
+    pub(crate) at: Option<u64>,
+    /// CRC-32C of the payload.
+    pub(crate) crc: u32,
+}
+
+/// A batch that is in the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) seq: u64,
+    /// First byte, as a place of the journal.
+    pub(crate) at: u64,
+    /// Bytes, its header included.
+    pub(crate) bytes: u64,
+    pub(crate) entries: Vec<JournalEntry>,
+    pub(crate) since: Nanos,
+}
+
+/// Why a journal cannot be opened.
+#[derive(Debug, PartialEq, Eq)]
+pub enum JournalError {
+    /// The device failed, in its words.
+    Device(String),
+    /// It is not the ring that the volume's map names.
+    Foreign,
+    /// An acknowledged batch is damaged, at this byte of the device.
+    Damaged(u64),
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalError::Device(cause) => write!(f, "the journal cannot be read: {cause}"),
+            JournalError::Foreign => f.write_str("the journal belongs to another volume"),
+            JournalError::Damaged(at) => {
+                write!(f, "the journal is damaged at byte {at}, where acknowledged data was")
+            }
+        }
+    }
+}
+
+/// Where batches go.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    pub(crate) id: RingId,
+    /// Bytes of the ring, without the first page of the device.
+    pub(crate) capacity: u64,
+}
+
+impl Ring {
+    /// The device's first page.
+    pub(crate) fn superblock(&self) -> Vec<u8> {
+        let mut page = RING_MAGIC.to_vec();
+        page.put_u64(self.id.instance);
+        page.put_u64(self.capacity);
+        seal_page(page)
+    }
+
+    pub(crate) fn is_own(&self, page: &[u8]) -> bool {
+        page.get(..CRC_AT).is_some_and(|body| self.superblock().starts_with(body))
+    }
+
+    /// Byte of the device of a place.
+    pub(crate) fn device(&self, at: u64) -> u64 {
+        PAGE_BYTES + at % self.capacity
+    }
+
+    /// Bytes from a place to the ring's end.
+    pub(crate) fn until_end(&self, at: u64) -> u64 {
+        self.capacity - at % self.capacity
+    }
+}
+
+fn seal_page(mut page: Vec<u8>) -> Vec<u8> {
+    page.resize(CRC_AT, 0);
+    let crc = crc32c(&page);
+    page.put_u32(crc);
+    page
+}
+
+/// A batch's header page.
+pub(crate) fn encode_header(ring: &Ring, batch: &Batch, durable_next: u64) -> Vec<u8> {
+    let mut page = BATCH_MAGIC.to_vec();
+    page.put_u64(ring.id.instance);
+    page.put_u64(batch.seq);
+    page.put_u64(batch.at);
+    page.put_u64(batch.bytes);
+    page.put_u64(durable_next);
+    page.put_u32(ring.id.life);
+    page.put_u32(u32::try_from(batch.entries.len()).expect("a batch is bounded"));
+    page.resize(HEADER_BYTES, 0);
+    for entry in &batch.entries {
+        page.put_u64(entry.blocks.start);
+        page.put_u64((entry.blocks.end - entry.blocks.start) << 1 | u64::from(entry.at.is_some()));
+        page.put_u32(entry.crc);
+    }
+    assert!(page.len() <= CRC_AT, "a header fits its page");
+    seal_page(page)
+}
+
+struct Header {
+    batch: Batch,
+    life: u32,
+    durable_next: u64,
+}
+
+fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Option<Header> {
+    let (body, crc) = page.get(..PAGE_BYTES as usize)?.split_last_chunk::<4>()?;
+    let mut reader = Reader(body);
+    let is_whole = crc32c(body) == u32::from_le_bytes(*crc);
+    if reader.bytes(8)? != BATCH_MAGIC || !is_whole || reader.u64()? != ring.id.instance {
+        return None;
+    }
+    let (seq, at, bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let (durable_next, life, count) = (reader.u64()?, reader.u32()?, reader.u32()?);
+    let mut reader = Reader(&body[HEADER_BYTES..]);
+    let (mut entries, mut payload) = (Vec::new(), at + PAGE_BYTES);
+    for _ in 0..count {
+        let (start, count, crc) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let blocks = start..start.checked_add(count >> 1)?;
+        let place = (count & 1 == 1).then_some(payload);
+        if place.is_some() {
+            payload = payload.checked_add((count >> 1).checked_mul(block_bytes)?)?;
+        }
+        entries.push(JournalEntry { blocks, at: place, crc });
+    }
+    let is_sane = payload <= at.checked_add(bytes)? && bytes <= ring.until_end(at);
+    let batch = Batch { seq, at, bytes, entries, since: Nanos::ZERO };
+    (is_sane && bytes >= PAGE_BYTES).then_some(Header { batch, life, durable_next })
+}
+
+/// Reads bytes of the device.
+pub(crate) type ReadDevice<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>;
+
+/// All whole batches from `tail` on, of which the first has the number `seq`.
+pub(crate) fn scan(
+    ring: &Ring,
+    (mut at, mut seq): (u64, u64),
+    block_bytes: u64,
+    read: ReadDevice<'_>,
+) -> Result<Vec<Batch>, JournalError> {
+    let page = read(0, PAGE_BYTES).map_err(JournalError::Device)?;
+    if !ring.is_own(&page) {
+        return Err(JournalError::Foreign);
+    }
+    let (mut batches, mut life, from) = (Vec::new(), 0, at);
+    while at - from < ring.capacity {
+        let page = read(ring.device(at), PAGE_BYTES).map_err(JournalError::Device)?;
+        let header = decode_header(ring, &page, block_bytes)
+            .filter(|found| found.batch.seq == seq && found.batch.at == at && found.life >= life);
+        let whole = match &header {
+            Some(found) => is_payload_whole(ring, &found.batch, block_bytes, read)?,
+            None => false,
+        };
+        let Some(found) = header.filter(|_| whole) else { break };
+        life = found.life;
+        (at, seq) = (at + found.batch.bytes, seq + 1);
+        batches.push(found.batch);
+    }
+    match is_vouched(ring, (at, seq, life), block_bytes, read)? {
+        true => Err(JournalError::Damaged(ring.device(at))),
+        false => Ok(batches),
+    }
+}
+
+fn is_payload_whole(
+    ring: &Ring,
+    batch: &Batch,
+    block_bytes: u64,
+    read: ReadDevice<'_>,
+) -> Result<bool, JournalError> {
+    let length = batch.bytes - PAGE_BYTES;
+    let has_data = batch.entries.iter().any(|entry| entry.at.is_some());
+    if length == 0 || !has_data {
+        return Ok(true);
+    }
+    let first = batch.at + PAGE_BYTES;
+    let bytes = read(ring.device(first), length).map_err(JournalError::Device)?;
+    Ok(batch.entries.iter().all(|entry| {
+        let Some(at) = entry.at else { return true };
+        let from = (at - first) as usize;
+        let length = ((entry.blocks.end - entry.blocks.start) * block_bytes) as usize;
+        bytes.get(from..from + length).is_some_and(|payload| crc32c(payload) == entry.crc)
+    }))
+}
+
+/// Whether a later batch says that the batch `seq`, which is not whole, had been durable.
+fn is_vouched(
+    ring: &Ring,
+    (at, seq, life): (u64, u64, u32),
+    block_bytes: u64,
+    read: ReadDevice<'_>,
+) -> Result<bool, JournalError> {
+    const STEP: u64 = 1 << 20;
+    let mut seen = 0;
+    while seen < VOUCH_BYTES.min(ring.capacity) {
+        let place = at + seen;
+        let length = STEP.min(ring.until_end(place));
+        let bytes = read(ring.device(place), length).map_err(JournalError::Device)?;
+        let mut headers = bytes
+            .chunks(PAGE_BYTES as usize)
+            .filter_map(|page| decode_header(ring, page, block_bytes));
+        let vouches =
+            |found: Header| found.batch.seq > seq && found.durable_next > seq && found.life >= life;
+        if headers.any(vouches) {
+            return Ok(true);
+        }
+        seen += length;
+    }
+    Ok(false)
+}
+
+/// The batches that are in the ring.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    pub(crate) ring: Ring,
+    pub(crate) batches: VecDeque<Batch>,
+    /// Place of the next batch.
+    pub(crate) head: u64,
+    /// Place of the first batch that is needed.
+    pub(crate) tail: u64,
+    pub(crate) seq_next: u64,
+}
+
+impl Journal {
+    pub(crate) fn new(ring: Ring, batches: Vec<Batch>, (tail, seq): (u64, u64)) -> Self {
+        let last = batches.last().map(|batch| (batch.at + batch.bytes, batch.seq + 1));
+        let (head, seq_next) = last.unwrap_or((tail, seq));
+        Journal { ring, batches: batches.into(), head, tail, seq_next }
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.head - self.tail
+    }
+
+    /// Bytes of padding before a batch of `bytes`, or `None` where there is no room now.
+    pub(crate) fn room(&self, bytes: u64) -> Option<u64> {
+        let left = self.ring.until_end(self.head);
+        let padding = if left < bytes { left } else { 0 };
+        (self.used() + padding + bytes <= self.ring.capacity).then_some(padding)
+    }
+
+    /// Makes a padding batch, or one with entries whose payloads follow each other.
+    pub(crate) fn append(&mut self, bytes: u64, entries: Vec<JournalEntry>, since: Nanos) -> Batch {
+        let batch = Batch { seq: self.seq_next, at: self.head, bytes, entries, since };
+        self.seq_next += 1;
+        self.head += bytes;
+        self.batches.push_back(batch.clone());
+        batch
+    }
+
+    /// Lets go of all batches before `seq`.
+    pub(crate) fn release(&mut self, seq: u64) {
+        while let Some(batch) = self.batches.pop_front_if(|batch| batch.seq < seq) {
+            self.tail = batch.at + batch.bytes;
+        }
+    }
+
+    /// Starts anew behind what the cloud has, with nothing in the ring.
+    pub(crate) fn continue_at(&mut self, seq: u64) {
+        assert!(self.batches.is_empty() && seq >= self.seq_next, "nothing is left behind");
+        self.seq_next = seq;
+    }
+}

@@ -1,0 +1,34 @@
+//! Object stores as homes of volumes.
+//!
+//! How: a volume's writes go in order to a journal on a local device and are acknowledged from
+//! there; the journal travels to the store in large immutable objects, and a superblock, replaced
+//! on a condition, says how far. See `volume`, which is a state machine without I/O, and
+//! `docs/formats.md` for the bytes.
+//! Invariant: the store holds a prefix of the volume's history, and the journal the rest.
+//! Not for: what the node caches; levels do that.
+#![forbid(unsafe_code)]
+
+mod action;
+mod codec;
+mod host;
+mod journal;
+mod map;
+mod meta;
+mod restore;
+mod runs;
+mod segment;
+mod store;
+mod superblock;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
+pub use host::{CloudBacking, HostError, Order, Paths, Watch, prepare};
+pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError, WRITE_BYTES_MAX};
+pub use restore::{Fetch, Pass, RestoreError, Restored, Sink};
+pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
+pub use store::Store;
+pub use superblock::{Checkpointed, EpochStart, SUPERBLOCK_KEY, Superblock};
+pub use volume::{Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, create};

@@ -1,0 +1,241 @@
+//! Where a volume's blocks lie in its segments, as of one of them.
+//!
+//! How: segments are applied in the order of their numbers; each entry replaces, zeroes or moves
+//! blocks. The map counts what every segment still holds, for cleaning. Node and restore use the
+//! same code, so that they cannot disagree.
+//! Invariant: a segment's live blocks equal the map's blocks that lie in it.
+//! Cost: about 80 bytes per run of neighbours: 0.1 % where writes are long, 2 % where all are
+//! single blocks of 4 KiB.
+//! Not for: what the cloud does not hold yet; see `journal`.
+
+use crate::codec::{Put, Reader, seal, unseal};
+use crate::runs::{Piece, Place, Runs};
+use crate::segment::{CHUNK_BYTES, Encoding, EntryKind, Index, SegmentName};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCCP";
+/// Zstandard's level for checkpoints.
+const CHECKPOINT_LEVEL: i32 = 1;
+const CHECKPOINT_BYTES_MAX: usize = 1 << 32;
+
+/// A part of a chunk of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkPlace {
+    /// The segment's number.
+    pub(crate) number: u64,
+    /// First byte of the chunk in the object.
+    pub(crate) at: u32,
+    /// Bytes of the chunk in the object.
+    pub(crate) stored: u32,
+    /// CRC-32C of these.
+    pub(crate) crc: u32,
+    /// Blocks of the whole chunk.
+    pub(crate) blocks: u16,
+    /// Blocks of the chunk before this part.
+    pub(crate) skip: u16,
+    pub(crate) encoding: Encoding,
+}
+
+impl Place for ChunkPlace {
+    fn skip(self, blocks: u64) -> Self {
+        ChunkPlace { skip: self.skip + blocks as u16, ..self }
+    }
+}
+
+/// What is known of a segment that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentState {
+    pub(crate) epoch: u32,
+    /// Bytes of the object.
+    pub(crate) bytes: u64,
+    /// Blocks of data that it was written with.
+    pub(crate) blocks: u64,
+    /// Of these, what the map still names.
+    pub(crate) live: u64,
+    /// The segment whose application took the last one, where none is left.
+    pub(crate) dead_since: u64,
+}
+
+/// See the file's header.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CloudMap {
+    runs: Runs<ChunkPlace>,
+    pub(crate) segments: BTreeMap<u64, SegmentState>,
+    /// The last segment applied.
+    pub(crate) number: u64,
+    /// Journal batches before this one are in it.
+    pub(crate) journal_next: u64,
+}
+
+impl CloudMap {
+    pub(crate) fn name(&self, number: u64) -> Option<SegmentName> {
+        self.segments.get(&number).map(|state| SegmentName { number, epoch: state.epoch })
+    }
+
+    pub(crate) fn pieces(&self, blocks: Range<u64>) -> Vec<Piece<ChunkPlace>> {
+        self.runs.pieces(blocks)
+    }
+
+    pub(crate) fn mapped(
+        &self,
+        blocks: Range<u64>,
+    ) -> impl Iterator<Item = (Range<u64>, ChunkPlace)> {
+        self.runs.mapped(blocks)
+    }
+
+    pub(crate) fn run_count(&self) -> usize {
+        self.runs.count()
+    }
+
+    /// Runs in one segment.
+    pub(crate) fn runs_in(&self, number: u64) -> Vec<(Range<u64>, ChunkPlace)> {
+        self.runs.iter().filter(|(_, place)| place.number == number).collect()
+    }
+
+    /// Bytes of all segments that exist, and blocks of them that are live.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        self.segments.values().fold((0, 0, 0), |(bytes, blocks, live), state| {
+            (bytes + state.bytes, blocks + state.blocks, live + state.live)
+        })
+    }
+
+    /// Applies the next segment.
+    pub(crate) fn apply(&mut self, index: &Index) {
+        let number = index.name.number;
+        assert_eq!(number, self.number + 1, "segments are applied in order");
+        let data = index.entries.iter().filter(|entry| entry.kind != EntryKind::Zero);
+        let blocks = data.map(|entry| entry.blocks.end - entry.blocks.start).sum();
+        self.number = number;
+        self.journal_next = self.journal_next.max(index.journal_next);
+        let (epoch, bytes) = (index.name.epoch, index.object_bytes);
+        let state = SegmentState { epoch, bytes, blocks, live: 0, dead_since: number };
+        self.segments.insert(number, state);
+        for entry in &index.entries {
+            let chunk = ChunkPlace {
+                number,
+                at: entry.at,
+                stored: entry.stored,
+                crc: entry.crc,
+                blocks: (entry.blocks.end - entry.blocks.start) as u16,
+                skip: 0,
+                encoding: entry.encoding,
+            };
+            match entry.kind {
+                EntryKind::Data => self.put(entry.blocks.clone(), chunk),
+                EntryKind::Zero => {
+                    let held = self.runs.remove(entry.blocks.clone());
+                    self.release(held);
+                }
+                EntryKind::Moved(source) => self.move_here(&entry.blocks, chunk, source),
+            }
+        }
+    }
+
+    fn move_here(&mut self, blocks: &Range<u64>, chunk: ChunkPlace, source: u64) {
+        let mapped = self.runs.mapped(blocks.clone());
+        let still: Vec<Range<u64>> =
+            mapped.filter(|(_, place)| place.number == source).map(|(run, _)| run).collect();
+        for run in still {
+            let place = chunk.skip(run.start - blocks.start);
+            self.put(run, place);
+        }
+    }
+
+    fn put(&mut self, blocks: Range<u64>, place: ChunkPlace) {
+        let count = blocks.end - blocks.start;
+        let held = self.runs.insert(blocks, place);
+        self.release(held);
+        self.segments.get_mut(&place.number).expect("it was added").live += count;
+    }
+
+    fn release(&mut self, held: Vec<(Range<u64>, ChunkPlace)>) {
+        for (run, place) in held {
+            let state = self.segments.get_mut(&place.number).expect("a run's segment is known");
+            state.live -= run.end - run.start;
+            if state.live == 0 {
+                state.dead_since = self.number;
+            }
+        }
+    }
+
+    /// The map as bytes, compressed.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.put_u64(self.number);
+        body.put_u64(self.journal_next);
+        body.put_u64(self.segments.len() as u64);
+        body.put_u64(self.runs.count() as u64);
+        for (number, state) in &self.segments {
+            body.put_u64(*number);
+            body.put_u64(state.bytes);
+            body.put_u64(state.blocks);
+            body.put_u64(state.dead_since);
+            body.put_u32(state.epoch);
+        }
+        for (run, place) in self.runs.iter() {
+            body.put_u64(run.start);
+            body.put_u64(run.end - run.start);
+            body.put_u64(place.number);
+            body.put_u32(place.at);
+            body.put_u32(place.stored);
+            body.put_u32(place.crc);
+            body.put_u16(place.blocks);
+            body.put_u16(place.skip);
+            body.put_u16(u16::from(place.encoding == Encoding::Zstd));
+        }
+        let packed = zstd::bulk::compress(&body, CHECKPOINT_LEVEL).expect("memory is compressed");
+        let mut bytes = CHECKPOINT_MAGIC.to_vec();
+        bytes.put_u64(body.len() as u64);
+        bytes.extend_from_slice(&packed);
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// A map from bytes, or `None` where they are damaged.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(unseal(bytes)?);
+        let magic = reader.bytes(8)?;
+        let length = usize::try_from(reader.u64()?).ok()?;
+        if magic != CHECKPOINT_MAGIC || length > CHECKPOINT_BYTES_MAX {
+            return None;
+        }
+        let body = zstd::bulk::decompress(reader.0, length).ok()?;
+        Self::decode_body(&mut Reader(&body))
+    }
+
+    fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
+        let (number, journal_next) = (reader.u64()?, reader.u64()?);
+        let (segment_count, run_count) = (reader.u64()?, reader.u64()?);
+        let mut map = CloudMap { number, journal_next, ..CloudMap::default() };
+        for _ in 0..segment_count {
+            let (number, bytes, blocks) = (reader.u64()?, reader.u64()?, reader.u64()?);
+            let (dead_since, epoch) = (reader.u64()?, reader.u32()?);
+            let state = SegmentState { epoch, bytes, blocks, live: 0, dead_since };
+            map.segments.insert(number, state);
+        }
+        for _ in 0..run_count {
+            let (start, count) = (reader.u64()?, reader.u64()?);
+            let place = decode_place(reader)?;
+            let end = start.checked_add(count).filter(|end| *end > start)?;
+            let fits = u64::from(place.skip) + count <= u64::from(place.blocks);
+            if !fits || !map.segments.contains_key(&place.number) {
+                return None;
+            }
+            map.put(start..end, place);
+        }
+        Some(map)
+    }
+}
+
+fn decode_place(reader: &mut Reader<'_>) -> Option<ChunkPlace> {
+    let (number, at, stored) = (reader.u64()?, reader.u32()?, reader.u32()?);
+    let (crc, blocks, skip) = (reader.u32()?, reader.u16()?, reader.u16()?);
+    let encoding = match reader.u16()? {
+        0 => Encoding::Raw,
+        1 => Encoding::Zstd,
+        _ => return None,
+    };
+    let is_sane = usize::from(blocks) * 512 <= CHUNK_BYTES;
+    is_sane.then_some(ChunkPlace { number, at, stored, crc, blocks, skip, encoding })
+}

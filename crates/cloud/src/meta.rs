@@ -1,0 +1,123 @@
+//! The volume's local map file: what the node needs to know of the cloud while the link is down.
+//!
+//! How: sealed frames, one behind the other; the file is replaced as a whole by its newest
+//! checkpoint where it has grown. A frame is durable before what rests on it begins.
+//! Invariant: a torn last frame is void; damage before whole frames is an error.
+//! Cost: the index of each segment, once. Not for: data; see `journal`.
+
+use crate::codec::{Put, Reader, seal, unseal};
+use crate::journal::RingId;
+use crate::map::CloudMap;
+use crate::segment::{Index, VolumeUuid};
+
+/// A step that the node must remember.
+#[derive(Clone, Debug)]
+pub(crate) enum Frame {
+    /// The first of a file: whose it is and where its journal begins.
+    Born(Born),
+    /// The whole map as of the last committed segment.
+    Checkpoint(Box<CloudMap>),
+    /// A segment is complete in the store.
+    Stored(Box<Index>),
+    /// The superblock says that all up to this segment is the volume.
+    Committed(Committed),
+}
+
+/// What never changes of a file but by replacing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Born {
+    pub(crate) volume: VolumeUuid,
+    pub(crate) ring: RingId,
+    /// Bytes of the ring.
+    pub(crate) capacity: u64,
+    pub(crate) block_bytes: u32,
+}
+
+/// How far the cloud has come, and where the journal begins that is still needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Committed {
+    /// The session that knew it; zero where there never was one.
+    pub(crate) epoch: u32,
+    pub(crate) number: u64,
+    pub(crate) journal_at: u64,
+    pub(crate) journal_next: u64,
+}
+
+impl Frame {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (kind, body) = match self {
+            Frame::Born(born) => (1, encode_born(born)),
+            Frame::Checkpoint(map) => (2, map.encode()),
+            Frame::Stored(index) => (3, index.encode()),
+            Frame::Committed(committed) => (4, encode_committed(committed)),
+        };
+        let mut bytes = Vec::with_capacity(body.len() + 16);
+        bytes.put_u64(body.len() as u64);
+        bytes.put_u32(kind);
+        bytes.extend_from_slice(&body);
+        seal(&mut bytes);
+        bytes
+    }
+}
+
+fn encode_born(born: &Born) -> Vec<u8> {
+    let mut body = born.volume.0.to_vec();
+    body.put_u64(born.ring.instance);
+    body.put_u64(born.capacity);
+    body.put_u32(born.ring.life);
+    body.put_u32(born.block_bytes);
+    body
+}
+
+fn encode_committed(committed: &Committed) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u32(committed.epoch);
+    body.put_u64(committed.number);
+    body.put_u64(committed.journal_at);
+    body.put_u64(committed.journal_next);
+    body
+}
+
+fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
+    let length = usize::try_from(Reader(bytes).u64()?).ok()?.checked_add(16)?;
+    let body = unseal(bytes.get(..length)?)?;
+    let mut reader = Reader(body.get(8..)?);
+    let frame = match reader.u32()? {
+        1 => {
+            let volume = VolumeUuid(reader.id()?);
+            let (instance, capacity) = (reader.u64()?, reader.u64()?);
+            let ring = RingId { instance, life: reader.u32()? };
+            Frame::Born(Born { volume, ring, capacity, block_bytes: reader.u32()? })
+        }
+        2 => Frame::Checkpoint(Box::new(CloudMap::decode(reader.0)?)),
+        3 => Frame::Stored(Box::new(Index::decode(reader.0)?)),
+        4 => {
+            let (epoch, number) = (reader.u32()?, reader.u64()?);
+            let (journal_at, journal_next) = (reader.u64()?, reader.u64()?);
+            Frame::Committed(Committed { epoch, number, journal_at, journal_next })
+        }
+        _ => return None,
+    };
+    Some((frame, length))
+}
+
+/// All frames of a file, or the byte at which it is damaged.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Frame>, u64> {
+    let (mut frames, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        match decode_frame(&bytes[at..]) {
+            Some((frame, length)) => {
+                frames.push(frame);
+                at += length;
+            }
+            None if is_torn_end(&bytes[at..]) => break,
+            None => return Err(at as u64),
+        }
+    }
+    Ok(frames)
+}
+
+/// Whether no whole frame follows: then it is an append that a crash cut.
+fn is_torn_end(bytes: &[u8]) -> bool {
+    (1..bytes.len()).all(|at| decode_frame(&bytes[at..]).is_none())
+}

@@ -1,0 +1,241 @@
+//! Object stores behind requests: S3 and what speaks like it, Azure, GCS, a folder.
+//!
+//! How: a place is a URL; credentials come from the environment, as each cloud's own tools read
+//! them. A request is tried once within a time that grows with its bytes; repeating is the
+//! volume's. Where a store knows no conditions on versions, the version is compared before the put:
+//! two nodes that claim one volume within the same moment could both believe that they have it.
+//! Invariant: an answer is given only for what the store said.
+//! Cost: a task per request.
+
+use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode,
+    PutOptions, PutPayload, RetryConfig, UpdateVersion,
+};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time of a request that carries nothing.
+const REQUEST_TIME: Duration = Duration::from_secs(20);
+/// Slowest link that a request's time allows for, in bytes per second.
+const LINK_BYTES_MIN: u64 = 32 << 10;
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// A volume's place in a store.
+#[derive(Clone, Debug)]
+pub struct Store {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    url: String,
+}
+
+impl Store {
+    /// The place that a URL names: `s3://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`,
+    /// `gs://BUCKET/PREFIX` or `file:///FOLDER`, the folder made if need be.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the URL or the environment.
+    pub fn open(url: &str) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| bad_url(url))?;
+        if scheme == "file" {
+            return Self::folder(url, rest);
+        }
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(bad_url(url));
+        }
+        let root = format!("{scheme}://{bucket}");
+        let store = client(scheme, &root).map_err(|error| format!("`{url}`: {error}"))?;
+        let prefix = Path::parse(prefix).map_err(|error| format!("`{url}`: {error}"))?;
+        Ok(Store { store: store.ok_or_else(|| bad_url(url))?, prefix, url: url.to_owned() })
+    }
+
+    fn folder(url: &str, folder: &str) -> Result<Self, String> {
+        std::fs::create_dir_all(folder).map_err(|error| format!("`{folder}`: {error}"))?;
+        let store = LocalFileSystem::new_with_prefix(folder)
+            .map_err(|error| format!("`{url}`: {error}"))?
+            .with_fsync(true);
+        Ok(Store { store: Arc::new(store), prefix: Path::default(), url: url.to_owned() })
+    }
+
+    /// A place below this one.
+    #[must_use]
+    pub fn below(&self, part: &str) -> Self {
+        let url = format!("{}/{part}", self.url.trim_end_matches('/'));
+        Store { store: self.store.clone(), prefix: self.prefix.clone().join(part), url }
+    }
+
+    /// As it was given, with what is below.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn path(&self, key: &str) -> Path {
+        key.split('/').fold(self.prefix.clone(), Path::join)
+    }
+
+    /// Performs a request once.
+    pub async fn perform(&self, request: Request) -> End {
+        let time = REQUEST_TIME + Duration::from_millis(bytes_of(&request) * 1000 / LINK_BYTES_MIN);
+        match tokio::time::timeout(time, self.ask(request)).await {
+            Ok(Ok(end)) => end,
+            Ok(Err(error)) => End::Failed(fault(&error)),
+            Err(_) => {
+                let cause = format!("no answer within {} s", time.as_secs());
+                End::Failed(Fault { kind: FaultKind::Retry, cause })
+            }
+        }
+    }
+
+    async fn ask(&self, request: Request) -> Result<End, Error> {
+        match request {
+            Request::Get { key, range } => {
+                let (bytes, tag) = self.get(&key, range).await?;
+                Ok(End::Bytes(bytes, tag))
+            }
+            Request::Put { key, bytes, condition } => self.put(&key, bytes, condition).await,
+            Request::Delete { key } => match self.store.delete(&self.path(&key)).await {
+                Ok(()) | Err(Error::NotFound { .. }) => Ok(End::Done),
+                Err(error) => Err(error),
+            },
+            Request::List { prefix } => self.list(&prefix).await.map(End::Keys),
+        }
+    }
+
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<(Bytes, Option<Tag>), Error> {
+        let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
+        let found = self.store.get_opts(&self.path(key), options).await?;
+        let tag = tag(found.meta.e_tag.clone(), found.meta.version.clone());
+        Ok((found.bytes().await?, Some(tag)))
+    }
+
+    async fn put(&self, key: &str, bytes: Bytes, condition: Condition) -> Result<End, Error> {
+        let path = self.path(key);
+        let mode = match &condition {
+            Condition::Create => PutMode::Create,
+            Condition::Replace(tag) => PutMode::Update(version(tag)),
+        };
+        let payload = PutPayload::from_bytes(bytes.clone());
+        let put = self.store.put_opts(&path, payload, PutOptions::from(mode)).await;
+        let stored = match (put, &condition) {
+            (Err(Error::NotImplemented { .. }), Condition::Replace(tag)) => {
+                self.replace_unless_changed(key, bytes, tag).await?
+            }
+            (put, _) => put?,
+        };
+        Ok(End::Stored(tag(stored.e_tag, stored.version)))
+    }
+
+    /// For stores without conditions on versions; see the file's header.
+    async fn replace_unless_changed(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        expected: &Tag,
+    ) -> Result<object_store::PutResult, Error> {
+        let path = self.path(key);
+        let now = self.store.head(&path).await?;
+        if tag(now.e_tag, now.version) != *expected {
+            let source = "it has changed".into();
+            return Err(Error::Precondition { path: path.to_string(), source });
+        }
+        self.store.put(&path, PutPayload::from_bytes(bytes)).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let root = self.prefix.to_string();
+        let found: Vec<_> = self.store.list(Some(&self.prefix)).try_collect().await?;
+        let keys = found.iter().filter_map(|object| {
+            let key = object.location.as_ref().strip_prefix(root.as_str())?;
+            Some(key.trim_start_matches('/').to_owned())
+        });
+        Ok(keys.filter(|key| key.starts_with(prefix)).collect())
+    }
+}
+
+fn bad_url(url: &str) -> String {
+    format!(
+        "`{url}` names no store; write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, \
+         gs://BUCKET/PREFIX or file:///FOLDER"
+    )
+}
+
+fn client(scheme: &str, root: &str) -> Result<Option<Arc<dyn ObjectStore>>, Error> {
+    // A request's time is the volume's to say, and so is its repetition.
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let options = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_TIME);
+    Ok(match scheme {
+        "s3" => {
+            let is_http = std::env::var("AWS_ENDPOINT").is_ok_and(|url| url.starts_with("http:"));
+            let options = options.with_allow_http(is_http);
+            let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
+            Some(Arc::new(builder.with_client_options(options).build()?))
+        }
+        "az" => {
+            let builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
+            Some(Arc::new(builder.with_client_options(options).build()?))
+        }
+        "gs" => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
+            Some(Arc::new(builder.with_client_options(options).build()?))
+        }
+        _ => None,
+    })
+}
+
+fn bytes_of(request: &Request) -> u64 {
+    match request {
+        Request::Put { bytes, .. } => bytes.len() as u64,
+        Request::Get { range: Some(range), .. } => range.end - range.start,
+        // A checkpoint, at most.
+        _ => 64 << 20,
+    }
+}
+
+fn tag(e_tag: Option<String>, version: Option<String>) -> Tag {
+    Tag(format!("{}\n{}", e_tag.unwrap_or_default(), version.unwrap_or_default()))
+}
+
+fn version(tag: &Tag) -> UpdateVersion {
+    let (e_tag, version) = tag.0.split_once('\n').unwrap_or((&tag.0, ""));
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    UpdateVersion { e_tag: some(e_tag), version: some(version) }
+}
+
+fn fault(error: &Error) -> Fault {
+    let kind = match error {
+        Error::NotFound { .. } => FaultKind::NotFound,
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => FaultKind::Condition,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => FaultKind::Denied,
+        _ => FaultKind::Retry,
+    };
+    Fault { kind, cause: one_line(error) }
+}
+
+/// An error with its causes, without line breaks and not endlessly long.
+fn one_line(error: &dyn std::error::Error) -> String {
+    const CHARACTERS_MAX: usize = 300;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(CHARACTERS_MAX).collect()
+}

@@ -1,0 +1,156 @@
+//! The host over real files and a folder as store.
+
+use crate::host::{CloudBacking, Order, Paths, prepare};
+use crate::journal::JOURNAL_BYTES_MIN;
+use crate::restore::Restored;
+use crate::segment::{Compression, VolumeUuid};
+use crate::store::Store;
+use crate::volume::{Limits, Plan};
+use crate::{End, Request};
+use layby_types::{Backing as _, BackingDone, BackingOperation};
+use std::sync::mpsc::{Receiver, channel};
+
+const BLOCK: u64 = 4096;
+
+struct Node {
+    folder: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Node {
+    fn new() -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(1).enable_all();
+        let runtime = runtime.build().expect("a runtime");
+        Node { folder: tempfile::tempdir().expect("a folder"), runtime }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            volume: VolumeUuid([3; 16]),
+            name: "logs".to_owned(),
+            node: VolumeUuid([4; 16]),
+            size_bytes: 64 << 20,
+            block_bytes: BLOCK as u32,
+            compression: Compression::None,
+            takeover: false,
+            limits: Limits::DEFAULT,
+        }
+    }
+
+    fn paths(&self) -> Paths {
+        let folder = self.folder.path();
+        Paths { journal: folder.join("journal"), map: folder.join("map") }
+    }
+
+    fn store(&self) -> Store {
+        let bucket = self.folder.path().join("bucket");
+        Store::open(&format!("file://{}", bucket.display())).expect("a folder is a store")
+    }
+
+    fn open(&self) -> Home {
+        let plan = Self::plan();
+        prepare(&plan, &self.paths(), JOURNAL_BYTES_MIN, 1).expect("files are made");
+        let (woken, wakes) = channel();
+        let wake = move || woken.send(()).expect("the test waits");
+        let handle = self.runtime.handle().clone();
+        let backing = CloudBacking::open(plan, &self.paths(), self.store(), handle, 1, wake);
+        Home { backing: backing.expect("it opens"), wakes, token: 0 }
+    }
+}
+
+struct Home {
+    backing: CloudBacking<Vec<u8>>,
+    wakes: Receiver<()>,
+    token: u64,
+}
+
+impl Home {
+    fn call(&mut self, operation: BackingOperation<Vec<u8>>) -> BackingDone<Vec<u8>> {
+        self.token += 1;
+        self.backing.submit(self.token, operation);
+        loop {
+            if let Some(done) = self.backing.poll() {
+                assert_eq!(done.token, self.token);
+                return done;
+            }
+            self.wakes.recv().expect("an end wakes");
+        }
+    }
+
+    fn write(&mut self, block: u64, byte: u8, blocks: u64) {
+        let buffer = vec![byte; (blocks * BLOCK) as usize];
+        let offset = block * BLOCK;
+        let done = self.call(BackingOperation::Write { offset, buffer, durable: false });
+        assert_eq!(done.result, Ok(()));
+    }
+
+    fn read(&mut self, block: u64) -> u8 {
+        let buffer = vec![0xee; BLOCK as usize];
+        let done = self.call(BackingOperation::Read { offset: block * BLOCK, buffer });
+        assert_eq!(done.result, Ok(()));
+        let bytes = done.buffer.expect("a read's buffer comes back");
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a block is of one write");
+        bytes[0]
+    }
+
+    fn drain(&mut self) {
+        self.backing.watch().order(Order::Drain(true));
+        // Each call is a turn of the volume's thread; what it says of itself follows.
+        while self.backing.watch().status().is_none_or(|(_, is_drained)| !is_drained) {
+            self.read(0);
+        }
+        self.backing.watch().order(Order::Drain(false));
+    }
+}
+
+/// Goal: what was written is read, after a restart as well, and the folder alone restores it.
+/// Method: a few writes over each other, a restart with and without what the node keeps.
+#[test]
+fn a_volume_lives_in_a_folder() {
+    let node = Node::new();
+    let mut home = node.open();
+    for block in 0..64 {
+        home.write(block, block as u8, 1);
+    }
+    home.write(10, 99, 20);
+    let zero = BackingOperation::Zero { offset: 12 * BLOCK, length: BLOCK, keep_allocated: false };
+    assert_eq!(home.call(zero).result, Ok(()));
+    assert_eq!(home.call(BackingOperation::Sync).result, Ok(()));
+    drop(home);
+    let mut home = node.open();
+    assert_eq!([home.read(5), home.read(11), home.read(12), home.read(900)], [5, 99, 0, 0]);
+    home.drain();
+    drop(home);
+    std::fs::remove_file(node.paths().journal).expect("the node's disk goes");
+    std::fs::remove_file(node.paths().map).expect("the node's disk goes");
+    let store = node.store();
+    let mut fetch = |key: &str, range| {
+        let request = Request::Get { key: key.to_owned(), range };
+        match node.runtime.block_on(store.perform(request)) {
+            End::Bytes(bytes, _) => Ok(bytes),
+            End::Failed(fault) => Err(fault),
+            end => panic!("a get ends otherwise: {end:?}"),
+        }
+    };
+    let restored = Restored::open(&mut fetch).expect("the folder has a volume");
+    let pass = restored.copy(&mut fetch, &mut |_, _| Ok(())).expect("it can be read");
+    assert_eq!((pass.bytes, pass.damaged.len()), (63 * BLOCK, 0));
+    let mut home = node.open();
+    assert_eq!([home.read(5), home.read(11), home.read(12), home.read(900)], [5, 99, 0, 0]);
+}
+
+/// Goal: another volume's files, and too small a journal, are refused. Method: both.
+#[test]
+fn wrong_files_are_refused() {
+    let node = Node::new();
+    let error = prepare(&Node::plan(), &node.paths(), 1 << 20, 1).expect_err("it is too small");
+    assert!(error.to_string().contains("too small"), "{error}");
+    drop(node.open());
+    let other = Plan { volume: VolumeUuid([9; 16]), ..Node::plan() };
+    let handle = node.runtime.handle().clone();
+    let opened =
+        CloudBacking::<Vec<u8>>::open(other, &node.paths(), node.store(), handle, 1, || {});
+    let error = opened.err().expect("the files are another volume's");
+    assert!(error.to_string().contains("another volume"), "{error}");
+}

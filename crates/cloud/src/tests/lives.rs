@@ -1,0 +1,480 @@
+//! Whole lives: load, faults, power cuts, lost disks, takeovers; beside a list of all writes.
+
+use super::world::{Disks, Faults, World};
+use crate::restore::Restored;
+use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
+use crate::volume::{Limits, Link, Plan, Volume, create};
+use layby_types::{BackingOperation, Nanos, Rng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 96;
+const JOURNAL: u64 = 1 << 20;
+const NODE: VolumeUuid = VolumeUuid([7; 16]);
+
+fn plan(node: VolumeUuid) -> Plan {
+    let limits = Limits {
+        segment_bytes: 128 << 10,
+        dirty_age_max: Nanos::from_millis(20),
+        commit_interval: Nanos::from_millis(5),
+        checkpoint_segments: 5,
+        ..Limits::DEFAULT
+    };
+    Plan {
+        volume: VolumeUuid([1; 16]),
+        name: "test".to_owned(),
+        node,
+        size_bytes: BLOCKS * BLOCK,
+        block_bytes: BLOCK as u32,
+        compression: Compression::Zstd(1),
+        takeover: false,
+        limits,
+    }
+}
+
+/// A write or zeroing, as the oracle remembers it.
+#[derive(Clone, Debug)]
+struct Written {
+    blocks: Range<u64>,
+    is_zero: bool,
+}
+
+/// What block `block` holds after write `number`.
+fn content(number: usize, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK as usize];
+    Rng::new(number as u64 * 1000 + block).fill(&mut bytes[..64]);
+    bytes
+}
+
+struct Life {
+    world: World,
+    volume: Volume<Vec<u8>>,
+    now: Nanos,
+    history: Vec<Written>,
+    /// Writes below this number survive a power cut; all are acknowledged in order.
+    synced: usize,
+    acknowledged: BTreeSet<usize>,
+    writes: BTreeMap<u64, Range<usize>>,
+    syncs: BTreeMap<u64, usize>,
+    reads: BTreeMap<u64, (u64, Range<usize>)>,
+    token: u64,
+    node: VolumeUuid,
+    line: String,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let plan = plan(NODE);
+        let disks = Disks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        let mut world = World::new(seed, disks);
+        let volume = open(&mut world, plan, Nanos::ZERO);
+        Life {
+            world,
+            volume,
+            now: Nanos::ZERO,
+            history: Vec::new(),
+            synced: 0,
+            acknowledged: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            syncs: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            token: 0,
+            node: NODE,
+            line: format!("replay with seed {seed}"),
+        }
+    }
+
+    fn token(&mut self) -> u64 {
+        self.token += 1;
+        self.token
+    }
+
+    fn write(&mut self) {
+        let start = self.world.rng.below(BLOCKS);
+        let longest = if self.world.rng.chance(1, 10) { 40 } else { 4 };
+        let blocks = start..(start + 1 + self.world.rng.below(longest)).min(BLOCKS);
+        let is_zero = self.world.rng.chance(1, 8);
+        let number = self.history.len();
+        let (offset, length) = (start * BLOCK, (blocks.end - start) * BLOCK);
+        // A long write is as many as its parts: a power cut may come between them.
+        let part = if is_zero { BLOCKS } else { CHUNK_BYTES as u64 / BLOCK };
+        for from in (blocks.start..blocks.end).step_by(part as usize) {
+            let blocks = from..blocks.end.min(from + part);
+            self.history.push(Written { blocks, is_zero });
+        }
+        let token = self.token() + (1 << 40);
+        self.writes.insert(token, number..self.history.len());
+        let operation = if is_zero {
+            BackingOperation::Zero { offset, length, keep_allocated: false }
+        } else {
+            let buffer = blocks
+                .flat_map(|block| content(number + ((block - start) / part) as usize, block))
+                .collect();
+            let durable = self.world.rng.chance(1, 10);
+            BackingOperation::Write { offset, buffer, durable }
+        };
+        self.volume.submit(token, operation);
+    }
+
+    /// Writes that have ended, up to the first that has not.
+    fn ended(&self) -> usize {
+        (0..).find(|number| !self.acknowledged.contains(number)).expect("some write is next")
+    }
+
+    fn sync(&mut self) {
+        let token = self.token();
+        let ended = self.ended();
+        self.syncs.insert(token, ended);
+        self.volume.submit(token, BackingOperation::Sync);
+    }
+
+    fn read(&mut self) {
+        let block = self.world.rng.below(BLOCKS);
+        let token = self.token();
+        let from = self.ended();
+        self.reads.insert(token, (block, from..from));
+        let (offset, buffer) = (block * BLOCK, vec![0xee; BLOCK as usize]);
+        self.volume.submit(token, BackingOperation::Read { offset, buffer });
+    }
+
+    /// What a block holds after the first `count` writes.
+    fn state(&self, block: u64, count: usize) -> Vec<u8> {
+        let covers = |(_, written): &(usize, &Written)| written.blocks.contains(&block);
+        match self.history[..count].iter().enumerate().rfind(covers) {
+            Some((number, written)) if !written.is_zero => content(number, block),
+            _ => vec![0; BLOCK as usize],
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(done) = self.volume.poll() {
+            let token = done.token;
+            if let Some(ended) = self.syncs.remove(&token) {
+                if done.result.is_ok() {
+                    self.synced = self.synced.max(ended);
+                }
+            } else if let Some((block, span)) = self.reads.remove(&token) {
+                assert_eq!(done.result, Ok(()), "{}", self.line);
+                let bytes = done.buffer.expect("a read's buffer comes back");
+                let mut states = (span.start..=self.history.len()).map(|n| self.state(block, n));
+                assert!(states.any(|state| state == bytes), "block {block}: {}", self.line);
+            } else {
+                assert_eq!(done.result, Ok(()), "{}", self.line);
+                let numbers = self.writes.remove(&token).expect("a write ends once");
+                self.acknowledged.extend(numbers);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let actions = self.volume.take_actions();
+        self.world.take(actions);
+        if let Some((id, end)) = self.world.step() {
+            self.volume.on_end(id, end);
+        } else {
+            self.now = self.now.saturating_add(Nanos::from_millis(3));
+            self.volume.on_tick(self.now);
+        }
+        if self.world.rng.chance(1, 5) {
+            self.now = self.now.saturating_add(Nanos::from_millis(1));
+            self.volume.on_tick(self.now);
+        }
+        self.collect();
+    }
+
+    fn load(&mut self, steps: u64) {
+        for _ in 0..steps {
+            match self.world.rng.below(10) {
+                0..2 => self.write(),
+                2 => self.read(),
+                3 if self.world.rng.chance(1, 3) => self.sync(),
+                _ => {}
+            }
+            self.step();
+        }
+    }
+
+    fn settle(&mut self) {
+        self.world.faults = Faults::default();
+        self.volume.set_draining(true);
+        for _ in 0..20_000 {
+            self.step();
+            let is_open = matches!(self.volume.status().link, Link::Up);
+            let actions = self.volume.take_actions();
+            let is_idle = actions.is_empty() && self.world.is_idle();
+            self.world.take(actions);
+            if self.volume.is_drained() && is_idle && is_open {
+                return;
+            }
+        }
+        panic!("does not drain: {:?}, {}", self.volume.status(), self.line);
+    }
+
+    /// The power fails, and the node starts again.
+    fn crash(&mut self) {
+        let actions = self.volume.take_actions();
+        self.world.take(actions);
+        self.world.cut_power();
+        self.volume = open(&mut self.world, plan(self.node), self.now);
+        self.reads.clear();
+        self.syncs.clear();
+        let state = self.read_all();
+        let count = self.prefix(&state, self.synced);
+        self.history.truncate(count);
+        self.acknowledged = (0..count).collect();
+        self.writes.clear();
+    }
+
+    /// The one prefix of the history that this state is.
+    fn prefix(&self, state: &[Vec<u8>], at_least: usize) -> usize {
+        let is_it = |count: &usize| {
+            (0..BLOCKS).all(|block| self.state(block, *count) == state[block as usize])
+        };
+        let found = (at_least..=self.history.len()).rev().find(is_it);
+        found.unwrap_or_else(|| panic!("no prefix from {at_least} on: {}", self.line))
+    }
+
+    fn read_all(&mut self) -> Vec<Vec<u8>> {
+        let token = self.token();
+        let buffer = vec![0xee; (BLOCKS * BLOCK) as usize];
+        self.volume.submit(token, BackingOperation::Read { offset: 0, buffer });
+        for _ in 0..20_000 {
+            if let Some(done) = self.volume.poll() {
+                assert_eq!((done.token, done.result), (token, Ok(())), "{}", self.line);
+                let bytes = done.buffer.expect("a read's buffer comes back");
+                return bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect();
+            }
+            let actions = self.volume.take_actions();
+            self.world.take(actions);
+            match self.world.step() {
+                Some((id, end)) => self.volume.on_end(id, end),
+                None => {
+                    self.now = self.now.saturating_add(Nanos::from_millis(3));
+                    self.volume.on_tick(self.now);
+                }
+            }
+        }
+        panic!("a read does not end: {}", self.line);
+    }
+
+    /// What the store alone has, as a prefix; not older than what was committed.
+    fn restore(&self) -> usize {
+        let store = &self.world.store;
+        let mut fetch = |key: &str, range| store.get(key, range).map(|(bytes, _)| bytes);
+        let restored = match Restored::open(&mut fetch) {
+            Err(crate::restore::RestoreError::Absent) => return 0,
+            found => found.unwrap_or_else(|error| panic!("{error}: {}", self.line)),
+        };
+        let mut state = vec![vec![0; BLOCK as usize]; BLOCKS as usize];
+        let mut sink = |offset: u64, bytes: &[u8]| {
+            for (index, block) in bytes.chunks(BLOCK as usize).enumerate() {
+                state[(offset / BLOCK) as usize + index] = block.to_vec();
+            }
+            Ok(())
+        };
+        let pass = restored.copy(&mut fetch, &mut sink).expect("the store answers");
+        assert_eq!(pass.damaged, Vec::new(), "{}", self.line);
+        self.prefix(&state, 0)
+    }
+}
+
+fn open(world: &mut World, plan: Plan, now: Nanos) -> Volume<Vec<u8>> {
+    let map_file = world.disks.map_file.clone();
+    let disks = &world.disks;
+    let mut read = |at, length| disks.read(at, length);
+    let opened = Volume::open(plan, &map_file, now, 1, &mut read).expect("whole disks open");
+    world.disks.map_file = opened.map_file;
+    opened.volume
+}
+
+impl Life {
+    /// The node's disks are gone; another node, with empty ones, takes the volume.
+    fn lose_disks(&mut self, node: VolumeUuid) -> Volume<Vec<u8>> {
+        let at_least = self.restore();
+        self.node = node;
+        let actions = self.volume.take_actions();
+        self.world.take(actions);
+        self.world.cut_power();
+        let plan = Plan { takeover: true, ..plan(node) };
+        self.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, self.world.rng.next_u64()));
+        let volume = open(&mut self.world, plan, self.now);
+        let old = std::mem::replace(&mut self.volume, volume);
+        self.reads.clear();
+        self.syncs.clear();
+        self.writes.clear();
+        let state = self.read_all();
+        // What the store had is a prefix, so the least that this state can be is enough to ask.
+        let count = self.prefix(&state, 0);
+        let is_older = (0..BLOCKS).any(|block| {
+            count < at_least && self.state(block, at_least) != self.state(block, count)
+        });
+        assert!(!is_older, "older than the store was: {}", self.line);
+        self.history.truncate(count);
+        self.synced = 0;
+        self.acknowledged = (0..count).collect();
+        old
+    }
+}
+
+/// Goal: with its disks gone a volume is a prefix of its history, not older than what the store
+/// had, and lives on. Method: random moments, a new node each time, whole lives after it.
+#[test]
+fn lost_disks_lose_what_the_store_lacks() {
+    for seed in 1000..1200 {
+        let mut life = Life::new(seed);
+        life.world.faults = Faults { errors: 10, lost_replies: 10, is_cut: false };
+        let steps = 300 + life.world.rng.below(1500);
+        life.load(steps);
+        life.lose_disks(VolumeUuid([8; 16]));
+        life.load(500);
+        life.crash();
+        life.load(200);
+        life.settle();
+        assert_eq!(life.acknowledged.len(), life.history.len(), "seed {seed}");
+    }
+}
+
+/// Goal: a node that lost its volume to another finds out, says so, and changes nothing more.
+/// Method: both live on at once, over one store.
+#[test]
+fn a_fenced_node_changes_nothing() {
+    for seed in 2000..2050 {
+        let mut life = Life::new(seed);
+        life.load(600);
+        let mut old = life.lose_disks(VolumeUuid([8; 16]));
+        // It hears of none of its ends any more but goes on with new actions.
+        old.set_draining(true);
+        let disks = Disks::new(JOURNAL, (Vec::new(), Vec::new()));
+        let mut world = World::new(seed, disks);
+        for _ in 0..200 {
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            world.take(old.take_actions());
+            let end = world.step();
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            if let Some((id, end)) = end {
+                old.on_end(id, end);
+            }
+            old.on_tick(life.now);
+            life.load(2);
+        }
+        life.settle();
+        assert_eq!(life.acknowledged.len(), life.history.len(), "seed {seed}");
+    }
+}
+
+/// Goal: what is stored stays within the bound of amplification, by cleaning and deleting, and the
+/// tests above have seen it. Method: overwrites of a few blocks for long.
+#[test]
+fn cleaning_bounds_what_is_stored() {
+    let mut life = Life::new(3000);
+    for _ in 0..40 {
+        life.load(500);
+        life.settle();
+    }
+    let status = life.volume.status();
+    assert!(status.counters.segments_deleted > 100, "{status:?}");
+    assert!(status.counters.bytes_moved > 0, "{status:?}");
+    let spare = status.segment_blocks_bytes - status.live_bytes;
+    let bound = status.live_bytes / 4 + 4 * (128 << 10);
+    assert!(spare <= bound, "{status:?}");
+    let stored = life.world.store.objects.len() as u64;
+    assert!(stored <= status.segments + 4, "{stored} objects for {} segments", status.segments);
+}
+
+/// Goal: an object that never answers holds up only reads of its own blocks. Method: one stuck
+/// segment, then reads of all blocks.
+#[test]
+fn a_stuck_object_delays_its_own_blocks() {
+    let mut life = Life::new(4000);
+    life.load(1500);
+    life.settle();
+    life.volume.set_draining(false);
+    let is_segment = |key: &&String| key.starts_with("segments/");
+    let stuck = life.world.store.objects.keys().find(is_segment).cloned();
+    life.world.store.stuck = stuck;
+    for _ in 0..400 {
+        life.read();
+        life.write();
+        for _ in 0..20 {
+            life.step();
+        }
+    }
+    let waiting = life.reads.len();
+    assert!(waiting < 200, "{waiting} of 400 reads wait");
+    life.world.store.stuck = None;
+    life.settle();
+    assert!(life.reads.is_empty(), "all end once it answers");
+}
+
+/// Goal: rot in the journal is never served, nor uploaded. Method: a flipped bit in every page.
+#[test]
+fn rot_in_the_journal_is_found() {
+    for seed in 5000..5020 {
+        let mut life = Life::new(seed);
+        life.settle();
+        life.volume.set_draining(false);
+        life.world.faults.is_cut = true;
+        life.load(400);
+        for page in 1..JOURNAL / BLOCK {
+            life.world.disks.rot(page * BLOCK + 100);
+        }
+        for block in 0..BLOCKS {
+            let buffer = vec![0; BLOCK as usize];
+            let token = life.token();
+            let before = life.ended();
+            let offset = block * BLOCK;
+            life.volume.submit(token, BackingOperation::Read { offset, buffer });
+            life.reads.remove(&token);
+            let done = wait(&mut life, token);
+            let bytes = done.1.expect("a read's buffer comes back");
+            let is_right = (before..=life.history.len()).any(|n| life.state(block, n) == bytes);
+            assert!(done.0.is_err() || is_right, "seed {seed} block {block}");
+        }
+    }
+}
+
+fn wait(life: &mut Life, token: u64) -> (Result<(), layby_types::ErrorKind>, Option<Vec<u8>>) {
+    for _ in 0..10_000 {
+        let actions = life.volume.take_actions();
+        life.world.take(actions);
+        if let Some((id, end)) = life.world.step() {
+            life.volume.on_end(id, end);
+        }
+        while let Some(done) = life.volume.poll() {
+            if done.token == token {
+                return (done.result, done.buffer);
+            }
+        }
+    }
+    panic!("a read does not end: {}", life.line);
+}
+
+/// Goal: nothing acknowledged and synced is lost in power cuts, reads are never stale, and what
+/// the store has is a prefix at every moment. Method: random lives with faults of the store.
+#[test]
+fn lives_keep_their_promises() {
+    for seed in 0..60 {
+        let mut life = Life::new(seed);
+        for _ in 0..4 {
+            let errors = life.world.rng.below(30);
+            let lost_replies = life.world.rng.below(20);
+            let is_cut = life.volume.status().committed > 0 && life.world.rng.chance(1, 6);
+            life.world.faults = Faults { errors, lost_replies, is_cut };
+            let steps = 100 + life.world.rng.below(1500);
+            life.load(steps);
+            life.restore();
+            life.world.faults.is_cut = false;
+            match life.world.rng.below(3) {
+                0 => life.settle(),
+                _ => life.crash(),
+            }
+        }
+        life.settle();
+        assert_eq!(life.acknowledged.len(), life.history.len(), "seed {seed}");
+        let restored = life.restore();
+        let whole = life.history.len();
+        let same = (0..BLOCKS).all(|block| life.state(block, restored) == life.state(block, whole));
+        assert!(same, "a drained volume is whole in the store: seed {seed}");
+    }
+}

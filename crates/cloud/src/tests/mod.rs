@@ -1,0 +1,5 @@
+//! Lives of a volume in a simulated world.
+
+mod hosted;
+mod lives;
+mod world;

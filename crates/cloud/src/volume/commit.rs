@@ -1,0 +1,230 @@
+//! How far the volume has come: superblocks, checkpoints, and what the journal lets go.
+//!
+//! How: when segments are recorded, the superblock names them; when it does and the map file says
+//! so, the journal's part of them is released and what they made useless is deleted. Now and then
+//! the whole map goes into the store, so that a restore replays little, and into the map file.
+//! Invariant: the journal lets go only of what the superblock vouches for, and the map file knows.
+//! Cost: a superblock per interval while there is something new.
+
+use super::{Flight, Volume};
+use crate::action::{Action, Condition, End, Request};
+use crate::meta::{Born, Committed, Frame};
+use crate::superblock::Checkpointed;
+use layby_types::Nanos;
+use std::ops::DerefMut;
+
+/// Bytes by which the map file may grow beyond its checkpoint.
+const MAP_FILE_GROWTH: u64 = 4 << 20;
+/// Deletions under way at most.
+const DELETES_MAX: usize = 8;
+
+/// What the superblock is to say next, and what rests on it.
+pub(super) struct Commits {
+    last: Nanos,
+    /// The last that the map file knows.
+    recorded: Committed,
+    /// The last checkpoint that the store has.
+    pub(super) checkpoint_stored: Option<Checkpointed>,
+    checkpoint_under_way: Option<Checkpointed>,
+    born: Born,
+    is_replacing: bool,
+    deleting: Vec<u64>,
+    /// Checkpoints that newer ones replace.
+    orphans: Vec<String>,
+}
+
+impl Commits {
+    pub(super) fn new(born: Born, recorded: Committed) -> Self {
+        Commits {
+            last: Nanos::ZERO,
+            recorded,
+            checkpoint_stored: None,
+            checkpoint_under_way: None,
+            born,
+            is_replacing: false,
+            deleting: Vec::new(),
+            orphans: Vec::new(),
+        }
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    fn has_news(&self) -> bool {
+        let checkpoint = self.session.current().and_then(|block| block.checkpoint);
+        let stored = self.commit.checkpoint_stored;
+        let has_checkpoint = stored.is_some_and(|new| {
+            checkpoint.is_none_or(|old| old.number < new.number)
+                && new.number <= self.upload.recorded
+        });
+        self.upload.recorded > self.session.committed()
+            || has_checkpoint
+            || self.session.wants_commit
+    }
+
+    pub(super) fn commit_deadline(&self) -> Nanos {
+        let is_waiting = self.session.is_open() && !self.session.is_proposing() && self.has_news();
+        if is_waiting {
+            self.commit.last.saturating_add(self.plan.limits.commit_interval)
+        } else {
+            Nanos::NEVER
+        }
+    }
+
+    pub(super) fn commit_next(&mut self) {
+        if !self.session.is_open() || self.session.is_proposing() || !self.has_news() {
+            return;
+        }
+        let is_due = self.now >= self.commit_deadline();
+        let is_idle = self.upload.count() == 0;
+        if is_due || self.is_pressed() || (self.is_draining && is_idle) {
+            self.commit.last = self.now;
+            self.propose();
+        }
+    }
+
+    /// The superblock names all segments up to `number`.
+    pub(super) fn on_committed(&mut self, number: u64) {
+        let mut journal_next = self.commit.recorded.journal_next;
+        while let Some((_, next)) = self.upload.marks.pop_front_if(|mark| mark.0 <= number) {
+            journal_next = journal_next.max(next);
+        }
+        let first = self.journal.batches.iter().find(|batch| batch.seq >= journal_next);
+        let journal_at = first.map_or(self.journal.head, |batch| batch.at);
+        let epoch = self.session.epoch();
+        let committed = Committed { epoch, number, journal_at, journal_next };
+        if committed == self.commit.recorded {
+            return self.delete_dead(number);
+        }
+        self.commit.recorded = committed;
+        let frame = Frame::Committed(committed).encode();
+        self.upload.map_file_bytes += frame.len() as u64;
+        let flight = Flight::CommitRecorded { number, journal_next };
+        self.act(Action::MapAppend(frame), flight);
+    }
+
+    pub(super) fn on_commit_recorded(&mut self, number: u64, journal_next: u64, end: &End) {
+        if matches!(end, End::Failed(_)) {
+            return self.lose_journal(end);
+        }
+        self.journal.release(journal_next);
+        self.delete_dead(number);
+        self.replace_map_file();
+    }
+
+    /// Puts the whole map into the store where enough segments came since the last time.
+    pub(super) fn checkpoint_next(&mut self) {
+        let last = self.commit.checkpoint_stored.map_or(0, |checkpoint| checkpoint.number);
+        let is_wanted = self.map.number >= last + u64::from(self.plan.limits.checkpoint_segments)
+            || (self.map.number > last && self.clean.wants_checkpoint);
+        if !is_wanted || !self.session.is_open() || self.commit.checkpoint_under_way.is_some() {
+            return;
+        }
+        self.clean.wants_checkpoint = false;
+        let checkpoint = Checkpointed { number: self.map.number, epoch: self.session.epoch() };
+        self.commit.checkpoint_under_way = Some(checkpoint);
+        let (key, bytes) = (checkpoint.key(), self.map.encode().into());
+        let request = Request::Put { key, bytes, condition: Condition::Create };
+        self.ask(request, Flight::CheckpointPut);
+    }
+
+    pub(super) fn on_checkpoint_put(&mut self) {
+        let stored = self.commit.checkpoint_under_way.take();
+        let old = std::mem::replace(&mut self.commit.checkpoint_stored, stored);
+        if let Some(old) = old {
+            self.commit.orphans.push(old.key());
+        }
+    }
+
+    /// Deletes segments that nothing needs: neither the committed map nor a replay from the
+    /// checkpoint that the superblock names.
+    fn delete_dead(&mut self, committed: u64) {
+        let checkpoint = self.session.current().and_then(|block| block.checkpoint);
+        let Some(checkpoint) = checkpoint.filter(|_| self.session.is_open()) else { return };
+        let dead = self.map.segments.iter().filter(|(number, state)| {
+            let is_replayed = **number > checkpoint.number;
+            state.live == 0 && !is_replayed && state.dead_since <= committed
+        });
+        let dead: Vec<u64> =
+            dead.map(|(number, _)| *number).filter(|n| !self.commit.deleting.contains(n)).collect();
+        let room = DELETES_MAX.saturating_sub(self.commit.deleting.len());
+        for number in dead.into_iter().take(room) {
+            let key = self.map.name(number).expect("it was just listed").key();
+            self.commit.deleting.push(number);
+            self.ask(Request::Delete { key }, Flight::Delete { number: Some(number) });
+        }
+        let current = checkpoint.key();
+        for key in std::mem::take(&mut self.commit.orphans) {
+            match key < current {
+                true => self.ask(Request::Delete { key }, Flight::Delete { number: None }),
+                false => self.commit.orphans.push(key),
+            }
+        }
+    }
+
+    pub(super) fn on_deleted(&mut self, number: Option<u64>) {
+        let Some(number) = number else { return };
+        self.commit.deleting.retain(|other| *other != number);
+        self.counters.segments_deleted += 1;
+        self.map.segments.remove(&number);
+        self.delete_dead(self.commit.recorded.number);
+    }
+
+    /// Looks for objects that earlier sessions left behind.
+    pub(super) fn sweep(&mut self) {
+        let request = Request::List { prefix: String::new() };
+        self.ask(request, Flight::Sweep);
+    }
+
+    pub(super) fn on_swept(&mut self, end: End) {
+        let (End::Keys(keys), true) = (end, self.session.is_open()) else { return };
+        let named = self.session.current().and_then(|block| block.checkpoint);
+        let epoch = self.session.epoch();
+        let is_orphan = |key: &String| match crate::segment::SegmentName::parse(key) {
+            Some(name) if name.epoch >= epoch => false,
+            Some(name) => self.map.name(name.number) != Some(name),
+            None => {
+                let is_old =
+                    key.starts_with("checkpoints/") && !key.ends_with(&format!("-{epoch:08x}"));
+                is_old && named.is_none_or(|named| *key != named.key())
+            }
+        };
+        let orphans: Vec<String> = keys.into_iter().filter(is_orphan).collect();
+        for key in orphans {
+            self.ask(Request::Delete { key }, Flight::Delete { number: None });
+        }
+    }
+
+    /// Replaces the map file by one checkpoint where it has grown.
+    fn replace_map_file(&mut self) {
+        let is_settled = self.upload.recorded == self.map.number;
+        let size = self.map.run_count() as u64 * 32;
+        let has_grown = self.upload.map_file_bytes > MAP_FILE_GROWTH.max(size);
+        if !self.commit.is_replacing && is_settled && has_grown {
+            self.rewrite_map_file();
+        }
+    }
+
+    /// Replaces the map file by a checkpoint; all indexes are recorded, or will be behind it.
+    pub(super) fn rewrite_map_file(&mut self) {
+        assert_eq!(self.upload.recorded, self.map.number, "no index is on its way");
+        self.commit.is_replacing = true;
+        self.upload.map_file_bytes = 0;
+        let bytes = map_file(self.commit.born, &self.map, self.commit.recorded);
+        self.act(Action::MapReplace(bytes), Flight::MapReplaced);
+    }
+
+    pub(super) fn on_map_replaced(&mut self, end: &End) {
+        self.commit.is_replacing = false;
+        if matches!(end, End::Failed(_)) {
+            self.lose_journal(end);
+        }
+    }
+}
+
+/// A map file with nothing but a checkpoint.
+pub(super) fn map_file(born: Born, map: &crate::map::CloudMap, committed: Committed) -> Vec<u8> {
+    let mut bytes = Frame::Born(born).encode();
+    bytes.extend(Frame::Checkpoint(Box::new(map.clone())).encode());
+    bytes.extend(Frame::Committed(committed).encode());
+    bytes
+}

@@ -1,0 +1,455 @@
+//! A volume whose home is an object store, as a state machine without I/O.
+//!
+//! How: writes go to the journal and are acknowledged from there, in order. The journal's oldest
+//! batches, what was overwritten within them left out, become a segment object; segments count
+//! through the volume's life and are applied to the map in order; the superblock then says how far
+//! the volume has come. So the store always holds a prefix of the history of writes, and what the
+//! journal lets go is committed there. Reads look into the journal first, then into the map.
+//! Invariant: the journal keeps what no committed segment holds; only durable batches are uploaded;
+//! a segment is deleted only when neither the committed map nor a replay needs it.
+//! Source: the log-structured virtual disk (Hajkazemi et al., EuroSys 2022), with sessions that
+//! fence each other.
+//! Cost: a look-up in two trees per read, a page of journal per batch of writes.
+//! Not for: time, chance and I/O; see `host`.
+
+mod clean;
+mod commit;
+mod read;
+mod recover;
+mod session;
+mod upload;
+mod write;
+
+use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
+use crate::journal::Journal;
+use crate::map::CloudMap;
+use crate::runs::{Place, Runs};
+use crate::segment::{Compression, Index, VolumeUuid};
+use layby_types::{BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{DerefMut, Range};
+
+pub use recover::{OpenError, Opened, create};
+pub use session::Link;
+
+/// A volume and how it is kept.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The volume.
+    pub volume: VolumeUuid,
+    /// Its name, for people.
+    pub name: String,
+    /// The node that serves it.
+    pub node: VolumeUuid,
+    /// Bytes of the volume.
+    pub size_bytes: u64,
+    /// Bytes of a block: a power of two from 4 KiB.
+    pub block_bytes: u32,
+    /// How chunks are encoded.
+    pub compression: Compression,
+    /// Take the volume from the node that serves it.
+    pub takeover: bool,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Bounds of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a segment before encoding, about.
+    pub segment_bytes: u64,
+    /// How old a write gets before it is uploaded whatever the segment's size.
+    pub dirty_age_max: Nanos,
+    /// Segments on their way at most.
+    pub uploads_max: u16,
+    /// Segments are cleaned when all bytes stored exceed this much of the live ones, in percent.
+    pub amplification_percent_max: u32,
+    /// Rest between two changes of the superblock, unless the journal runs full.
+    pub commit_interval: Nanos,
+    /// Segments between two checkpoints.
+    pub checkpoint_segments: u32,
+}
+
+impl Limits {
+    /// Bounds of a volume that says nothing.
+    pub const DEFAULT: Limits = Limits {
+        segment_bytes: 8 << 20,
+        dirty_age_max: Nanos::from_secs(5),
+        uploads_max: 4,
+        amplification_percent_max: 125,
+        commit_interval: Nanos::from_secs(1),
+        checkpoint_segments: 64,
+    };
+}
+
+/// Where the journal holds blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocalPlace {
+    /// The batch.
+    seq: u64,
+    /// First byte of the payload that holds them; none where they are zeros.
+    at: Option<u64>,
+    crc: u32,
+    /// Blocks of the whole payload.
+    blocks: u16,
+    /// Blocks of it before this part.
+    skip: u16,
+}
+
+impl Place for LocalPlace {
+    fn skip(self, blocks: u64) -> Self {
+        match self.at {
+            Some(_) => LocalPlace { skip: self.skip + blocks as u16, ..self },
+            None => self,
+        }
+    }
+}
+
+/// What an action in flight was for.
+enum Flight {
+    JournalWrite,
+    JournalSync { covers: u64 },
+    ReadJournal { job: u64, blocks: Range<u64>, place: LocalPlace },
+    ReadChunks { job: u64, parts: Vec<read::Part>, from: u64 },
+    CutRead { number: u64, part: usize },
+    SegmentPut { number: u64 },
+    IndexRecorded { number: u64 },
+    CommitRecorded { number: u64, journal_next: u64 },
+    MapReplaced,
+    Superblock(session::Step),
+    CheckpointPut,
+    CleanGet { from: u64, number: u64 },
+    Delete { number: Option<u64> },
+    Sweep,
+}
+
+struct Retry {
+    flight: Flight,
+    request: Request,
+    attempt: u32,
+}
+
+/// See the file's header.
+pub struct Volume<B> {
+    plan: Plan,
+    now: Nanos,
+    rng: Rng,
+    action_next: u64,
+    actions: Vec<(ActionId, Action)>,
+    flights: BTreeMap<ActionId, Flight>,
+    /// Object requests in flight, to be repeated.
+    requests: BTreeMap<ActionId, (Request, u32)>,
+    /// Object requests that rest after a fault.
+    resting: Vec<(Nanos, Retry)>,
+    done: VecDeque<BackingDone<B>>,
+    journal: Journal,
+    overlay: Runs<LocalPlace>,
+    map: CloudMap,
+    write: write::Writes<B>,
+    reads: read::Reads<B>,
+    upload: upload::Uploads,
+    commit: commit::Commits,
+    session: session::Session,
+    clean: clean::Cleaning,
+    /// Whether the store has ever said what this volume is, so that it can be served without it.
+    is_known: bool,
+    /// Calls that wait until it has.
+    held: Vec<(u64, BackingOperation<B>)>,
+    is_draining: bool,
+    last_fault: Option<Fault>,
+    counters: Counters,
+}
+
+/// What can be said of a volume's safety.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Bytes of the journal that the cloud does not have.
+    pub dirty_bytes: u64,
+    /// Age of the oldest write that the cloud does not have.
+    pub dirty_age: Nanos,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Whether the store answers, and whether the volume is ours.
+    pub link: Link,
+    /// The last segment that the superblock names.
+    pub committed: u64,
+    /// Segments that exist, and their bytes.
+    pub segments: u64,
+    /// Bytes of all segments.
+    pub stored_bytes: u64,
+    /// Bytes of blocks that are live, before encoding.
+    pub live_bytes: u64,
+    /// Bytes of blocks in all segments, before encoding.
+    pub segment_blocks_bytes: u64,
+    /// The last fault, in the store's words.
+    pub last_fault: Option<String>,
+    /// Runs of the map.
+    pub runs: u64,
+    /// What this life has done.
+    pub counters: Counters,
+}
+
+/// What a volume has asked of the store in this life of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests, repetitions included.
+    pub requests: u64,
+    /// Of these, repetitions after a fault.
+    pub repeated: u64,
+    /// Bytes of puts, repetitions included.
+    pub bytes_put: u64,
+    /// Segments that the store took.
+    pub segments_put: u64,
+    /// Segments deleted.
+    pub segments_deleted: u64,
+    /// Bytes of blocks that cleaning moved.
+    pub bytes_moved: u64,
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    /// Starts a call under the caller's mark; its end comes out of [`Volume::poll`].
+    pub fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
+        match self.is_known || self.session.is_lost() {
+            true => self.start(token, operation),
+            false => self.held.push((token, operation)),
+        }
+        self.step();
+    }
+
+    fn start(&mut self, token: u64, operation: BackingOperation<B>) {
+        match operation {
+            BackingOperation::Read { offset, buffer } => self.start_read(token, offset, buffer),
+            BackingOperation::Write { offset, buffer, durable } => {
+                self.start_write(token, offset, buffer, durable);
+            }
+            BackingOperation::Zero { offset, length, .. } => self.start_zero(token, offset, length),
+            BackingOperation::Extents { offset, length } => {
+                let extents = self.extents(offset, length);
+                self.done.push_back(BackingDone { token, result: Ok(()), buffer: None, extents });
+            }
+            BackingOperation::Sync => self.start_sync(token),
+        }
+    }
+
+    /// The store has said what the volume is, or that it cannot be had.
+    fn release_held(&mut self) {
+        for (token, operation) in std::mem::take(&mut self.held) {
+            self.start(token, operation);
+        }
+    }
+
+    /// An action has ended.
+    pub fn on_end(&mut self, id: ActionId, end: End) {
+        let flight = self.flights.remove(&id).expect("an action ends once");
+        if let Some((request, attempt)) = self.requests.remove(&id) {
+            if let End::Failed(fault) = &end
+                && !is_answer(&request, fault.kind)
+            {
+                self.rest(Retry { flight, request, attempt }, fault.clone());
+                return;
+            }
+            self.session.on_answer(self.now);
+        }
+        self.on_flight(flight, end);
+        self.step();
+    }
+
+    fn on_flight(&mut self, flight: Flight, end: End) {
+        match flight {
+            Flight::JournalWrite => self.on_journal_written(&end),
+            Flight::JournalSync { covers } => self.on_journal_synced(covers, &end),
+            Flight::ReadJournal { job, blocks, place } => {
+                self.on_journal_read(job, blocks, place, end);
+            }
+            Flight::ReadChunks { job, parts, from } => self.on_chunks(job, parts, from, &end),
+            Flight::CutRead { number, part } => self.on_cut_read(number, part, end),
+            Flight::SegmentPut { number } => self.on_segment_put(number),
+            Flight::IndexRecorded { number } => self.on_index_recorded(number, &end),
+            Flight::CommitRecorded { number, journal_next } => {
+                self.on_commit_recorded(number, journal_next, &end);
+            }
+            Flight::MapReplaced => self.on_map_replaced(&end),
+            Flight::Superblock(step) => self.on_superblock(step, end),
+            Flight::CheckpointPut => self.on_checkpoint_put(),
+            Flight::CleanGet { from, number } => self.on_clean_get(number, from, end),
+            Flight::Delete { number } => self.on_deleted(number),
+            Flight::Sweep => self.on_swept(end),
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_tick(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        let due = |rest: &mut (Nanos, Retry)| rest.0 <= now;
+        let due: Vec<(Nanos, Retry)> = self.resting.extract_if(.., due).collect();
+        for (_, retry) in due {
+            self.ask_again(retry);
+        }
+        self.step();
+    }
+
+    /// When [`Volume::on_tick`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Nanos {
+        let resting = self.resting.iter().map(|(at, _)| *at).min().unwrap_or(Nanos::NEVER);
+        resting.min(self.upload_deadline()).min(self.commit_deadline())
+    }
+
+    /// Hands out what is to be done, in order.
+    pub fn take_actions(&mut self) -> Vec<(ActionId, Action)> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Takes one finished call, if there is one.
+    pub fn poll(&mut self) -> Option<BackingDone<B>> {
+        self.done.pop_front()
+    }
+
+    /// Uploads all there is without waiting for full segments, until told otherwise.
+    pub fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
+        self.step();
+    }
+
+    /// Whether the cloud has all that was written.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.write.is_idle() && !self.journal.batches.iter().any(|batch| !batch.entries.is_empty())
+    }
+
+    /// A new size; what lies beyond a smaller one is zeroed first by the caller.
+    pub fn set_size(&mut self, size_bytes: u64) {
+        self.plan.size_bytes = size_bytes;
+        self.session.wants_commit = true;
+        self.step();
+    }
+
+    /// See [`Status`].
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let block = u64::from(self.plan.block_bytes);
+        let (stored_bytes, blocks, live) = self.map.totals();
+        let oldest = self.journal.batches.iter().find(|batch| !batch.entries.is_empty());
+        Status {
+            dirty_bytes: oldest.map_or(0, |batch| self.journal.head - batch.at),
+            dirty_age: oldest
+                .map_or(Nanos::ZERO, |batch| Nanos(self.now.0.saturating_sub(batch.since.0))),
+            journal_bytes: self.journal.ring.capacity,
+            link: self.session.link(),
+            committed: self.session.committed(),
+            segments: self.map.segments.len() as u64,
+            stored_bytes,
+            live_bytes: live * block,
+            segment_blocks_bytes: blocks * block,
+            last_fault: self.last_fault.as_ref().map(|fault| fault.cause.clone()),
+            runs: self.map.run_count() as u64,
+            counters: self.counters,
+        }
+    }
+
+    fn step(&mut self) {
+        self.write_next();
+        self.sync_next();
+        self.open_session();
+        self.cut_next();
+        self.commit_next();
+        self.checkpoint_next();
+        self.clean_next();
+    }
+
+    fn act(&mut self, action: Action, flight: Flight) {
+        let id = ActionId(self.action_next);
+        self.action_next += 1;
+        self.flights.insert(id, flight);
+        self.actions.push((id, action));
+    }
+
+    fn ask(&mut self, request: Request, flight: Flight) {
+        self.ask_again(Retry { flight, request, attempt: 0 });
+    }
+
+    fn ask_again(&mut self, retry: Retry) {
+        let id = ActionId(self.action_next);
+        self.counters.requests += 1;
+        self.counters.repeated += u64::from(retry.attempt > 0);
+        if let Request::Put { bytes, .. } = &retry.request {
+            self.counters.bytes_put += bytes.len() as u64;
+        }
+        self.requests.insert(id, (retry.request.clone(), retry.attempt));
+        self.act(Action::Object(retry.request), retry.flight);
+    }
+
+    /// Repeats a request later: without end, at growing intervals with jitter.
+    fn rest(&mut self, mut retry: Retry, fault: Fault) {
+        const REST_MIN: u64 = 50_000_000;
+        const DOUBLINGS_MAX: u32 = 8;
+        self.session.on_fault(self.now, &fault);
+        self.last_fault = Some(fault);
+        let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
+        let rest = rest / 2 + self.rng.below(rest);
+        retry.attempt += 1;
+        self.resting.push((self.now.saturating_add(Nanos(rest)), retry));
+    }
+
+    fn finish(&mut self, token: u64, result: Result<(), ErrorKind>, buffer: Option<B>) {
+        self.done.push_back(BackingDone { token, result, buffer, extents: Vec::new() });
+    }
+
+    fn block(&self) -> u64 {
+        u64::from(self.plan.block_bytes)
+    }
+
+    fn blocks_of(&self, offset: u64, length: u64) -> Range<u64> {
+        let block = self.block();
+        assert!(offset.is_multiple_of(block) && length.is_multiple_of(block), "whole blocks");
+        offset / block..(offset + length) / block
+    }
+
+    /// Which blocks hold data, as runs of bytes.
+    fn extents(&self, offset: u64, length: u64) -> Vec<(u64, u64, bool)> {
+        let block = self.block();
+        let mut runs: Vec<(u64, u64, bool)> = Vec::new();
+        let mut push = |blocks: &Range<u64>, data: bool| {
+            let (from, bytes) = (blocks.start * block, (blocks.end - blocks.start) * block);
+            match runs.last_mut() {
+                Some((_, last, is)) if *is == data => *last += bytes,
+                _ => runs.push((from, bytes, data)),
+            }
+        };
+        for piece in self.overlay.pieces(self.blocks_of(offset, length)) {
+            match piece.place {
+                Some(place) => push(&piece.blocks, place.at.is_some()),
+                None => {
+                    let below = self.map.pieces(piece.blocks);
+                    below.iter().for_each(|piece| push(&piece.blocks, piece.place.is_some()));
+                }
+            }
+        }
+        runs
+    }
+
+    /// Applies a segment to the map, and lets the journal's part of it go from the overlay.
+    fn apply(&mut self, index: &Index, journal_next: u64) {
+        self.map.apply(index);
+        for entry in &index.entries {
+            if matches!(entry.kind, crate::segment::EntryKind::Moved(_)) {
+                continue;
+            }
+            let held: Vec<_> = self.overlay.mapped(entry.blocks.clone()).collect();
+            for (run, place) in held {
+                if place.seq < journal_next {
+                    self.overlay.remove(run);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a fault tells what was asked, so that asking again would not help.
+fn is_answer(request: &Request, fault: FaultKind) -> bool {
+    match request {
+        Request::Get { .. } | Request::Delete { .. } => fault == FaultKind::NotFound,
+        Request::Put { .. } => fault == FaultKind::Condition,
+        Request::List { .. } => false,
+    }
+}

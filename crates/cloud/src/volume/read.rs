@@ -1,0 +1,187 @@
+//! Reads: the journal's part first, then the map's, zeros where neither says anything.
+//!
+//! How: a call is cut by place. Payloads of the journal are read whole and verified; neighbouring
+//! chunks of a segment are one request. What was moved meanwhile is looked up again.
+//! Invariant: no byte is handed out that does not match its checksum; a part that never answers
+//! holds up its own call alone.
+//! Cost: a request per run of neighbouring chunks.
+
+use super::{Flight, LocalPlace, Volume};
+use crate::action::{Action, End, FaultKind, Request};
+use crate::codec::crc32c;
+use crate::map::ChunkPlace;
+use crate::segment::decode_chunk;
+use layby_types::ErrorKind;
+use std::collections::BTreeMap;
+use std::ops::{DerefMut, Range};
+
+/// Bytes of a request for neighbouring chunks at most.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// A part of a read that lies in one chunk.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) blocks: Range<u64>,
+    pub(super) place: ChunkPlace,
+}
+
+struct Job<B> {
+    token: u64,
+    first: u64,
+    buffer: B,
+    left: u32,
+    failed: Option<ErrorKind>,
+}
+
+/// Reads under way.
+pub(super) struct Reads<B> {
+    jobs: BTreeMap<u64, Job<B>>,
+    next: u64,
+}
+
+impl<B> Default for Reads<B> {
+    fn default() -> Self {
+        Reads { jobs: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    pub(super) fn start_read(&mut self, token: u64, offset: u64, buffer: B) {
+        let blocks = self.blocks_of(offset, buffer.len() as u64);
+        let job = self.reads.next;
+        self.reads.next += 1;
+        let state = Job { token, first: blocks.start, buffer, left: 1, failed: None };
+        self.reads.jobs.insert(job, state);
+        self.read_blocks(job, blocks);
+        self.end_part_of_read(job);
+    }
+
+    fn read_blocks(&mut self, job: u64, blocks: Range<u64>) {
+        for piece in self.overlay.pieces(blocks) {
+            match piece.place {
+                Some(place) if place.at.is_some() => self.read_journal(job, piece.blocks, place),
+                Some(_) => self.zero(job, &piece.blocks),
+                None => self.read_cloud(job, piece.blocks),
+            }
+        }
+    }
+
+    fn read_journal(&mut self, job: u64, blocks: Range<u64>, place: LocalPlace) {
+        let at = self.journal.ring.device(place.at.expect("the caller looked"));
+        let length = u64::from(place.blocks) * self.block();
+        self.job(job).left += 1;
+        let flight = Flight::ReadJournal { job, blocks, place };
+        self.act(Action::JournalRead { at, length }, flight);
+    }
+
+    fn read_cloud(&mut self, job: u64, blocks: Range<u64>) {
+        let mut run: Vec<Part> = Vec::new();
+        for piece in self.map.pieces(blocks) {
+            let Some(place) = piece.place else {
+                self.zero(job, &piece.blocks);
+                continue;
+            };
+            let part = Part { blocks: piece.blocks, place };
+            if !run.last().is_none_or(|last| follows(&run[0].place, &last.place, &place)) {
+                self.get_chunks(job, std::mem::take(&mut run));
+            }
+            run.push(part);
+        }
+        self.get_chunks(job, run);
+    }
+
+    fn get_chunks(&mut self, job: u64, parts: Vec<Part>) {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
+        let from = u64::from(first.place.at);
+        let to = u64::from(last.place.at) + u64::from(last.place.stored);
+        let name = self.map.name(first.place.number).expect("the map knows its segments");
+        let request = Request::Get { key: name.key(), range: Some(from..to) };
+        self.job(job).left += 1;
+        self.ask(request, Flight::ReadChunks { job, parts, from });
+    }
+
+    fn job(&mut self, job: u64) -> &mut Job<B> {
+        self.reads.jobs.get_mut(&job).expect("a read lasts until its parts have ended")
+    }
+
+    fn zero(&mut self, job: u64, blocks: &Range<u64>) {
+        let block = self.block();
+        let state = self.job(job);
+        let at = ((blocks.start - state.first) * block) as usize;
+        let length = ((blocks.end - blocks.start) * block) as usize;
+        state.buffer[at..at + length].fill(0);
+    }
+
+    fn copy(&mut self, job: u64, blocks: &Range<u64>, bytes: &[u8], skip: u16) {
+        let block = self.block();
+        let state = self.job(job);
+        let at = ((blocks.start - state.first) * block) as usize;
+        let length = ((blocks.end - blocks.start) * block) as usize;
+        let from = usize::from(skip) * block as usize;
+        state.buffer[at..at + length].copy_from_slice(&bytes[from..from + length]);
+    }
+
+    fn end_part_of_read(&mut self, job: u64) {
+        let state = self.job(job);
+        state.left -= 1;
+        if state.left == 0 {
+            let job = self.reads.jobs.remove(&job).expect("it was just there");
+            self.finish(job.token, job.failed.map_or(Ok(()), Err), Some(job.buffer));
+        }
+    }
+
+    fn fail_read(&mut self, job: u64, kind: ErrorKind) {
+        self.job(job).failed = Some(kind);
+    }
+
+    pub(super) fn on_journal_read(
+        &mut self,
+        job: u64,
+        blocks: Range<u64>,
+        place: LocalPlace,
+        end: End,
+    ) {
+        let at = place.at.expect("it was read");
+        match end {
+            // Its room was given away while it was read: the cloud has it.
+            _ if at < self.journal.tail => self.read_blocks(job, blocks),
+            End::Bytes(bytes, _) if crc32c(&bytes) == place.crc => {
+                self.copy(job, &blocks, &bytes, place.skip);
+            }
+            _ => self.fail_read(job, ErrorKind::Corrupt),
+        }
+        self.end_part_of_read(job);
+    }
+
+    pub(super) fn on_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
+        let gone = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
+        for part in parts {
+            let held = self.map.mapped(part.blocks.clone()).next();
+            let is_moved = held.is_none_or(|(_, place)| place != part.place);
+            match end {
+                _ if gone && is_moved => self.read_blocks(job, part.blocks),
+                End::Bytes(bytes, _) => match self.chunk(&part.place, bytes, from) {
+                    Some(chunk) => self.copy(job, &part.blocks, &chunk, part.place.skip),
+                    None => self.fail_read(job, ErrorKind::Corrupt),
+                },
+                _ => self.fail_read(job, ErrorKind::Corrupt),
+            }
+        }
+        self.end_part_of_read(job);
+    }
+
+    /// A chunk's blocks from a range of its object that begins at `from`.
+    pub(super) fn chunk(&self, place: &ChunkPlace, bytes: &[u8], from: u64) -> Option<Vec<u8>> {
+        let at = usize::try_from(u64::from(place.at).checked_sub(from)?).ok()?;
+        let stored = bytes.get(at..at + place.stored as usize)?;
+        let length = usize::from(place.blocks) * self.plan.block_bytes as usize;
+        decode_chunk(stored, place.encoding, place.crc, length)
+    }
+}
+
+/// Whether a chunk may be fetched with those before it.
+fn follows(first: &ChunkPlace, last: &ChunkPlace, next: &ChunkPlace) -> bool {
+    let end = u64::from(next.at) + u64::from(next.stored);
+    let is_next = next.at == last.at + last.stored || next.at == last.at;
+    last.number == next.number && is_next && end - u64::from(first.at) <= REQUEST_BYTES_MAX
+}

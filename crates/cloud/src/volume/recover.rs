@@ -1,0 +1,156 @@
+//! Opening a volume from what the node keeps of it, without asking the store.
+//!
+//! How: the map file gives the map and the journal's tail; the ring is scanned from there, and what
+//! no segment has yet goes into the overlay. A volume that the node does not know is served only
+//! when the store has said what it is.
+//! Invariant: every acknowledged write that a sync covered is found, or opening fails.
+//! Cost: one pass over the map file and over the journal's unreleased part.
+
+use super::commit::{Commits, map_file};
+use super::session::Session;
+use super::upload::Uploads;
+use super::write::Writes;
+use super::{LocalPlace, Plan, Volume};
+use crate::journal::{Journal, JournalError, PAGE_BYTES, Ring, RingId, scan};
+use crate::map::CloudMap;
+use crate::meta::{self, Born, Committed, Frame};
+use crate::runs::Runs;
+use layby_types::{Nanos, Rng};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// Why a volume cannot be opened from what the node keeps of it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The map file is damaged at this byte.
+    MapDamaged(u64),
+    /// The map file is another volume's, or has other blocks.
+    MapForeign,
+    /// The journal.
+    Journal(JournalError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::MapDamaged(at) => write!(f, "the map file is damaged at byte {at}"),
+            OpenError::MapForeign => f.write_str("the map file belongs to another volume"),
+            OpenError::Journal(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A volume that was opened, and the bytes that the map file is to have before it is used.
+pub struct Opened<B> {
+    /// The volume.
+    pub volume: Volume<B>,
+    /// Replaces the map file, durably, first of all.
+    pub map_file: Vec<u8>,
+}
+
+/// What a node keeps of a volume that it serves for the first time: the map file and the journal's
+/// first page.
+#[must_use]
+pub fn create(plan: &Plan, journal_bytes: u64, instance: u64) -> (Vec<u8>, Vec<u8>) {
+    let capacity = journal_bytes / PAGE_BYTES * PAGE_BYTES - PAGE_BYTES;
+    let ring = Ring { id: RingId { instance, life: 0 }, capacity };
+    let born = Born { volume: plan.volume, ring: ring.id, capacity, block_bytes: plan.block_bytes };
+    (Frame::Born(born).encode(), ring.superblock())
+}
+
+struct Known {
+    born: Born,
+    map: CloudMap,
+    committed: Option<Committed>,
+}
+
+fn read_map_file(plan: &Plan, bytes: &[u8]) -> Result<Known, OpenError> {
+    let mut frames = meta::decode(bytes).map_err(OpenError::MapDamaged)?.into_iter();
+    let Some(Frame::Born(mut born)) = frames.next() else { return Err(OpenError::MapDamaged(0)) };
+    if born.volume != plan.volume || born.block_bytes != plan.block_bytes {
+        return Err(OpenError::MapForeign);
+    }
+    born.ring.life += 1;
+    let mut known = Known { born, map: CloudMap::default(), committed: None };
+    for frame in frames {
+        match frame {
+            Frame::Born(_) => return Err(OpenError::MapDamaged(0)),
+            Frame::Checkpoint(map) => known.map = *map,
+            Frame::Stored(index) if index.name.number == known.map.number + 1 => {
+                known.map.apply(&index);
+            }
+            Frame::Stored(_) => return Err(OpenError::MapDamaged(0)),
+            Frame::Committed(committed) => known.committed = Some(committed),
+        }
+    }
+    Ok(known)
+}
+
+impl<B> Volume<B> {
+    /// Opens a volume from its map file and its journal, whose device `read` reads.
+    ///
+    /// # Errors
+    /// [`OpenError`] where they are damaged or another volume's; nothing was changed.
+    pub fn open(
+        plan: Plan,
+        map_bytes: &[u8],
+        now: Nanos,
+        seed: u64,
+        read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
+    ) -> Result<Opened<B>, OpenError> {
+        let Known { born, map, committed } = read_map_file(&plan, map_bytes)?;
+        let tail = committed.unwrap_or_default();
+        let ring = Ring { id: born.ring, capacity: born.capacity };
+        let from = (tail.journal_at, tail.journal_next);
+        let mut batches =
+            scan(&ring, from, u64::from(plan.block_bytes), read).map_err(OpenError::Journal)?;
+        batches.iter_mut().for_each(|batch| batch.since = now);
+        let overlay = overlay_of(&batches, map.journal_next);
+        let journal = Journal::new(ring, batches, from);
+        let seq_next = journal.seq_next;
+        let mut upload = Uploads::default();
+        (upload.cut_next, upload.recorded) = (map.journal_next, map.number);
+        let map_file = map_file(born, &map, tail);
+        let volume = Volume {
+            now,
+            rng: Rng::new(seed),
+            action_next: 0,
+            actions: Vec::new(),
+            flights: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            resting: Vec::new(),
+            done: VecDeque::new(),
+            journal,
+            overlay,
+            map,
+            // What the scan found may not be durable: a cut syncs first.
+            write: Writes::new(seq_next, tail.journal_next),
+            reads: super::read::Reads::default(),
+            upload,
+            commit: Commits::new(born, tail),
+            session: Session::new(),
+            clean: super::clean::Cleaning::default(),
+            is_known: tail.epoch > 0,
+            held: Vec::new(),
+            is_draining: false,
+            last_fault: None,
+            counters: super::Counters::default(),
+            plan,
+        };
+        Ok(Opened { volume, map_file })
+    }
+}
+
+fn overlay_of(batches: &[crate::journal::Batch], journal_next: u64) -> Runs<LocalPlace> {
+    let mut overlay = Runs::default();
+    for batch in batches.iter().filter(|batch| batch.seq >= journal_next) {
+        for entry in &batch.entries {
+            let blocks = (entry.blocks.end - entry.blocks.start).min(u64::from(u16::MAX)) as u16;
+            let (seq, at, crc) = (batch.seq, entry.at, entry.crc);
+            overlay.insert(entry.blocks.clone(), LocalPlace { seq, at, crc, blocks, skip: 0 });
+        }
+    }
+    overlay
+}

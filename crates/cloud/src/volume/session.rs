@@ -1,0 +1,394 @@
+//! The session: whose volume it is, and the superblock that says so.
+//!
+//! How: at first the superblock is fetched, the map is brought up to it where the store knows more,
+//! and the superblock is replaced with a raised epoch. From then on this session alone can replace
+//! it. A put whose answer was lost is recognised by its contents.
+//! Invariant: nothing is uploaded before the session is open; a session that was fenced writes and
+//! deletes nothing any more.
+//! Cost: two requests per opening, and one per segment that the node does not know.
+
+use super::{Flight, Volume};
+use crate::action::{Condition, End, Fault, Request, Tag};
+use crate::map::CloudMap;
+use crate::segment::{HEADER_BYTES, Index};
+use crate::superblock::{EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
+use layby_types::Nanos;
+use std::ops::DerefMut;
+
+/// Bytes of a segment fetched at first for its index: most indexes fit.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// What is known of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Not asked yet, or the first answer is awaited.
+    Opening,
+    /// It answers.
+    Up,
+    /// It has failed since, in its words.
+    Down {
+        /// Since when.
+        since: Nanos,
+    },
+    /// The volume is not this node's, or cannot be: why.
+    Lost(String),
+}
+
+enum State {
+    New,
+    Asked,
+    Open,
+    Lost(String),
+}
+
+/// A step of the conversation about the superblock.
+pub(super) enum Step {
+    /// Fetch it, at the session's beginning.
+    Fetch,
+    /// Fetch the checkpoint that it names.
+    Checkpoint,
+    /// Fetch the index of the next segment.
+    Head { is_whole: bool },
+    /// Replace it.
+    Propose,
+    /// See what it is, since a replacement did not go through.
+    Compare,
+}
+
+/// See the file's header.
+pub(super) struct Session {
+    state: State,
+    /// The superblock as the store last had it, and its version.
+    current: Option<(Superblock, Tag)>,
+    proposed: Option<Superblock>,
+    epoch: u32,
+    down_since: Option<Nanos>,
+    /// Something beside segments changed that the superblock should say.
+    pub(super) wants_commit: bool,
+}
+
+impl Session {
+    pub(super) fn new() -> Self {
+        Session {
+            state: State::New,
+            current: None,
+            proposed: None,
+            epoch: 0,
+            down_since: None,
+            wants_commit: false,
+        }
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.state, State::Lost(_))
+    }
+
+    pub(super) fn is_proposing(&self) -> bool {
+        self.proposed.is_some()
+    }
+
+    pub(super) fn committed(&self) -> u64 {
+        self.current.as_ref().map_or(0, |(block, _)| block.committed)
+    }
+
+    pub(super) fn current(&self) -> Option<&Superblock> {
+        self.current.as_ref().map(|(block, _)| block)
+    }
+
+    pub(super) fn link(&self) -> Link {
+        match (&self.state, self.down_since) {
+            (State::Lost(why), _) => Link::Lost(why.clone()),
+            (_, Some(since)) => Link::Down { since },
+            (State::Open, None) => Link::Up,
+            _ => Link::Opening,
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, _: Nanos) {
+        self.down_since = None;
+    }
+
+    pub(super) fn on_fault(&mut self, now: Nanos, _: &Fault) {
+        self.down_since.get_or_insert(now);
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    pub(super) fn open_session(&mut self) {
+        if matches!(self.session.state, State::New) {
+            self.session.state = State::Asked;
+            self.fetch_superblock(Step::Fetch);
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.session.is_lost()
+    }
+
+    fn fetch_superblock(&mut self, step: Step) {
+        let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
+        self.ask(request, Flight::Superblock(step));
+    }
+
+    /// The volume cannot be served from here: all that is not acknowledged fails.
+    fn lose(&mut self, why: String) {
+        self.session.state = State::Lost(why);
+        self.session.proposed = None;
+        self.fail_writes();
+        self.release_held();
+    }
+
+    pub(super) fn on_superblock(&mut self, step: Step, end: End) {
+        if self.session.is_lost() {
+            return;
+        }
+        match (step, end) {
+            (Step::Fetch, End::Bytes(bytes, tag)) => self.on_found(&bytes, tag),
+            (Step::Fetch, End::Failed(_)) => self.on_absent(),
+            (Step::Checkpoint, End::Bytes(bytes, _)) => match CloudMap::decode(&bytes) {
+                Some(map) => self.on_checkpoint(map),
+                None => self.lose("the checkpoint in the store is damaged".to_owned()),
+            },
+            (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
+            (Step::Propose, End::Stored(tag)) => self.on_proposed(tag),
+            (Step::Propose, End::Failed(_)) => self.fetch_superblock(Step::Compare),
+            (Step::Compare, End::Bytes(bytes, tag)) => self.on_compared(&bytes, tag),
+            (Step::Compare, End::Failed(_)) => {
+                self.lose("the volume's superblock has vanished from the store".to_owned());
+            }
+            (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
+            (_, _) => self.lose("the store lacks an object that the superblock names".to_owned()),
+        }
+    }
+
+    fn on_absent(&mut self) {
+        if self.map.number > 0 {
+            return self.lose("the volume's superblock has vanished from the store".to_owned());
+        }
+        self.propose();
+    }
+
+    fn on_found(&mut self, bytes: &[u8], tag: Option<Tag>) {
+        let Some(block) = Superblock::decode(bytes) else {
+            return self.lose("the volume's superblock in the store is damaged".to_owned());
+        };
+        if let Some(why) = self.refusal(&block) {
+            return self.lose(why);
+        }
+        if block.node != self.plan.node.to_string() {
+            // What this node knew of the volume is another history's.
+            self.map = CloudMap::default();
+            self.is_known = false;
+        }
+        self.commit.checkpoint_stored = block.checkpoint;
+        self.session.epoch = block.epoch;
+        self.session.current = Some((block, tag.unwrap_or(Tag(String::new()))));
+        self.catch_up();
+    }
+
+    fn refusal(&self, block: &Superblock) -> Option<String> {
+        let is_own = block.node == self.plan.node.to_string();
+        if block.volume != self.plan.volume.to_string() {
+            return Some(format!("the prefix holds another volume, {}", block.volume));
+        }
+        if block.block_bytes != self.plan.block_bytes {
+            let theirs = block.block_bytes;
+            return Some(format!("the volume has blocks of {theirs} bytes, the node has others"));
+        }
+        if !is_own && !self.plan.takeover {
+            return Some(format!("node {} serves the volume", block.node));
+        }
+        if !is_own && self.journal.seq_next > 0 && self.journal.used() > 0 {
+            return Some(format!(
+                "node {} took the volume while this node's journal held writes that the store \
+                 does not have",
+                block.node
+            ));
+        }
+        None
+    }
+
+    /// Fetches what the store knows and this node does not, one object after the other.
+    fn catch_up(&mut self) {
+        let Some(block) = self.session.current() else { return };
+        let behind = block.checkpoint.filter(|checkpoint| checkpoint.number > self.map.number);
+        if let Some(checkpoint) = behind {
+            let request = Request::Get { key: checkpoint.key(), range: None };
+            return self.ask(request, Flight::Superblock(Step::Checkpoint));
+        }
+        // A node that knows nothing of the volume takes whole segments, too, that the superblock
+        // does not name yet: the one who wrote them can name them no more.
+        if block.committed > self.map.number || !self.is_known {
+            return self.fetch_head(HEAD_BYTES, false);
+        }
+        self.claim();
+    }
+
+    fn claim(&mut self) {
+        self.journal_catches_up();
+        if !self.is_lost() {
+            self.propose();
+        }
+    }
+
+    fn is_beyond_committed(&self) -> bool {
+        self.map.number >= self.session.committed()
+    }
+
+    fn fetch_head(&mut self, length: u64, is_whole: bool) {
+        let next = self.map.number + 1;
+        let name = self.session.current().and_then(|block| block.segment(next));
+        let Some(name) = name else {
+            return self.lose(format!("the superblock does not say who wrote segment {next}"));
+        };
+        let request = Request::Get { key: name.key(), range: Some(0..length) };
+        self.ask(request, Flight::Superblock(Step::Head { is_whole }));
+    }
+
+    fn on_checkpoint(&mut self, map: CloudMap) {
+        self.map = map;
+        self.catch_up();
+    }
+
+    fn on_head(&mut self, bytes: &[u8], is_whole: bool) {
+        let next = self.map.number + 1;
+        let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
+        match (Index::decode(bytes), length) {
+            (Some(index), _) if index.name.number == next && index.volume == self.plan.volume => {
+                self.apply(&index, index.journal_next);
+                self.catch_up();
+            }
+            (None, Some(length)) if !is_whole && length > bytes.len() => {
+                self.fetch_head(length as u64, true);
+            }
+            _ if self.is_beyond_committed() => self.claim(),
+            _ => self.lose(format!("segment {next} in the store is damaged")),
+        }
+    }
+
+    /// What the store has need not be uploaded from the journal again.
+    fn journal_catches_up(&mut self) {
+        let next = self.map.journal_next;
+        self.upload.cut_next = self.upload.cut_next.max(next);
+        self.upload.recorded = self.map.number;
+        self.upload.marks.clear();
+        self.upload.marks.push_back((self.map.number, next));
+        if next > self.journal.seq_next {
+            if !self.journal.batches.is_empty() || !self.write.is_idle() {
+                return self.lose("the journal lacks writes that the store has".to_owned());
+            }
+            self.journal.continue_at(next);
+            self.write.written_next = next;
+            self.write.durable_next = next;
+        }
+    }
+
+    /// Proposes what the superblock is to be now.
+    pub(super) fn propose(&mut self) {
+        let limit = self.upload.recorded;
+        let current = self.session.current().cloned();
+        let is_open = self.session.is_open();
+        let mut block = current.unwrap_or_else(|| self.first_superblock());
+        block.revision += 1;
+        block.size_bytes = self.plan.size_bytes;
+        block.name.clone_from(&self.plan.name);
+        block.node = self.plan.node.to_string();
+        block.committed = block.committed.max(limit);
+        if !is_open {
+            block.epoch += 1;
+            let (epoch, first) = (block.epoch, block.committed + 1);
+            block.epochs.retain(|start| start.first < first);
+            block.epochs.push(EpochStart { epoch, first });
+        }
+        if let Some(checkpoint) = self.commit.checkpoint_stored
+            && checkpoint.number <= block.committed
+        {
+            block.checkpoint = Some(checkpoint);
+            drop_epochs_before(&mut block.epochs, checkpoint.number);
+        }
+        let bytes = block.encode().into();
+        let condition = match &self.session.current {
+            Some((_, tag)) => Condition::Replace(tag.clone()),
+            None => Condition::Create,
+        };
+        self.session.proposed = Some(block);
+        self.session.wants_commit = false;
+        let request = Request::Put { key: SUPERBLOCK_KEY.to_owned(), bytes, condition };
+        self.ask(request, Flight::Superblock(Step::Propose));
+    }
+
+    fn first_superblock(&self) -> Superblock {
+        Superblock {
+            format: FORMAT,
+            volume: self.plan.volume.to_string(),
+            name: self.plan.name.clone(),
+            size_bytes: self.plan.size_bytes,
+            block_bytes: self.plan.block_bytes,
+            node: self.plan.node.to_string(),
+            epoch: 0,
+            revision: 0,
+            committed: 0,
+            checkpoint: None,
+            epochs: Vec::new(),
+        }
+    }
+
+    fn on_proposed(&mut self, tag: Tag) {
+        let Some(block) = self.session.proposed.take() else { return };
+        let is_first = !self.session.is_open();
+        self.session.epoch = block.epoch;
+        let committed = block.committed;
+        self.session.current = Some((block, tag));
+        if is_first {
+            self.session.state = State::Open;
+            self.upload.number_next = committed + 1;
+            self.is_known = true;
+            self.release_held();
+            self.sweep();
+        }
+        self.on_committed(committed);
+        if is_first {
+            // What was learned from the store is known from now on, whatever comes.
+            self.rewrite_map_file();
+        }
+    }
+
+    /// A replacement did not go through: either it did and its answer was lost, or the volume was
+    /// taken, or another answer was.
+    fn on_compared(&mut self, bytes: &[u8], tag: Option<Tag>) {
+        let Some(block) = Superblock::decode(bytes) else {
+            return self.lose("the volume's superblock in the store is damaged".to_owned());
+        };
+        let tag = tag.unwrap_or(Tag(String::new()));
+        if self.session.proposed.as_ref() == Some(&block) {
+            return self.on_proposed(tag);
+        }
+        let is_own = block.node == self.plan.node.to_string();
+        if self.session.is_open() && !(is_own && block.epoch == self.session.epoch) {
+            let (node, epoch) = (&block.node, block.epoch);
+            return self.lose(format!("node {node} has taken the volume, in epoch {epoch}"));
+        }
+        self.session.proposed = None;
+        match self.session.is_open() {
+            true => {
+                self.session.current = Some((block, tag));
+                self.propose();
+            }
+            false => self.on_found(bytes, Some(tag)),
+        }
+    }
+}
+
+/// Keeps the epochs that segments behind a checkpoint need.
+fn drop_epochs_before(epochs: &mut Vec<EpochStart>, checkpoint: u64) {
+    let needed = epochs.iter().rposition(|start| start.first <= checkpoint + 1).unwrap_or(0);
+    epochs.drain(..needed);
+}

@@ -1,0 +1,280 @@
+//! Writes, zeroings and syncs: into the journal, in the order of their submission.
+//!
+//! How: calls are cut into parts that fit a batch; one batch is on its way at a time and takes what
+//! has gathered. A sync covers what had ended when it was submitted.
+//! Invariant: a call is acknowledged after its last part is in the journal, and, where it is to be
+//! durable, after a sync that began behind that. Where the journal is full, calls wait.
+//! Cost: one copy of the bytes into the batch.
+
+use super::{Flight, LocalPlace, Volume};
+use crate::action::{Action, End};
+use crate::codec::crc32c;
+use crate::journal::encode_header;
+use crate::journal::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Batch, JournalEntry, PAGE_BYTES};
+use crate::segment::CHUNK_BYTES;
+use layby_types::ErrorKind;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{DerefMut, Range};
+
+struct Call<B> {
+    token: u64,
+    buffer: Option<B>,
+    first: u64,
+    parts_left: u32,
+    is_durable: bool,
+}
+
+struct Part {
+    call: u64,
+    blocks: Range<u64>,
+    is_zero: bool,
+}
+
+/// What waits for the journal, and what is on its way there.
+pub(super) struct Writes<B> {
+    calls: BTreeMap<u64, Call<B>>,
+    call_next: u64,
+    queue: VecDeque<Part>,
+    /// Parts of the batch on its way, the batch, and journal writes of it that have not ended.
+    writing: Option<(Vec<Part>, Batch, u32)>,
+    /// Batches before this one are in the journal.
+    pub(super) written_next: u64,
+    /// Batches before this one are durable there.
+    pub(super) durable_next: u64,
+    is_syncing: bool,
+    /// Calls that wait for batches before a number to be durable.
+    syncs: Vec<(u64, u64, Option<B>)>,
+    /// Somebody else needs these batches durable.
+    pub(super) wanted_next: u64,
+    /// The device failed: nothing is taken any more.
+    pub(super) is_lost: bool,
+}
+
+impl<B> Writes<B> {
+    pub(super) fn new(seq_next: u64, durable_next: u64) -> Self {
+        Writes {
+            calls: BTreeMap::new(),
+            call_next: 0,
+            queue: VecDeque::new(),
+            writing: None,
+            written_next: seq_next,
+            durable_next,
+            is_syncing: false,
+            syncs: Vec::new(),
+            wanted_next: 0,
+            is_lost: false,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.writing.is_none()
+    }
+
+    /// Whether a call waits for the journal's room.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty() && self.writing.is_none()
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    pub(super) fn start_write(&mut self, token: u64, offset: u64, buffer: B, is_durable: bool) {
+        let blocks = self.blocks_of(offset, buffer.len() as u64);
+        self.start_call(token, blocks, Some(buffer), is_durable);
+    }
+
+    pub(super) fn start_zero(&mut self, token: u64, offset: u64, length: u64) {
+        let blocks = self.blocks_of(offset, length);
+        self.start_call(token, blocks, None, false);
+    }
+
+    fn start_call(&mut self, token: u64, blocks: Range<u64>, buffer: Option<B>, is_durable: bool) {
+        if self.write.is_lost || self.session.is_lost() {
+            return self.finish(token, Err(ErrorKind::Closed), buffer);
+        }
+        if blocks.is_empty() {
+            return self.finish(token, Ok(()), buffer);
+        }
+        let is_zero = buffer.is_none();
+        let step =
+            if is_zero { blocks.end - blocks.start } else { CHUNK_BYTES as u64 / self.block() };
+        let (call, first) = (self.write.call_next, blocks.start);
+        self.write.call_next += 1;
+        let mut parts_left = 0;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let end = blocks.end.min(at + step.max(1));
+            self.write.queue.push_back(Part { call, blocks: at..end, is_zero });
+            parts_left += 1;
+            at = end;
+        }
+        let call_state = Call { token, buffer, first, parts_left, is_durable };
+        self.write.calls.insert(call, call_state);
+    }
+
+    pub(super) fn start_sync(&mut self, token: u64) {
+        if self.write.is_lost || self.session.is_lost() {
+            return self.finish(token, Err(ErrorKind::Closed), None);
+        }
+        let needs = self.write.written_next;
+        self.write.syncs.push((token, needs, None));
+        self.end_syncs();
+    }
+
+    /// Sends the next batch, as long as there is room for it.
+    pub(super) fn write_next(&mut self) {
+        if self.write.writing.is_some() || self.write.queue.is_empty() || self.write.is_lost {
+            return;
+        }
+        let count = self.parts_that_fit();
+        if count == 0 {
+            return;
+        }
+        let parts: Vec<Part> = self.write.queue.drain(..count).collect();
+        let mut payload = Vec::new();
+        let mut spans = Vec::new();
+        for part in &parts {
+            let from = payload.len();
+            self.copy_part(part, &mut payload);
+            spans.push(from..payload.len());
+        }
+        let bytes = PAGE_BYTES + payload.len() as u64;
+        let padding = self.journal.room(bytes).expect("it was asked for");
+        let mut writes = 1;
+        if padding > 0 {
+            let pad = self.journal.append(padding, Vec::new(), self.now);
+            let header = encode_header(&self.journal.ring, &pad, self.write.durable_next);
+            self.write_journal(&pad, header);
+            writes += 1;
+        }
+        let base = self.journal.head + PAGE_BYTES;
+        let entry = |(part, span): (&Part, &Range<usize>)| JournalEntry {
+            blocks: part.blocks.clone(),
+            at: (!part.is_zero).then_some(base + span.start as u64),
+            crc: crc32c(&payload[span.clone()]),
+        };
+        let entries = parts.iter().zip(&spans).map(entry).collect();
+        let batch = self.journal.append(bytes, entries, self.now);
+        let mut image = encode_header(&self.journal.ring, &batch, self.write.durable_next);
+        image.append(&mut payload);
+        self.write_journal(&batch, image);
+        self.write.writing = Some((parts, batch, writes));
+    }
+
+    fn write_journal(&mut self, batch: &Batch, bytes: Vec<u8>) {
+        let at = self.journal.ring.device(batch.at);
+        self.act(Action::JournalWrite { at, bytes }, Flight::JournalWrite);
+    }
+
+    /// Parts of the queue that the next batch takes.
+    fn parts_that_fit(&self) -> usize {
+        let block = self.block();
+        let mut payload = 0;
+        let mut count = 0;
+        for part in self.write.queue.iter().take(BATCH_ENTRIES_MAX) {
+            let length =
+                if part.is_zero { 0 } else { (part.blocks.end - part.blocks.start) * block };
+            let is_long = count > 0 && payload + length > BATCH_BYTES_MAX;
+            if is_long || self.journal.room(PAGE_BYTES + payload + length).is_none() {
+                break;
+            }
+            payload += length;
+            count += 1;
+        }
+        count
+    }
+
+    fn copy_part(&self, part: &Part, payload: &mut Vec<u8>) {
+        let call = &self.write.calls[&part.call];
+        let Some(buffer) = &call.buffer else { return };
+        let block = self.block();
+        let from = ((part.blocks.start - call.first) * block) as usize;
+        let to = ((part.blocks.end - call.first) * block) as usize;
+        payload.extend_from_slice(&buffer[from..to]);
+    }
+
+    pub(super) fn on_journal_written(&mut self, end: &End) {
+        if matches!(end, End::Failed(_)) {
+            return self.lose_journal(end);
+        }
+        let Some((_, _, left)) = &mut self.write.writing else { return };
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        let (parts, batch, _) = self.write.writing.take().expect("it was just there");
+        self.write.written_next = batch.seq + 1;
+        for entry in &batch.entries {
+            let blocks = (entry.blocks.end - entry.blocks.start).min(u64::from(u16::MAX)) as u16;
+            let (seq, at, crc) = (batch.seq, entry.at, entry.crc);
+            let place = LocalPlace { seq, at, crc, blocks, skip: 0 };
+            self.overlay.insert(entry.blocks.clone(), place);
+        }
+        for part in parts {
+            self.end_part(part.call, batch.seq + 1);
+        }
+    }
+
+    fn end_part(&mut self, call: u64, needs: u64) {
+        let state = self.write.calls.get_mut(&call).expect("a part's call is known");
+        state.parts_left -= 1;
+        if state.parts_left > 0 {
+            return;
+        }
+        let call = self.write.calls.remove(&call).expect("it was just there");
+        match call.is_durable {
+            true => self.write.syncs.push((call.token, needs, call.buffer)),
+            false => self.finish(call.token, Ok(()), call.buffer),
+        }
+    }
+
+    pub(super) fn sync_next(&mut self) {
+        let wanted = self.write.syncs.iter().map(|(_, needs, _)| *needs).max().unwrap_or(0);
+        let wanted = wanted.max(self.write.wanted_next);
+        let is_needed = wanted > self.write.durable_next && !self.write.is_lost;
+        if is_needed && !self.write.is_syncing {
+            self.write.is_syncing = true;
+            let covers = self.write.written_next;
+            self.act(Action::JournalSync, Flight::JournalSync { covers });
+        }
+    }
+
+    pub(super) fn on_journal_synced(&mut self, covers: u64, end: &End) {
+        self.write.is_syncing = false;
+        if matches!(end, End::Failed(_)) {
+            return self.lose_journal(end);
+        }
+        self.write.durable_next = self.write.durable_next.max(covers);
+        self.end_syncs();
+    }
+
+    fn end_syncs(&mut self) {
+        let durable = self.write.durable_next;
+        let ended: Vec<_> =
+            self.write.syncs.extract_if(.., |(_, needs, _)| *needs <= durable).collect();
+        for (token, _, buffer) in ended {
+            self.finish(token, Ok(()), buffer);
+        }
+    }
+
+    /// The journal's device failed a write or a sync: it is not trusted any more until the volume
+    /// is opened again, and all that waits for it fails.
+    pub(super) fn lose_journal(&mut self, end: &End) {
+        if let End::Failed(fault) = end {
+            self.last_fault = Some(fault.clone());
+        }
+        self.write.is_lost = true;
+        self.fail_writes();
+    }
+
+    /// All calls that are not acknowledged yet fail.
+    pub(super) fn fail_writes(&mut self) {
+        self.write.queue.clear();
+        self.write.writing = None;
+        for (_, call) in std::mem::take(&mut self.write.calls) {
+            self.finish(call.token, Err(ErrorKind::Closed), call.buffer);
+        }
+        for (token, _, buffer) in std::mem::take(&mut self.write.syncs) {
+            self.finish(token, Err(ErrorKind::Closed), buffer);
+        }
+    }
+}
