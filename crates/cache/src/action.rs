@@ -207,8 +207,8 @@ pub enum Action {
         /// Why.
         cause: Cause,
     },
-    /// Write to the backing store, durably when `durable`. Once it has ended, the operation's buffer
-    /// holds the data, wherever it came from.
+    /// Write to the backing store, durably when `durable`. Once it has ended, the operation's
+    /// buffer holds the data, wherever it came from.
     WriteBacking {
         /// Whose buffer, and who is told.
         op: OpId,

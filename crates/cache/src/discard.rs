@@ -55,7 +55,7 @@ impl Cache {
         (keep_allocated, durable): (bool, bool),
     ) {
         let phase = DiscardPhase::Waiting;
-        let discard = Discard { request, keep_allocated, durable, phase, cursor: first };
+        let discard = Discard { request, keep_allocated, durable, phase, cursor: first, chunk: 0 };
         let count = u32::try_from(end - first).expect("a request is shorter than 2^32 blocks");
         let op = self.start(volume, BlockIndex(first), count, Task::Discard(discard), false);
         let id = self.volumes.get(volume).id;
@@ -94,20 +94,21 @@ impl Cache {
     }
 
     fn chunk(&self, id: OpId) -> (u16, u64, u32) {
-        let (volume, first, count) = self.extent(id);
-        let Task::Discard(discard) = &self.ops.get(id.0).task else {
-            panic!("a discard has chunks")
-        };
-        let left = first.0 + u64::from(count) - discard.cursor;
-        let through = self.writes_through(volume);
-        let longest = if through { THROUGH_BLOCKS_MAX } else { CHUNK_BLOCKS_MAX };
-        (volume, discard.cursor, left.min(longest) as u32)
+        let op = self.ops.get(id.0);
+        let Task::Discard(discard) = &op.task else { panic!("a discard has chunks") };
+        (op.volume, discard.cursor, discard.chunk)
     }
 
     fn start_chunk(&mut self, op: OpId) {
-        let (volume, first, count) = self.chunk(op);
-        let blocks = first..first + u64::from(count);
-        let through = self.writes_through(volume);
+        let (volume, first, blocks) = self.extent(op);
+        let (end, through) = (first.0 + u64::from(blocks), self.writes_through(volume));
+        let first = self.discard_mut(op).cursor;
+        let mut blocks = first..end.min(first + CHUNK_BLOCKS_MAX);
+        if through && self.may_be_logged(volume, &blocks) {
+            blocks.end = end.min(first + THROUGH_BLOCKS_MAX);
+        }
+        let count = (blocks.end - blocks.start) as u32;
+        self.discard_mut(op).chunk = count;
         if through {
             self.drop_kept(volume, blocks.clone());
         }

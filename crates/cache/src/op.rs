@@ -156,6 +156,8 @@ pub(crate) struct Discard {
     pub(crate) phase: DiscardPhase,
     /// First block not yet done.
     pub(crate) cursor: u64,
+    /// Blocks of the chunk that begins there.
+    pub(crate) chunk: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -117,7 +117,8 @@ pub struct Prediction {
 
 /// The level bits of the class of `observation`.
 fn levels_of(spec: &CacheSpec, observation: &Observation) -> u8 {
-    spec.classes.get(usize::from(observation.class.0)).map_or(0, |class| class.levels)
+    let class = spec.classes.get(usize::from(observation.class.0));
+    class.map_or(0, |class| class.levels & observation.levels)
 }
 
 /// What is expected of a volume with `slots` of each level: each level's hits from the curve at the

@@ -33,6 +33,8 @@ pub struct Observation {
     pub volume: VolumeId,
     /// Its class.
     pub class: ClassId,
+    /// The levels that it may use, a bit each: its class's, or fewer.
+    pub levels: u8,
     /// Its misses by size in blocks, over this period and fading ones before.
     pub curve: Curve,
     /// The part of its reads that each policy would hit in the room it has; empty while unknown.
@@ -151,6 +153,7 @@ impl Cache {
         for (level, held) in self.levels.iter().zip(&mut held) {
             *held = level.holding(volume).used;
         }
+        let levels = self.levels_of(volume);
         let state = self.volumes.get_mut(volume);
         let watch = state.watch.as_mut().expect("it was just looked for");
         let counters = &state.counters;
@@ -158,6 +161,7 @@ impl Cache {
         let observation = Observation {
             volume: id,
             class: ClassId(state.class as u8),
+            levels,
             curve: watch.curve.curve(),
             policies: watch.miniature.hit_ratios(),
             requests: watch.requests,

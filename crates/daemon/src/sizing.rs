@@ -321,6 +321,7 @@ mod tests {
         let cache = Observation {
             volume: VolumeId(volume),
             class: ClassId(1),
+            levels: u8::MAX,
             curve: Curve::new(points, [1000.0, 0.0]),
             policies: Vec::new(),
             requests: [1000, 0],

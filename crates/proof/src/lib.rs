@@ -13,6 +13,7 @@ pub mod campaign;
 mod client;
 mod oracle;
 pub mod plan;
+mod remote;
 pub mod shrink;
 pub mod timeline;
 pub mod world;

@@ -183,6 +183,8 @@ pub struct Shape {
     pub shares: [[Share; LEVELS_MAX]; VOLUMES],
     /// Whether the volumes write through.
     pub through: [bool; VOLUMES],
+    /// Whether their homes are remote, where they write through.
+    pub remote: [bool; VOLUMES],
     /// Bytes of the NVM level.
     pub nvm_bytes: u64,
     /// Bytes of the SSD level.
@@ -218,7 +220,7 @@ impl Life {
             _ => Character::Stuck,
         };
         let mut shape = Shape::draw(&mut rng);
-        shape.through = through_of(seed);
+        (shape.through, shape.remote) = through_of(seed);
         let mut acts: Vec<Act> = (0..CLIENTS).map(|c| Act::Connect(c, rng.chance(1, 2))).collect();
         for _ in 0..AGES {
             let length = 20 + rng.below(70);
@@ -266,6 +268,7 @@ impl Shape {
             spec,
             shares,
             through: [false; VOLUMES],
+            remote: [false; VOLUMES],
             nvm_bytes: (12 + rng.below(14)) * BLOCK,
             ssd_bytes: (110 + rng.below(150)) * BLOCK,
             is_persistent: rng.chance(1, 2),
@@ -287,12 +290,14 @@ pub fn schedule_of(seed: u64) -> ScheduleLimits {
     }
 }
 
-/// Which volumes write through, by the life's seed: some in every other life.
+/// Which volumes write through, and which of them to a remote home, by the life's seed: some in
+/// every other life.
 #[must_use]
-pub fn through_of(seed: u64) -> [bool; VOLUMES] {
+pub fn through_of(seed: u64) -> ([bool; VOLUMES], [bool; VOLUMES]) {
     let mut rng = Rng::new(seed ^ 0x7412_0064);
     let is_one = rng.chance(1, 2);
-    [(); VOLUMES].map(|()| is_one && rng.chance(1, 2))
+    let through = [(); VOLUMES].map(|()| is_one && rng.chance(1, 2));
+    (through, through.map(|through| through && rng.chance(1, 2)))
 }
 
 /// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are

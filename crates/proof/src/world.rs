@@ -13,6 +13,7 @@ use crate::client::{Answered, Asked, Client};
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
 use crate::plan::{discards_of, schedule_of};
+use crate::remote::Remote;
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
@@ -73,6 +74,7 @@ type Node = Shard<NbdSession, SimHost>;
 struct World<'a> {
     life: &'a Life,
     host: SimHost,
+    remotes: [Remote; VOLUMES],
     rng: Rng,
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
@@ -137,6 +139,9 @@ impl<'a> World<'a> {
         World {
             life,
             host: SimHost::new(io),
+            remotes: std::array::from_fn(|index| {
+                Remote::new(BLOCKS * BLOCK, life.seed ^ 0xfa7 ^ (index as u64) << 60)
+            }),
             rng: Rng::new(life.seed ^ 0xc0de),
             node: None,
             commands: channel().0,
@@ -222,7 +227,10 @@ impl World<'_> {
                 shares: shape.shares[index],
                 write_through: shape.through[index],
             },
-            backing: BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
+            backing: match shape.remote[index] {
+                true => BackingPlan::Remote(Arc::new(self.remotes[index].clone())),
+                false => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
+            },
         };
         ShardPlan {
             index: 0,
@@ -275,8 +283,7 @@ impl World<'_> {
                 Err(payload) if payload.is::<PowerCut>() => {
                     self.note(|| "the power fails during recovery".to_owned());
                     self.tally.cuts_in_recovery += 1;
-                    let mode = self.life.shape.crash;
-                    self.host.machine().crash(mode);
+                    self.lose_power(self.life.shape.crash);
                 }
                 Err(payload) => return Err(describe(payload.as_ref())),
             }
@@ -303,6 +310,11 @@ impl World<'_> {
         Ok(())
     }
 
+    fn lose_power(&mut self, mode: CrashMode) {
+        self.host.machine().crash(mode);
+        self.remotes.iter().for_each(Remote::crash);
+    }
+
     fn cut(&mut self, mode: CrashMode) -> Result<(), String> {
         self.restart(mode)
     }
@@ -314,7 +326,7 @@ impl World<'_> {
         self.clients.iter_mut().for_each(|client| *client = None);
         self.orphans.clear();
         self.left.clear();
-        self.host.machine().crash(mode);
+        self.lose_power(mode);
         self.heal();
         self.oracle.crash();
         self.has_crashed = true;

@@ -505,7 +505,8 @@ impl Host {
             let slots = &mut self.slots[usize::from(level)];
             let slot = slots.len() as u32;
             assert!(logged.clean || !through, "{key:?} writes through and has a dirty record");
-            let dirty = !through && !(logged.clean && has_log && self.rng.chance(1, 2));
+            let is_clean = through || (logged.clean && has_log && self.rng.chance(1, 2));
+            let dirty = !is_clean;
             if self.cache.restore(moment, LevelIndex(level), Slot(slot), key, dirty) {
                 slots.insert(slot, (key, content));
             } else if dirty {

@@ -5,7 +5,7 @@
 //! Invariant: classes without an objective are measured all the same, and never miss.
 //! Cost: an increment per request, and a comparison per turn in which something ended.
 //! Not for: what a request waited in its socket before it was parsed, which nothing here sees, and
-//! requests that waited for a remote home, since a smaller budget of lower ranks makes no link faster.
+//! requests that waited for a remote home: a smaller budget of lower ranks makes no link faster.
 
 use super::Core;
 use layby_cache::schedule::{Objective, Rank, Verdict, Windowed};

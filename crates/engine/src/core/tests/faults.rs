@@ -288,3 +288,40 @@ fn a_failed_zeroing_is_decided() {
         assert!(after == home, "a clean copy and the home differ; replay with SEED={seed}");
     });
 }
+
+/// Goal: a write that goes home past the levels, where the log may have older records of its block,
+/// leaves the old version or the new one, never zeros. Method: a volume whose class loses the SSD
+/// level, a write, and a power cut after every number of turns.
+#[test]
+fn a_write_past_the_levels_is_never_zeroed() {
+    let mut seen = [0; 2];
+    for turns in 0..40 {
+        for mode in [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll] {
+            let mut shape = quiet();
+            let bare = layby_cache::ClassSpec { levels: 0b001, ..shape.spec.classes[1].clone() };
+            shape.spec.classes.push(bare);
+            let mut world = World::new(turns, shape);
+            write_block(&mut world, 2, 0, 40).expect("a write");
+            world.drain().expect("the home takes it");
+            let spec = VolumeSpec {
+                id: VolumeId(2),
+                class: ClassId(2),
+                length: BLOCKS * BLOCK,
+                shares: [Share::OPEN; LEVELS_MAX],
+                write_through: false,
+            };
+            world.core.cache().set_volume(&spec).expect("a class without persistent levels");
+            (0..100).for_each(|_| world.core.turn(&mut world.io));
+            assert_eq!(world.core.cache().held_by(VolumeId(2), LevelIndex(2)).0, 0);
+            let write = call(Operation::Write, 0, BLOCK);
+            let payload = [50; BLOCK as usize];
+            world.core.submit(&mut world.io, Asker(1), VolumeId(2), write, &payload, None);
+            (0..turns).for_each(|_| world.core.turn(&mut world.io));
+            world.crash(mode);
+            let data = world.read(2, 0, BLOCK).expect("a read");
+            let found = [40, 50].iter().position(|value| is_all(&data, *value));
+            seen[found.unwrap_or_else(|| panic!("{} after {turns} turns", data[0]))] += 1;
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
