@@ -21,6 +21,18 @@ pub struct Outcome {
     pub stderr: String,
 }
 
+impl Outcome {
+    /// Asserts that it failed and explained itself, as [`crate::Refusal::assert_explains`] does.
+    ///
+    /// # Panics
+    /// When it reported success, or a line is missing.
+    #[track_caller]
+    pub fn assert_explains(&self, words: &[&str]) {
+        let code = Some(i32::from(!self.success));
+        crate::Refusal { code, stderr: self.stderr.clone() }.assert_explains(words);
+    }
+}
+
 /// Whether all of `programs` are installed; says which one is missing.
 #[must_use]
 pub fn available(programs: &[&str]) -> bool {

@@ -12,7 +12,7 @@ use crate::action::{Action, ActionId, End, Fault, FaultKind};
 use crate::journal::JOURNAL_BYTES_MIN;
 use crate::store::Store;
 use crate::volume::{OpenError, Opened, Plan, Status, Volume, create};
-use layby_types::{Backing, BackingDone, BackingOperation, Nanos};
+use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -95,6 +95,8 @@ pub enum Order {
     Resize(u64),
     /// Say how safe it is now.
     Say,
+    /// End all calls that wait for the store, with an error: the node stops.
+    StopWaiting,
 }
 
 impl fmt::Debug for Watch {
@@ -190,6 +192,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             .write(true)
             .open(&paths.journal)
             .map_err(failed(&paths.journal))?;
+        // After a kill the system may hold what its device does not: what is shown is durable.
+        journal.sync_data().map_err(failed(&paths.journal))?;
         let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
         let mut read =
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
@@ -246,6 +250,15 @@ impl<B> Backing<B> for CloudBacking<B> {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn resize(&mut self, length: u64) -> Result<(), ErrorKind> {
+        self.watch.order(Order::Resize(length));
+        Ok(())
+    }
+
+    fn stop_waiting(&mut self) {
+        self.watch.order(Order::StopWaiting);
     }
 }
 
@@ -415,6 +428,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             Order::Drain(is_draining) => self.volume.set_draining(is_draining),
             Order::Resize(bytes) => self.volume.set_size(bytes),
             Order::Say => {}
+            Order::StopWaiting => self.volume.stop_waiting(),
         }
     }
 

@@ -6,9 +6,7 @@ use crate::arguments::{
     VolumeCreateArguments, VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
-use layby_daemon::api::{
-    CloudAnswer, DiscardAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer,
-};
+use layby_daemon::api::{CloudAnswer, DiscardAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer};
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};

@@ -156,6 +156,7 @@ pub struct Volume<B> {
     /// Calls that wait until it has.
     held: Vec<(u64, BackingOperation<B>)>,
     is_draining: bool,
+    is_stopping: bool,
     last_fault: Option<Fault>,
     counters: Counters,
 }
@@ -209,7 +210,7 @@ pub struct Counters {
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Starts a call under the caller's mark; its end comes out of [`Volume::poll`].
     pub fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
-        match self.is_known || self.session.is_lost() {
+        match self.is_known || self.session.is_lost() || self.is_stopping {
             true => self.start(token, operation),
             false => self.held.push((token, operation)),
         }
@@ -228,6 +229,19 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.done.push_back(BackingDone { token, result: Ok(()), buffer: None, extents });
             }
             BackingOperation::Sync => self.start_sync(token),
+        }
+    }
+
+    fn fail_held(&mut self) {
+        for (token, operation) in std::mem::take(&mut self.held) {
+            match operation {
+                BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } => {
+                    self.finish(token, Err(ErrorKind::Closed), Some(buffer));
+                }
+                // Nothing was accepted, so there is nothing to make durable.
+                BackingOperation::Sync => self.finish(token, Ok(()), None),
+                _ => self.finish(token, Err(ErrorKind::Closed), None),
+            }
         }
     }
 
@@ -309,6 +323,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn set_draining(&mut self, is_draining: bool) {
         self.is_draining = is_draining;
         self.step();
+    }
+
+    /// Ends all calls that wait for the store, and those that come to, with an error. Writes that
+    /// are in the journal stay there.
+    pub fn stop_waiting(&mut self) {
+        self.is_stopping = true;
+        self.fail_held();
+        self.fail_reads();
+        self.fail_waiting_writes();
     }
 
     /// Whether the cloud has all that was written.

@@ -47,6 +47,9 @@ impl<B> Default for Reads<B> {
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn start_read(&mut self, token: u64, offset: u64, buffer: B) {
+        if self.is_stopping {
+            return self.finish(token, Err(ErrorKind::Closed), Some(buffer));
+        }
         let blocks = self.blocks_of(offset, buffer.len() as u64);
         let job = self.reads.next;
         self.reads.next += 1;
@@ -130,6 +133,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// All reads that are under way fail; what comes for them later is not wanted any more.
+    pub(super) fn fail_reads(&mut self) {
+        for (_, job) in std::mem::take(&mut self.reads.jobs) {
+            self.finish(job.token, Err(ErrorKind::Closed), Some(job.buffer));
+        }
+    }
+
     fn fail_read(&mut self, job: u64, kind: ErrorKind) {
         self.job(job).failed = Some(kind);
     }
@@ -142,6 +152,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         end: End,
     ) {
         let at = place.at.expect("it was read");
+        if !self.reads.jobs.contains_key(&job) {
+            return;
+        }
         match end {
             // Its room was given away while it was read: the cloud has it.
             _ if at < self.journal.tail => self.read_blocks(job, blocks),
@@ -154,6 +167,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     pub(super) fn on_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
+        if !self.reads.jobs.contains_key(&job) {
+            return;
+        }
         let gone = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
         for part in parts {
             let held = self.map.mapped(part.blocks.clone()).next();

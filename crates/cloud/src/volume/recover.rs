@@ -99,7 +99,8 @@ fn read_map_file(plan: &Plan, bytes: &[u8]) -> Result<Known, OpenError> {
 }
 
 impl<B> Volume<B> {
-    /// Opens a volume from its map file and its journal, whose device `read` reads.
+    /// Opens a volume from its map file and its journal, whose device `read` reads. The caller has
+    /// synced that device, so that what is found is durable.
     ///
     /// # Errors
     /// [`OpenError`] where they are damaged or another volume's; nothing was changed.
@@ -135,8 +136,7 @@ impl<B> Volume<B> {
             journal,
             overlay,
             map,
-            // What the scan found may not be durable: a cut syncs first.
-            write: Writes::new(seq_next, tail.journal_next),
+            write: Writes::new(seq_next),
             reads: super::read::Reads::default(),
             upload,
             commit: Commits::new(born, tail),
@@ -145,6 +145,7 @@ impl<B> Volume<B> {
             is_known: tail.epoch > 0,
             held: Vec::new(),
             is_draining: false,
+            is_stopping: false,
             last_fault: None,
             counters: super::Counters::default(),
             plan,

@@ -51,14 +51,14 @@ pub(super) struct Writes<B> {
 }
 
 impl<B> Writes<B> {
-    pub(super) fn new(seq_next: u64, durable_next: u64) -> Self {
+    pub(super) fn new(seq_next: u64) -> Self {
         Writes {
             calls: BTreeMap::new(),
             call_next: 0,
             queue: VecDeque::new(),
             writing: None,
             written_next: seq_next,
-            durable_next,
+            durable_next: seq_next,
             is_syncing: false,
             syncs: Vec::new(),
             wanted_next: 0,
@@ -88,7 +88,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn start_call(&mut self, token: u64, blocks: Range<u64>, buffer: Option<B>, is_durable: bool) {
-        if self.write.is_lost || self.session.is_lost() {
+        let is_stopping = self.is_stopping && (!self.is_known || self.write.is_waiting());
+        if self.write.is_lost || self.session.is_lost() || is_stopping {
             return self.finish(token, Err(ErrorKind::Closed), buffer);
         }
         if blocks.is_empty() {
@@ -264,6 +265,18 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.write.is_lost = true;
         self.fail_writes();
+    }
+
+    /// Calls that wait for the journal's room fail.
+    pub(super) fn fail_waiting_writes(&mut self) {
+        if !self.write.is_waiting() {
+            return;
+        }
+        for part in std::mem::take(&mut self.write.queue) {
+            if let Some(call) = self.write.calls.remove(&part.call) {
+                self.finish(call.token, Err(ErrorKind::Closed), call.buffer);
+            }
+        }
     }
 
     /// All calls that are not acknowledged yet fail.
