@@ -8,6 +8,7 @@ use layby_daemon::assembly::prepare;
 use layby_daemon::catalog::{Catalog, NodeId};
 use layby_daemon::config::{Config, Overrides, VolumeConfig};
 use layby_daemon::error::{Report, ReportKind};
+use layby_daemon::homes::Homes;
 use std::path::Component;
 
 /// Runs one input.
@@ -19,7 +20,7 @@ pub(crate) fn run(bytes: &[u8]) {
         Ok(config) if !config.volumes.values().all(is_inside) => {}
         Ok(config) => {
             let fresh = Catalog::new(NodeId([7; 16]), 4096, 1, Vec::new());
-            if let Err(report) = prepare(&config, Some(fresh)) {
+            if let Err(report) = prepare(&config, Some(fresh), &Homes::new(&config.dir, None)) {
                 explained(&report);
             }
         }
@@ -140,6 +141,7 @@ mod tests {
             panic!("{report}");
         });
         let fresh = Catalog::new(NodeId([7; 16]), 4096, 1, Vec::new());
-        prepare(&config, Some(fresh)).unwrap_or_else(|report| panic!("{report}"));
+        prepare(&config, Some(fresh), &Homes::new(&config.dir, None))
+            .unwrap_or_else(|report| panic!("{report}"));
     }
 }

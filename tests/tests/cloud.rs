@@ -160,9 +160,9 @@ fn the_store_alone_restores_a_volume() {
     client.verify_image(&image);
 }
 
-/// Goal: a cut link is not seen by clients: writes within the journal and reads of what is cached go
-/// on without an error, and all arrives when the link is back. Method: load before, in and after a
-/// cut of each kind; the image is compared at the end.
+/// Goal: a cut link is not seen by clients: writes within the journal and reads of what is cached
+/// go on without an error, and all arrives when the link is back. Method: load before, in and after
+/// a cut of each kind; the image is compared at the end.
 #[test]
 fn a_cut_link_is_not_seen_by_clients() {
     let Some(world) = World::new() else { return };

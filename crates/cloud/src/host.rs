@@ -336,12 +336,16 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         /// How often somebody who watches hears of what time alone changes.
         const STATUS_REST: Duration = Duration::from_millis(250);
         let start = Instant::now();
-        let mut said = None;
+        let (mut said, mut state) = (None, (false, false));
         loop {
             let now = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
             self.volume.on_tick(now);
             self.act();
             self.hand_out();
+            let now_state = (self.volume.is_lost(), self.volume.is_drained());
+            if std::mem::replace(&mut state, now_state) != now_state {
+                said = None;
+            }
             if said.is_none_or(|at: Instant| at.elapsed() >= STATUS_REST / 2) {
                 said = Some(Instant::now());
                 self.say();

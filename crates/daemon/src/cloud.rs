@@ -1,9 +1,9 @@
-//! Volumes whose home is an object store: from a record in the catalog to a home that a shard opens.
+//! Volumes whose home is an object store: from a catalog's record to a home that a shard opens.
 //!
-//! How: a volume's path that is a store's URL makes it one of these. Its journal and map lie in the
-//! node's directory under the volume's number. The first time the store is asked what the volume
-//! is: a new one, this node's, or another's, which is refused unless it is to be taken. Later starts
-//! ask nobody, so that a node comes up with its link down.
+//! How: a volume's path that is a store's URL makes it one of these. Its journal and map lie in
+//! the node's directory under the volume's number. The first time the store is asked what the
+//! volume is: a new one, this node's, or another's, which is refused unless it is to be taken.
+//! Later starts ask nobody, so that a node comes up with its link down.
 //! Invariant: a volume's uuid is drawn once and found in its map file and its superblock.
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
@@ -128,6 +128,19 @@ impl CloudHomes {
         }
     }
 
+    /// A new volume's place must exist and hold no other volume's segments.
+    fn check_empty(&self, store: &Store) -> Result<(), String> {
+        match self.ask(store, Request::List { prefix: "segments/".to_owned() }) {
+            End::Keys(keys) if keys.is_empty() => Ok(()),
+            End::Keys(keys) => {
+                let count = keys.len();
+                Err(format!("there are {count} segments of a volume whose superblock is gone"))
+            }
+            End::Failed(fault) => Err(fault.cause),
+            end => unreachable!("a list ends with keys or a fault: {end:?}"),
+        }
+    }
+
     /// Which volume this is: what the node knows, else what the store says, else a new one.
     fn identify(
         &self,
@@ -160,6 +173,9 @@ impl CloudHomes {
                 let cause = "neither this node nor the store knows the volume any more".to_owned();
                 return Err(refused(ReportKind::Corrupt, cause, "name the store that has it"));
             }
+            self.check_empty(store).map_err(|cause| {
+                refused(ReportKind::Unreachable, cause, "look at the bucket and the prefix")
+            })?;
             return NodeId::draw().map(|id| VolumeUuid(id.0));
         };
         let (node, block_bytes) = self.node();

@@ -1,7 +1,7 @@
 //! A volume from its store alone, without a node.
 //!
-//! How: [`layby_cloud::Restored`] finds what the store has; it is written into a new sparse file, or
-//! only verified.
+//! How: [`layby_cloud::Restored`] finds what the store has; it is written into a new sparse file,
+//! or only verified.
 //! Invariant: a file that exists is never written over; one that is not whole keeps another name.
 //! Cost: the volume's live bytes, fetched once.
 //! Not for: a volume that a node serves: what is newer may be in that node's journal.

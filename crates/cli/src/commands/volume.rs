@@ -256,10 +256,11 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let error = of.last_error.as_ref().map(|e| format!("; last error: {e}")).unwrap_or_default();
     let amplification = of.space_amplification.unwrap_or(1.0);
     format!(
-        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), {} requests{error}",
+        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), {} requests{}",
         of.segments,
         bytes(of.stored_bytes),
-        of.requests
+        of.requests,
+        error
     )
 }
 

@@ -340,6 +340,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.write.is_idle() && !self.journal.batches.iter().any(|batch| !batch.entries.is_empty())
     }
 
+    /// Whether the volume is not this node's any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.session.is_lost()
+    }
+
     /// A new size; what lies beyond a smaller one is zeroed first by the caller.
     pub fn set_size(&mut self, size_bytes: u64) {
         self.plan.size_bytes = size_bytes;

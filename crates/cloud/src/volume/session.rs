@@ -129,10 +129,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
-    fn is_lost(&self) -> bool {
-        self.session.is_lost()
-    }
-
     fn fetch_superblock(&mut self, step: Step) {
         let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
         self.ask(request, Flight::Superblock(step));
@@ -234,7 +230,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn claim(&mut self) {
         self.journal_catches_up();
-        if !self.is_lost() {
+        if !self.session.is_lost() {
             self.propose();
         }
     }
