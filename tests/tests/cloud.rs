@@ -5,11 +5,12 @@
 //! restore`, on nothing but the store.
 //! Where the store's program is missing the tests say so and skip.
 
-use layby_tests::link::{Cut, LinkProxy};
+use layby_tests::link::{Answer, Cut, Effect, Fault, LinkProxy, StoreError};
 use layby_tests::{Connection, Node, Options, Request, S3Server, binary};
 use layby_types::Rng;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const BLOCK: u64 = 4096;
@@ -178,6 +179,42 @@ fn a_cut_link_is_not_seen_by_clients() {
         world.link.restore();
     }
     node.layby(&["volume", "drain", VOLUME]);
+    client.verify();
+    let image = world.dir("image");
+    let (is_whole, text) = world.restore(Some(&image));
+    assert!(is_whole, "{text}");
+    client.verify_image(&image);
+}
+
+/// Goal: whatever the store answers, clients see nothing of it, nothing is lost, nothing doubled.
+/// Method: writes and a drain, the first three requests under each fault; then the image.
+#[test]
+fn faults_of_the_store_are_not_seen_by_clients() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    let late = Effect::Late { least: Duration::from_millis(1), most: Duration::from_millis(80) };
+    for effect in [
+        Effect::Fail(StoreError::INTERNAL),
+        Effect::Fail(StoreError::SLOW_DOWN),
+        Effect::Fail(StoreError::TOKEN_EXPIRED),
+        Effect::Fail(StoreError::ACCESS_DENIED),
+        Effect::Fail(StoreError::TIME_SKEWED),
+        Effect::Fail(StoreError::STORAGE_FULL),
+        Effect::Fail(StoreError::CONFLICT),
+        Effect::LoseReply,
+        Effect::TearUpload,
+        Effect::TearDownload,
+        Effect::Repeat(Answer::First),
+        Effect::Repeat(Answer::Second),
+        late,
+    ] {
+        let fault = world.link.fault(Fault::new(effect).times(3));
+        client.write(400);
+        node.layby(&["volume", "drain", VOLUME]);
+        assert!(fault.hits() > 0, "{effect:?} was not met");
+        fault.lift();
+    }
     client.verify();
     let image = world.dir("image");
     let (is_whole, text) = world.restore(Some(&image));

@@ -323,7 +323,7 @@ impl Life {
 fn lost_disks_lose_what_the_store_lacks() {
     for seed in 1000..1200 {
         let mut life = Life::new(seed);
-        life.world.faults = Faults { errors: 10, lost_replies: 10, is_cut: false };
+        life.world.faults = Faults { errors: 10, lost_replies: 10, conflicts: 5, is_cut: false };
         let steps = 300 + life.world.rng.below(1500);
         life.load(steps);
         life.lose_disks(VolumeUuid([8; 16]));
@@ -460,7 +460,8 @@ fn lives_keep_their_promises() {
             let errors = life.world.rng.below(30);
             let lost_replies = life.world.rng.below(20);
             let is_cut = life.volume.status().committed > 0 && life.world.rng.chance(1, 6);
-            life.world.faults = Faults { errors, lost_replies, is_cut };
+            let conflicts = life.world.rng.below(10);
+            life.world.faults = Faults { errors, lost_replies, conflicts, is_cut };
             let steps = 100 + life.world.rng.below(1500);
             life.load(steps);
             life.restore();

@@ -15,6 +15,8 @@ use std::ops::Range;
 pub(super) struct Faults {
     pub(super) errors: u64,
     pub(super) lost_replies: u64,
+    /// Puts that are said to conflict with others, though nothing was stored.
+    pub(super) conflicts: u64,
     pub(super) is_cut: bool,
 }
 
@@ -220,6 +222,9 @@ impl World {
         }
         if self.faults.is_cut || self.rng.chance(self.faults.errors, 100) {
             return Some(failed(FaultKind::Retry));
+        }
+        if matches!(request, Request::Put { .. }) && self.rng.chance(self.faults.conflicts, 100) {
+            return Some(failed(FaultKind::Condition));
         }
         let end = self.store.perform(request);
         let is_lost = self.rng.chance(self.faults.lost_replies, 100);

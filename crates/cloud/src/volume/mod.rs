@@ -20,11 +20,12 @@ mod session;
 mod upload;
 mod write;
 
-use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
+use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request};
 use crate::journal::Journal;
 use crate::map::CloudMap;
 use crate::runs::{Place, Runs};
 use crate::segment::{Compression, Index, VolumeUuid};
+use bytes::Bytes;
 use layby_types::{BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
@@ -108,18 +109,49 @@ impl Place for LocalPlace {
 /// What an action in flight was for.
 enum Flight {
     JournalWrite,
-    JournalSync { covers: u64 },
-    ReadJournal { job: u64, blocks: Range<u64>, place: LocalPlace },
-    ReadChunks { job: u64, parts: Vec<read::Part>, from: u64 },
-    CutRead { number: u64, part: usize },
-    SegmentPut { number: u64 },
-    IndexRecorded { number: u64 },
-    CommitRecorded { number: u64, journal_next: u64 },
+    JournalSync {
+        covers: u64,
+    },
+    ReadJournal {
+        job: u64,
+        blocks: Range<u64>,
+        place: LocalPlace,
+    },
+    ReadChunks {
+        job: u64,
+        parts: Vec<read::Part>,
+        from: u64,
+    },
+    CutRead {
+        number: u64,
+        part: usize,
+    },
+    SegmentPut {
+        number: u64,
+    },
+    IndexRecorded {
+        number: u64,
+    },
+    CommitRecorded {
+        number: u64,
+        journal_next: u64,
+    },
     MapReplaced,
     Superblock(session::Step),
     CheckpointPut,
-    CleanGet { from: u64, number: u64 },
-    Delete { number: Option<u64> },
+    /// Whether an object that is said to exist is the one that was put.
+    Verify {
+        put: Box<Flight>,
+        key: String,
+        bytes: Bytes,
+    },
+    CleanGet {
+        from: u64,
+        number: u64,
+    },
+    Delete {
+        number: Option<u64>,
+    },
     Sweep,
 }
 
@@ -263,6 +295,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 return;
             }
             self.session.on_answer();
+            if let (Request::Put { key, bytes, .. }, End::Failed(_)) = (request, &end)
+                && matches!(flight, Flight::SegmentPut { .. } | Flight::CheckpointPut)
+            {
+                self.verify_put(flight, key, bytes);
+                return;
+            }
         }
         self.on_flight(flight, end);
         self.step();
@@ -285,6 +323,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::MapReplaced => self.on_map_replaced(&end),
             Flight::Superblock(step) => self.on_superblock(step, end),
             Flight::CheckpointPut => self.on_checkpoint_put(),
+            Flight::Verify { put, key, bytes } => self.on_verified(*put, key, bytes, &end),
             Flight::CleanGet { from, number } => self.on_clean_get(number, from, end),
             Flight::Delete { number } => self.on_deleted(number),
             Flight::Sweep => self.on_swept(end),
@@ -406,6 +445,25 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.requests.insert(id, (retry.request.clone(), retry.attempt));
         self.act(Action::Object(retry.request), retry.flight);
+    }
+
+    /// A put found its key taken: by itself, with the answer lost, or by a conflict that passes, as
+    /// some stores say. Which of them is looked up.
+    fn verify_put(&mut self, flight: Flight, key: String, bytes: Bytes) {
+        const HEAD: u64 = 64 << 10;
+        let request = Request::Get { key: key.clone(), range: Some(0..HEAD) };
+        self.ask(request, Flight::Verify { put: Box::new(flight), key, bytes });
+        self.step();
+    }
+
+    fn on_verified(&mut self, put: Flight, key: String, bytes: Bytes, end: &End) {
+        match end {
+            End::Bytes(head, _) if bytes.starts_with(head) && !head.is_empty() => {
+                self.on_flight(put, End::Done);
+            }
+            End::Bytes(..) => self.lose(format!("`{key}` in the store is not this node's")),
+            _ => self.ask(Request::Put { key, bytes, condition: Condition::Create }, put),
+        }
     }
 
     /// Repeats a request later: without end, at growing intervals with jitter.

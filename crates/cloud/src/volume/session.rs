@@ -135,7 +135,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// The volume cannot be served from here: all that is not acknowledged fails.
-    fn lose(&mut self, why: String) {
+    pub(super) fn lose(&mut self, why: String) {
         self.session.state = State::Lost(why);
         self.session.proposed = None;
         self.fail_writes();
@@ -157,6 +157,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Propose, End::Stored(tag)) => self.on_proposed(tag),
             (Step::Propose, End::Failed(_)) => self.fetch_superblock(Step::Compare),
             (Step::Compare, End::Bytes(bytes, tag)) => self.on_compared(&bytes, tag),
+            (Step::Compare, End::Failed(_)) if self.session.current.is_none() => {
+                // A conflict that has passed: there still is none.
+                self.session.proposed = None;
+                self.on_absent();
+            }
             (Step::Compare, End::Failed(_)) => {
                 self.lose("the volume's superblock has vanished from the store".to_owned());
             }

@@ -222,7 +222,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.put_segment(number, builder);
     }
 
-    /// The store has a segment: keys are never used twice, so one that exists is this one.
+    /// The store has a segment.
     pub(super) fn on_segment_put(&mut self, number: u64) {
         if self.session.is_lost() {
             return;
