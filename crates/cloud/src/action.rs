@@ -3,7 +3,7 @@
 //! How: the volume is a state machine without I/O; it hands out actions with a number each and
 //! hears their ends. Hosts perform writes and syncs of the journal in the order given, and the map
 //! file's, too; all else may end in any order.
-//! Invariant: each action ends exactly once, or its host is gone.
+//! Invariant: each action ends exactly once, or its host is gone. Cost: plain values.
 //! Not for: the clients' calls; these are `layby_types::Backing`'s.
 
 use bytes::Bytes;
@@ -117,10 +117,8 @@ pub enum FaultKind {
     NotFound,
     /// The condition of a put does not hold.
     Condition,
-    /// The store refuses: credentials, permissions, its clock. Asked again, since people mend it.
+    /// The store refuses: credentials or permissions. Asked again, since people mend it.
     Denied,
-    /// The store or device is full. Asked again.
-    Full,
     /// A local device failed.
     Device,
 }

@@ -9,7 +9,7 @@
 //! Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind};
-use crate::journal::JOURNAL_BYTES_MIN;
+use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::store::Store;
 use crate::volume::{OpenError, Opened, Plan, Status, Volume, create};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
@@ -24,6 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Where a node keeps what it needs of a cloud-backed volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub enum HostError {
     File(PathBuf, io::Error),
     /// The journal is to be smaller than its smallest size, in bytes.
     JournalTooSmall(u64),
+    /// There is a journal with batches and no map that says which of them the store lacks.
+    MapMissing(Paths),
     /// What the files say.
     Open(OpenError),
 }
@@ -52,6 +55,12 @@ impl fmt::Display for HostError {
             HostError::JournalTooSmall(bytes) => write!(
                 f,
                 "a journal of {bytes} bytes is too small; the least is {JOURNAL_BYTES_MIN} bytes"
+            ),
+            HostError::MapMissing(paths) => write!(
+                f,
+                "`{}` is missing, and `{}` holds writes that the store may lack",
+                paths.map.display(),
+                paths.journal.display()
             ),
             HostError::Open(error) => error.fmt(f),
         }
@@ -81,7 +90,7 @@ pub struct Said {
 /// What outlives the backing: the way to ask how safe a volume is, and to drain it.
 #[derive(Clone)]
 pub struct Watch {
-    said: Arc<Mutex<Option<Said>>>,
+    said: watch::Receiver<Option<Said>>,
     orders: Arc<AtomicU64>,
     control: Arc<dyn Fn(Order, u64) + Send + Sync>,
 }
@@ -109,7 +118,14 @@ impl Watch {
     /// What the volume said last; none before its first turn.
     #[must_use]
     pub fn said(&self) -> Option<Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.said.borrow().clone()
+    }
+
+    /// Waits until the volume has said something that `is_so`, or `None` when it has ended.
+    pub async fn wait(&self, is_so: impl Fn(&Said) -> bool) -> Option<Said> {
+        let mut said = self.said.clone();
+        let found = said.wait_for(|said| said.as_ref().is_some_and(&is_so)).await;
+        found.ok().and_then(|said| said.clone())
     }
 
     /// Passes an order and returns its number; after the volume's end it does nothing. What the
@@ -151,12 +167,25 @@ pub fn prepare(
     let mut options = OpenOptions::new();
     let journal = options.read(true).write(true).create(true).truncate(false);
     let journal = journal.open(&paths.journal).map_err(failed)?;
-    if journal.metadata().map_err(failed)?.is_file() {
+    let metadata = journal.metadata().map_err(failed)?;
+    if metadata.is_file() && metadata.len() < journal_bytes {
         journal.set_len(journal_bytes).map_err(failed)?;
+    }
+    if is_used(&journal).map_err(failed)? {
+        return Err(HostError::MapMissing(paths.clone()));
     }
     journal.write_all_at(&page, 0).map_err(failed)?;
     journal.sync_all().map_err(failed)?;
     replace(&paths.map, &map).map_err(|error| HostError::File(paths.map.clone(), error))
+}
+
+/// Whether anything was ever written behind the journal's first page.
+fn is_used(journal: &File) -> io::Result<bool> {
+    let mut page = [0; 8];
+    match journal.read_exact_at(&mut page, PAGE_BYTES) {
+        Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| is_batch(&page)),
+    }
 }
 
 /// Replaces a file as a whole, durably.
@@ -203,7 +232,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
         let (outbox, done) = channel();
-        let said = Arc::new(Mutex::new(None));
+        let (said, listener) = watch::channel(None);
         let inlet = Mutex::new(events.clone());
         let control = move |order, number| {
             let inlet = inlet.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,9 +240,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let _ = inlet.send(Event::Order(order, number));
         };
         let orders = Arc::new(AtomicU64::new(0));
-        let watch = Watch { said: said.clone(), orders, control: Arc::new(control) };
+        let watch = Watch { said: listener, orders, control: Arc::new(control) };
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
+        let durable = durable.map_err(failed(&paths.map))?;
         let host = Host {
             volume,
             journal,
@@ -287,7 +317,7 @@ fn durable_thread<B: Send + 'static>(
     journal: Arc<File>,
     map: PathBuf,
     events: Sender<Event<B>>,
-) -> Sender<(ActionId, Action)> {
+) -> io::Result<Sender<(ActionId, Action)>> {
     let (sender, inbox) = channel::<(ActionId, Action)>();
     let work = move || {
         while let Ok((id, action)) = inbox.recv() {
@@ -303,10 +333,8 @@ fn durable_thread<B: Send + 'static>(
             }
         }
     };
-    // Without this thread syncs never end, which the system's limit of threads would have said at
-    // the first thread already.
-    let _ = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work);
-    sender
+    std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work)?;
+    Ok(sender)
 }
 
 fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -323,7 +351,7 @@ struct Host<B> {
     durable: Sender<(ActionId, Action)>,
     events: Sender<Event<B>>,
     outbox: Sender<BackingDone<B>>,
-    said: Arc<Mutex<Option<Said>>>,
+    said: watch::Sender<Option<Said>>,
     heard: u64,
     wake: Box<dyn Fn() + Send>,
 }
@@ -439,6 +467,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     fn say(&self) {
         let (status, is_drained) = (self.volume.status(), self.volume.is_drained());
         let said = Said { status, is_drained, heard: self.heard };
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        // Somebody may look later, too.
+        self.said.send_replace(Some(said));
     }
 }

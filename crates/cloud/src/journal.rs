@@ -147,6 +147,12 @@ pub(crate) fn encode_header(ring: &Ring, batch: &Batch, durable_next: u64) -> Ve
     seal_page(page)
 }
 
+/// Whether a page begins a batch of some journal. The ring's first page does whenever anything was
+/// ever written, since no batch spans the end.
+pub(crate) fn is_batch(page: &[u8]) -> bool {
+    page.starts_with(BATCH_MAGIC)
+}
+
 struct Header {
     batch: Batch,
     life: u32,

@@ -5,6 +5,7 @@
 //! on a condition, says how far. See `volume`, which is a state machine without I/O, and
 //! `docs/formats.md` for the bytes.
 //! Invariant: the store holds a prefix of the volume's history, and the journal the rest.
+//! Cost: a local write and an upload per write, and a map in memory.
 //! Not for: what the node caches; levels do that.
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,7 @@
 //! How: segments are applied in the order of their numbers; each entry replaces, zeroes or moves
 //! blocks. The map counts what every segment still holds, for cleaning. Node and restore use the
 //! same code, so that they cannot disagree.
-//! Invariant: a segment's live blocks equal the map's blocks that lie in it.
+//! Invariant: a segment's live blocks equal the map's blocks that lie in it; totals are the sums.
 //! Cost: about 80 bytes per run of neighbours: 0.1 % where writes are long, 2 % where all are
 //! single blocks of 4 KiB.
 //! Not for: what the cloud does not hold yet; see `journal`.
@@ -57,11 +57,23 @@ pub(crate) struct SegmentState {
     pub(crate) dead_since: u64,
 }
 
+/// Sums over all segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Bytes of all objects.
+    pub(crate) bytes: u64,
+    /// Blocks of data that they were written with.
+    pub(crate) blocks: u64,
+    /// Of these, what the map still names.
+    pub(crate) live: u64,
+}
+
 /// See the file's header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloudMap {
     runs: Runs<ChunkPlace>,
-    pub(crate) segments: BTreeMap<u64, SegmentState>,
+    segments: BTreeMap<u64, SegmentState>,
+    totals: Totals,
     /// The last segment applied.
     pub(crate) number: u64,
     /// Journal batches before this one are in it.
@@ -88,16 +100,47 @@ impl CloudMap {
         self.runs.count()
     }
 
-    /// Runs in one segment.
-    pub(crate) fn runs_in(&self, number: u64) -> Vec<(Range<u64>, ChunkPlace)> {
-        self.runs.iter().filter(|(_, place)| place.number == number).collect()
+    /// Runs by the segment that they lie in, of those that `wanted` names; one pass over the map.
+    pub(crate) fn runs_by_segment(
+        &self,
+        wanted: impl Fn(u64) -> bool,
+    ) -> BTreeMap<u64, Vec<(Range<u64>, ChunkPlace)>> {
+        let mut found: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+        for (blocks, place) in self.runs.iter().filter(|(_, place)| wanted(place.number)) {
+            found.entry(place.number).or_default().push((blocks, place));
+        }
+        for runs in found.values_mut() {
+            runs.sort_unstable_by_key(|(blocks, place)| (place.at, blocks.start));
+        }
+        found
     }
 
-    /// Bytes of all segments that exist, and blocks of them that are live.
-    pub(crate) fn totals(&self) -> (u64, u64, u64) {
-        self.segments.values().fold((0, 0, 0), |(bytes, blocks, live), state| {
-            (bytes + state.bytes, blocks + state.blocks, live + state.live)
-        })
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (u64, &SegmentState)> {
+        self.segments.iter().map(|(number, state)| (*number, state))
+    }
+
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Adds a segment of which nothing is named yet.
+    fn add_segment(&mut self, number: u64, state: SegmentState) {
+        self.totals.bytes += state.bytes;
+        self.totals.blocks += state.blocks;
+        self.segments.insert(number, state);
+    }
+
+    /// A segment with nothing alive has gone from the store.
+    pub(crate) fn remove_segment(&mut self, number: u64) {
+        if let Some(state) = self.segments.remove(&number) {
+            assert_eq!(state.live, 0, "what lives stays");
+            self.totals.bytes -= state.bytes;
+            self.totals.blocks -= state.blocks;
+        }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// Applies the next segment.
@@ -110,7 +153,7 @@ impl CloudMap {
         self.journal_next = self.journal_next.max(index.journal_next);
         let (epoch, bytes) = (index.name.epoch, index.object_bytes);
         let state = SegmentState { epoch, bytes, blocks, live: 0, dead_since: number };
-        self.segments.insert(number, state);
+        self.add_segment(number, state);
         for entry in &index.entries {
             let chunk = ChunkPlace {
                 number,
@@ -146,12 +189,14 @@ impl CloudMap {
         let count = blocks.end - blocks.start;
         let held = self.runs.insert(blocks, place);
         self.release(held);
+        self.totals.live += count;
         self.segments.get_mut(&place.number).expect("it was added").live += count;
     }
 
     fn release(&mut self, held: Vec<(Range<u64>, ChunkPlace)>) {
         for (run, place) in held {
             let state = self.segments.get_mut(&place.number).expect("a run's segment is known");
+            self.totals.live -= run.end - run.start;
             state.live -= run.end - run.start;
             if state.live == 0 {
                 state.dead_since = self.number;
@@ -211,8 +256,11 @@ impl CloudMap {
         for _ in 0..segment_count {
             let (number, bytes, blocks) = (reader.u64()?, reader.u64()?, reader.u64()?);
             let (dead_since, epoch) = (reader.u64()?, reader.u32()?);
+            if map.segments.contains_key(&number) {
+                return None;
+            }
             let state = SegmentState { epoch, bytes, blocks, live: 0, dead_since };
-            map.segments.insert(number, state);
+            map.add_segment(number, state);
         }
         for _ in 0..run_count {
             let (start, count) = (reader.u64()?, reader.u64()?);

@@ -115,13 +115,13 @@ impl Restored {
     /// Segments that hold something of the volume.
     #[must_use]
     pub fn segments(&self) -> u64 {
-        self.map.segments.values().filter(|state| state.live > 0).count() as u64
+        self.map.segments().filter(|(_, state)| state.live > 0).count() as u64
     }
 
     /// Bytes of blocks that hold data.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        self.map.totals().2 * u64::from(self.superblock.block_bytes)
+        self.map.totals().live * u64::from(self.superblock.block_bytes)
     }
 
     /// Hands every run of data to `sink`, by offset in the volume; damaged ones are left out and
@@ -131,10 +131,9 @@ impl Restored {
     /// [`RestoreError`] where the store or the sink fails.
     pub fn copy(&self, fetch: Fetch<'_>, sink: Sink<'_>) -> Result<Pass, RestoreError> {
         let mut pass = Pass::default();
-        let live = self.map.segments.iter().filter(|(_, state)| state.live > 0);
-        for (number, state) in live {
-            let name = SegmentName { number: *number, epoch: state.epoch };
-            self.copy_segment(fetch, name, sink, &mut pass)?;
+        for (number, runs) in self.map.runs_by_segment(|_| true) {
+            let name = self.map.name(number).expect("the map knows its segments");
+            self.copy_segment(fetch, (name, &runs), sink, &mut pass)?;
         }
         pass.damaged.sort_unstable_by_key(|(range, _)| range.start);
         Ok(pass)
@@ -143,13 +142,11 @@ impl Restored {
     fn copy_segment(
         &self,
         fetch: Fetch<'_>,
-        name: SegmentName,
+        (name, runs): (SegmentName, &[(Range<u64>, ChunkPlace)]),
         sink: Sink<'_>,
         pass: &mut Pass,
     ) -> Result<(), RestoreError> {
-        let mut runs = self.map.runs_in(name.number);
-        runs.sort_unstable_by_key(|(blocks, place)| (place.at, blocks.start));
-        for group in groups(&runs) {
+        for group in groups(runs) {
             let (first, last) = (&group[0].1, &group[group.len() - 1].1);
             let range = u64::from(first.at)..u64::from(last.at) + u64::from(last.stored);
             let (from, length) = (range.start, range.end - range.start);

@@ -66,14 +66,7 @@ impl Store {
         Ok(Store { store: Arc::new(store), prefix: Path::default(), url: url.to_owned() })
     }
 
-    /// A place below this one.
-    #[must_use]
-    pub fn below(&self, part: &str) -> Self {
-        let url = format!("{}/{part}", self.url.trim_end_matches('/'));
-        Store { store: self.store.clone(), prefix: self.prefix.clone().join(part), url }
-    }
-
-    /// As it was given, with what is below.
+    /// As it was given.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

@@ -174,8 +174,16 @@ fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> 
     let volumes = &mut view.catalog.volumes;
     let deleting = volumes.extract_if(.., |_, record| record.phase == VolumePhase::Deleting);
     for (name, record) in deleting.collect::<Vec<_>>() {
-        homes.release(&record, true)?;
-        notes.push(format!("the deletion of volume `{name}` was completed"));
+        match homes.release(&record, true) {
+            // A store that does not answer is no reason to serve nobody.
+            Err(left) if homes.writes_through(&record) => {
+                notes.push(format!("volume `{name}` was deleted; {}: {}", left.error, left.cause));
+            }
+            released => {
+                released?;
+                notes.push(format!("the deletion of volume `{name}` was completed"));
+            }
+        }
     }
     Ok(())
 }

@@ -294,31 +294,29 @@ impl RemoteHomes for CloudHomes {
         {
             return Err(kept(&self.paths(record), said.status.dirty_bytes));
         }
-        let url = url_of(record);
-        let error = format!("cannot remove the volume's data from `{url}`");
-        if discard {
-            let store = Store::open(&url)
-                .map_err(|cause| Report::new(ReportKind::Invalid, error.as_str()).cause(cause))?;
-            self.remove_objects(&store).map_err(|fault| {
-                Report::new(ReportKind::Unreachable, error.as_str())
-                    .cause(fault.cause)
-                    .state("some of the volume's objects may be left")
-                    .hint("start the node again when the store answers: it repeats this")
-            })?;
-        }
         let paths = self.paths(record);
         for path in [paths.journal, paths.map] {
             match std::fs::remove_file(&path) {
                 Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Report::from_io(
-                        format!("cannot remove `{}`", path.display()),
-                        &cause,
-                    ));
+                    let error = format!("cannot remove `{}`", path.display());
+                    return Err(Report::from_io(error, &cause));
                 }
                 _ => {}
             }
         }
-        Ok(())
+        if !discard {
+            return Ok(());
+        }
+        let url = url_of(record);
+        let store = Store::open(&url);
+        let removed = store.and_then(|s| self.remove_objects(&s).map_err(|fault| fault.cause));
+        removed.map_err(|cause| {
+            let error = format!("cannot remove the volume's objects from `{url}`");
+            Report::new(ReportKind::Unreachable, error)
+                .cause(cause)
+                .state("the node serves it no more; some of its objects may be left")
+                .hint("remove what is left below that prefix with the store's own tools")
+        })
     }
 
     fn watch(&self, record: &VolumeRecord) -> Option<Watch> {

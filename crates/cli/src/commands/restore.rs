@@ -1,4 +1,8 @@
 //! `layby restore`: a volume from its store alone, into a file or only verified.
+//!
+//! How: `layby_daemon::restore` reads, this shows how far it is and what it found.
+//! Invariant: damage ends with an error, after all the rest was read.
+//! Cost: nothing beside the reading.
 
 use crate::arguments::RestoreArguments;
 use crate::output::{Failure, Output, bytes};

@@ -155,3 +155,35 @@ fn wrong_files_are_refused() {
     let error = opened.err().expect("the files are another volume's");
     assert!(error.to_string().contains("another volume"), "{error}");
 }
+
+/// Goal: what lay beyond a smaller size is zeros when the volume grew again, in the store, too.
+/// Method: a write, a shrink, a growth, a read, a drain.
+#[test]
+fn what_lay_beyond_a_smaller_size_is_gone() {
+    let node = Node::new();
+    let mut home = node.open();
+    home.write(100, 7, 8);
+    assert_eq!(home.backing.resize(103 * BLOCK), Ok(()));
+    assert_eq!(home.backing.resize(64 << 20), Ok(()));
+    assert_eq!([home.read(102), home.read(103), home.read(107)], [7, 0, 0]);
+    home.drain();
+    assert_eq!([home.read(102), home.read(103), home.read(107)], [7, 0, 0]);
+}
+
+/// Goal: a journal whose map is gone is never begun anew, since it may hold what the store lacks.
+/// Method: remove the map of a volume that was written, and of one that was not.
+#[test]
+fn a_journal_without_its_map_is_kept() {
+    let node = Node::new();
+    drop(node.open());
+    std::fs::remove_file(node.paths().map).expect("it was made");
+    let mut home = node.open();
+    home.write(1, 1, 1);
+    drop(home);
+    std::fs::remove_file(node.paths().map).expect("it was made");
+    let before = std::fs::read(node.paths().journal).expect("it is there");
+    let refused = prepare(&Node::plan(), &node.paths(), JOURNAL_BYTES_MIN, 2);
+    let error = refused.expect_err("it holds a write").to_string();
+    assert!(error.contains("may lack"), "{error}");
+    assert!(before == std::fs::read(node.paths().journal).expect("it is there"), "untouched");
+}

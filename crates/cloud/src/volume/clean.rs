@@ -5,7 +5,8 @@
 //! only for blocks that still lie where they were read, so nothing waits for it.
 //! Invariant: cleaning never changes what a block reads as; victims go only when the superblock
 //! names the moves.
-//! Cost: what is moved crosses the link twice. At most one segment of moves is under way.
+//! Cost: what is moved crosses the link twice, and a pass over the map per round of victims. At
+//! most one segment of moves is under way.
 //! Source: greedy choice by utilisation (Rosenblum and Ousterhout 1991, section 3).
 
 use super::{Flight, Volume};
@@ -30,6 +31,8 @@ pub(super) struct Cleaning {
     /// Parts of victims, and their bytes where they have come.
     parts: BTreeMap<(u64, u64), (Vec<Run>, Option<Bytes>)>,
     is_under_way: bool,
+    /// Last segment, last committed one and their count when victims were last looked for.
+    looked_at: (u64, u64, usize),
     /// The segment of moves that is on its way.
     moves: Option<u64>,
     /// Dead segments wait for a checkpoint.
@@ -38,10 +41,10 @@ pub(super) struct Cleaning {
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn exceeds_amplification(&self) -> bool {
-        let (_, blocks, live) = self.map.totals();
+        let totals = self.map.totals();
         let bound = u64::from(self.plan.limits.amplification_percent_max);
-        let spare = (blocks - live) * self.block();
-        blocks * 100 > live * bound && spare > self.plan.limits.segment_bytes
+        let spare = (totals.blocks - totals.live) * self.block();
+        totals.blocks * 100 > totals.live * bound && spare > self.plan.limits.segment_bytes
     }
 
     pub(super) fn clean_next(&mut self) {
@@ -55,19 +58,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if is_busy || !self.session.is_open() || !self.exceeds_amplification() {
             return;
         }
+        // The choice is the same until a segment came, was committed or went.
+        let state = (self.map.number, self.session.committed(), self.map.segment_count());
+        if std::mem::replace(&mut self.clean.looked_at, state) == state {
+            return;
+        }
         let victims = self.choose_victims();
         if victims.is_empty() {
             // What exceeds is dead and waits to be deleted.
             let last = self.commit.checkpoint_stored.map_or(0, |checkpoint| checkpoint.number);
-            let is_dead = |(number, state): (&u64, &crate::map::SegmentState)| {
-                state.live == 0 && *number > last
-            };
-            self.clean.wants_checkpoint |= self.map.segments.iter().any(is_dead);
+            let mut dead = self.map.segments().filter(|(_, state)| state.live == 0);
+            self.clean.wants_checkpoint |= dead.any(|(number, _)| number > last);
             return;
         }
         self.clean.is_under_way = true;
-        for number in victims {
-            self.read_victim(number);
+        for (number, runs) in self.map.runs_by_segment(|number| victims.contains(&number)) {
+            self.read_victim(number, runs);
         }
         self.finish_cleaning();
     }
@@ -75,11 +81,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// The committed segments with the least alive, as many as make one segment of moves.
     fn choose_victims(&self) -> Vec<u64> {
         let committed = self.session.committed();
-        let candidates = self.map.segments.iter().filter(|(number, state)| {
-            **number <= committed && state.live > 0 && state.live * 8 < state.blocks * 7
+        let candidates = self.map.segments().filter(|(number, state)| {
+            *number <= committed && state.live > 0 && state.live * 8 < state.blocks * 7
         });
         let mut candidates: Vec<(u64, u64, u64)> = candidates
-            .map(|(number, state)| (state.live * 1000 / state.blocks, state.live, *number))
+            .map(|(number, state)| (state.live * 1000 / state.blocks, state.live, number))
             .collect();
         candidates.sort_unstable();
         let limit = self.plan.limits.segment_bytes / self.block();
@@ -91,9 +97,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         candidates.iter().take(VICTIMS_MAX).take_while(fits).map(|(_, _, number)| *number).collect()
     }
 
-    fn read_victim(&mut self, number: u64) {
-        let mut runs = self.map.runs_in(number);
-        runs.sort_unstable_by_key(|(blocks, place)| (place.at, blocks.start));
+    fn read_victim(&mut self, number: u64, runs: Vec<Run>) {
         let key = self.map.name(number).expect("a victim exists").key();
         let mut part: Vec<Run> = Vec::new();
         let mut parts = Vec::new();

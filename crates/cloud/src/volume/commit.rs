@@ -140,12 +140,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn delete_dead(&mut self, committed: u64) {
         let checkpoint = self.session.current().and_then(|block| block.checkpoint);
         let Some(checkpoint) = checkpoint.filter(|_| self.session.is_open()) else { return };
-        let dead = self.map.segments.iter().filter(|(number, state)| {
-            let is_replayed = **number > checkpoint.number;
+        let dead = self.map.segments().filter(|(number, state)| {
+            let is_replayed = *number > checkpoint.number;
             state.live == 0 && !is_replayed && state.dead_since <= committed
         });
         let dead: Vec<u64> =
-            dead.map(|(number, _)| *number).filter(|n| !self.commit.deleting.contains(n)).collect();
+            dead.map(|(number, _)| number).filter(|n| !self.commit.deleting.contains(n)).collect();
         let room = DELETES_MAX.saturating_sub(self.commit.deleting.len());
         for number in dead.into_iter().take(room) {
             let key = self.map.name(number).expect("it was just listed").key();
@@ -165,7 +165,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let Some(number) = number else { return };
         self.commit.deleting.retain(|other| *other != number);
         self.counters.segments_deleted += 1;
-        self.map.segments.remove(&number);
+        self.map.remove_segment(number);
         self.delete_dead(self.commit.recorded.number);
     }
 

@@ -83,6 +83,9 @@ impl Limits {
     };
 }
 
+/// The mark of the volume's own calls, whose ends nobody waits for.
+const OWN_TOKEN: u64 = u64::MAX;
+
 /// Where the journal holds blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalPlace {
@@ -335,7 +338,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.now = self.now.max(now);
         let due = |rest: &mut (Nanos, Retry)| rest.0 <= now;
         let due: Vec<(Nanos, Retry)> = self.resting.extract_if(.., due).collect();
-        for (_, retry) in due {
+        // A volume that is another node's is changed no more.
+        let is_lost = self.session.is_lost();
+        let is_wanted = |retry: &Retry| !is_lost || matches!(retry.request, Request::Get { .. });
+        for (_, retry) in due.into_iter().filter(|(_, retry)| is_wanted(retry)) {
             self.ask_again(retry);
         }
         self.step();
@@ -385,9 +391,17 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.is_lost()
     }
 
-    /// A new size; what lies beyond a smaller one is zeroed first by the caller.
+    /// A new size; what lay beyond a smaller one is zeros when it grows again.
     pub fn set_size(&mut self, size_bytes: u64) {
-        self.plan.size_bytes = size_bytes;
+        let old = std::mem::replace(&mut self.plan.size_bytes, size_bytes);
+        if size_bytes < old {
+            let block = self.block();
+            let (from, to) = (size_bytes.next_multiple_of(block), old.next_multiple_of(block));
+            self.submit(
+                OWN_TOKEN,
+                BackingOperation::Zero { offset: from, length: to - from, keep_allocated: false },
+            );
+        }
         self.session.wants_commit = true;
         self.step();
     }
@@ -396,7 +410,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     #[must_use]
     pub fn status(&self) -> Status {
         let block = u64::from(self.plan.block_bytes);
-        let (stored_bytes, blocks, live) = self.map.totals();
+        let totals = self.map.totals();
         let oldest = self.journal.batches.iter().find(|batch| !batch.entries.is_empty());
         Status {
             dirty_bytes: oldest.map_or(0, |batch| self.journal.head - batch.at),
@@ -405,10 +419,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             journal_bytes: self.journal.ring.capacity,
             link: self.session.link(self.now),
             committed: self.session.committed(),
-            segments: self.map.segments.len() as u64,
-            stored_bytes,
-            live_bytes: live * block,
-            segment_blocks_bytes: blocks * block,
+            segments: self.map.segment_count() as u64,
+            stored_bytes: totals.bytes,
+            live_bytes: totals.live * block,
+            segment_blocks_bytes: totals.blocks * block,
             last_fault: self.last_fault.as_ref().map(|fault| fault.cause.clone()),
             runs: self.map.run_count() as u64,
             counters: self.counters,
@@ -479,6 +493,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn finish(&mut self, token: u64, result: Result<(), ErrorKind>, buffer: Option<B>) {
+        if token == OWN_TOKEN {
+            return;
+        }
         self.done.push_back(BackingDone { token, result, buffer, extents: Vec::new() });
     }
 

@@ -1,7 +1,7 @@
 //! How safe a cloud-backed volume is, as the control API answers it.
 //!
 //! How: what the volume's thread said last, at most a quarter of a second ago.
-//! Cost: a lock and a copy per request.
+//! Invariant: nothing here waits for the volume. Cost: a copy per request.
 
 use layby_cloud::{Link, Said, Watch};
 use serde::{Deserialize, Serialize};

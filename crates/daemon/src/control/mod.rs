@@ -147,9 +147,10 @@ impl Draining {
         Draining(watch.clone(), number)
     }
 
-    /// What the volume says while there is something left.
-    fn unfinished(&self) -> Option<Said> {
-        self.0.said().filter(|said| said.heard < self.1 || !said.is_drained)
+    /// What the volume says when the store has all, or cannot have it; none when it has ended.
+    async fn end(&self) -> Option<Said> {
+        let is_over = |said: &Said| said.is_drained || matches!(said.status.link, Link::Lost(_));
+        self.0.wait(|said| said.heard >= self.1 && is_over(said)).await
     }
 }
 
@@ -282,21 +283,16 @@ impl Control {
 
     /// Waits until object stores have what their volumes were written before.
     async fn drain_to_stores(&self, volume: Option<VolumeId>, error: &str) -> Result<(), Report> {
-        /// How often a volume is asked: it speaks a few times per second.
-        const REST: std::time::Duration = std::time::Duration::from_millis(100);
         let view = self.view();
         let wanted = |record: &&VolumeRecord| volume.is_none_or(|id| id.0 == record.id);
         let records = view.catalog.volumes.values().filter(wanted);
         for watch in records.filter_map(|record| self.facts.homes.watch(record)) {
             let draining = Draining::begin(&watch);
-            while let Some(said) = draining.unfinished() {
-                if let Link::Lost(why) = said.status.link {
-                    return Err(Report::new(ReportKind::Failure, error)
-                        .cause(why)
-                        .state("what the store does not have is in the journal only")
-                        .hint("`layby volume show` says how much that is"));
-                }
-                tokio::time::sleep(REST).await;
+            if let Some(Link::Lost(why)) = draining.end().await.map(|said| said.status.link) {
+                return Err(Report::new(ReportKind::Failure, error)
+                    .cause(why)
+                    .state("what the store does not have is in the journal only")
+                    .hint("`layby volume show` says how much that is"));
             }
         }
         Ok(())

@@ -178,21 +178,10 @@ impl Control {
 impl Control {
     /// A volume's journal goes with it, so the store must have all that is to be kept.
     async fn check_drained(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
-        /// A volume's thread answers at once, unless its device is stuck.
-        const PATIENCE: u32 = 50;
-        const REST: std::time::Duration = std::time::Duration::from_millis(20);
         let Some(watch) = self.facts.homes.watch(record) else { return Ok(()) };
         let number = watch.order(Order::Say);
-        let mut said = watch.said();
-        for _ in 0..PATIENCE {
-            if said.as_ref().is_some_and(|said| said.heard >= number) {
-                break;
-            }
-            tokio::time::sleep(REST).await;
-            said = watch.said();
-        }
-        let said = said.filter(|said| said.heard < number || !said.is_drained);
-        let Some(said) = said else { return Ok(()) };
+        let said = watch.wait(|said| said.heard >= number).await;
+        let Some(said) = said.filter(|said| !said.is_drained) else { return Ok(()) };
         Err(Report::new(ReportKind::InUse, error)
             .cause(format!("{} of it are not in the store", format_bytes(said.status.dirty_bytes)))
             .state("nothing was changed")
