@@ -269,12 +269,22 @@ impl Discards {
     /// `None`, after each `reclaim` and at [`Discards::next_deadline`]. The range counts as in
     /// flight until [`Discards::finished`] or [`Discards::give_back`].
     pub fn due(&mut self, now: Nanos) -> Option<Range<u64>> {
+        self.due_part(now, u64::MAX)
+    }
+
+    /// As [`Discards::due`], at most the first `most` bytes of the next range; the rest waits on,
+    /// to be taken next, and counts as split off. Panics where `most` is 0.
+    pub fn due_part(&mut self, now: Nanos, most: u64) -> Option<Range<u64>> {
+        assert!(most > 0, "a part of nothing");
         if self.in_flight.len() >= usize::from(self.limits.in_flight_max) {
             return None;
         }
         let (range, cause) = match self.runs.take_urgent() {
-            Some(urgent) => urgent,
-            None => (self.take_in_round(now)?, self.cause_of_round()),
+            Some((whole, cause)) => (self.cut_off(whole, most, Some(cause)), cause),
+            None => {
+                let whole = self.take_in_round(now)?;
+                (self.cut_off(whole, most, None), self.cause_of_round())
+            }
         };
         let bytes = range.end - range.start;
         self.count_sent(bytes, cause);
@@ -283,6 +293,25 @@ impl Discards {
         self.in_flight.push(range.clone());
         self.rest();
         Some(range)
+    }
+
+    /// The first `most` bytes of a range that was taken; the rest goes back.
+    fn cut_off(
+        &mut self,
+        whole: Range<u64>,
+        most: u64,
+        urgent: Option<DiscardCause>,
+    ) -> Range<u64> {
+        if whole.end - whole.start <= most {
+            return whole;
+        }
+        let part = whole.start..whole.start + most;
+        if urgent.is_none() {
+            self.cursor = Some(part.end);
+        }
+        self.runs.put(part.end..whole.end, urgent);
+        self.counters.split += 1;
+        part
     }
 
     fn cause_of_round(&self) -> DiscardCause {

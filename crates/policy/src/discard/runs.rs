@@ -149,7 +149,8 @@ impl Runs {
         self.ends.range(..=first).next_back().map(|(first, end)| (*first, *end))
     }
 
-    fn put(&mut self, range: Range<u64>, urgent: Option<DiscardCause>) {
+    /// Adds a run that touches no other.
+    pub(super) fn put(&mut self, range: Range<u64>, urgent: Option<DiscardCause>) {
         let length = range.end - range.start;
         assert!(self.ends.insert(range.start, range.end).is_none(), "runs are disjoint");
         self.lengths.insert((length, range.start));

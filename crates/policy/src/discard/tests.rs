@@ -182,6 +182,33 @@ fn sending_is_shaped() {
     assert_eq!((sent, now), (8, Nanos::from_secs(5 + 7)));
 }
 
+/// Goal: a range that is taken in parts leaves whole, in order, under one cause, and the rest can be
+/// cancelled meanwhile. Method: by hand, in a round and out of turn, a write into the rest.
+#[test]
+fn a_range_may_leave_in_parts() {
+    for urgent in [false, true] {
+        let mut table = table(|_| {});
+        table.reclaim(0..100, SECOND);
+        table.reclaim(200..210, SECOND);
+        if urgent {
+            table.hasten(0..1, DiscardCause::Full);
+        }
+        let now = Nanos::from_secs(6);
+        let mut sent = vec![table.due_part(now, 40).expect("it is time")];
+        table.written(60..80);
+        assert!(table.is_in_flight(&(39..40)) && !table.is_in_flight(&(40..41)));
+        while let Some(range) = table.due_part(now, 40) {
+            sent.push(range);
+            sent.iter().for_each(|range| assert!(range.end - range.start <= 40));
+        }
+        assert_eq!(sent, vec![0..40, 40..60, 80..100, 200..210]);
+        let cause = if urgent { DiscardCause::Full } else { DiscardCause::Delay };
+        assert!(table.counters().sent_by[cause as usize] >= 3);
+        assert_eq!(table.counters().split, 2);
+        assert_balanced(&table);
+    }
+}
+
 /// Goal: the adaptive delay is short under pressure and long where much is reused.
 /// Method: rounds that are all reuse, rounds that are none, and a device that runs full.
 #[test]
@@ -265,7 +292,8 @@ impl World {
     }
 
     fn timer(&mut self) {
-        while let Some(range) = self.table.due(self.now) {
+        // Parts of all lengths up to more than any range.
+        while let Some(range) = self.table.due_part(self.now, 1 + u64::from(self.version % 16)) {
             let live = self.units(&range).iter().any(|unit| unit.wanted != 0);
             assert!(!live, "{range:?} was written after it was freed");
             self.flying.push(range);
