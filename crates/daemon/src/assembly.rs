@@ -9,20 +9,25 @@
 
 use crate::catalog::{Catalog, LevelRecord, NodeId, VolumePhase};
 use crate::config::{
-    ClassConfig, Config, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT, VolumeConfig,
-    built_in, checks,
+    ClassConfig, Config, Kind, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT,
+    VolumeConfig, built_in, checks,
 };
 use crate::config::{DiscardChoice, DiscardWait};
 use crate::control::View;
 use crate::control::volumes::add_to_view;
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
-use crate::plan::Layout;
+use crate::plan::{Layout, PART_ALIGNMENT};
+use layby_engine::io::reclaim_unit;
+use layby_engine::store::SegmentPlan;
 use layby_types::{BlockSize, format_bytes};
 use std::path::Path;
 
 /// The volume of a new node that is told nothing.
 pub const VOLUME_NAME_DEFAULT: &str = "vol0";
+/// Segments of a shard's part at least where the device says how long they are: of fewer, too many
+/// would be spare.
+const SEGMENTS_BY_DEVICE_MIN: u64 = 128;
 /// Cores per shard when nothing is said: the kernel's part of the work needs the other one.
 pub const CORES_PER_SHARD: usize = 2;
 
@@ -70,7 +75,25 @@ fn new_node(config: &Config, node: NodeId) -> Result<Catalog, Report> {
     let by_cores = u8::try_from(by_cores).expect("clamped to a byte");
     let block_size = config.block_size.unwrap_or(BlockSize::DEFAULT);
     let shards = config.shards.unwrap_or(by_cores);
-    Ok(Catalog::new(node, block_size.bytes(), shards, level_records(config)))
+    Ok(Catalog::new(node, block_size.bytes(), shards, new_levels(config, shards)))
+}
+
+/// Levels as a new node makes them: where nothing was written of segments, the device says.
+fn new_levels(config: &Config, shards: u8) -> Vec<LevelRecord> {
+    let mut records = level_records(config);
+    for record in records.iter_mut().filter(|record| record.kind == Kind::Ssd) {
+        let path = record.path.as_deref().map(|path| config.dir.join(path));
+        let unit = path.and_then(|path| reclaim_unit(&path));
+        let part = record.size.0 / u64::from(shards);
+        let fits = |unit: &u64| is_segment(*unit) && part / unit >= SEGMENTS_BY_DEVICE_MIN;
+        record.segment = record.segment.or(unit.filter(fits).map(Size));
+    }
+    records
+}
+
+fn is_segment(bytes: u64) -> bool {
+    (SegmentPlan::BYTES_DEFAULT + 1..=SegmentPlan::BYTES_MAX).contains(&bytes)
+        && bytes.is_multiple_of(PART_ALIGNMENT)
 }
 
 fn level_records(config: &Config) -> Vec<LevelRecord> {
@@ -80,6 +103,7 @@ fn level_records(config: &Config) -> Vec<LevelRecord> {
         kind: level.kind,
         size: Size(level.size),
         path: level.path.as_deref().map(inside),
+        segment: level.segments.bytes.map(Size),
     };
     config.levels.iter().map(record).collect()
 }
@@ -98,7 +122,11 @@ fn same_node(config: &Config, catalog: Catalog) -> Result<Catalog, Report> {
         let what = "the number of shards";
         return Err(was(what, catalog.shards.to_string(), shards.to_string()));
     }
-    let now = level_records(config);
+    let mut now = level_records(config);
+    for (old, new) in catalog.levels.iter().zip(&mut now) {
+        // Where nothing is written, segments stay as they are.
+        new.segment = new.segment.or(old.segment);
+    }
     let pairs = catalog.levels.iter().zip(&now);
     if let Some((old, new)) = pairs.into_iter().find(|(old, new)| old != new) {
         return Err(was("a level", old.to_string(), new.to_string()));
@@ -113,8 +141,11 @@ fn same_node(config: &Config, catalog: Catalog) -> Result<Catalog, Report> {
 impl std::fmt::Display for LevelRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "`{}` ({:?}, {}", self.name, self.kind, self.size)?;
-        match &self.path {
-            Some(path) => write!(f, ", `{}`)", path.display()),
+        if let Some(path) = &self.path {
+            write!(f, ", `{}`", path.display())?;
+        }
+        match self.segment {
+            Some(segment) => write!(f, ", segments of {segment})"),
             None => f.write_str(")"),
         }
     }
@@ -122,6 +153,9 @@ impl std::fmt::Display for LevelRecord {
 
 fn combine(config: &Config, mut catalog: Catalog, notes: &mut Vec<String>) -> Result<View, Report> {
     let mut levels = config.levels.clone();
+    for (level, record) in levels.iter_mut().zip(&catalog.levels) {
+        level.segments.bytes = record.segment.map(|size| size.0);
+    }
     for level in &mut levels {
         let Some(pair) = catalog.watermarks.get(&level.name) else { continue };
         match pair.resolve(Some(&level.watermarks.into())) {
@@ -332,6 +366,32 @@ mod tests {
             prepare(&config(&dir, &silent), Some(catalog), &homes(&dir)).expect("the same node");
         assert_eq!(prepared.view.layout.shards, 2);
         assert!(!prepared.is_new);
+    }
+
+    /// Goal: a level keeps the length of its segments, and its parts begin at multiples of it.
+    /// Method: a node made with one; configurations that are silent, and that say another; a node
+    /// made without one, that is told one.
+    #[test]
+    fn segments_keep_their_length() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let chosen = format!("{SMALL}segment = \"1536KiB\"\n");
+        let catalog = started(&dir, &chosen);
+        for text in [SMALL, chosen.as_str()] {
+            let same = prepare(&config(&dir, text), Some(catalog.clone()), &homes(&dir));
+            let layout = same.expect("the same node").view.layout;
+            assert_eq!(layout.levels[0].segments.bytes, Some(1536 << 10));
+            assert_eq!(layout.part_bytes(0), 21 * (1536 << 10));
+        }
+        for (was, now) in
+            [(&chosen, chosen.replace("1536KiB", "2MiB")), (&SMALL.into(), chosen.clone())]
+        {
+            let report = prepare(&config(&dir, &now), Some(started(&dir, was)), &homes(&dir));
+            let report = report.expect_err("another length");
+            assert!(report.cause.contains("segments of"), "{report}");
+        }
+        let long = config(&dir, &format!("{SMALL}segment = \"8MiB\"\n"));
+        let report = prepare(&long, None, &homes(&dir)).expect_err("too few segments");
+        assert!(report.cause.contains("in segments of 8MiB"), "{report}");
     }
 
     /// Goal: a node that never came up may still be given another shape. Method: the catalog of a

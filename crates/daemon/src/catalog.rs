@@ -113,6 +113,9 @@ pub struct LevelRecord {
     pub size: Size,
     /// Its file or device; inside the node's directory it is relative.
     pub path: Option<PathBuf>,
+    /// Bytes of its log's segments, where they were chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<Size>,
 }
 
 /// When a level is destaged and freed, in percent of its slots.
@@ -444,6 +447,7 @@ mod tests {
             kind: Kind::Ssd,
             size: Size(512 << 20),
             path: Some("levels/ssd".into()),
+            segment: None,
         }];
         let mut catalog = Catalog::new(NodeId([7; 16]), 4096, 2, levels);
         let id = catalog.volume_id_take().expect("the first of many");

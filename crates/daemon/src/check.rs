@@ -118,7 +118,7 @@ fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
             Kind::Ssd => StoreKind::Log,
         };
         let Some(path) = &level.path else { continue };
-        let length = part_bytes(level.size.0, catalog.shards);
+        let length = part_bytes(level.size.0, catalog.shards, level.segment.map(|size| size.0));
         for shard in 0..catalog.shards {
             let base = length * u64::from(shard);
             let target = CheckTarget { path: dir.join(path), base, length, kind };

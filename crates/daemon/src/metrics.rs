@@ -129,6 +129,7 @@ impl Collector for Scrape {
         self.encode_volumes(&mut encoder)?;
         self.encode_levels(&mut encoder)?;
         self.encode_wear(&mut encoder)?;
+        self.encode_level_discards(&mut encoder)?;
         self.encode_backing(&mut encoder)?;
         self.encode_sizing(&mut encoder)?;
         self.encode_schedule(&mut encoder)?;

@@ -59,7 +59,7 @@ impl Layout {
             Layout { block_size, shards, levels, slots: Vec::new(), writeback, read_ahead };
         for (index, level) in layout.levels.iter().enumerate() {
             let part = layout.part_bytes(index);
-            let slots = slots_in(level.kind, part, block_size).filter(|slots| *slots >= SLOTS_MIN);
+            let slots = slots_in(level, part, block_size).filter(|slots| *slots >= SLOTS_MIN);
             let slots = slots.ok_or_else(|| part_too_small(index, level, part, &layout))?;
             layout.slots.push(slots);
         }
@@ -69,7 +69,8 @@ impl Layout {
     /// Bytes of each shard's part of a level.
     #[must_use]
     pub fn part_bytes(&self, level: usize) -> u64 {
-        part_bytes(self.levels[level].size, self.shards)
+        let level = &self.levels[level];
+        part_bytes(level.size, self.shards, level.segments.bytes)
     }
 
     /// The shard that serves a volume.
@@ -255,22 +256,28 @@ impl Layout {
     }
 }
 
-/// Bytes of each of `shards` parts of a level.
+/// Bytes of each of `shards` parts of a level, so that segments of a size that was chosen begin at
+/// multiples of it in every part.
 #[must_use]
-pub fn part_bytes(level_bytes: u64, shards: u8) -> u64 {
-    level_bytes / u64::from(shards) / PART_ALIGNMENT * PART_ALIGNMENT
+pub fn part_bytes(level_bytes: u64, shards: u8, segment: Option<u64>) -> u64 {
+    let alignment = segment.unwrap_or(PART_ALIGNMENT);
+    level_bytes / u64::from(shards) / alignment * alignment
 }
 
 fn part_too_small(index: usize, level: &LevelConfig, part: u64, layout: &Layout) -> Problem {
     let fits = |bytes: &u64| {
-        let slots = slots_in(level.kind, *bytes, layout.block_size);
+        let slots = slots_in(level, *bytes, layout.block_size);
         slots.is_some_and(|slots| slots >= SLOTS_MIN)
     };
     let sizes = std::iter::successors(Some(PART_ALIGNMENT), |bytes| bytes.checked_mul(2));
     let least = sizes.into_iter().find(fits).unwrap_or(u64::MAX);
     let least = least.saturating_mul(u64::from(layout.shards));
+    let segments = level
+        .segments
+        .bytes
+        .map_or_else(String::new, |bytes| format!(" in segments of {}", format_bytes(bytes)));
     let cause = format!(
-        "level `{}` of {} gives each of {} shards {}, too little for blocks of {}",
+        "level `{}` of {} gives each of {} shards {}, too little for blocks of {}{segments}",
         level.name,
         format_bytes(level.size),
         layout.shards,
@@ -282,12 +289,12 @@ fn part_too_small(index: usize, level: &LevelConfig, part: u64, layout: &Layout)
 }
 
 /// Slots that a part of `bytes` has room for beside its metadata.
-fn slots_in(kind: Kind, bytes: u64, block_size: BlockSize) -> Option<u32> {
-    match kind {
+fn slots_in(level: &LevelConfig, bytes: u64, block_size: BlockSize) -> Option<u32> {
+    match level.kind {
         Kind::Memory => u32::try_from(bytes / u64::from(block_size.bytes())).ok(),
         Kind::Nvm => Some(nvm_slots_for(bytes, block_size)),
         // Zero lets the log choose its segments by the part's size.
-        Kind::Ssd => Some(slots_for(bytes, block_size, 0)),
+        Kind::Ssd => Some(slots_for(bytes, block_size, level.segments.bytes.unwrap_or(0))),
     }
 }
 

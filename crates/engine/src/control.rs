@@ -322,7 +322,7 @@ pub struct VolumeStats {
     pub discards: DiscardStats,
 }
 
-/// A volume's discards since the shard started.
+/// A volume's or a level's discards since the shard started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiscardStats {
     /// What became of them.
@@ -331,6 +331,8 @@ pub struct DiscardStats {
     pub pending: DiscardCount,
     /// How long ranges wait now.
     pub delay: Nanos,
+    /// Ranges that the home or device refused; those of a home wait again.
+    pub refused: u64,
 }
 
 /// What a period showed of a volume.
@@ -395,6 +397,10 @@ pub struct LevelStats {
     pub segments_retired: u64,
     /// Of these, out of use until they are tested.
     pub segments_suspect: u64,
+    /// Bytes of one of its segments.
+    pub segment_bytes: u64,
+    /// What became of freed segments on their way to the device, where it has a log.
+    pub discards: Option<DiscardStats>,
 }
 
 /// How a level's flash wears. Bytes by cause are since the shard started.

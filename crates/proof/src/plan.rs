@@ -13,6 +13,7 @@ use layby_cache::{
     ReadAheadLimits, Share, Watermarks, WritebackLimits,
 };
 use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
+use layby_engine::store::{SegmentPlan, slots_for};
 use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng, VolumeId};
 use std::fmt;
 
@@ -189,6 +190,8 @@ pub struct Shape {
     pub nvm_bytes: u64,
     /// Bytes of the SSD level.
     pub ssd_bytes: u64,
+    /// Its segments, and how its disk hears of free ones.
+    pub segments: SegmentPlan,
     /// The NVM is persistent memory rather than a file's pages.
     pub is_persistent: bool,
     /// What unsynced writes become in a power cut at a step.
@@ -221,6 +224,7 @@ impl Life {
         };
         let mut shape = Shape::draw(&mut rng);
         (shape.through, shape.remote) = through_of(seed);
+        shape.segments = segments_of(seed, shape.ssd_bytes);
         let mut acts: Vec<Act> = (0..CLIENTS).map(|c| Act::Connect(c, rng.chance(1, 2))).collect();
         for _ in 0..AGES {
             let length = 20 + rng.below(70);
@@ -271,6 +275,7 @@ impl Shape {
             remote: [false; VOLUMES],
             nvm_bytes: (12 + rng.below(14)) * BLOCK,
             ssd_bytes: (110 + rng.below(150)) * BLOCK,
+            segments: SegmentPlan::default(),
             is_persistent: rng.chance(1, 2),
             crash: draw_mode(rng),
         }
@@ -298,6 +303,25 @@ pub fn through_of(seed: u64) -> ([bool; VOLUMES], [bool; VOLUMES]) {
     let is_one = rng.chance(1, 2);
     let through = [(); VOLUMES].map(|()| is_one && rng.chance(1, 2));
     (through, through.map(|through| through && rng.chance(1, 2)))
+}
+
+/// The log's segments, by the life's seed: in two lives of three their disk hears of those that are
+/// free, at once or after a while, and in one of four they are longer than usual.
+#[must_use]
+pub fn segments_of(seed: u64, ssd_bytes: u64) -> SegmentPlan {
+    let mut rng = Rng::new(seed ^ 0x5e6_3e27);
+    let modes = [DiscardMode::Off, DiscardMode::Immediate, DiscardMode::Delayed];
+    let discard = DiscardLimits {
+        mode: modes[rng.below(3) as usize],
+        delay: DiscardDelay::Fixed(Nanos::from_millis([1, 20][rng.below(2) as usize])),
+        ranges_max: [1, 3, 4096][rng.below(3) as usize],
+        in_flight_max: 1 + rng.below(3) as u16,
+        ..DiscardLimits::DEFAULT
+    };
+    let longer = (9 + rng.below(8)) * BLOCK;
+    let fits = slots_for(ssd_bytes, BlockSize::MIN, longer) >= 16;
+    let bytes = if fits && rng.chance(1, 2) { longer } else { 0 };
+    SegmentPlan { bytes, discard }
 }
 
 /// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are

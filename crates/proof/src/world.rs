@@ -216,6 +216,7 @@ impl World<'_> {
             path: path.map(|disk| disk.name().into()),
             base: 0,
             length,
+            segments: shape.segments,
             wear: WearPlan::default(),
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;

@@ -44,11 +44,13 @@ pub enum Plant {
     /// A checkpoint drops the tombstones of discards that wait, and does not write down that their
     /// homes owe zeros.
     OwedOmitted,
+    /// A segment of the log is discarded when it becomes empty, before a checkpoint has freed it.
+    DiscardEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 17] = [
+    pub const ALL: [Plant; 18] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -66,6 +68,7 @@ impl Plant {
         Plant::VoidOmitted,
         Plant::MergeOmitted,
         Plant::OwedOmitted,
+        Plant::DiscardEarly,
     ];
 }
 

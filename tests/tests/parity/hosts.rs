@@ -87,7 +87,12 @@ impl Engine {
             let region = Region { disk, base: 0, length, block_size };
             match kind {
                 LevelKind::Nvm => LevelPlan::Nvm { region, format: true },
-                _ => LevelPlan::Ssd { region, format: true, wear: Default::default() },
+                _ => LevelPlan::Ssd {
+                    region,
+                    format: true,
+                    segments: Default::default(),
+                    wear: Default::default(),
+                },
             }
         };
         let plans: Vec<LevelPlan> = bytes.into_iter().enumerate().map(&mut plan).collect();

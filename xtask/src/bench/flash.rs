@@ -45,35 +45,51 @@ fn figures(lines: &str) -> Result<Vec<Value>, Failure> {
     values.collect()
 }
 
-/// A row per load and size of the device's blocks, in the order of the first round.
+/// What tells rows apart, in the order of the columns.
+const KEYS: [&str; 4] = ["load", "segment_mib", "erase_mib", "discards"];
+
+/// The most that rows of one kind show, with streams and without.
+#[derive(Clone, Copy, Default)]
+struct Most {
+    with: f64,
+    without: f64,
+}
+
+impl Most {
+    fn is_met(self) -> bool {
+        self.with <= WITH_MAX && self.without <= WITHOUT_MAX
+    }
+}
+
+/// A row per load, lengths and mode of discards, in the order of the first round.
 fn report(raw: &[Value]) -> Result<Report, Failure> {
-    let row_of = |value: &Value| (value["load"].to_string(), value["erase_mib"].to_string());
-    let mut rows: Vec<(String, String)> = Vec::new();
+    let row_of = |value: &Value| KEYS.map(|key| value[key].to_string().replace('"', ""));
+    let mut rows: Vec<[String; 4]> = Vec::new();
     for value in raw {
         if !rows.contains(&row_of(value)) {
             rows.push(row_of(value));
         }
     }
     let mut table = String::from(
-        "| load | device's blocks (MiB) | device, streams | device, no streams | log | both, \
-         streams |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+        "| load | segments (MiB) | device's blocks (MiB) | discards | room | device, streams | \
+         device, no streams | log | both, streams |\n\
+         | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |\n",
     );
-    let (mut with_most, mut larger_most, mut without_most) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let (mut equal, mut larger) = (Most::default(), Most::default());
     for row in &rows {
         let own = || raw.iter().filter(|value| row_of(value) == *row);
         let number = |value: &Value, key: &str| value[key].as_f64().unwrap_or(f64::NAN);
         let spread = |key: &str| Spread::of(own().map(|value| number(value, key)));
         let (with, without, log) = (spread("with"), spread("without"), spread("log"));
-        without_most = without_most.max(without.median);
-        let is_segment = own().all(|value| value["segments"] == 1);
-        let most = if is_segment { &mut with_most } else { &mut larger_most };
-        *most = most.max(with.median);
+        let most = if row[1] == row[2] { &mut equal } else { &mut larger };
+        most.with = most.with.max(with.median);
+        most.without = most.without.max(without.median);
         // Writing to a string cannot fail.
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {} | {} | {:.2} |",
-            row.0.trim_matches('"'),
-            row.1,
+            "| {} | {:.0} % | {} | {} | {} | {:.2} |",
+            row.join(" | "),
+            spread("room").median * 100.0,
             with.fraction(),
             without.fraction(),
             log.fraction(),
@@ -83,12 +99,15 @@ fn report(raw: &[Value]) -> Result<Report, Failure> {
     if rows.is_empty() {
         return Err(Failure::new("the test told no figures"));
     }
-    let met = with_most <= WITH_MAX && without_most <= WITHOUT_MAX;
     let heading = format!(
         "Does the SSD level, nine tenths full, spare the flash (at most {WITH_MAX} with streams, \
-         {WITHOUT_MAX} without)? {}: {with_most:.2} with streams where the device's blocks are as \
-         large as segments, {larger_most:.2} where they are larger, {without_most:.2} without.",
-        if met { "Yes" } else { "No" }
+         {WITHOUT_MAX} without)? {}: {:.2} with streams and {:.2} without where segments are as \
+         long as the device's blocks, {:.2} and {:.2} where they are shorter.",
+        if equal.is_met() { "Yes" } else { "No" },
+        equal.with,
+        equal.without,
+        larger.with,
+        larger.without
     );
     Ok(Report { heading, table })
 }
@@ -102,16 +121,16 @@ mod tests {
     fn lines_become_rows() {
         let line = |with: f64| {
             format!(
-                "running 1 test\nfigures {{\"load\":\"hot\",\"segments\":1,\"erase_mib\":1,\
-                 \"with\":{with},\"without\":1.5,\"log\":2.0}}\n"
+                "running 1 test\nfigures {{\"load\":\"hot\",\"segment_mib\":1.0,\"erase_mib\":1.0,\
+                 \"discards\":\"off\",\"room\":0.85,\"with\":{with},\"without\":1.5,\"log\":2.0}}\n"
             )
         };
         let raw = figures(&(line(1.2) + &line(1.4))).expect("sound lines");
         let report = report(&raw).expect("figures");
         assert!(report.heading.contains("Yes: 1.30 with"), "{}", report.heading);
-        assert!(
-            report.table.contains("| hot | 1 | 1.30 ± 0.10 | 1.50 ± 0.00 | 2.00 ± 0.00 | 2.60")
-        );
+        assert!(report.table.contains(
+            "| hot | 1.0 | 1.0 | off | 85 % | 1.30 ± 0.10 | 1.50 ± 0.00 | 2.00 ± 0.00 | 2.60"
+        ));
         assert!(figures("figures none").is_err());
     }
 }

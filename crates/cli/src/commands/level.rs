@@ -86,6 +86,7 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
             bytes(wear.bytes_descriptors + wear.bytes_checkpoints),
         ));
         lines.extend(budget_line(level.name.as_str(), wear));
+        lines.extend(discard_line(level));
         if level.segments_retired + level.segments_suspect > 0 {
             lines.push(format!(
                 "level {}: {} of {} segments failed for good and are retired, {} are to be tested; \
@@ -95,6 +96,24 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// What the device was told of free segments; nothing where it never is.
+fn discard_line(level: &LevelAnswer) -> Option<String> {
+    let all = level.discards.filter(|all| all.sent + all.pending + all.cancelled > 0)?;
+    let refused = match all.refused {
+        0 => String::new(),
+        count => format!("; the device refused {count}"),
+    };
+    Some(format!(
+        "level {}: of {} freed, {} were used again, {} were discarded in {} pieces, {} wait{refused}",
+        level.name,
+        bytes(all.received_bytes),
+        bytes(all.cancelled_bytes),
+        bytes(all.sent_bytes),
+        all.sent,
+        bytes(all.pending_bytes),
+    ))
 }
 
 fn budget_line(name: &str, wear: &WearAnswer) -> Option<String> {

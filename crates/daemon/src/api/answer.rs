@@ -101,7 +101,7 @@ pub struct TrafficAnswer {
     pub discards: DiscardAnswer,
 }
 
-/// Discards on their way to the homes since the node started, in ranges and bytes.
+/// Discards on their way to homes or devices since the node started, in ranges and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiscardAnswer {
     /// Taken in.
@@ -116,7 +116,7 @@ pub struct DiscardAnswer {
     pub merged: u64,
     /// Bytes that waited already.
     pub merged_bytes: u64,
-    /// What the homes saw.
+    /// What homes or devices saw.
     pub sent: u64,
     /// Bytes of these.
     pub sent_bytes: u64,
@@ -132,7 +132,7 @@ pub struct DiscardAnswer {
     pub sent_full: u64,
     /// Of those sent: the mode changed, or the volume or the node went.
     pub sent_change: u64,
-    /// Ignored, since the volume's mode is off.
+    /// Ignored, since the mode is off or the device knows no discards.
     pub dropped: u64,
     /// Bytes of these.
     pub dropped_bytes: u64,
@@ -140,6 +140,9 @@ pub struct DiscardAnswer {
     pub pending: u64,
     /// Bytes of these.
     pub pending_bytes: u64,
+    /// Of those sent: refused. What a home refuses waits again; a level tells of it at its next start.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 impl DiscardAnswer {
@@ -166,8 +169,16 @@ impl DiscardAnswer {
         ] {
             *sum += all.sent_by[cause as usize];
         }
+        self.refused += stats.refused;
         self
     }
+}
+
+/// The shards' parts of a level together; `None` where they have no log.
+pub(crate) fn level_discards(shards: &[&LevelStats]) -> Option<DiscardAnswer> {
+    let parts: Vec<&DiscardStats> = shards.iter().filter_map(|l| l.discards.as_ref()).collect();
+    let sum = || parts.iter().fold(DiscardAnswer::default(), |sum, part| sum.add(part));
+    (!parts.is_empty()).then(sum)
 }
 
 /// A volume.
@@ -312,6 +323,12 @@ pub struct LevelAnswer {
     /// Of these, out of use until they are tested.
     #[serde(default)]
     pub segments_suspect: u64,
+    /// Bytes of one of its segments.
+    #[serde(default)]
+    pub segment_bytes: u64,
+    /// What became of its free segments on their way to the device; none where it has no log.
+    #[serde(default)]
+    pub discards: Option<DiscardAnswer>,
     /// How its flash wears; none where it is not flash.
     #[serde(default)]
     pub wear: Option<WearAnswer>,
@@ -607,6 +624,8 @@ impl Reading {
             segments: sum(|l| l.segments),
             segments_retired: sum(|l| l.segments_retired),
             segments_suspect: sum(|l| l.segments_suspect),
+            segment_bytes: shards.first().map_or(0, |shard| shard.segment_bytes),
+            discards: level_discards(&shards),
             wear: WearAnswer::of(&shards),
         }
     }

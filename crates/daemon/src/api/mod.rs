@@ -18,6 +18,7 @@ mod wear;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use answer::level_discards;
 pub use answer::{
     BackingAnswer, ClassAnswer, DiscardAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer,
     StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,

@@ -13,6 +13,7 @@ mod devices;
 mod discard;
 mod file;
 mod limits;
+mod segments;
 mod sizing;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
+pub use segments::SegmentConfig;
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
@@ -253,6 +255,8 @@ pub struct LevelConfig {
     pub policy: Policy,
     /// How long its flash shall last, where it is flash and that is known; a restart changes it.
     pub endurance: Option<Endurance>,
+    /// How its log uses its flash, where it is flash.
+    pub segments: SegmentConfig,
     /// When it is destaged and freed.
     pub watermarks: Watermarks,
 }
@@ -550,7 +554,14 @@ fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Pro
         drive_writes_per_day: table.drive_writes_per_day,
         life: table.life,
     };
+    let segments = segments::SegmentKeys {
+        segment: table.segment,
+        discard: table.discard,
+        discard_delay: table.discard_delay,
+        discard_bandwidth: table.discard_bandwidth,
+    };
     Ok(LevelConfig {
+        segments: segments.read(index, table.kind)?,
         endurance: keys.read(index, table.kind, table.size.0)?,
         name: table.name,
         kind: table.kind,
@@ -583,6 +594,10 @@ fn default_levels(dir: &Path) -> Result<Vec<LevelConfig>, Problem> {
         endurance: None,
         drive_writes_per_day: None,
         life: None,
+        segment: None,
+        discard: None,
+        discard_delay: None,
+        discard_bandwidth: None,
         dirty_red: None,
         dirty_green: None,
         used_red: None,

@@ -1,6 +1,7 @@
 //! Configurations good and bad.
 
 use super::*;
+use layby_cache::discards::{DiscardDelay, DiscardMode};
 use tempfile::TempDir;
 
 fn parse(text: &str) -> Result<Config, Report> {
@@ -330,6 +331,37 @@ fn levels_say_what_they_endure() {
         ("ssd", "life = \"30d\"", "endures"),
         ("ssd", "drive_writes_per_day = -1.0", "0.01"),
         ("ssd", "endurance = \"1TiB\"\ndrive_writes_per_day = 1.0", "the same in bytes"),
+    ] {
+        let report = refusal(&text(kind, keys));
+        assert!(report.cause.contains(word) && report.cause.contains("line "), "{keys}: {report}");
+    }
+}
+
+/// Goal: how a log uses its flash is read, divided over shards, and what makes no sense is refused
+/// with its line. Method: defaults in a file and on a device, all keys, and one of each fault.
+#[test]
+fn levels_say_how_they_use_their_flash() {
+    let text = |kind: &str, keys: &str| {
+        format!("[[level]]\nname = \"a\"\nkind = \"{kind}\"\nsize = \"1GiB\"\n{keys}\n")
+    };
+    let read = |keys: &str| parse(&text("ssd", keys)).expect("good keys").levels[0].segments;
+    let (in_file, on_device) = (read("").plan(false, 1), read("").plan(true, 1));
+    assert_eq!((in_file.bytes, in_file.discard.mode), (0, DiscardMode::Off));
+    assert_eq!((on_device.bytes, on_device.discard.mode), (0, DiscardMode::Delayed));
+    let all = "segment = \"4MiB\"\ndiscard = \"immediate\"\ndiscard_delay = \"adaptive\"\n\
+               discard_bandwidth = \"100MiB\"";
+    let plan = read(all).plan(false, 2);
+    assert_eq!((plan.bytes, plan.discard.mode), (4 << 20, DiscardMode::Immediate));
+    assert_eq!(plan.discard.delay, DiscardDelay::ADAPTIVE);
+    assert_eq!(plan.discard.bytes_per_second_max, 50 << 20);
+    for (kind, keys, word) in [
+        ("memory", "segment = \"1MiB\"", "no log on flash"),
+        ("nvm", "discard = \"off\"", "no log on flash"),
+        ("ssd", "segment = \"256KiB\"", "512KiB"),
+        ("ssd", "segment = \"65MiB\"", "64MiB"),
+        ("ssd", "segment = \"1000KiB\"", "multiple of 64KiB"),
+        ("ssd", "discard_delay = \"2h\"", "1h"),
+        ("ssd", "discard_bandwidth = \"1KiB\"", "1MiB"),
     ] {
         let report = refusal(&text(kind, keys));
         assert!(report.cause.contains(word) && report.cause.contains("line "), "{keys}: {report}");

@@ -31,13 +31,14 @@ pub(super) struct HomeDiscards {
     flights: HashMap<u64, Range<u64>>,
     /// How often in a row the home has refused. Every second time zeros are written instead.
     failures: u32,
+    refused_total: u64,
     not_before: Nanos,
 }
 
 impl HomeDiscards {
     pub(super) fn new(limits: DiscardLimits) -> Self {
         let (table, flights) = (Discards::new(limits), HashMap::new());
-        HomeDiscards { table, flights, failures: 0, not_before: Nanos::ZERO }
+        HomeDiscards { table, flights, failures: 0, refused_total: 0, not_before: Nanos::ZERO }
     }
 
     fn next_deadline(&self) -> Nanos {
@@ -49,6 +50,7 @@ impl HomeDiscards {
             counters: *self.table.counters(),
             pending: self.table.pending(),
             delay: self.table.delay(),
+            refused: self.refused_total,
         }
     }
 
@@ -230,6 +232,7 @@ impl Core {
             }
             Err(_) => {
                 discards.failures = discards.failures.saturating_add(1);
+                discards.refused_total += 1;
                 discards.not_before = now.saturating_add(PAUSE);
                 discards.table.give_back(bytes.clone(), now);
             }

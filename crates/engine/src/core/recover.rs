@@ -487,8 +487,9 @@ fn open_levels(
                 nvm = Some(found);
                 Level::Nvm(Box::new(store))
             }
-            LevelPlan::Ssd { region, format, .. } => {
-                let config = LogConfig::new(*region, identity, tag);
+            LevelPlan::Ssd { region, format, segments, .. } => {
+                let config =
+                    LogConfig { segments: *segments, ..LogConfig::new(*region, identity, tag) };
                 if *format {
                     LogStore::format(io, &config, rng.next_u64()).map_err(failed)?;
                 }

@@ -104,7 +104,7 @@ impl Core {
 
     fn level_stats(&self, index: usize) -> LevelStats {
         let view = self.cache.level_view(LevelIndex(index as u8), self.now);
-        let (mut wear, mut segments) = (None, [0; 3]);
+        let (mut wear, mut segments, mut discards) = (None, [0; 4], None);
         let (device_bytes_written, cleaned, corrupt, store_bytes) = match &self.levels[index] {
             Level::Memory(slab) => (slab.bytes_written, 0, 0, 0),
             Level::Nvm(store) => {
@@ -117,7 +117,9 @@ impl Core {
                 let cleaned = counters.bytes_relocated / block;
                 wear = self.wear_stats(index, &counters);
                 let (retired, suspect) = (store.segments_retired(), store.segments_suspect());
-                segments = [u64::from(store.segment_count()), retired as u64, suspect as u64];
+                let (count, bytes) = (u64::from(store.segment_count()), store.segment_bytes());
+                segments = [count, retired as u64, suspect as u64, bytes];
+                discards = Some(store.discard_stats());
                 (counters.bytes_device(), cleaned, counters.corrupt_blocks, store.memory_bytes())
             }
         };
@@ -140,6 +142,8 @@ impl Core {
             segments: segments[0],
             segments_retired: segments[1],
             segments_suspect: segments[2],
+            segment_bytes: segments[3],
+            discards,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Cost: one predictable branch per call.
 
 use crate::io::{Buffer, Io, IoDone};
-use crate::store::{LogStore, NvmStore, Region, SlotInfo, SlotView, StoreEvent};
+use crate::store::{LogStore, NvmStore, Region, SegmentPlan, SlotInfo, SlotView, StoreEvent};
 use layby_cache::Cache;
 use layby_types::{BlockSize, LevelIndex, Nanos, Slot};
 
@@ -30,6 +30,8 @@ pub enum LevelPlan {
         region: Region,
         /// Make it anew.
         format: bool,
+        /// Its segments.
+        segments: SegmentPlan,
         /// How long it shall last.
         wear: super::wear::WearPlan,
     },

@@ -131,7 +131,12 @@ fn start(
     let plans = [
         LevelPlan::Memory { slots: shape.spec.levels[0].slots },
         LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format },
-        LevelPlan::Ssd { region: region(ssd, shape.ssd_bytes), format, wear: shape.wear },
+        LevelPlan::Ssd {
+            region: region(ssd, shape.ssd_bytes),
+            format,
+            segments: Default::default(),
+            wear: shape.wear,
+        },
     ];
     let home = |(index, disk): (usize, &DiskId)| {
         let spec = VolumeSpec {

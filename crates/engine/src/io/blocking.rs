@@ -137,6 +137,7 @@ fn perform(
         IoOperation::Zero { offset, length, keep_allocated, .. } => {
             zero(disk, *offset, *length, *keep_allocated)?;
         }
+        IoOperation::Discard { offset, length, .. } => discard(disk, *offset, *length)?,
         IoOperation::Extents { offset, length, .. } => {
             return extents(disk, *offset, *length).map(|extents| (0, extents));
         }
@@ -233,6 +234,18 @@ fn zero_by_writing(disk: &OpenDisk, offset: u64, length: u64) -> Result<(), Errn
         at += count as u64;
     }
     Ok(())
+}
+
+/// A device hears that a range is free; a file gives its room back to the file system.
+fn discard(disk: &OpenDisk, offset: u64, length: u64) -> Result<(), Errno> {
+    if length == 0 {
+        return Ok(());
+    }
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::io::retry_on_intr(|| match disk.block_device {
+        true => super::advice::discard(&disk.buffered, offset, length),
+        false => rustix::fs::fallocate(&disk.buffered, punch, offset, length),
+    })
 }
 
 /// Walks `SEEK_DATA` and `SEEK_HOLE`; what cannot tell holes is all data.

@@ -214,6 +214,44 @@ fn volatile_disks_match_a_vector() {
     }
 }
 
+/// Goal: a discarded range reads as it was or as zeros, what is beside it stays, and what is written
+/// afterwards counts. Method: a write, a discard of its middle, a write into that.
+#[test]
+fn discarded_ranges_can_be_written_again() {
+    let lives = |io: &mut dyn Io, disk: DiskId| {
+        let write = |io: &mut dyn Io, offset, length, byte| {
+            let mut buffer = io.buffer(length);
+            buffer.fill(byte);
+            run_alone(io, IoOperation::Write { disk, offset, buffer, durable: false }).unwrap();
+        };
+        let read = |io: &mut dyn Io| {
+            let buffer = io.buffer(4 * 4096);
+            let done = run_alone(io, IoOperation::Read { disk, offset: 0, buffer }).unwrap();
+            done.buffer.unwrap().to_vec()
+        };
+        write(io, 0, 4 * 4096, 7);
+        run_alone(io, IoOperation::Discard { disk, offset: 4096, length: 8192 }).unwrap();
+        let found = read(io);
+        let as_was = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 7);
+        assert!(as_was(&found[..4096]) && as_was(&found[3 * 4096..]));
+        assert!(found[4096..3 * 4096].iter().all(|byte| [0, 7].contains(byte)));
+        write(io, 4096, 4096, 9);
+        assert!(read(io)[4096..8192].iter().all(|byte| *byte == 9));
+    };
+    for choice in HOSTS {
+        let (_directory, mut io, disk) = host_with_disk(choice, true);
+        lives(&mut io, disk);
+        io.detach_disk(disk);
+        let (_directory, io, disk) = host_with_disk(choice, true);
+        lives(&mut VolatileIo::new(io, 1 << 20), disk);
+    }
+    for seed in 0..20 {
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        lives(&mut io, disk);
+    }
+}
+
 /// Goal: what cannot be is refused, with the buffer back, and the disk lives on. Method: changes
 /// past the end and overflowing offsets.
 #[test]

@@ -7,6 +7,7 @@
 //! Cost: no allocation per operation; buffers come from a pool that the ring has registered.
 //! Not for: the control plane, which runs on tokio.
 
+mod advice;
 mod blocking;
 mod buffer;
 mod clock;
@@ -27,6 +28,7 @@ mod sim;
 mod volatile;
 mod waker;
 
+pub use advice::reclaim_unit;
 pub use buffer::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, ARENA_BYTES_MIN, BUFFER_ALIGN, BUFFER_CLASS_MAX,
     BUFFER_CLASS_MIN, Buffer, BufferPool, SPARE_BYTES_MAX,
@@ -76,6 +78,10 @@ pub enum IoOperation {
     Sync { disk: DiskId },
     /// Make a range read as zeros, releasing its room unless `keep_allocated`.
     Zero { disk: DiskId, offset: u64, length: u64, keep_allocated: bool },
+    /// Tell the device that nobody needs what a range holds: until it is written again, each sector
+    /// of it reads as zeros or as before. Advice: a device that knows no such thing says
+    /// `EOPNOTSUPP`.
+    Discard { disk: DiskId, offset: u64, length: u64 },
     /// Find which parts of a range hold data; the answer is in [`IoDone::extents`].
     Extents { disk: DiskId, offset: u64, length: u64 },
     /// Receive at least one byte into `buffer[filled..end]`.

@@ -19,6 +19,8 @@ pub enum OperationKind {
     Sync,
     /// [`IoOperation::Zero`].
     Zero,
+    /// [`IoOperation::Discard`].
+    Discard,
     /// [`IoOperation::Extents`].
     Extents,
     /// [`IoOperation::Receive`].
@@ -38,6 +40,7 @@ impl IoOperation {
             IoOperation::Write { .. } => OperationKind::Write,
             IoOperation::Sync { .. } => OperationKind::Sync,
             IoOperation::Zero { .. } => OperationKind::Zero,
+            IoOperation::Discard { .. } => OperationKind::Discard,
             IoOperation::Extents { .. } => OperationKind::Extents,
             IoOperation::Receive { .. } => OperationKind::Receive,
             IoOperation::Send { .. } => OperationKind::Send,
@@ -53,6 +56,7 @@ impl IoOperation {
             | IoOperation::Write { disk, .. }
             | IoOperation::Sync { disk }
             | IoOperation::Zero { disk, .. }
+            | IoOperation::Discard { disk, .. }
             | IoOperation::Extents { disk, .. } => Some(*disk),
             IoOperation::Receive { .. } | IoOperation::Send { .. } | IoOperation::Await { .. } => {
                 None
@@ -70,6 +74,7 @@ impl IoOperation {
             | IoOperation::Send { buffer, .. } => Some(buffer),
             IoOperation::Sync { .. }
             | IoOperation::Zero { .. }
+            | IoOperation::Discard { .. }
             | IoOperation::Extents { .. }
             | IoOperation::Await { .. } => None,
         }
@@ -83,6 +88,7 @@ impl IoOperation {
         let valid = match self {
             IoOperation::Write { offset, buffer, .. } => fits(*offset, buffer.len() as u64),
             IoOperation::Zero { offset, length, .. }
+            | IoOperation::Discard { offset, length, .. }
             | IoOperation::Extents { offset, length, .. } => fits(*offset, *length),
             IoOperation::Read { offset, buffer, .. } => {
                 offset.checked_add(buffer.len() as u64).is_some()

@@ -232,7 +232,9 @@ impl RingIo {
             IoOperation::Await { event } => {
                 entries::readable(events::mark_of(&self.events, *event))
             }
-            IoOperation::Extents { .. } => unreachable!("extents go to the threads"),
+            IoOperation::Extents { .. } | IoOperation::Discard { .. } => {
+                unreachable!("extents and discards go to the threads")
+            }
         };
         self.disk_entries += usize::from(flight.operation.disk().is_some());
         self.kernel.push(u64::from(slot), entry);
@@ -444,7 +446,11 @@ impl Io for RingIo {
             return self.ready.push(flight.end(Err(error)));
         }
         match &flight.operation {
-            IoOperation::Extents { .. } => self.start_threaded(flight),
+            // The ring could punch holes but only its newest versions discard on devices, and either
+            // way a thread of the kernel's waits for the device.
+            IoOperation::Extents { .. } | IoOperation::Discard { .. } => {
+                self.start_threaded(flight);
+            }
             IoOperation::Zero { length: 0, .. } => self.ready.push(flight.end(Ok(0))),
             IoOperation::Send { socket, .. } => {
                 let socket = *socket;

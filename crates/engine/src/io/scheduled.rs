@@ -203,8 +203,8 @@ fn cost_of(operation: &IoOperation) -> Option<(u64, u64)> {
             let bytes = buffer.len() as u64;
             Some((bytes, END_BYTES.max(bytes / WRITTEN_PER_BYTE)))
         }
-        // Zeroing moves no data to speak of, and takes its turn.
-        IoOperation::Zero { .. } => Some((END_BYTES, END_BYTES)),
+        // These move no data to speak of, and take their turn.
+        IoOperation::Zero { .. } | IoOperation::Discard { .. } => Some((END_BYTES, END_BYTES)),
         _ => None,
     }
 }

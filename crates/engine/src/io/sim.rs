@@ -352,7 +352,9 @@ impl SimIo {
 fn change_of(operation: &IoOperation) -> Option<Change> {
     match operation {
         IoOperation::Write { offset, buffer, .. } => Some(Change::write(*offset, buffer.to_vec())),
-        IoOperation::Zero { offset, length, .. } => Some(Change::zero(*offset, *length)),
+        IoOperation::Zero { offset, length, .. } | IoOperation::Discard { offset, length, .. } => {
+            Some(Change::zero(*offset, *length))
+        }
         _ => None,
     }
 }
@@ -395,6 +397,13 @@ fn perform_on(
             change_on(disk, operation, durable, fault, rng)
         }
         IoOperation::Zero { .. } => change_on(disk, operation, false, fault, rng),
+        IoOperation::Discard { offset, length, .. } => match fault {
+            Some(Fault::Fail(errno)) => Err(errno.into()),
+            _ => {
+                disk.discard(*offset, *length, rng);
+                Ok(0)
+            }
+        },
         _ => match fault {
             Some(Fault::Fail(errno)) => Err(errno.into()),
             _ => Ok(0),

@@ -357,6 +357,8 @@ impl<I: Io> Io for VolatileIo<I> {
         }
         match operation {
             IoOperation::Read { .. } | IoOperation::Extents { .. } => self.look(token, operation),
+            // What a discard reaches is nobody's, and it may happen at once.
+            IoOperation::Discard { .. } => self.start(Role::Pass { token }, operation),
             operation => {
                 let mapped = self.shared(id).mapped.is_some();
                 let sync = matches!(operation, IoOperation::Sync { .. });

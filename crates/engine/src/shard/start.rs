@@ -12,7 +12,7 @@ use crate::io::{
     ARENA_BYTES_DEFAULT, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
     Scheduled, VOLATILE_BYTES_DEFAULT, Waker,
 };
-use crate::store::{Region, StoreError, StoreIdentity};
+use crate::store::{Region, SegmentPlan, StoreError, StoreIdentity};
 use layby_cache::schedule::ScheduleLimits;
 use layby_cache::{CacheSpec, LevelKind};
 use layby_types::{ErrorKind, Nanos, Session, ShardIndex, VolumeId, format_bytes};
@@ -32,6 +32,8 @@ pub struct LevelPart {
     pub base: u64,
     /// Bytes of the part.
     pub length: u64,
+    /// How its flash is used, where it is a log's.
+    pub segments: SegmentPlan,
     /// How long its flash shall last.
     pub wear: WearPlan,
 }
@@ -333,7 +335,8 @@ fn open_level(
     let format = plan.is_new;
     if kind == LevelKind::Ssd {
         let line = format!("{}: ssd log, {size}, {direct}, durable by device flush", part.name);
-        return Ok((LevelPlan::Ssd { region, format, wear: part.wear }, line));
+        let (segments, wear) = (part.segments, part.wear);
+        return Ok((LevelPlan::Ssd { region, format, segments, wear }, line));
     }
     let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
     let how = match persistence {

@@ -16,6 +16,7 @@
 
 use super::log_checkpoint::Checkpoint;
 use super::log_clean::Cleaning;
+use super::log_discard::Freed;
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchName, LogGeometry, NOTE_BYTES, Record};
 use super::log_read::Reads;
 use super::log_retire::Retiring;
@@ -25,7 +26,9 @@ use super::{
     Stream, Ticket,
 };
 use crate::io::{Buffer, Io, IoDone, Token};
+use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_cache::schedule::Rank;
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot, VolumeId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,6 +41,32 @@ const OWED_SEGMENT_PART: usize = 8;
 /// Batches written since the last sync at which the log syncs by itself.
 pub(super) const UNSYNCED_MAX: usize = 4096;
 
+/// The segments of a log, and how its device hears of those that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentPlan {
+    /// Bytes of a segment, a multiple of the block size. 0 picks by the region's size where the
+    /// log is made, and takes what is there afterwards.
+    pub bytes: u64,
+    /// Whether and when freed segments are discarded.
+    pub discard: DiscardLimits,
+}
+
+impl SegmentPlan {
+    /// The shortest that may be asked for: eight of the largest blocks.
+    pub const BYTES_MIN: u64 = 512 << 10;
+    /// The longest: cleaning and tests hold a whole segment in memory.
+    pub const BYTES_MAX: u64 = 64 << 20;
+    /// Where nobody asks and the region has room for 64 of them.
+    pub const BYTES_DEFAULT: u64 = super::log_layout::SEGMENT_BYTES_DEFAULT;
+}
+
+impl Default for SegmentPlan {
+    fn default() -> Self {
+        let discard = DiscardLimits { mode: DiscardMode::Off, ..DiscardLimits::DEFAULT };
+        SegmentPlan { bytes: 0, discard }
+    }
+}
+
 /// Settings of a log.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
@@ -45,9 +74,10 @@ pub struct LogConfig {
     pub region: Region,
     /// Whose.
     pub identity: StoreIdentity,
-    /// Bytes of a segment at format; 0 picks by the region's size.
-    pub segment_bytes: u64,
-    /// Appended bytes that call for a checkpoint; 0 picks 1/16 of the region, at least 64 segments.
+    /// Its segments.
+    pub segments: SegmentPlan,
+    /// Appended bytes that call for a checkpoint; 0 picks 1/16 of the region, at least 64 segments of
+    /// 1 MiB or less.
     pub checkpoint_bytes: u64,
     /// How long a forget may wait for company.
     pub forget_idle: Nanos,
@@ -67,7 +97,7 @@ impl LogConfig {
         LogConfig {
             region,
             identity,
-            segment_bytes: 0,
+            segments: SegmentPlan::default(),
             checkpoint_bytes: 0,
             forget_idle: Self::FORGET_IDLE_DEFAULT,
             accept_loss: false,
@@ -303,6 +333,7 @@ pub struct LogStore {
     pub(super) reads: Reads,
     pub(super) cleaning: Cleaning,
     pub(super) retiring: Retiring,
+    pub(super) freed: Freed,
     pub(super) checkpoint: Checkpoint,
     pub(super) events: Vec<StoreEvent>,
     pub(super) counters: LogCounters,
@@ -322,9 +353,10 @@ pub(super) enum Purpose {
     Chunk,
     Trailer,
     Test,
+    Discard,
 }
 
-const PURPOSES: [Purpose; 7] = [
+const PURPOSES: [Purpose; 8] = [
     Purpose::Batch,
     Purpose::Read,
     Purpose::Sync,
@@ -332,6 +364,7 @@ const PURPOSES: [Purpose; 7] = [
     Purpose::Chunk,
     Purpose::Trailer,
     Purpose::Test,
+    Purpose::Discard,
 ];
 const TAG_SHIFT: u32 = 56;
 const PURPOSE_SHIFT: u32 = 52;
@@ -563,6 +596,7 @@ impl LogStore {
             Purpose::Chunk => super::log_checkpoint::on_chunk(self, io, done),
             Purpose::Trailer => super::log_checkpoint::on_trailer(self, io, done),
             Purpose::Test => super::log_retire::on_io(self, io, payload, done),
+            Purpose::Discard => super::log_discard::on_io(self, io, payload, &done),
         }
         self.pump(io);
     }
@@ -579,6 +613,7 @@ impl LogStore {
         super::log_clean::step(self, io, now, view);
         super::log_retire::step(self, io, now);
         super::log_checkpoint::step(self, io, now, view);
+        super::log_discard::step(self, io, now);
         self.pump(io);
     }
 
@@ -602,6 +637,7 @@ impl LogStore {
             .min(super::log_clean::retry_at(self))
             .min(super::log_checkpoint::retry_at(self))
             .min(super::log_retire::retry_at(self))
+            .min(super::log_discard::next_deadline(self))
     }
 
     /// True when nothing is queued or in flight.
@@ -614,6 +650,7 @@ impl LogStore {
             && self.checkpoint.is_idle()
             && self.cleaning.is_idle()
             && self.retiring.is_idle()
+            && !self.freed.is_flying()
     }
 }
 
@@ -668,6 +705,9 @@ impl LogStore {
         if closed && segment.live == 0 {
             segment.state = SegmentState::Waiting(since);
             self.waiting_segments += 1;
+            if is_planted(Plant::DiscardEarly) {
+                self.tell_free(index, Nanos::ZERO);
+            }
         }
     }
 

@@ -216,7 +216,7 @@ impl LogStore {
         if self.free_segments.len() <= kept {
             return None;
         }
-        let index = self.free_segments.pop_front()?;
+        let index = self.take_free()?;
         let segment = &mut self.segments[index as usize];
         assert!(segment.live == 0 && segment.pins == 0, "a free segment holds nothing");
         segment.state = SegmentState::Open;

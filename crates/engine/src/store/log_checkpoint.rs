@@ -11,7 +11,9 @@
 //! are its own table.
 
 use super::log::{LogStore, NOWHERE, Purpose, SegmentState, SyncFor};
-use super::log_layout::{CHUNK_ENTRIES, CheckpointEntry, OpenSegment, Trailer, encode_chunk};
+use super::log_layout::{
+    CHUNK_ENTRIES, CheckpointEntry, OpenSegment, SEGMENT_BYTES_DEFAULT, Trailer, encode_chunk,
+};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
@@ -120,8 +122,8 @@ pub(super) fn wants_step(log: &LogStore) -> bool {
 impl LogStore {
     /// Appended bytes that call for a checkpoint.
     fn checkpoint_limit(&self) -> u64 {
-        let segment =
-            u64::from(self.geometry.segment_blocks) * u64::from(self.geometry.block_bytes);
+        // Long segments must not make starts long.
+        let segment = self.segment_bytes().min(SEGMENT_BYTES_DEFAULT);
         match self.config.checkpoint_bytes {
             0 => (self.config.region.length / 16).max(64 * segment),
             bytes => bytes,
@@ -321,19 +323,22 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     if log.sync.failed == run.failed_before {
         log.sync.failed = None;
     }
-    free_segments(log, seq);
+    free_segments(log, io, seq);
     log.events.push(StoreEvent::CheckpointDone { seq, clean });
 }
 
 /// R2: what became empty before the checkpoint started may be reused.
-fn free_segments(log: &mut LogStore, seq: Seq) {
-    for (index, segment) in log.segments.iter_mut().enumerate() {
+fn free_segments(log: &mut LogStore, io: &dyn Io, seq: Seq) {
+    let now = io.now();
+    for index in 0..log.geometry.segment_count {
+        let segment = &mut log.segments[index as usize];
         let SegmentState::Waiting(since) = segment.state else { continue };
         if since <= seq && segment.pins == 0 {
             segment.state = SegmentState::Free;
             log.retiring.has_marked |= segment.is_marked;
-            log.free_segments.push_back(index as u32);
+            log.free_segments.push_back(index);
             log.waiting_segments -= 1;
+            log.tell_free(index, now);
         }
     }
 }

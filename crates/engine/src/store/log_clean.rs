@@ -101,6 +101,7 @@ pub(super) fn is_stranded(log: &LogStore) -> bool {
     gains_nothing
         && relocate.flight.is_none()
         && log.waiting_segments == 0
+        && !log.freed.is_flying()
         && (log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
             || log.is_shrunk())
 }

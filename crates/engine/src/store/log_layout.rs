@@ -54,6 +54,9 @@ pub const SEGMENT_BLOCKS_MIN: u32 = 8;
 /// second batch, since cleaning fills a segment with the blocks of one victim and of the next, and
 /// a block to gain by it. Without them a full log cleans for ever and gains nothing.
 pub const SPARE_BLOCKS_MIN: u64 = 2;
+/// Segments of a size that was asked for begin at multiples of it where there are so many: that
+/// costs up to one.
+const ALIGNED_SEGMENTS_MIN: u32 = 32;
 /// Bytes of a segment where the region has room for at least 64 of them.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 1 << 20;
 
@@ -76,21 +79,25 @@ pub struct LogGeometry {
 
 impl LogGeometry {
     /// Divides `length` bytes, or `None` when they are too few or too many. `segment_bytes` of
-    /// zero picks a size by the region's.
+    /// zero picks a size by the region's. Where there are many, segments begin at multiples of
+    /// their size, as seen from the region's first byte.
     #[must_use]
     pub fn plan(length: u64, block_size: BlockSize, segment_bytes: u64) -> Option<Self> {
         let block = u64::from(block_size.bytes());
         let blocks = u32::try_from(length / block).ok().filter(|count| *count < u32::MAX)?;
-        let wanted = match segment_bytes {
-            0 => (length / 64).min(SEGMENT_BYTES_DEFAULT.max(16 * block)) / block,
-            bytes => bytes / block,
-        };
         let floor = u64::from(SEGMENT_BLOCKS_MIN);
-        let segment_blocks = 1u32 << wanted.max(floor).min(1 << 20).ilog2();
+        let segment_blocks = match segment_bytes {
+            0 => {
+                let wanted = (length / 64).min(SEGMENT_BYTES_DEFAULT.max(16 * block)) / block;
+                1 << wanted.max(floor).ilog2()
+            }
+            bytes => u32::try_from((bytes / block).max(floor)).ok()?,
+        };
         let checkpoint_blocks = 1 + blocks.div_ceil(CHUNK_ENTRIES as u32);
         let first = 1 + 2 * checkpoint_blocks;
-        let segments_first = if blocks / segment_blocks >= 64 {
-            first.next_multiple_of(segment_blocks)
+        let aligned_min = if segment_bytes == 0 { 64 } else { ALIGNED_SEGMENTS_MIN };
+        let segments_first = if blocks / segment_blocks >= aligned_min {
+            first.checked_next_multiple_of(segment_blocks)?
         } else {
             first
         };

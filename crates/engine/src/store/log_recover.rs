@@ -10,6 +10,7 @@
 use super::layout::{META_BYTES, SEQ_MAX, Superblock, crc32c, get_u64};
 use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
 use super::log_checkpoint::Checkpoint;
+use super::log_discard::Freed;
 use super::log_layout::{
     BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, LogGeometry, Record,
     SegmentHeader, Trailer, decode_chunk,
@@ -66,7 +67,7 @@ pub(super) struct Scan<'a> {
 pub(super) fn format(io: &mut dyn Io, config: &LogConfig, instance: u64) -> Result<(), StoreError> {
     let region = &config.region;
     let block = region.block_size;
-    let plan = LogGeometry::plan(region.length, block, config.segment_bytes);
+    let plan = LogGeometry::plan(region.length, block, config.segments.bytes);
     let fits = region.base.saturating_add(region.length) <= io.disk_length(region.disk);
     assert!(region.base.is_multiple_of(u64::from(block.bytes())), "regions are block aligned");
     let Some(geometry) = plan.filter(|_| fits) else {
@@ -148,7 +149,9 @@ pub(super) fn open(
     recovered.clean_shutdown = scan.trailer.clean && scan.batches.is_empty();
     (recovered.note, recovered.bytes_since_note) = (scan.trailer.note, scan.bytes_behind());
     let parts = scan.into_parts();
-    Ok((LogStore::assemble(config, &parts, &replayed, &recovered, seqs), recovered))
+    let mut log = LogStore::assemble(config, &parts, &replayed, &recovered, seqs);
+    log.tell_all_free(io.now());
+    Ok((log, recovered))
 }
 
 /// What a scan leaves to the store.
@@ -182,6 +185,12 @@ impl<'a> Scan<'a> {
                 expected: 0,
             });
         };
+        let stored = u64::from(geometry.segment_blocks) * u64::from(block_bytes);
+        let expected = config.segments.bytes;
+        if expected != 0 && stored != expected {
+            let (disk, offset, what) = (disk_name, region.base, "segment length");
+            return Err(StoreError::Mismatch { disk, offset, what, stored, expected });
+        }
         Ok(Scan {
             config,
             geometry,
@@ -521,6 +530,7 @@ impl LogStore {
             is_marked: false,
             state: SegmentState::Closed,
         });
+        let discard = config.segments.discard;
         let mut log = LogStore {
             segments: segments.collect(),
             slots: vec![Place::NONE; replayed.slots as usize],
@@ -542,6 +552,7 @@ impl LogStore {
             forgets: Default::default(),
             reads: Default::default(),
             cleaning: Default::default(),
+            freed: Freed::new(discard),
             retiring: Retiring::new(&parts.trailer.retired, geometry.segment_count),
             checkpoint: Checkpoint::new(parts.trailer.seq, parts.area, recovered.bytes_scanned),
             events: Vec::new(),

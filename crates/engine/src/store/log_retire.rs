@@ -147,9 +147,9 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
     log.retiring.resting_until.filter(|_| may).unwrap_or(Nanos::NEVER)
 }
 
-/// Tests leave enough segments to go on with.
+/// Tests leave enough segments to go on with, and meet no discard.
 fn can_take(log: &LogStore) -> bool {
-    log.free_segments.len() > FREE_KEPT + 1
+    log.free_segments.len() > FREE_KEPT + 1 && !log.freed.is_flying()
 }
 
 /// One bounded step.
@@ -193,6 +193,7 @@ fn take_marked(log: &mut LogStore) {
             return;
         }
         log.free_segments.retain(|other| *other != index);
+        log.keep_from_discard(index);
         log.segments[index as usize].state = SegmentState::Suspect;
         log.retiring.suspects.push_back(index);
     }
@@ -234,7 +235,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
     }
     log.retiring.is_testing = false;
     if is_ok && is_zero {
-        return pass(log, index);
+        return pass(log, io, index);
     }
     log.retiring.failures += 1;
     log.retiring.failed_at = log.retiring.batches_well;
@@ -244,12 +245,13 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
     }
 }
 
-fn pass(log: &mut LogStore, index: u32) {
+fn pass(log: &mut LogStore, io: &dyn Io, index: u32) {
     log.retiring.suspects.pop_front();
     log.retiring.failures = 0;
     let segment = &mut log.segments[index as usize];
     (segment.state, segment.is_marked) = (SegmentState::Free, false);
     log.free_segments.push_back(index);
+    log.tell_free(index, io.now());
 }
 
 fn retire(log: &mut LogStore) {

@@ -34,6 +34,7 @@ mod log;
 mod log_batch;
 mod log_checkpoint;
 mod log_clean;
+mod log_discard;
 pub mod log_layout;
 mod log_read;
 mod log_recover;
@@ -52,6 +53,8 @@ mod tests_clean;
 #[cfg(test)]
 mod tests_decode;
 #[cfg(test)]
+mod tests_discard;
+#[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
 mod tests_log;
@@ -60,7 +63,7 @@ mod tests_retire;
 #[cfg(test)]
 mod tests_world;
 
-pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, slots_for};
+pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, SegmentPlan, slots_for};
 pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};
 pub use resolve::{Loser, Resolved, resolve};
 

@@ -2,6 +2,7 @@
 
 use super::tests_world::{Size, Upper, World};
 use crate::io::CrashMode;
+use layby_cache::discards::DiscardMode::{Delayed, Immediate, Off};
 use layby_types::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,8 +25,10 @@ pub(super) fn for_each_seed(count: u64, body: impl Fn(u64) + std::panic::RefUnwi
 /// Seeds per test on a change; `SEEDS` in the environment asks for more.
 const SEEDS: u64 = 60;
 
+/// A history in which free segments are discarded or not, by the seed.
 fn history(seed: u64, size: Size) -> World {
     let mut rng = Rng::new(seed);
+    let size = Size { discard: [Off, Immediate, Delayed][seed as usize % 3], ..size };
     let mut world = World::new(seed, size);
     for _ in 0..4 {
         for _ in 0..rng.below(1200) {
@@ -46,7 +49,8 @@ fn history(seed: u64, size: Size) -> World {
 fn log_alone_keeps_its_promises() {
     let seen = [const { AtomicU64::new(0) }; 3];
     for_each_seed(SEEDS, |seed| {
-        let size = Size { keys: 90, log_blocks: 300, nvm_blocks: 0, upper: Upper::None };
+        let size =
+            Size { keys: 90, log_blocks: 300, nvm_blocks: 0, upper: Upper::None, discard: Off };
         let world = history(seed, size);
         seen.iter().zip(world.seen).for_each(|(sum, count)| {
             sum.fetch_add(count, Ordering::Relaxed);
@@ -63,7 +67,13 @@ fn log_alone_keeps_its_promises() {
 #[test]
 fn levels_keep_their_promises_with_a_page_cached_mapping() {
     for_each_seed(SEEDS, |seed| {
-        let size = Size { keys: 110, log_blocks: 300, nvm_blocks: 48, upper: Upper::PageCache };
+        let size = Size {
+            keys: 110,
+            log_blocks: 300,
+            nvm_blocks: 48,
+            upper: Upper::PageCache,
+            discard: Off,
+        };
         history(seed, size);
     });
 }
@@ -72,7 +82,13 @@ fn levels_keep_their_promises_with_a_page_cached_mapping() {
 #[test]
 fn levels_keep_their_promises_with_persistent_memory() {
     for_each_seed(SEEDS, |seed| {
-        let size = Size { keys: 110, log_blocks: 300, nvm_blocks: 48, upper: Upper::Persistent };
+        let size = Size {
+            keys: 110,
+            log_blocks: 300,
+            nvm_blocks: 48,
+            upper: Upper::Persistent,
+            discard: Off,
+        };
         history(seed, size);
     });
 }
@@ -82,7 +98,8 @@ fn levels_keep_their_promises_with_persistent_memory() {
 #[test]
 fn full_log_never_gets_stuck() {
     for_each_seed(8, |seed| {
-        let mut size = Size { keys: 1, log_blocks: 300, nvm_blocks: 0, upper: Upper::None };
+        let mut size =
+            Size { keys: 1, log_blocks: 300, nvm_blocks: 0, upper: Upper::None, discard: Off };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);
         world.churn(6000);

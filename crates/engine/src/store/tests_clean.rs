@@ -3,8 +3,8 @@
 use super::tests_both::for_each_seed;
 use super::tests_log::TAG;
 use super::{
-    AppendEntry, LogConfig, LogStore, Region, SeqSource, SlotInfo, SlotView, StoreEvent,
-    StoreIdentity, Stream, Ticket,
+    AppendEntry, LogConfig, LogStore, Region, SegmentPlan, SeqSource, SlotInfo, SlotView,
+    StoreEvent, StoreIdentity, Stream, Ticket,
 };
 use crate::io::{Io, SimIo};
 use layby_types::{
@@ -32,20 +32,29 @@ fn key(slot: Slot) -> BlockKey {
 }
 
 /// A full log whose slots are overwritten, each write alone in its batch.
-struct Churn {
-    io: SimIo,
-    log: LogStore,
+pub(super) struct Churn {
+    pub(super) io: SimIo,
+    pub(super) log: LogStore,
     filled: Filled,
     data: Vec<u8>,
 }
 
 impl Churn {
     fn new(seed: u64, length: u64, block_size: BlockSize) -> Churn {
+        Churn::with(seed, length, block_size, SegmentPlan::default())
+    }
+
+    pub(super) fn with(
+        seed: u64,
+        length: u64,
+        block_size: BlockSize,
+        segments: SegmentPlan,
+    ) -> Churn {
         let mut io = SimIo::new(seed);
         let disk = io.add_disk("ssd", length);
         let identity = StoreIdentity { node: [9; 16], shard: ShardIndex(0), shard_count: 1 };
         let region = Region { disk, base: 0, length, block_size };
-        let config = LogConfig::new(region, identity, TAG);
+        let config = LogConfig { segments, ..LogConfig::new(region, identity, TAG) };
         LogStore::format(&mut io, &config, 1).expect("the region is large enough");
         let opened = LogStore::open(&mut io, config, SeqSource::new(Seq(1)));
         let (log, _) = opened.expect("it was just formatted");
@@ -53,7 +62,7 @@ impl Churn {
     }
 
     /// Writes one block and waits for its end.
-    fn write(&mut self, slot: Slot, stream: Stream) -> Result<(), ErrorKind> {
+    pub(super) fn write(&mut self, slot: Slot, stream: Stream) -> Result<(), ErrorKind> {
         let entry = AppendEntry { slot, key: key(slot), dirty: true };
         self.log.append(&mut self.io, Ticket(1), stream, &[entry], &self.data, true);
         self.filled.0 = self.filled.0.max(slot.0 + 1);
@@ -80,7 +89,7 @@ impl Churn {
     }
 
     /// Waits until the log has nothing left to do by itself.
-    fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         let rested = (0..TURNS_MAX).any(|_| {
             self.turn();
             self.io.in_flight() == 0 && self.log.next_deadline() == Nanos::NEVER

@@ -11,6 +11,7 @@ use super::tests_world::{Size, Upper, World};
 use super::{LogConfig, LogStore, Region, SeqSource, StoreError, StoreIdentity};
 use crate::check::{StoreKind, check_store};
 use crate::io::{Io as _, IoOperation, SimIo, run_alone};
+use layby_cache::discards::DiscardMode;
 use layby_types::{BlockKey, BlockSize, Rng, Seq, ShardIndex, Slot};
 
 /// Goal: no decoder panics on any bytes. Method: noise, with and without a true checksum.
@@ -110,7 +111,13 @@ fn seqs_beyond_any_node_are_damage() {
 fn damaged_disks_are_survived() {
     for_each_seed(60, |seed| {
         let mut rng = Rng::new(seed);
-        let size = Size { keys: 80, log_blocks: 260, nvm_blocks: 40, upper: Upper::PageCache };
+        let size = Size {
+            keys: 80,
+            log_blocks: 260,
+            nvm_blocks: 40,
+            upper: Upper::PageCache,
+            discard: DiscardMode::Immediate,
+        };
         let mut world = World::new(seed, size);
         for _ in 0..600 {
             world.step();

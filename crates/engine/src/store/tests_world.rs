@@ -10,6 +10,7 @@ use super::{
 };
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
+use layby_cache::discards::{DiscardDelay, DiscardMode};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ pub(super) struct Size {
     pub(super) log_blocks: u64,
     pub(super) nvm_blocks: u64,
     pub(super) upper: Upper,
+    pub(super) discard: DiscardMode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +129,9 @@ const IDENTITY: StoreIdentity =
 
 fn log_config(disk: DiskId, size: Size) -> LogConfig {
     let mut config = LogConfig::new(region(disk, size.log_blocks), IDENTITY, LOG_TAG);
-    config.segment_bytes = 16 * BLOCK as u64;
+    config.segments.bytes = 16 * BLOCK as u64;
+    config.segments.discard.mode = size.discard;
+    config.segments.discard.delay = DiscardDelay::Fixed(Nanos::from_millis(1));
     config.checkpoint_bytes = size.log_blocks * BLOCK as u64 / 2;
     config
 }

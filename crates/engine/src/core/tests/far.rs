@@ -206,7 +206,12 @@ fn start_far(
     let plans = [
         LevelPlan::Memory { slots: shape.spec.levels[0].slots },
         LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format },
-        LevelPlan::Ssd { region: region(ssd, shape.ssd_bytes), format, wear: shape.wear },
+        LevelPlan::Ssd {
+            region: region(ssd, shape.ssd_bytes),
+            format,
+            segments: Default::default(),
+            wear: shape.wear,
+        },
     ];
     let far = HomePlan { spec: volume_spec(FAR, class), place: HomePlace::Remote(home.boxed()) };
     let near = HomePlan::on_disk(volume_spec(NEAR, 1), near, "near".into());

@@ -196,6 +196,23 @@ impl SimDisk {
         self.change(Change::write(change.offset, bytes));
     }
 
+    /// Nobody needs what a range holds: nothing of it goes, all does, or each sector by its own
+    /// coin. What goes does so for good, before any sync.
+    pub(super) fn discard(&mut self, offset: u64, length: u64, rng: &mut Rng) {
+        let zeros = |at, length| Change { durable: true, ..Change::zero(at, length) };
+        match rng.below(3) {
+            0 => {}
+            1 => self.change(zeros(offset, length)),
+            _ => {
+                for at in (offset..offset + length).step_by(SECTOR as usize) {
+                    if rng.chance(1, 2) {
+                        self.change(zeros(at, SECTOR.min(offset + length - at)));
+                    }
+                }
+            }
+        }
+    }
+
     /// The position in the log that a sync submitted now must reach.
     pub(super) fn mark(&self) -> u64 {
         self.log_first + self.log.len() as u64

@@ -1,0 +1,121 @@
+//! Free segments on their way to the device; that none is discarded too early is for the histories
+//! of `tests_both` and for the proof, which plants that fault.
+
+use super::tests_both::for_each_seed;
+use super::tests_clean::Churn;
+use super::tests_log::{config, fresh};
+use super::{LogConfig, LogStore, SegmentPlan, SeqSource, StoreError, Stream};
+use crate::io::{OperationKind, SimIo};
+use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+use layby_types::{BlockSize, Nanos, Rng, Seq, Slot};
+use rustix::io::Errno;
+
+/// 32 segments of eight blocks.
+const LENGTH: u64 = 265 * BlockSize::MIN.bytes() as u64;
+
+fn plan(mode: DiscardMode, delay: Nanos) -> SegmentPlan {
+    let delay = DiscardDelay::Fixed(delay);
+    SegmentPlan { discard: DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT }, bytes: 0 }
+}
+
+fn churn(seed: u64, mode: DiscardMode, delay: Nanos) -> Churn {
+    Churn::with(seed, LENGTH, BlockSize::MIN, plan(mode, delay))
+}
+
+/// Goal: what a start finds free is told, and what a checkpoint frees; what is written is not told
+/// of, and what is told of can be written again. Method: an empty log, some slots, none of them.
+#[test]
+fn the_device_hears_of_what_is_free() {
+    for mode in [DiscardMode::Immediate, DiscardMode::Delayed] {
+        let mut churn = churn(1, mode, Nanos::from_millis(50));
+        let (segment, all) = (churn.log.segment_bytes(), churn.log.segment_count());
+        churn.rest();
+        let started = churn.log.discard_stats();
+        assert_eq!(started.counters.sent.bytes, u64::from(all) * segment);
+        assert!(started.counters.sent.ranges < 8, "neighbours go together: {started:?}");
+        (0..40).for_each(|slot| churn.write(Slot(slot), Stream::Write).expect("there is room"));
+        churn.rest();
+        assert_eq!(churn.log.discard_stats(), started, "nothing has become free");
+        (0..40).for_each(|slot| churn.log.free(Slot(slot)));
+        churn.log.checkpoint_now(false);
+        churn.rest();
+        let freed = churn.log.discard_stats().counters;
+        assert!(freed.sent.bytes > started.counters.sent.bytes, "{freed:?}");
+        (0..40).for_each(|slot| churn.write(Slot(slot), Stream::Write).expect("there is room"));
+    }
+}
+
+/// Goal: a full log takes writes for ever while free segments are discarded, and a delay spares the
+/// device nearly all discards of a log under load. Method: random overwrites of every slot.
+#[test]
+fn a_full_log_discards_beside_its_writes() {
+    for_each_seed(4, |seed| {
+        for (mode, delay) in [
+            (DiscardMode::Immediate, 1),
+            (DiscardMode::Delayed, 1),
+            (DiscardMode::Delayed, 3600_000),
+        ] {
+            let (mut rng, delay) = (Rng::new(seed), Nanos::from_millis(delay));
+            let mut churn = churn(seed, mode, delay);
+            let slots = churn.log.slot_count();
+            for step in 0..8 * slots {
+                let slot = if step < slots { step } else { rng.below(slots.into()) as u32 };
+                assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(()));
+            }
+            let counters = churn.log.discard_stats().counters;
+            assert!(counters.received.ranges > 100, "{counters:?}");
+            match mode {
+                DiscardMode::Immediate => assert!(counters.sent.ranges > 20, "{counters:?}"),
+                _ if delay.as_secs() > 0 => assert_eq!(counters.sent.ranges, 0, "{counters:?}"),
+                _ => {}
+            }
+        }
+    });
+}
+
+/// Goal: a device that knows no discards is asked once, one that fails is asked again after a rest,
+/// and neither disturbs a write. Method: both errors, writes after them.
+#[test]
+fn a_refusal_is_only_counted() {
+    for (errno, is_final) in [(Errno::OPNOTSUPP, true), (Errno::IO, false)] {
+        let mut churn = churn(3, DiscardMode::Immediate, Nanos::from_millis(1));
+        let disk = churn.log.config.region.disk;
+        churn.io.fail_next(disk, OperationKind::Discard, errno);
+        churn.rest();
+        (0..40).for_each(|slot| churn.write(Slot(slot), Stream::Write).expect("there is room"));
+        (0..40).for_each(|slot| churn.log.free(Slot(slot)));
+        churn.log.checkpoint_now(false);
+        churn.rest();
+        let stats = churn.log.discard_stats();
+        assert_eq!((stats.refused, stats.pending.ranges), (1, 0), "{stats:?}");
+        assert_eq!(stats.counters.dropped.ranges > 0, is_final, "{stats:?}");
+    }
+}
+
+/// Goal: a log keeps the length of its segments. Method: opened with none said, with its own, with
+/// another; lengths that are no power of two hold blocks, too.
+#[test]
+fn segments_keep_their_length() {
+    let (mut io, disk, log) = fresh(5);
+    let own = log.segment_bytes();
+    let open = |io: &mut SimIo, bytes| {
+        let segments = SegmentPlan { bytes, ..SegmentPlan::default() };
+        let config = LogConfig { segments, ..config(disk) };
+        LogStore::open(io, config, SeqSource::new(Seq(1))).map(drop)
+    };
+    assert_eq!((open(&mut io, 0), open(&mut io, own)), (Ok(()), Ok(())));
+    let Err(StoreError::Mismatch { what, stored, expected, .. }) = open(&mut io, 2 * own) else {
+        panic!("another length is refused")
+    };
+    assert_eq!((what, stored, expected), ("segment length", own, 2 * own));
+    let odd = SegmentPlan {
+        bytes: 11 * u64::from(BlockSize::MIN.bytes()),
+        ..plan(DiscardMode::Immediate, Nanos::from_millis(1))
+    };
+    let mut churn = Churn::with(7, LENGTH, BlockSize::MIN, odd);
+    assert_eq!(churn.log.segment_bytes(), odd.bytes);
+    let slots = churn.log.slot_count();
+    for step in 0..6 * slots {
+        assert_eq!(churn.write(Slot(step * 7 % slots), Stream::Write), Ok(()));
+    }
+}
