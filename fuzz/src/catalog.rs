@@ -95,6 +95,7 @@ fn levels() -> Vec<LevelRecord> {
         kind,
         size: Size(64 << 20),
         path: (kind != Kind::Memory).then(|| name.into()),
+        segment: (kind == Kind::Ssd).then_some(Size(1 << 20)),
     };
     [("dram", Kind::Memory), ("nvm", Kind::Nvm), ("ssd", Kind::Ssd)].map(level).into()
 }

@@ -144,7 +144,7 @@ fn region(disk: u32, blocks: u64) -> Region {
 
 fn log_config(accept_loss: bool) -> LogConfig {
     let mut config = LogConfig::new(region(0, LOG_BLOCKS), IDENTITY, LOG_TAG);
-    config.segment_bytes = 8 * BLOCK as u64;
+    config.segments.bytes = 8 * BLOCK as u64;
     config.accept_loss = accept_loss;
     config
 }

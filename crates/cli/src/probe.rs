@@ -11,10 +11,12 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::config::{Name, Size, Time};
 use layby_daemon::error::{Report, ReportKind};
-use layby_daemon::probe::{PROBE_BYTES_MAX, ProbePlan, Probed, Sample, probe};
+use layby_daemon::probe::{
+    DeviceHints, PROBE_BYTES_MAX, ProbePlan, Probed, Sample, device_hints, probe,
+};
 use layby_daemon::types::Nanos;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Seconds of a measure.
 const SECONDS_MIN: f64 = 0.001;
@@ -252,6 +254,20 @@ fn measures(probed: &Probed) -> Vec<Measure> {
     one.into_iter().chain(write).chain(large).chain(large_write).chain(deeper).collect()
 }
 
+/// Shorter units are those of any disk.
+const UNIT_BYTES_TOLD_MIN: u64 = 64 << 10;
+
+/// What the disk says of how it would like to be written.
+fn hint_note(path: &Path) -> Option<String> {
+    let DeviceHints { unit_bytes, write_streams } = device_hints(path)?;
+    let unit = unit_bytes.filter(|unit| *unit >= UNIT_BYTES_TOLD_MIN);
+    let unit = unit.map(|unit| format!("would like to be written by {}", Size(unit)));
+    let streams = (write_streams > 0)
+        .then(|| format!("offers {write_streams} write streams, which Layby does not use yet"));
+    let known: Vec<String> = unit.into_iter().chain(streams).collect();
+    (!known.is_empty()).then(|| format!("the disk {}", known.join(" and ")))
+}
+
 fn notes(arguments: &ProbeArguments, probed: &Probed) -> Vec<String> {
     let mut notes = Vec::new();
     if !probed.is_direct {
@@ -260,6 +276,7 @@ fn notes(arguments: &ProbeArguments, probed: &Probed) -> Vec<String> {
     if probed.has_holes {
         notes.push("the file has holes, and no device is asked for what lies in them".into());
     }
+    notes.extend(hint_note(&arguments.path));
     match (probed.samples.write, arguments.write_latency) {
         (None, None) => notes.push("nothing was written, so `write` is for you to fill in".into()),
         (None, Some(time)) => notes.push(format!("nothing was written; {time} was said to be so")),

@@ -18,9 +18,10 @@ use crate::control::volumes::add_to_view;
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::{Layout, PART_ALIGNMENT};
-use layby_engine::io::reclaim_unit;
+use layby_engine::io::device_hints;
 use layby_engine::store::SegmentPlan;
 use layby_types::{BlockSize, format_bytes};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// The volume of a new node that is told nothing.
@@ -83,12 +84,19 @@ fn new_levels(config: &Config, shards: u8) -> Vec<LevelRecord> {
     let mut records = level_records(config);
     for record in records.iter_mut().filter(|record| record.kind == Kind::Ssd) {
         let path = record.path.as_deref().map(|path| config.dir.join(path));
-        let unit = path.and_then(|path| reclaim_unit(&path));
+        // What a file system does with its disk is its own affair.
+        let path = path.filter(|path| is_device(path));
+        let unit = path.and_then(|path| device_hints(&path)?.unit_bytes);
         let part = record.size.0 / u64::from(shards);
         let fits = |unit: &u64| is_segment(*unit) && part / unit >= SEGMENTS_BY_DEVICE_MIN;
         record.segment = record.segment.or(unit.filter(fits).map(Size));
     }
     records
+}
+
+/// Whether a path is a block device.
+pub(crate) fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 fn is_segment(bytes: u64) -> bool {

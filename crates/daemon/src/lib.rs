@@ -19,6 +19,7 @@ pub mod cloud;
 pub mod config;
 pub mod control;
 pub mod error;
+pub mod health;
 pub mod homes;
 pub mod levels;
 mod limits;

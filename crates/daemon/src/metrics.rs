@@ -13,6 +13,7 @@ mod sizing;
 mod wear;
 
 use crate::control::{NodeFacts, View};
+use crate::health::Healths;
 use crate::sizing::SizingState;
 use hdrhistogram::Histogram;
 use layby_cache::LevelKind;
@@ -41,8 +42,10 @@ pub fn render(
     view: Arc<View>,
     snapshots: Vec<Snapshot>,
     sizing: Arc<SizingState>,
+    healths: Arc<Healths>,
 ) -> String {
-    let scrape = Scrape { node: NodeSummary::of(facts, &view), view, snapshots, sizing };
+    let node = NodeSummary::of(facts, &view);
+    let scrape = Scrape { node, view, snapshots, sizing, healths };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
     let mut text = String::new();
@@ -78,6 +81,7 @@ struct Scrape {
     view: Arc<View>,
     snapshots: Vec<Snapshot>,
     sizing: Arc<SizingState>,
+    healths: Arc<Healths>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -490,6 +494,7 @@ mod tests {
             node.control.view(),
             snapshots,
             node.control.sizing(),
+            node.control.healths(),
         );
         let volume = "volume=\"vol0\",class=\"normal\"";
         let bucket = "layby_volume_latency_seconds_bucket";

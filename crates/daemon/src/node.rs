@@ -288,6 +288,7 @@ impl Node {
             doors.spawn(async move { server.accept_tcp(&listener).await });
         }
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
+        doors.spawn(crate::health::run(Arc::clone(&control)));
         let router = api::router(Arc::clone(&control));
         doors.spawn(listen::serve_unix(control_socket, router.clone()));
         if let Some(http) = http {

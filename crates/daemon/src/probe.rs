@@ -7,6 +7,7 @@ use crate::error::{Report, ReportKind};
 use layby_engine::probe::{ProbeError, probe as measure};
 use layby_types::ErrorKind;
 
+pub use layby_engine::io::{DeviceHints, device_hints};
 pub use layby_engine::probe::{
     Figures, PROBE_BYTES_MAX, PROBE_BYTES_MIN, ProbePlan, ProbeProgress, Probed, Sample, Samples,
 };

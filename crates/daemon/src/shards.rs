@@ -5,6 +5,7 @@
 //! Invariant: a level that is not ours, or not whole, is reported with what to do, and never
 //! formatted over.
 
+use crate::assembly::is_device;
 use crate::config::IoChoice;
 use crate::error::{Report, ReportKind};
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
@@ -14,8 +15,6 @@ use layby_engine::core::{Notice, WearPlan};
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard};
 use layby_types::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 
 /// Starts real shards.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +36,10 @@ fn plan(request: ShardRequest) -> ShardPlan {
     let started_unix = unix_seconds();
     let part = |part: crate::node::LevelPart| LevelPart {
         name: part.level.name.to_string(),
-        segments: part.level.segments.plan(is_device(part.level.path.as_deref()), count),
+        segments: part
+            .level
+            .segments
+            .plan(part.level.path.as_deref().is_some_and(is_device), count),
         path: part.level.path,
         base: part.base,
         length: part.length,
@@ -65,11 +67,6 @@ fn plan(request: ShardRequest) -> ShardPlan {
         home_delay: request.home_delay,
         schedule: ScheduleLimits::DEFAULT,
     }
-}
-
-fn is_device(path: Option<&Path>) -> bool {
-    let found = path.and_then(|path| std::fs::metadata(path).ok());
-    found.is_some_and(|found| found.file_type().is_block_device())
 }
 
 /// The time of day, so that a restart knows how long the level rested.

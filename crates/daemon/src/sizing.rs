@@ -375,8 +375,13 @@ mod tests {
         assert_eq!(a.sizes.len(), WHAT_IF_FACTORS.len());
         let snapshots = node.control.snapshots().await.expect("the shards run");
         let state = node.control.sizing();
-        let text =
-            crate::metrics::render(node.control.facts(), node.control.view(), snapshots, state);
+        let text = crate::metrics::render(
+            node.control.facts(),
+            node.control.view(),
+            snapshots,
+            state,
+            node.control.healths(),
+        );
         for part in [
             "layby_sizing_moves_total{shard=\"0\"} 2",
             "layby_sizing_miss_ratio{volume=\"a\",class=\"normal\",kind=\"predicted\"} 0.0",

@@ -3,7 +3,7 @@
 use super::ask;
 use crate::arguments::{LevelArguments, LevelCommand, WritebackArguments};
 use crate::output::{Failure, Output, bytes, percent, table};
-use layby_daemon::api::{LevelAnswer, WearAnswer};
+use layby_daemon::api::{HealthAnswer, LevelAnswer, WearAnswer};
 use layby_daemon::control::{WatermarksPatch, WritebackPatch};
 
 pub(crate) fn level(arguments: LevelArguments, output: &mut Output) -> Result<(), Failure> {
@@ -87,6 +87,9 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
         ));
         lines.extend(budget_line(level.name.as_str(), wear));
         lines.extend(discard_line(level));
+        lines.extend(
+            level.health.as_ref().map(|health| health_line(level.name.as_str(), health, wear)),
+        );
         if level.segments_retired + level.segments_suspect > 0 {
             lines.push(format!(
                 "level {}: {} of {} segments failed for good and are retired, {} are to be tested; \
@@ -98,6 +101,20 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
     lines
 }
 
+/// What the device says of itself.
+fn health_line(name: &str, health: &HealthAnswer, wear: &WearAnswer) -> String {
+    let known = [
+        health.percentage_used.map(|used| format!("{used} % of its endurance used")),
+        health.spare_percent.map(|spare| format!("{spare} % of its spare blocks left")),
+        health.bytes_written.map(|written| format!("{} written in its life", bytes(written))),
+        wear.days_left_by_device.map(|days| format!("{days:.0} days left at this level's rate")),
+        health.celsius.map(|celsius| format!("{celsius} °C")),
+        health.is_failing.then(|| "it warns of its failure: replace it soon".to_owned()),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    format!("level {name}: {} says (by {}): {}", health.device, health.tool, known.join(", "))
+}
+
 /// What the device was told of free segments; nothing where it never is.
 fn discard_line(level: &LevelAnswer) -> Option<String> {
     let all = level.discards.filter(|all| all.sent + all.pending + all.cancelled > 0)?;
@@ -106,7 +123,8 @@ fn discard_line(level: &LevelAnswer) -> Option<String> {
         count => format!("; the device refused {count}"),
     };
     Some(format!(
-        "level {}: of {} freed, {} were used again, {} were discarded in {} pieces, {} wait{refused}",
+        "level {}: of {} freed, {} were used again, {} were discarded in {} pieces, {} wait\
+         {refused}",
         level.name,
         bytes(all.received_bytes),
         bytes(all.cancelled_bytes),

@@ -7,7 +7,7 @@
 
 use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
 use super::sizing::SizingAnswer;
-use super::wear::WearAnswer;
+use super::wear::{HealthAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
@@ -140,7 +140,8 @@ pub struct DiscardAnswer {
     pub pending: u64,
     /// Bytes of these.
     pub pending_bytes: u64,
-    /// Of those sent: refused. What a home refuses waits again; a level tells of it at its next start.
+    /// Of those sent: refused. What a home refuses waits again; a level tells of it again when it
+    /// starts.
     #[serde(default)]
     pub refused: u64,
 }
@@ -332,6 +333,9 @@ pub struct LevelAnswer {
     /// How its flash wears; none where it is not flash.
     #[serde(default)]
     pub wear: Option<WearAnswer>,
+    /// What the device under it says of itself; none where it is not flash, or says nothing.
+    #[serde(default)]
+    pub health: Option<HealthAnswer>,
 }
 
 /// How dirty blocks go home and how far reads run ahead.
@@ -466,7 +470,8 @@ impl Reading {
     #[must_use]
     pub fn metrics(self) -> String {
         let sizing = self.control.sizing();
-        crate::metrics::render(self.control.facts(), self.view, self.snapshots, sizing)
+        let healths = self.control.healths();
+        crate::metrics::render(self.control.facts(), self.view, self.snapshots, sizing, healths)
     }
 
     fn block_bytes(&self) -> u64 {
@@ -599,7 +604,7 @@ impl Reading {
         let shards: Vec<&LevelStats> =
             self.snapshots.iter().filter_map(|snapshot| snapshot.levels.get(index)).collect();
         let sum = |of: fn(&LevelStats) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
-        let block = self.block_bytes();
+        let (block, healths) = (self.block_bytes(), self.control.healths());
         LevelAnswer {
             name: level.name.clone(),
             kind: level.kind,
@@ -626,7 +631,8 @@ impl Reading {
             segments_suspect: sum(|l| l.segments_suspect),
             segment_bytes: shards.first().map_or(0, |shard| shard.segment_bytes),
             discards: level_discards(&shards),
-            wear: WearAnswer::of(&shards),
+            wear: WearAnswer::of(&shards, healths.get(&level.name)),
+            health: healths.get(&level.name).map(HealthAnswer::from),
         }
     }
 

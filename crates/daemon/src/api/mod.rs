@@ -30,7 +30,7 @@ pub use sizing::{
     ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,
     VolumeSizingAnswer,
 };
-pub use wear::WearAnswer;
+pub use wear::{HealthAnswer, WearAnswer};
 
 use crate::config::Name;
 use crate::control::{

@@ -1,8 +1,10 @@
 //! How a flash level wears, as the control API answers it.
 //!
-//! How: the shards' parts are added up; days left follow from the rates.
+//! How: the shards' parts are added up; days left follow from the rates, and from what the device
+//! says of itself, where it does: the sooner end counts.
 //! Cost: a few additions per shard and request.
 
+use crate::health::DeviceHealth;
 use layby_engine::control::{LevelStats, WearStats};
 use layby_engine::core::days_left;
 use serde::{Deserialize, Serialize};
@@ -37,8 +39,12 @@ pub struct WearAnswer {
     pub daily_bytes_day: Option<f64>,
     /// The same over the last week; none before three hours have passed.
     pub daily_bytes_week: Option<f64>,
-    /// Days until the endurance is used up at the rate of the longest span that is known.
+    /// Days until the endurance is used up at the rate of the longest span that is known: that of
+    /// the configuration or, where it ends sooner, that of the device.
     pub days_left: Option<f64>,
+    /// The same by what the device says of itself alone.
+    #[serde(default)]
+    pub days_left_by_device: Option<f64>,
     /// Blocks read that were not kept in the level, to spare it.
     pub copies_refused: u64,
     /// Dirty blocks that went home instead.
@@ -48,7 +54,7 @@ pub struct WearAnswer {
 impl WearAnswer {
     /// Of the shards' parts of a level; `None` where they are no flash.
     #[must_use]
-    pub fn of(shards: &[&LevelStats]) -> Option<WearAnswer> {
+    pub fn of(shards: &[&LevelStats], device: Option<&DeviceHealth>) -> Option<WearAnswer> {
         let parts: Vec<&WearStats> = shards.iter().filter_map(|l| l.wear.as_ref()).collect();
         if parts.is_empty() {
             return None;
@@ -64,6 +70,11 @@ impl WearAnswer {
         let bytes_lifetime = sum(|p| p.bytes_lifetime);
         let longest = rate(2).or(rate(1)).or(rate(0));
         let left = endurance.map(|bytes| bytes.saturating_sub(bytes_lifetime));
+        let days =
+            |left: Option<u64>| left.zip(longest).and_then(|(left, rate)| days_left(left, rate));
+        let (by_configuration, by_device) =
+            (days(left), days(device.and_then(DeviceHealth::bytes_left)));
+        let sooner = by_configuration.into_iter().chain(by_device).reduce(f64::min);
         Some(WearAnswer {
             bytes_written: sum(|p| p.bytes_written),
             bytes_promoted: sum(|p| p.bytes_promoted),
@@ -78,9 +89,44 @@ impl WearAnswer {
             daily_bytes_hour: rate(0),
             daily_bytes_day: rate(1),
             daily_bytes_week: rate(2),
-            days_left: left.zip(longest).and_then(|(left, rate)| days_left(left, rate)),
+            days_left: sooner,
+            days_left_by_device: by_device,
             copies_refused: sum(|p| p.copies_refused),
             dirty_passed_by: sum(|p| p.dirty_passed_by),
         })
+    }
+}
+
+/// What the device under a level says of itself; what it does not say is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HealthAnswer {
+    /// The disk, such as `/dev/nvme0n1`.
+    pub device: String,
+    /// Who was asked: `smartctl` or `nvme`.
+    pub tool: String,
+    /// How much of its endurance is used, by its maker's reckoning (%); may exceed 100.
+    pub percentage_used: Option<u32>,
+    /// Spare blocks left, of those that it had (%).
+    pub spare_percent: Option<u32>,
+    /// Bytes that hosts have written to it in its life.
+    pub bytes_written: Option<u64>,
+    /// Its temperature in °C.
+    pub celsius: Option<i64>,
+    /// It warns of a failure to come, or has failed its own test.
+    pub is_failing: bool,
+}
+
+impl From<&DeviceHealth> for HealthAnswer {
+    fn from(health: &DeviceHealth) -> Self {
+        let DeviceHealth { percentage_used, spare_percent, bytes_written, .. } = *health;
+        HealthAnswer {
+            device: health.device.clone(),
+            tool: health.tool.to_owned(),
+            percentage_used,
+            spare_percent,
+            bytes_written,
+            celsius: health.celsius,
+            is_failing: health.is_failing,
+        }
     }
 }

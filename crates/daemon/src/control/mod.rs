@@ -25,6 +25,7 @@ pub use request::{
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
+use crate::health::Healths;
 use crate::homes::Homes;
 use crate::plan::{ClassSlot, Layout};
 use crate::session::Served;
@@ -167,6 +168,8 @@ pub struct Control {
     view: RwLock<Arc<View>>,
     /// What sizing knows after its last period.
     sizing: RwLock<Arc<SizingState>>,
+    /// What the devices under flash levels said last.
+    healths: RwLock<Arc<Healths>>,
     /// Held by the one change that is under way.
     change: Mutex<()>,
     recording: Mutex<Option<recording::Recording>>,
@@ -186,7 +189,8 @@ impl Control {
         let (change, recording) = (Mutex::new(()), Mutex::new(None));
         let devices = HostDevices::new(&facts.dir, view_node);
         let doors = OnceLock::new();
-        Control { facts, shards, view, sizing, change, recording, doors, devices }
+        let healths = RwLock::default();
+        Control { facts, shards, view, sizing, healths, change, recording, doors, devices }
     }
 
     /// What does not change.
@@ -205,6 +209,16 @@ impl Control {
     #[must_use]
     pub fn sizing(&self) -> Arc<SizingState> {
         Arc::clone(&self.sizing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the devices under flash levels said last; those that say nothing are not there.
+    #[must_use]
+    pub fn healths(&self) -> Arc<Healths> {
+        Arc::clone(&self.healths.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn publish_healths(&self, healths: Healths) {
+        *self.healths.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(healths);
     }
 
     pub(crate) fn publish_sizing(&self, state: SizingState) {

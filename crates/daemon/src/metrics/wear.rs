@@ -2,6 +2,8 @@
 
 use super::{Sample, Scrape, Value, count, family, family_in, gauge};
 use crate::api::WearAnswer;
+use crate::config::Name;
+use crate::health::DeviceHealth;
 use layby_engine::control::LevelStats;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
@@ -16,10 +18,13 @@ impl Scrape {
             .filter_map(|(index, name)| {
                 let shards: Vec<_> =
                     self.snapshots.iter().filter_map(|s| s.levels.get(index)).collect();
-                Some((name, WearAnswer::of(&shards)?))
+                let health =
+                    self.view.layout.levels.get(index).and_then(|l| self.healths.get(&l.name));
+                Some((name, WearAnswer::of(&shards, health)?))
             })
             .collect();
         self.encode_segments(encoder)?;
+        self.encode_health(encoder)?;
         let labels = |name: &str| vec![("level", name.to_owned())];
         let causes = answers.iter().flat_map(|(name, wear)| {
             let causes = [
@@ -62,6 +67,25 @@ impl Scrape {
         });
         family("layby_level_wear_refused", "Blocks kept out of the level to spare its flash")
             .write(encoder, refused.collect())
+    }
+
+    /// What devices say of themselves.
+    fn encode_health(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let gauges = |of: fn(&DeviceHealth) -> Option<f64>| -> Vec<Sample> {
+            let each = |(name, health): (&Name, &DeviceHealth)| {
+                let labels = vec![("level", name.to_string()), ("device", health.device.clone())];
+                Some(gauge(labels, of(health)?))
+            };
+            self.healths.iter().filter_map(each).collect()
+        };
+        family("layby_level_device_used_ratio", "Endurance used, by the device's own reckoning")
+            .write(encoder, gauges(|h| h.percentage_used.map(|used| f64::from(used) / 100.0)))?;
+        family("layby_level_device_spare_ratio", "Spare blocks left, as the device says")
+            .write(encoder, gauges(|h| h.spare_percent.map(|spare| f64::from(spare) / 100.0)))?;
+        family_in(Unit::Bytes, "layby_level_device_written", "Bytes written to the device, ever")
+            .write(encoder, gauges(|h| h.bytes_written.map(|bytes| bytes as f64)))?;
+        family("layby_level_device_failing", "1 where the device warns of its failure")
+            .write(encoder, gauges(|h| Some(f64::from(u8::from(h.is_failing)))))
     }
 
     fn encode_segments(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -26,53 +26,72 @@ pub(super) fn discard(device: &OwnedFd, offset: u64, length: u64) -> Result<(), 
     }
 }
 
-/// Bytes that the block device at `path` would like to be discarded and written at once, where it
-/// says so: the larger of its discard granularity and its best length of an access.
+/// What a disk says of how it would like to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceHints {
+    /// Bytes that it would like to be discarded or written at once, where it says so: the largest
+    /// of its discard granularity, its best length of an access, and its streams' unit.
+    pub unit_bytes: Option<u64>,
+    /// Write streams that it offers (those of NVMe's flexible data placement, as Linux 6.16 and
+    /// later know them); 0 for none.
+    pub write_streams: u32,
+}
+
+/// What the disk says that a block device is, or that holds a file or directory; `None` where there
+/// is none, as under a file system in memory, or the kernel tells nothing.
 #[must_use]
-pub fn reclaim_unit(path: &Path) -> Option<u64> {
-    unit_in(&queue_of(path)?)
+pub fn device_hints(path: &Path) -> Option<DeviceHints> {
+    queue_of(path).map(|queue| hints_in(&queue))
 }
 
 /// The kernel's directory about a device's queue; a partition has that of its disk.
 fn queue_of(path: &Path) -> Option<PathBuf> {
     let found = std::fs::metadata(path).ok()?;
-    if !found.file_type().is_block_device() {
-        return None;
-    }
-    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    let number = if found.file_type().is_block_device() { found.rdev() } else { found.dev() };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize().ok()?;
     let queues = [device.join("queue"), device.parent()?.join("queue")];
     queues.into_iter().find(|queue| queue.is_dir())
 }
 
-fn unit_in(queue: &Path) -> Option<u64> {
+fn hints_in(queue: &Path) -> DeviceHints {
     let number = |name: &str| {
         let text = std::fs::read_to_string(queue.join(name)).ok()?;
-        text.trim().parse::<u64>().ok()
+        text.trim().parse::<u64>().ok().filter(|number| *number > 0)
     };
-    let all = [number("discard_granularity"), number("optimal_io_size")];
-    all.into_iter().flatten().max().filter(|bytes| *bytes > 0)
+    let units = ["discard_granularity", "optimal_io_size", "write_stream_granularity"];
+    DeviceHints {
+        unit_bytes: units.into_iter().filter_map(number).max(),
+        write_streams: number("max_write_streams").map_or(0, |count| count as u32),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Goal: the larger of what a device says counts, and nothing where it says nothing. Method:
-    /// directories as the kernel writes them; a file is no device.
+    /// Goal: the largest of what a device says counts, and nothing where it says nothing. Method:
+    /// directories as the kernel writes them; what the kernel makes up lies on no disk.
     #[test]
-    fn a_device_says_its_unit() {
+    fn a_device_says_how_it_is_written() {
         let queue = tempfile::tempdir().expect("a temporary directory");
-        assert_eq!(unit_in(queue.path()), None);
+        let hints = || {
+            let DeviceHints { unit_bytes, write_streams } = hints_in(queue.path());
+            (unit_bytes, write_streams)
+        };
+        assert_eq!(hints(), (None, 0));
         let write = |name: &str, text: &str| {
             std::fs::write(queue.path().join(name), text).expect("writable");
         };
         write("optimal_io_size", "0\n");
-        assert_eq!(unit_in(queue.path()), None);
+        assert_eq!(hints(), (None, 0));
         write("discard_granularity", "4194304\n");
-        assert_eq!(unit_in(queue.path()), Some(4 << 20));
+        assert_eq!(hints(), (Some(4 << 20), 0));
         write("optimal_io_size", "8388608\n");
-        assert_eq!(unit_in(queue.path()), Some(8 << 20));
-        assert_eq!(reclaim_unit(&queue.path().join("optimal_io_size")), None);
+        write("max_write_streams", "16\n");
+        assert_eq!(hints(), (Some(8 << 20), 16));
+        write("write_stream_granularity", "33554432\n");
+        assert_eq!(hints(), (Some(32 << 20), 16));
+        assert_eq!(device_hints(Path::new("/proc/self/status")), None);
     }
 }

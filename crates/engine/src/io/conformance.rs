@@ -214,8 +214,8 @@ fn volatile_disks_match_a_vector() {
     }
 }
 
-/// Goal: a discarded range reads as it was or as zeros, what is beside it stays, and what is written
-/// afterwards counts. Method: a write, a discard of its middle, a write into that.
+/// Goal: a discarded range reads as it was or as zeros, what is beside it stays, and what is
+/// written afterwards counts. Method: a write, a discard of its middle, a write into that.
 #[test]
 fn discarded_ranges_can_be_written_again() {
     let lives = |io: &mut dyn Io, disk: DiskId| {

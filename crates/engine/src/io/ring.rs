@@ -446,8 +446,8 @@ impl Io for RingIo {
             return self.ready.push(flight.end(Err(error)));
         }
         match &flight.operation {
-            // The ring could punch holes but only its newest versions discard on devices, and either
-            // way a thread of the kernel's waits for the device.
+            // The ring could punch holes but only its newest versions discard on devices, and
+            // either way a thread of the kernel's waits for the device.
             IoOperation::Extents { .. } | IoOperation::Discard { .. } => {
                 self.start_threaded(flight);
             }

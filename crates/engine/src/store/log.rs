@@ -76,8 +76,8 @@ pub struct LogConfig {
     pub identity: StoreIdentity,
     /// Its segments.
     pub segments: SegmentPlan,
-    /// Appended bytes that call for a checkpoint; 0 picks 1/16 of the region, at least 64 segments of
-    /// 1 MiB or less.
+    /// Appended bytes that call for a checkpoint; 0 picks 1/16 of the region, at least 64 segments
+    /// of 1 MiB or less.
     pub checkpoint_bytes: u64,
     /// How long a forget may wait for company.
     pub forget_idle: Nanos,

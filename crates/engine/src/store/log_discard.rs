@@ -1,8 +1,9 @@
 //! Free segments on their way to the device: at once, later, or never.
 //!
-//! How: a segment that a checkpoint has freed joins a table of [`Discards`], in bytes of the region;
-//! to open it again takes it out. What is left when the delay has passed goes to the device, merged
-//! with its neighbours and in ascending order, in parts that leave enough segments to go on with.
+//! How: a segment that a checkpoint has freed joins a table of [`Discards`], in bytes of the
+//! region; to open it again takes it out. What is left when the delay has passed goes to the
+//! device, merged with its neighbours and in ascending order, in parts that leave enough segments
+//! to go on with.
 //! A start tells of all that is free once more, since a power cut forgets what waited.
 //! Invariant: only free segments are discarded. By rule R2 no start reads one, whichever of the two
 //! checkpoints it takes; so it is as safe as writing to it. A segment with a discard in flight is

@@ -53,7 +53,7 @@ fn a_full_log_discards_beside_its_writes() {
         for (mode, delay) in [
             (DiscardMode::Immediate, 1),
             (DiscardMode::Delayed, 1),
-            (DiscardMode::Delayed, 3600_000),
+            (DiscardMode::Delayed, 3_600_000),
         ] {
             let (mut rng, delay) = (Rng::new(seed), Nanos::from_millis(delay));
             let mut churn = churn(seed, mode, delay);

@@ -182,8 +182,8 @@ fn sending_is_shaped() {
     assert_eq!((sent, now), (8, Nanos::from_secs(5 + 7)));
 }
 
-/// Goal: a range that is taken in parts leaves whole, in order, under one cause, and the rest can be
-/// cancelled meanwhile. Method: by hand, in a round and out of turn, a write into the rest.
+/// Goal: a range that is taken in parts leaves whole, in order, under one cause, and the rest can
+/// be cancelled meanwhile. Method: by hand, in a round and out of turn, a write into the rest.
 #[test]
 fn a_range_may_leave_in_parts() {
     for urgent in [false, true] {
