@@ -78,13 +78,13 @@ impl Scrape {
             };
             self.healths.iter().filter_map(each).collect()
         };
-        family("layby_level_device_used_ratio", "Endurance used, by the device's own reckoning")
+        family("layby_level_smart_used_ratio", "Endurance used, by the device's own reckoning")
             .write(encoder, gauges(|h| h.percentage_used.map(|used| f64::from(used) / 100.0)))?;
-        family("layby_level_device_spare_ratio", "Spare blocks left, as the device says")
+        family("layby_level_smart_spare_ratio", "Spare blocks left, as the device says")
             .write(encoder, gauges(|h| h.spare_percent.map(|spare| f64::from(spare) / 100.0)))?;
-        family_in(Unit::Bytes, "layby_level_device_written", "Bytes written to the device, ever")
+        family_in(Unit::Bytes, "layby_level_smart_written", "Bytes written to the device, ever")
             .write(encoder, gauges(|h| h.bytes_written.map(|bytes| bytes as f64)))?;
-        family("layby_level_device_failing", "1 where the device warns of its failure")
+        family("layby_level_smart_failing", "1 where the device warns of its failure")
             .write(encoder, gauges(|h| Some(f64::from(u8::from(h.is_failing)))))
     }
 
