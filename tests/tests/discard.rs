@@ -8,7 +8,7 @@
 //! mount on: what `mkfs` zeroes is no discard. Every file is compared with what its number says;
 //! then the node is killed, and what was synced must be there after `fsck`. `LAYBY_DISCARD_FILES`,
 //! `_ROUNDS`, `_STEPS` and `_DELAY_MS` scale it, and `cargo xtask bench discard` prints what the
-//! lines `discard {…}` say.
+//! lines `discard {…}` say. An SSD level on a loop device tells it of free segments.
 //! Where FUSE or loop devices are missing the tests say so and skip.
 
 use layby_tests::{
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -258,4 +259,75 @@ fn delayed_discards_are_fewer() {
         assert!(sent(&delayed) <= sent(&immediate), "{scenario}: {immediate} {delayed}");
         assert!(delayed["received"].as_u64() > Some(0), "{scenario}: {delayed}");
     }
+}
+
+/// A loop device, detached when this goes.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Loop {
+        Loop(must("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", &["--detach", &self.0]);
+    }
+}
+
+/// What became of an SSD level's free segments, once nothing waits.
+fn told(dir: &Path) -> Value {
+    for _ in 0..POLLS_MAX {
+        let shown = layby(&["level", "list", "--json", "--dir", &dir.to_string_lossy()]);
+        let shown: Value = serde_json::from_str(&shown.stdout).expect("it answers in JSON");
+        let levels = shown.as_array().expect("a list of levels");
+        let found = levels.iter().map(|level| &level["discards"]).find(|found| found.is_object());
+        let found = found.expect("one level has a log");
+        if sent(found) > 0 && found["pending"] == 0 {
+            return found.clone();
+        }
+    }
+    panic!("the device hears of nothing");
+}
+
+/// Goal: a level on a block device tells it of segments that hold nothing, as long as the
+/// configuration says, and keeps that length for life. Method: a loop device over a file without
+/// holes, whose room is looked at; starts with the same length and with another.
+#[test]
+fn a_level_tells_its_device_what_is_free() {
+    if mount_unavailable() || !available(&["losetup"]) {
+        return;
+    }
+    let work = TempDir::new().expect("a temporary directory");
+    let (file, dir) = (work.path().join("flash"), work.path().join("node"));
+    let mut bytes = vec![0xa5; 64 << 20];
+    // What is not zero where a level would begin is somebody's.
+    bytes[..1 << 20].fill(0);
+    fs::write(&file, &bytes).expect("writable");
+    let room = || fs::metadata(&file).expect("it is there").blocks() * 512;
+    let (before, device) = (room(), Loop::new(&file));
+    let config = |segment: &str| {
+        Options::config(format!(
+            "[node]\nshards = 1\n\n\
+             [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n\
+             [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"{}\"\n\
+             discard = \"immediate\"\nsegment = \"{segment}\"\n",
+            device.0
+        ))
+    };
+    let node = Node::start(&dir, &config("2MiB"));
+    let found = told(&dir);
+    assert_eq!((&found["refused"], &found["dropped"]), (&json!(0), &json!(0)), "{found}");
+    let mib = 1 << 20;
+    assert!(found["sent_bytes"].as_u64() >= Some(50 * mib), "{found}");
+    assert!(room() + 40 * mib < before, "{before} bytes of room, now {}", room());
+    node.stop();
+    let refusal = Node::try_start(&dir, &config("4MiB")).expect_err("another length is refused");
+    refusal.assert_explains(&["segments of 2MiB", "segments of 4MiB"]);
+    let node = Node::start(&dir, &config("2MiB"));
+    told(&dir);
+    node.stop();
+    let checked = layby(&["check", "--dir", &dir.to_string_lossy()]);
+    assert!(checked.success, "{}", checked.stdout);
 }
