@@ -8,9 +8,12 @@
 
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
+use crate::config::UplinkConfig;
+use crate::control::View;
 use crate::control::volumes::discard_file;
 use crate::error::Report;
 use layby_cloud::Watch;
+use layby_cloud::uplink::Uplink;
 use layby_engine::control::{BackingPlan, OpenRemote};
 use std::fmt;
 use std::io::{Seek, SeekFrom};
@@ -42,6 +45,12 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// The way to see how safe a volume is and to hurry it; none where the home has none, or has
     /// not started.
     fn watch(&self, record: &VolumeRecord) -> Option<Watch>;
+
+    /// What holds from now on: classes, volumes and the way up.
+    fn follow(&self, view: &View, uplink: &UplinkConfig);
+
+    /// What is known of the way up.
+    fn uplink(&self) -> Option<Uplink>;
 
     /// What `layby check` finds wrong with the home, without a node that runs.
     fn problem(&self, record: &VolumeRecord) -> Option<String>;
@@ -116,6 +125,19 @@ impl Homes {
             None if discard => discard_file(&self.path(record)),
             None => Ok(()),
         }
+    }
+
+    /// See [`RemoteHomes::follow`].
+    pub fn follow(&self, view: &View, uplink: &UplinkConfig) {
+        if let Some(remote) = &self.remote {
+            remote.follow(view, uplink);
+        }
+    }
+
+    /// See [`RemoteHomes::uplink`].
+    #[must_use]
+    pub fn uplink(&self) -> Option<Uplink> {
+        self.remote.as_ref()?.uplink()
     }
 
     /// What is wrong with the home of a volume that is not served. May take long.
@@ -201,6 +223,10 @@ mod tests {
             Ok(())
         }
         fn watch(&self, _: &VolumeRecord) -> Option<layby_cloud::Watch> {
+            None
+        }
+        fn follow(&self, _: &View, _: &UplinkConfig) {}
+        fn uplink(&self) -> Option<Uplink> {
             None
         }
         fn problem(&self, _: &VolumeRecord) -> Option<String> {

@@ -320,6 +320,7 @@ mod tests {
             discard: Default::default(),
             discard_delay: Default::default(),
             ublk: false,
+            key: None,
             configured: None,
         }
     }
