@@ -275,6 +275,14 @@ fn damage_in_the_store_is_named() {
     });
     let (is_whole, text) = world.restore(None);
     assert!(!is_whole && text.contains("damaged") && text.contains("segments/"), "{text}");
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    assert!(layby_tests::layby(&["check", "--dir", &dir]).success, "the node's own is whole");
+    let mut deep = Command::new(binary());
+    deep.args(["check", "--backing", "--dir", &dir]);
+    let deep = deep.envs(S3Server::environment(&world.server.endpoint())).output();
+    let deep = deep.expect("the program runs");
+    let text = String::from_utf8_lossy(&[deep.stdout, deep.stderr].concat()).into_owned();
+    assert!(!deep.status.success() && text.contains("segments/"), "{text}");
     let node = world.start("a");
     let mut client = client.reopen(&node);
     let mut errors = 0;

@@ -26,6 +26,7 @@ const VOLUME: &str = "files";
 const MEGABYTE: u64 = 1_000_000;
 /// Folders above a file of a deep tree.
 const DEPTH: u64 = 8;
+const FILES_PER_LEAF: u64 = 100;
 
 /// Users, each with so many files of so many bytes.
 #[derive(Clone, Copy)]
@@ -42,8 +43,9 @@ impl Load {
         if !self.is_deep {
             return user;
         }
-        // Each folder has eight of the next level: as many leaves as there are files to fill them.
-        (0..DEPTH).fold(user, |path, level| path.join(format!("d{}", file >> (3 * level) & 7)))
+        // A chain of folders, and at its end as many leaves as hold a hundred files each.
+        let chain = (1..DEPTH).fold(user, |path, level| path.join(format!("level-{level}")));
+        chain.join(format!("leaf-{}", file / FILES_PER_LEAF))
     }
 
     fn path(&self, root: &Path, user: u64, file: u64) -> PathBuf {

@@ -601,6 +601,7 @@ pub(crate) struct StatusArguments {
 Examples:
   layby check --dir /srv/layby
   layby check --dir /srv/layby --full
+  layby check --dir /srv/layby --backing
 
 Reads only. Exits with 0 when all is sound and with 3 when something is not.")]
 pub(crate) struct CheckArguments {
@@ -610,6 +611,9 @@ pub(crate) struct CheckArguments {
     /// Read and verify the contents of every block too
     #[arg(long)]
     pub(crate) full: bool,
+    /// Read and verify what object stores hold of the volumes, too
+    #[arg(long)]
+    pub(crate) backing: bool,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,9 +10,10 @@
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
+use crate::segment::Compression;
 use crate::store::Store;
 use crate::uplink::Lane;
-use crate::volume::{OpenError, Opened, Plan, Status, Volume, create};
+use crate::volume::{Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -178,6 +179,34 @@ pub fn prepare(
     journal.write_all_at(&page, 0).map_err(failed)?;
     journal.sync_all().map_err(failed)?;
     replace(&paths.map, &map).map_err(|error| HostError::File(paths.map.clone(), error))
+}
+
+/// Looks at what a node keeps of a volume that it does not serve, and writes nothing: bytes of the
+/// journal that the map does not know in the store.
+///
+/// # Errors
+/// [`HostError`] where a file is missing, damaged or another volume's.
+pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<u64, HostError> {
+    let failed = |path: &PathBuf| {
+        let path = path.clone();
+        move |error| HostError::File(path, error)
+    };
+    let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
+    let journal = File::open(&paths.journal).map_err(failed(&paths.journal))?;
+    let volume = volume_of(&map).ok_or(HostError::Open(OpenError::MapDamaged(0)))?;
+    let plan = Plan {
+        volume,
+        name: String::new(),
+        node: volume,
+        size_bytes: 0,
+        block_bytes,
+        compression: Compression::None,
+        takeover: false,
+        limits: Limits::DEFAULT,
+    };
+    let mut read = |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
+    let opened = Volume::<Vec<u8>>::open(plan, &map, Nanos::ZERO, 0, &mut read);
+    opened.map(|opened| opened.volume.status().dirty_bytes).map_err(HostError::Open)
 }
 
 /// Whether anything was ever written behind the journal's first page.

@@ -29,7 +29,7 @@ mod tests;
 
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
 pub use crypt::{KEY_BYTES, Key};
-pub use host::{CloudBacking, HostError, Order, Paths, Said, Watch, prepare};
+pub use host::{CloudBacking, HostError, Order, Paths, Said, Watch, inspect, prepare};
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use restore::{Fetch, Pass, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};

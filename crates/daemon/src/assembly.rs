@@ -54,6 +54,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     declare_volumes(config, &mut view, is_new)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
+    notes.extend(crate::cloud::placement_notes(config, &view));
     Ok(Prepared { view, notes, is_new })
 }
 

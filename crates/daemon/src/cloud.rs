@@ -8,7 +8,7 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 use crate::catalog::{NodeId, VolumePhase, VolumeRecord};
-use crate::config::{CloudConfig, Config, KeySource, Name, UplinkConfig};
+use crate::config::{CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::RemoteHomes;
@@ -16,7 +16,7 @@ use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, End, Fault, FaultKind, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock,
-    VolumeUuid, Watch, prepare, volume_of,
+    VolumeUuid, Watch, inspect, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -35,6 +35,59 @@ const SCHEMES: [&str; 4] = ["s3://", "az://", "gs://", "file://"];
 pub fn is_store(path: &Path) -> bool {
     let text = path.as_os_str().as_encoded_bytes();
     SCHEMES.iter().any(|scheme| text.starts_with(scheme.as_bytes()))
+}
+
+/// What is wrong with a volume's journal and map, where they are in the node's directory; `None`
+/// also where the configuration put them elsewhere.
+pub(crate) fn local_problem(dir: &Path, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
+    let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{}.{what}", record.id));
+    let paths = Paths { journal: place("journal"), map: place("map") };
+    let is_here = paths.map.exists() || paths.journal.exists();
+    is_here.then(|| inspect(&paths, block_bytes).err().map(|error| error.to_string())).flatten()
+}
+
+/// What is wrong with a volume in its store, of which every block is read; none for other volumes.
+pub(crate) fn store_problem(record: &VolumeRecord) -> Option<String> {
+    if !is_store(&record.path) {
+        return None;
+    }
+    let read = crate::restore::restore(&url_of(record), record.key.as_ref(), None, &mut |_, _| ());
+    match read {
+        Err(report) => Some(format!("{}: {}", report.error, report.cause)),
+        Ok(answer) => answer.damaged.first().map(|first| {
+            let count = answer.damaged.len();
+            format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
+        }),
+    }
+}
+
+/// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
+/// wait for the levels' and the map's.
+pub(crate) fn placement_notes(config: &Config, view: &View) -> Vec<String> {
+    if !view.catalog.volumes.values().any(|record| is_store(&record.path)) {
+        return Vec::new();
+    }
+    let levels = config.levels.iter().filter_map(|level| {
+        Some((format!("level `{}`", level.name), device_of(level.path.as_ref()?)?))
+    });
+    let map = device_of(&config.cloud.map_dir).map(|device| ("maps".to_owned(), device));
+    let Some(journal) = device_of(&config.cloud.journal_dir) else { return Vec::new() };
+    let beside = levels.chain(map).filter(|(_, device)| *device == journal);
+    let names: Vec<String> = beside.map(|(name, _)| name).collect();
+    match names.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "journals of volumes in object stores share a device with {}; a device of their own \
+             (`journal_dir` and `map_dir` of [cloud]) keeps writes from waiting for it",
+            names.join(", ")
+        )],
+    }
+}
+
+/// The device that a path lies on, or will.
+fn device_of(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    path.ancestors().find_map(|place| std::fs::metadata(place).ok()).map(|found| found.dev())
 }
 
 /// The owner of all homes of a node that are object stores.

@@ -23,6 +23,7 @@ mod wear;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub(crate) use cloud::LOCAL_DIR;
 pub use cloud::{CloudConfig, CompressionChoice};
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
