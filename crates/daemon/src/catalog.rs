@@ -227,7 +227,9 @@ pub struct Catalog {
     pub watermarks: BTreeMap<Name, Live<WatermarksRecord>>,
     /// Destaging and read-ahead changed live.
     pub writeback: Option<Live<WritebackRecord>>,
-    /// The way up to object stores, changed live.
+    /// The way up to object stores, changed live. Left out where it is not, as in catalogs from
+    /// before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Live<UplinkConfig>>,
 }
 

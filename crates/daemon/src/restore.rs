@@ -52,8 +52,8 @@ pub struct DamagedRange {
     pub object: String,
 }
 
-/// Reads the volume at `url`, encrypted where there is a `key`; into `file`, which must not exist, or only to verify it. `progress`
-/// hears bytes done and bytes in all.
+/// Reads the volume at `url`, encrypted where there is a `key`; into `file`, which must not exist,
+/// or only to verify it. `progress` hears bytes done and bytes in all.
 ///
 /// # Errors
 /// A report when there is no volume, the store fails, or the file cannot be written.
@@ -120,6 +120,7 @@ async fn fetch(store: &Store, key: &str, range: Option<Range<u64>>) -> Result<by
         match store.perform(request).await {
             End::Bytes(bytes, _) => return Ok(bytes),
             End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < ATTEMPTS_MAX => {
+                // Nothing tells that the store answers again but asking it.
                 let rest = std::time::Duration::from_millis(100 << attempt);
                 tokio::time::sleep(rest).await;
             }

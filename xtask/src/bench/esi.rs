@@ -91,7 +91,7 @@ fn report(raw: &[Value]) -> Report {
     let (flat, deep) = (tiny(false), tiny(true));
     let _ = write!(
         table,
-        "\nGoals: Tiny written at {} MB/s at least (10 times the least of the paper's gateway), and \
+        "\nGoals: Tiny written at {} MB/s at least (10 times the least of the paper's gateway) and \
          uploaded at 0.95 of the link; deep trees in the store within 5 % of flat ones ({:.3} of \
          their time here); all of Table IV's cases without an error.\n",
         PAPER_TINY * 10.0,

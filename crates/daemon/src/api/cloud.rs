@@ -52,7 +52,7 @@ pub struct CloudAnswer {
     pub bytes_moved: u64,
 }
 
-/// What a volume in an object store says of itself; none of other volumes, and before its first turn.
+/// What a volume in an object store says of itself; none of others, and before its first turn.
 pub(crate) fn cloud_answer(homes: &Homes, record: &VolumeRecord) -> Option<CloudAnswer> {
     let mut answer = CloudAnswer::of(&homes.watch(record)?)?;
     let drain = homes.uplink()?.time_to_drain(VolumeId(record.id));
