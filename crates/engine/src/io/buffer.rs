@@ -3,8 +3,8 @@
 //! How: the pool maps one arena and carves buffers from it on first demand; a recycled buffer waits
 //! in its class's list. Middle classes are a page larger than a power of two, so that a payload of
 //! that length and its head fit into one. When the arena is used up, or a buffer is larger than the
-//! largest class, the memory comes from the allocator instead. Memory is zeroed when it enters the process, so a
-//! buffer may show older contents of this process but never of another.
+//! largest class, the memory comes from the allocator instead. Memory is zeroed when it enters the
+//! process, so a buffer may show older contents of this process but never of another.
 //! Invariant: each arena byte belongs to at most one [`Buffer`]; the arena outlives its buffers.
 //! Cost: a pop and a push per buffer; no system call once warm.
 //! Not for: small objects; the smallest class is 4 KiB.

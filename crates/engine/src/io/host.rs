@@ -195,8 +195,8 @@ impl Io for HostIo {
     }
 }
 
-/// Lets a local socket take a whole reply of usual length at once, where by default it takes a part,
-/// so that the rest costs a wait and the peer another wake-up. Other sockets size themselves.
+/// Lets a local socket take a whole reply of usual length at once, where by default it takes a
+/// part, so that the rest costs a wait and the peer another wake-up. Others size themselves.
 fn widen(socket: &OwnedFd) {
     if sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX) {
         // Refusal only costs speed.

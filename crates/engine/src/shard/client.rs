@@ -28,8 +28,8 @@ const INFLIGHT_MAX: u32 = 1024;
 /// Bytes of requests in flight, and of waiting replies, at most (one more request may start).
 const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
-/// The shortest answer of a read that is sent from where it gathered; shorter ones are copied behind
-/// each other, so that they share a system call.
+/// The shortest answer of a read that is sent from where it gathered; shorter ones are copied
+/// behind each other, so that they share a system call.
 const PUT_BYTES_MIN: usize = 32 << 10;
 /// Room kept for the head of a read's reply.
 const HEAD_BYTES: usize = 64;

@@ -2,8 +2,8 @@
 //!
 //! How: whoever receives, submits or sends bytes takes them from the pass first. A pass that is
 //! bounded never gives more than it has; another one lets the request through that exceeds it.
-//! What is written counts whole, since it is summed, copied and looked up; what is received, sent or
-//! read, a quarter, since it is copied.
+//! What is written counts whole, since it is summed, copied and looked up; what is received, sent
+//! or read, a quarter, since it is copied.
 //! Invariant: a bounded pass never counts more bytes than it was made for.
 
 use layby_types::{Call, Operation};

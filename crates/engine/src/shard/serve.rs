@@ -3,7 +3,7 @@
 //! How: clients with something to do wait in a [`ReadyQueue`](layby_cache::schedule::ReadyQueue) by
 //! their class's rank. The best rank that has a client is served whole and answered; what is below
 //! it goes in bounded passes. Where all clients have one rank nothing is bounded or cut.
-//! Invariant: between two looks for arrivals, lower ranks submit a quantum of bytes together, a byte
+//! Invariant: between two looks for arrivals, lower ranks submit a quantum of bytes together, one
 //! received, read or sent counting a quarter, and devices' ends bring them another (or one end of
 //! a longer operation); a rank with too many bytes in the core's hands waits, its bytes in its
 //! sockets.
