@@ -72,6 +72,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             discard: volume.discard,
             discard_delay: volume.discard_delay,
             ublk: volume.ublk,
+            key: volume.key.clone(),
             configured: Some(volume.clone()),
         };
         full.volumes.insert(name.clone(), record);

@@ -5,7 +5,7 @@
 //! restore`, on nothing but the store.
 //! Where the store's program is missing the tests say so and skip.
 
-use layby_tests::link::{Answer, Cut, Effect, Fault, LinkProxy, StoreError};
+use layby_tests::link::{Answer, Cut, Effect, Fault, LinkProxy, Operation, StoreError};
 use layby_tests::{Connection, Node, Options, Request, S3Server, binary};
 use layby_types::Rng;
 use std::path::{Path, PathBuf};
@@ -115,13 +115,24 @@ impl Client {
         self.ask(&Request::Flush);
     }
 
+    fn verify_block(&mut self, block: u64) {
+        let bytes = self.ask(&Request::Read { offset: block * BLOCK, length: BLOCK as u32 });
+        let write = self.blocks[block as usize];
+        assert!(bytes == contents(block, write), "block {block}, write {write}");
+    }
+
     fn verify(&mut self) {
-        for block in 0..BLOCKS {
-            let offset = block * BLOCK;
-            let bytes = self.ask(&Request::Read { offset, length: BLOCK as u32 });
-            let write = self.blocks[block as usize];
-            assert!(bytes == contents(block, write), "block {block}, write {write}");
-        }
+        (0..BLOCKS).for_each(|block| self.verify_block(block));
+    }
+
+    /// Has the store get all, and compares what it has.
+    fn verify_store(&self, world: &World, node: &Node) {
+        node.layby(&["volume", "drain", VOLUME]);
+        let image = world.dir("image");
+        let (is_whole, text) = world.restore(Some(&image));
+        assert!(is_whole, "{text}");
+        self.verify_image(&image);
+        std::fs::remove_file(image).expect("it was just made");
     }
 
     fn verify_image(&self, image: &Path) {
@@ -143,11 +154,7 @@ fn the_store_alone_restores_a_volume() {
     let node = world.start_new("a");
     let mut client = Client::open(&node);
     client.write(3000);
-    node.layby(&["volume", "drain", VOLUME]);
-    let image = world.dir("image");
-    let (is_whole, text) = world.restore(Some(&image));
-    assert!(is_whole, "{text}");
-    client.verify_image(&image);
+    client.verify_store(&world, &node);
     world.link.cut(Cut::Refuse);
     client.write(500);
     node.kill9();
@@ -155,10 +162,7 @@ fn the_store_alone_restores_a_volume() {
     let mut client = client.reopen(&node);
     world.link.restore();
     client.verify();
-    node.layby(&["volume", "drain", VOLUME]);
-    let image = world.dir("image2");
-    assert!(world.restore(Some(&image)).0);
-    client.verify_image(&image);
+    client.verify_store(&world, &node);
 }
 
 /// Goal: a cut link is not seen by clients: writes within the journal and reads of what is cached
@@ -178,12 +182,8 @@ fn a_cut_link_is_not_seen_by_clients() {
         assert!(shown.contains("not in the store"), "{shown}");
         world.link.restore();
     }
-    node.layby(&["volume", "drain", VOLUME]);
     client.verify();
-    let image = world.dir("image");
-    let (is_whole, text) = world.restore(Some(&image));
-    assert!(is_whole, "{text}");
-    client.verify_image(&image);
+    client.verify_store(&world, &node);
 }
 
 /// Goal: whatever the store answers, clients see nothing of it, nothing is lost, nothing doubled.
@@ -216,10 +216,7 @@ fn faults_of_the_store_are_not_seen_by_clients() {
         fault.lift();
     }
     client.verify();
-    let image = world.dir("image");
-    let (is_whole, text) = world.restore(Some(&image));
-    assert!(is_whole, "{text}");
-    client.verify_image(&image);
+    client.verify_store(&world, &node);
 }
 
 /// Goal: one node serves a volume: another is refused with the reason, may take it when it says so,
@@ -278,6 +275,14 @@ fn damage_in_the_store_is_named() {
     });
     let (is_whole, text) = world.restore(None);
     assert!(!is_whole && text.contains("damaged") && text.contains("segments/"), "{text}");
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    assert!(layby_tests::layby(&["check", "--dir", &dir]).success, "the node's own is whole");
+    let mut deep = Command::new(binary());
+    deep.args(["check", "--backing", "--dir", &dir]);
+    let deep = deep.envs(S3Server::environment(&world.server.endpoint())).output();
+    let deep = deep.expect("the program runs");
+    let text = String::from_utf8_lossy(&[deep.stdout, deep.stderr].concat()).into_owned();
+    assert!(!deep.status.success() && text.contains("segments/"), "{text}");
     let node = world.start("a");
     let mut client = client.reopen(&node);
     let mut errors = 0;
@@ -316,4 +321,169 @@ fn bad_places_are_explained() {
     node.layby(&["volume", "delete", VOLUME]);
     let (is_whole, text) = world.restore(None);
     assert!(is_whole, "what was kept is there: {text}");
+}
+
+/// Goal: a cap holds segments back as long as it is there, and goes live. Method: the lowest cap,
+/// more than its burst, the node's own words; then no cap, and a drain that ends.
+#[test]
+fn a_cap_is_changed_live() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(200);
+    node.layby(&["volume", "drain", VOLUME]);
+    let shown = node.layby(&["uplink", "--cap", "1KiB", "--window", "03:00-02:59=1KiB"]);
+    assert!(shown.contains("at most 1.00 KiB/s"), "{shown}");
+    // The first one may still go: it is more than a second's worth, and goes when none is owed.
+    let waits = (0..1000).any(|_| {
+        client.write(1);
+        let shown = node.layby(&["uplink", "--json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("it answers in JSON");
+        shown["segments_waiting"].as_u64() > Some(0)
+    });
+    assert!(waits, "nothing was held back");
+    node.layby(&["uplink", "--cap", "0", "--no-windows"]);
+    client.verify_store(&world, &node);
+}
+
+/// Goal: an object that never answers delays the reads of its own blocks and nobody else. Method:
+/// one block in a segment of its own, a node without its cache, that segment's reads swallowed;
+/// a read of the block, all others beside it; then the fault is lifted.
+#[test]
+fn an_object_that_never_answers_delays_its_own() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(2000);
+    node.layby(&["volume", "drain", VOLUME]);
+    let before = world.server.objects();
+    (client.writes, client.blocks[5]) = (client.writes + 1, client.writes + 1);
+    let data = contents(5, client.writes);
+    client.ask(&Request::Write { offset: 5 * BLOCK, data, fua: true });
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let objects = world.server.objects();
+    let new = |key: &&String| key.contains("segments/") && !before.contains_key(*key);
+    let key = objects.keys().find(new).expect("it has a segment of its own").clone();
+    let node = world.start("a");
+    let silent = Fault::new(Effect::NeverAnswer).on(Operation::Get).key(&key);
+    let fault = world.link.fault(silent);
+    let mut stuck = Connection::open(&node.socket(), VOLUME).expect("the node serves it");
+    stuck.send(&Request::Read { offset: 5 * BLOCK, length: BLOCK as u32 }).expect("it is taken");
+    fault.wait_hits(1);
+    let mut client = client.reopen(&node);
+    for block in (0..BLOCKS).filter(|block| *block != 5) {
+        client.verify_block(block);
+    }
+    client.write(100);
+    fault.lift();
+    let (_, answer) = stuck.receive().expect("the node is there");
+    assert!(answer.expect("no error reaches a client").len() as u64 == BLOCK);
+    client.verify();
+}
+
+/// Goal: an object that somebody deleted is named, costs its own blocks and nothing else. Method:
+/// one segment gone; `layby restore` and a node without its cache.
+#[test]
+fn a_deleted_object_is_named() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(600);
+    node.layby(&["volume", "drain", VOLUME]);
+    client.write(600);
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let objects = world.server.objects();
+    let key = objects.keys().find(|key| key.contains("segments/")).expect("one was uploaded");
+    world.server.delete(key);
+    let (is_whole, text) = world.restore(None);
+    assert!(!is_whole && text.contains("segments/"), "{text}");
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    let (mut errors, mut whole) = (0, 0);
+    for block in 0..BLOCKS {
+        let read = Request::Read { offset: block * BLOCK, length: BLOCK as u32 };
+        match client.connection.call(&read).expect("the node is there") {
+            Ok(bytes) => {
+                assert!(bytes == contents(block, client.blocks[block as usize]));
+                whole += u64::from(client.blocks[block as usize] > 0);
+            }
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(errors > 0 && whole > 0, "{errors} errors, {whole} written blocks read");
+}
+
+/// Goal: an encrypted volume shows nothing of what it holds, is read with its key alone, and says
+/// so where the key is missing or another. Method: blocks with a word in them, the bucket's bytes,
+/// `layby restore` with the key, without, with another; a node that starts again.
+#[test]
+fn an_encrypted_volume_needs_its_key() {
+    let Some(world) = World::new() else { return };
+    let key = world.dir("key");
+    std::fs::write(&key, "0f".repeat(32)).expect("the test's own file");
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, only_owner).expect("the test's own file");
+    let source = format!("file:{}", key.display());
+    let node = world.start("a");
+    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
+    let words = ["volume", "create", VOLUME, "--size", &size, "--path", &url, "--key", &source];
+    node.layby(&words);
+    let mut client = Client::open(&node);
+    client.write(500);
+    let word = b"a word that must not be seen";
+    let data = word.iter().copied().cycle().take(BLOCK as usize).collect();
+    client.ask(&Request::Write { offset: BLOCKS / 2 * BLOCK, data, fua: true });
+    node.layby(&["volume", "drain", VOLUME]);
+    for key in world.server.objects().keys() {
+        let bytes = world.server.read(key);
+        assert!(!bytes.windows(word.len()).any(|part| part == word), "`{key}` shows it");
+    }
+    let mut restore = Command::new(binary());
+    restore.args(["restore", &url, "--key", &source]);
+    let restored = restore.envs(S3Server::environment(&world.server.endpoint())).output();
+    assert!(restored.expect("the program runs").status.success());
+    let (is_whole, text) = world.restore(None);
+    assert!(!is_whole && text.contains("encrypted"), "{text}");
+    let data = contents(BLOCKS / 2, 0);
+    client.blocks[(BLOCKS / 2) as usize] = 0;
+    client.ask(&Request::Write { offset: BLOCKS / 2 * BLOCK, data, fua: true });
+    node.layby(&["volume", "drain", VOLUME]);
+    node.kill9();
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    client.verify();
+    drop(node);
+    std::fs::write(&key, "f0".repeat(32)).expect("the test's own file");
+    let mut restore = Command::new(binary());
+    restore.args(["restore", &url, "--key", &source]);
+    let refused = restore.envs(S3Server::environment(&world.server.endpoint())).output();
+    let refused = refused.expect("the program runs");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("not encrypted with this key"), "{text}");
+}
+
+/// Goal: bytes that a network changed are fetched again, and no client sees an error. Method: a
+/// node without its cache, one bit of an answer flipped now and then.
+#[test]
+fn bytes_that_arrive_changed_are_fetched_again() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(1500);
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    for _ in 0..8 {
+        let bent = Fault::new(Effect::Damage).on(Operation::Get).key("segments/").times(1);
+        let fault = world.link.fault(bent);
+        while fault.hits() == 0 {
+            let block = client.rng.below(BLOCKS);
+            client.verify_block(block);
+        }
+        fault.lift();
+    }
+    client.verify();
 }

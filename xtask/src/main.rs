@@ -47,6 +47,15 @@ enum Chore {
         #[arg(long, default_value = "1GiB")]
         size: String,
     },
+    /// Destroy a node's disks at random moments; the object store gives its ext4 back, clean
+    Destroy {
+        /// How often
+        #[arg(long, default_value_t = 10)]
+        rounds: u32,
+        /// Same seed, same files
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Kill a node again and again, and hold it to what it promised
     Crash {
         /// How often
@@ -139,6 +148,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
         Chore::Test => gate::run(root),
         Chore::Clients { size } => suites::clients(root, &size),
         Chore::Crash { runs, power_loss, seed } => suites::crash(root, runs, power_loss, seed),
+        Chore::Destroy { rounds, seed } => suites::destroy(root, rounds, seed),
         Chore::Guest { restarts, seed } => guest::run(root, restarts, seed),
         Chore::Fuzz { target: Some(target), seconds, keep, .. } => {
             fuzz::run(root, &target, seconds, keep)

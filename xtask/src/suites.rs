@@ -23,6 +23,13 @@ pub(crate) fn crash(root: &Path, runs: u32, power_loss: bool, seed: u64) -> Resu
     process::run(&mut suite)
 }
 
+/// Nodes whose disks are destroyed: what their store gives back.
+pub(crate) fn destroy(root: &Path, rounds: u32, seed: u64) -> Result<(), Failure> {
+    let mut suite = suite(root, "destroy");
+    suite.args(["--", "--nocapture"]).env("LAYBY_DESTROY_ROUNDS", rounds.to_string());
+    process::run(suite.env("LAYBY_SEED", seed.to_string()))
+}
+
 /// Mutated traces, for `seconds`, on any toolchain; it says how many inputs there were.
 pub(crate) fn mutated(root: &Path, seconds: u32, seed: u64) -> Result<(), Failure> {
     let mut command = process::cargo(root);

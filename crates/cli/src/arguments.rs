@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
     Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent, Size, Time,
 };
-use layby_daemon::config::{DiscardChoice, DiscardWait};
+use layby_daemon::config::{DiscardChoice, DiscardWait, KeySource, UplinkWindow};
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,6 +53,7 @@ pub(crate) enum Command {
     Class(ClassArguments),
     Level(LevelArguments),
     Writeback(WritebackArguments),
+    Uplink(UplinkArguments),
     Status(StatusArguments),
     Record(RecordArguments),
     Trace(TraceArguments),
@@ -318,6 +319,10 @@ pub(crate) struct VolumeCreateArguments {
     /// Make it a block device of this host's kernel, too (Linux 6.5 with the ublk driver)
     #[arg(long)]
     pub(crate) ublk: bool,
+    /// Encrypt its objects with the key from file:PATH, env:NAME or command:WORDS, 64 hexadecimal
+    /// digits; only with an object store
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) key: Option<KeySource>,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
@@ -467,6 +472,15 @@ pub(crate) struct ClassSetArguments {
     /// The time within which 999 of 1000 reads shall be served; 0s is none
     #[arg(long, value_name = "TIME")]
     pub(crate) latency_objective: Option<Time>,
+    /// Whether its segments go up before all other classes'
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) uplink_first: Option<bool>,
+    /// Its share of the way up beside other classes, 1 to 1000
+    #[arg(long, value_name = "N")]
+    pub(crate) uplink_weight: Option<u16>,
+    /// Whether its segments wait for good periods of the link
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) uplink_patient: Option<bool>,
     #[command(flatten)]
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
@@ -534,6 +548,38 @@ pub(crate) struct WritebackArguments {
     pub(crate) node: NodeArguments,
 }
 
+/// Show or change how a node uses its way up to object stores
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby uplink
+  layby uplink --cap 10MiB
+  layby uplink --cap 2MiB --window 22:00-06:30=0
+  layby uplink --cap 0 --no-windows
+
+Sizes are per second, 0 is no cap. Times are the machine's local ones. Changes hold at once and last
+until the configuration's [uplink] is edited.")]
+pub(crate) struct UplinkArguments {
+    /// Bytes in a second at most, outside of all windows; 0 is no cap
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cap: Option<Size>,
+    /// A part of every day with a cap of its own (can be repeated); replaces those there are
+    #[arg(long, value_name = "FROM-UNTIL=SIZE", value_parser = parse_window)]
+    pub(crate) window: Vec<UplinkWindow>,
+    /// Have no such parts of the day
+    #[arg(long, conflicts_with = "window")]
+    pub(crate) no_windows: bool,
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+}
+
+fn parse_window(text: &str) -> Result<UplinkWindow, String> {
+    let parts = text.split_once('=').and_then(|(span, cap)| Some((span.split_once('-')?, cap)));
+    let ((from, until), cap) = parts.ok_or("write it as 22:00-06:30=10MiB")?;
+    let cap = cap.parse::<Size>().map_err(|error| error.to_string())?;
+    Ok(UplinkWindow { from: from.to_owned(), until: until.to_owned(), cap })
+}
+
 /// Show what a running node holds and does
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -555,6 +601,7 @@ pub(crate) struct StatusArguments {
 Examples:
   layby check --dir /srv/layby
   layby check --dir /srv/layby --full
+  layby check --dir /srv/layby --backing
 
 Reads only. Exits with 0 when all is sound and with 3 when something is not.")]
 pub(crate) struct CheckArguments {
@@ -564,6 +611,9 @@ pub(crate) struct CheckArguments {
     /// Read and verify the contents of every block too
     #[arg(long)]
     pub(crate) full: bool,
+    /// Read and verify what object stores hold of the volumes, too
+    #[arg(long)]
+    pub(crate) backing: bool,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -585,6 +635,9 @@ pub(crate) struct RestoreArguments {
     pub(crate) url: String,
     /// The file to make, sparse; without it every block is read and verified
     pub(crate) file: Option<PathBuf>,
+    /// Where the key of an encrypted volume comes from: file:PATH, env:NAME or command:WORDS
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) key: Option<KeySource>,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -638,6 +691,8 @@ mod tests {
             "class set bulk --admission second-miss",
             "level set ssd --dirty-red 60%",
             "writeback --idle-timeout 250ms",
+            "uplink --cap 2MiB --window 22:00-06:30=0",
+            "class set bulk --uplink-first false --uplink-weight 10 --uplink-patient true",
             "status --json --dir d",
             "status --what-if --dir d",
             "class set bulk --weight 4 --latency-objective 2ms",

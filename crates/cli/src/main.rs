@@ -71,6 +71,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Class(arguments) => commands::class(arguments, output),
         Command::Level(arguments) => commands::level(arguments, output),
         Command::Writeback(arguments) => commands::writeback(&arguments, output),
+        Command::Uplink(arguments) => commands::uplink(&arguments, output),
         Command::Record(arguments) => record::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Replay(arguments) => replay::run(&arguments, output),

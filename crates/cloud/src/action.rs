@@ -7,6 +7,7 @@
 //! Not for: the clients' calls; these are `layby_types::Backing`'s.
 
 use bytes::Bytes;
+use layby_types::Nanos;
 use std::ops::Range;
 
 /// An action's number, never used again.
@@ -38,6 +39,13 @@ pub enum Action {
     MapReplace(Vec<u8>),
     /// Ask the object store.
     Object(Request),
+    /// Put a segment into the object store, when it is the volume's turn.
+    Upload {
+        /// The put.
+        request: Request,
+        /// Since when its oldest byte has been dirty, by the volume's clock.
+        since: Nanos,
+    },
 }
 
 /// A request to the object store; keys are below the volume's prefix.
@@ -69,6 +77,17 @@ pub enum Request {
         /// How keys begin.
         prefix: String,
     },
+}
+
+impl Request {
+    /// Bytes that it takes to the store, names and headers left out.
+    #[must_use]
+    pub fn bytes_put(&self) -> u64 {
+        match self {
+            Request::Put { bytes, .. } => bytes.len() as u64,
+            _ => 0,
+        }
+    }
 }
 
 /// A version of an object, in the store's words.

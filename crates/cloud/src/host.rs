@@ -8,10 +8,12 @@
 //! Cost: two threads per volume, idle while it is.
 //! Not for: decisions; see `volume`.
 
-use crate::action::{Action, ActionId, End, Fault, FaultKind};
+use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
+use crate::segment::Compression;
 use crate::store::Store;
-use crate::volume::{OpenError, Opened, Plan, Status, Volume, create};
+use crate::uplink::Lane;
+use crate::volume::{Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -179,6 +181,34 @@ pub fn prepare(
     replace(&paths.map, &map).map_err(|error| HostError::File(paths.map.clone(), error))
 }
 
+/// Looks at what a node keeps of a volume that it does not serve, and writes nothing: bytes of the
+/// journal that the map does not know in the store.
+///
+/// # Errors
+/// [`HostError`] where a file is missing, damaged or another volume's.
+pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<u64, HostError> {
+    let failed = |path: &PathBuf| {
+        let path = path.clone();
+        move |error| HostError::File(path, error)
+    };
+    let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
+    let journal = File::open(&paths.journal).map_err(failed(&paths.journal))?;
+    let volume = volume_of(&map).ok_or(HostError::Open(OpenError::MapDamaged(0)))?;
+    let plan = Plan {
+        volume,
+        name: String::new(),
+        node: volume,
+        size_bytes: 0,
+        block_bytes,
+        compression: Compression::None,
+        takeover: false,
+        limits: Limits::DEFAULT,
+    };
+    let mut read = |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
+    let opened = Volume::<Vec<u8>>::open(plan, &map, Nanos::ZERO, 0, &mut read);
+    opened.map(|opened| opened.volume.status().dirty_bytes).map_err(HostError::Open)
+}
+
 /// Whether anything was ever written behind the journal's first page.
 fn is_used(journal: &File) -> io::Result<bool> {
     let mut page = [0; 8];
@@ -208,6 +238,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         plan: Plan,
         paths: &Paths,
         store: Store,
+        lane: Lane,
         runtime: tokio::runtime::Handle,
         seed: u64,
         wake: impl Fn() + Send + 'static,
@@ -248,7 +279,9 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             volume,
             journal,
             store,
+            lane,
             runtime,
+            now: Nanos::ZERO,
             durable,
             events: events.clone(),
             outbox,
@@ -347,7 +380,10 @@ struct Host<B> {
     volume: Volume<B>,
     journal: Arc<File>,
     store: Store,
+    lane: Lane,
     runtime: tokio::runtime::Handle,
+    /// The volume's clock at the last turn.
+    now: Nanos,
     durable: Sender<(ActionId, Action)>,
     events: Sender<Event<B>>,
     outbox: Sender<BackingDone<B>>,
@@ -367,6 +403,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         let (mut said, mut state) = (None, (false, false));
         loop {
             let now = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            self.now = now;
             self.volume.on_tick(now);
             self.act();
             self.hand_out();
@@ -434,12 +471,38 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 });
                 None
             }
+            Action::Upload { request, since } => {
+                self.upload(id, request, since);
+                None
+            }
             durable => {
                 // Its thread lasts as long as its channel.
                 let _ = self.durable.send((id, durable));
                 None
             }
         }
+    }
+
+    /// Puts a segment when the uplink says so.
+    fn upload(&self, id: ActionId, request: Request, since: Nanos) {
+        let bytes = request.bytes_put();
+        let turn = self.lane.ask(bytes, Nanos(self.now.0.saturating_sub(since.0)));
+        let (store, events) = (self.store.clone(), self.events.clone());
+        self.runtime.spawn(async move {
+            let end = match turn.come().await {
+                Some(mut permit) => {
+                    let end = store.perform(request).await;
+                    permit.carried(if matches!(end, End::Stored(_)) { bytes } else { 0 });
+                    end
+                }
+                None => {
+                    let cause = "too many segments wait for the node's uplink".to_owned();
+                    End::Failed(Fault { kind: FaultKind::Retry, cause })
+                }
+            };
+            // A volume that has ended needs no answers.
+            let _ = events.send(Event::End(id, end));
+        });
     }
 
     fn hand_out(&mut self) {
@@ -466,6 +529,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
 
     fn say(&self) {
         let (status, is_drained) = (self.volume.status(), self.volume.is_drained());
+        self.lane.set_dirty(status.dirty_bytes);
         let said = Said { status, is_drained, heard: self.heard };
         // Somebody may look later, too.
         self.said.send_replace(Some(said));

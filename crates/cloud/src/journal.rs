@@ -16,14 +16,12 @@ use std::ops::Range;
 
 /// Bytes of a page: of headers, and what payloads are multiples of.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// Smallest ring: two of the longest batches must fit, or a write might never find room.
-pub const JOURNAL_BYTES_MIN: u64 = 80 << 20;
+/// Smallest ring: four of the longest batches, so that one is written while others travel.
+pub const JOURNAL_BYTES_MIN: u64 = 16 << 20;
 /// Ring of a volume that says nothing.
 pub const JOURNAL_BYTES_DEFAULT: u64 = 1 << 30;
 /// Payload of a batch of several writes at most.
 pub(crate) const BATCH_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of one write at most.
-pub const WRITE_BYTES_MAX: u64 = 32 << 20;
 /// Writes of a batch at most.
 pub(crate) const BATCH_ENTRIES_MAX: usize = 160;
 

@@ -11,6 +11,7 @@
 
 mod action;
 mod codec;
+mod crypt;
 mod host;
 mod journal;
 mod map;
@@ -20,14 +21,16 @@ mod runs;
 mod segment;
 mod store;
 mod superblock;
+pub mod uplink;
 mod volume;
 
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
-pub use host::{CloudBacking, HostError, Order, Paths, Said, Watch, prepare};
-pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError, WRITE_BYTES_MAX};
+pub use crypt::{KEY_BYTES, Key};
+pub use host::{CloudBacking, HostError, Order, Paths, Said, Watch, inspect, prepare};
+pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use restore::{Fetch, Pass, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use store::Store;

@@ -8,6 +8,8 @@
 //! Cost: a task per request.
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
+use crate::crypt::{self, Key};
+use crate::superblock::SUPERBLOCK_KEY;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::aws::AmazonS3Builder;
@@ -23,6 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+const WRONG_KEY: &str = "it is not encrypted with this key, or damaged";
 /// Time of a request that carries nothing.
 const REQUEST_TIME: Duration = Duration::from_secs(20);
 /// Slowest link that a request's time allows for, in bytes per second.
@@ -35,6 +38,7 @@ pub struct Store {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     url: String,
+    key: Option<Key>,
 }
 
 impl Store {
@@ -55,7 +59,12 @@ impl Store {
         let root = format!("{scheme}://{bucket}");
         let store = client(scheme, &root).map_err(|error| format!("`{url}`: {error}"))?;
         let prefix = Path::parse(prefix).map_err(|error| format!("`{url}`: {error}"))?;
-        Ok(Store { store: store.ok_or_else(|| bad_url(url))?, prefix, url: url.to_owned() })
+        Ok(Store {
+            store: store.ok_or_else(|| bad_url(url))?,
+            prefix,
+            url: url.to_owned(),
+            key: None,
+        })
     }
 
     fn folder(url: &str, folder: &str) -> Result<Self, String> {
@@ -63,13 +72,24 @@ impl Store {
         let store = LocalFileSystem::new_with_prefix(folder)
             .map_err(|error| format!("`{url}`: {error}"))?
             .with_fsync(true);
-        Ok(Store { store: Arc::new(store), prefix: Path::default(), url: url.to_owned() })
+        Ok(Store {
+            store: Arc::new(store),
+            prefix: Path::default(),
+            url: url.to_owned(),
+            key: None,
+        })
     }
 
     /// As it was given.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The same place with a key: all objects are sealed, and none that is not is taken.
+    #[must_use]
+    pub fn sealed(self, key: Option<Key>) -> Self {
+        Store { key, ..self }
     }
 
     fn path(&self, key: &str) -> Path {
@@ -109,10 +129,30 @@ impl Store {
         key: &str,
         range: Option<Range<u64>>,
     ) -> Result<(Bytes, Option<Tag>), Error> {
-        let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
+        let stored = match (&self.key, &range) {
+            (Some(_), Some(range)) => Some(crypt::sealed_range(range)),
+            _ => range.clone(),
+        };
+        let bounded = stored.clone().map(GetRange::Bounded);
+        let options = GetOptions { range: bounded, ..GetOptions::default() };
         let found = self.store.get_opts(&self.path(key), options).await?;
         let tag = tag(found.meta.e_tag.clone(), found.meta.version.clone());
-        Ok((found.bytes().await?, Some(tag)))
+        let total = found.meta.size;
+        let bytes = found.bytes().await?;
+        let from = stored.map_or(0, |stored| stored.start);
+        let Some(secret) = &self.key else {
+            return match from == 0 && crypt::is_sealed(&bytes) {
+                true => Err(refused(key, "it is encrypted, and no key is given")),
+                false => Ok((bytes, Some(tag))),
+            };
+        };
+        match secret.open(key, (&bytes, from), total, range.as_ref()) {
+            Some(plain) => Ok((plain.into(), Some(tag))),
+            // What everything begins with tells a wrong key from a damaged object.
+            None if key == SUPERBLOCK_KEY => Err(refused(key, WRONG_KEY)),
+            // Whoever asked for these finds nothing whole, as in any object that is damaged.
+            None => Ok((Bytes::new(), Some(tag))),
+        }
     }
 
     async fn put(&self, key: &str, bytes: Bytes, condition: Condition) -> Result<End, Error> {
@@ -120,6 +160,10 @@ impl Store {
         let mode = match &condition {
             Condition::Create => PutMode::Create,
             Condition::Replace(tag) => PutMode::Update(version(tag)),
+        };
+        let bytes = match &self.key {
+            Some(secret) => secret.seal(key, &bytes, random).into(),
+            None => bytes,
         };
         let payload = PutPayload::from_bytes(bytes.clone());
         let put = self.store.put_opts(&path, payload, PutOptions::from(mode)).await;
@@ -157,6 +201,17 @@ impl Store {
         });
         Ok(keys.filter(|key| key.starts_with(prefix)).collect())
     }
+}
+
+/// An object that must not be taken for what it seems.
+fn refused(key: &str, cause: &'static str) -> Error {
+    Error::Unauthenticated { path: key.to_owned(), source: cause.into() }
+}
+
+/// Bytes that nobody can foresee and that never repeat.
+fn random(bytes: &mut [u8]) {
+    let drawn = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty());
+    assert!(drawn == Ok(bytes.len()), "the system gives random bytes once it is up");
 }
 
 fn bad_url(url: &str) -> String {

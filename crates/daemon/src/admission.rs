@@ -232,6 +232,7 @@ mod tests {
             discard: Default::default(),
             discard_delay: Default::default(),
             ublk: false,
+            key: None,
         }
     }
 

@@ -60,6 +60,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     declare_volumes(config, &mut view, is_new)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
+    notes.extend(crate::cloud::placement_notes(config, &view));
     Ok(Prepared { view, notes, is_new })
 }
 
@@ -177,6 +178,10 @@ fn combine(config: &Config, mut catalog: Catalog, notes: &mut Vec<String>) -> Re
     let configured = (config.writeback, config.read_ahead);
     let live = catalog.writeback.as_ref().and_then(|pair| pair.resolve(Some(&configured.into())));
     let limits = live.map_or(configured, Into::into);
+    let uplink = catalog.uplink.as_ref().and_then(|pair| pair.resolve(Some(&config.uplink)));
+    if uplink.is_none() && catalog.uplink.take().is_some() {
+        notes.push("the uplink follows the edited file".to_owned());
+    }
     let classes = combine_classes(config, &mut catalog, notes);
     let block_size = BlockSize::new(catalog.block_bytes).ok_or_else(|| {
         refused(format!("a block of {} bytes is not offered", catalog.block_bytes), "")
@@ -244,6 +249,7 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
             discard: DiscardChoice::default(),
             discard_delay: DiscardWait::default(),
             ublk: false,
+            key: None,
         };
         let error = "cannot create the first volume";
         add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
@@ -302,6 +308,7 @@ fn update_volume(
     record.discard = declared.discard;
     record.discard_delay = declared.discard_delay;
     record.ublk = declared.ublk;
+    record.key.clone_from(&declared.key);
     Ok(())
 }
 

@@ -9,8 +9,10 @@
 //! is never used again.
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
-use crate::config::{AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, VolumeConfig};
-use crate::config::{DiscardChoice, DiscardWait};
+use crate::config::{
+    AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig, VolumeConfig,
+};
+use crate::config::{DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
 use layby_types::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -197,6 +199,9 @@ pub struct VolumeRecord {
     /// from before there were such devices.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ublk: bool,
+    /// Where its key comes from, where its objects are encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeySource>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -225,6 +230,10 @@ pub struct Catalog {
     pub watermarks: BTreeMap<Name, Live<WatermarksRecord>>,
     /// Destaging and read-ahead changed live.
     pub writeback: Option<Live<WritebackRecord>>,
+    /// The way up to object stores, changed live. Left out where it is not, as in catalogs from
+    /// before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<Live<UplinkConfig>>,
 }
 
 impl Catalog {
@@ -242,6 +251,7 @@ impl Catalog {
             classes: BTreeMap::new(),
             watermarks: BTreeMap::new(),
             writeback: None,
+            uplink: None,
         }
     }
 
@@ -467,6 +477,7 @@ mod tests {
                 discard: DiscardChoice::default(),
                 discard_delay: DiscardWait::default(),
                 ublk: false,
+                key: None,
                 configured: None,
             },
         );

@@ -3,7 +3,8 @@
 //! How: under the node's lock, the catalog says which structures to expect where; the engine's
 //! checker reads them by its own means; volumes' backings are looked for.
 //! Invariant: nothing is written but the lock's own file.
-//! Cost: headers and recent records; with `full` every live block is read.
+//! Cost: headers and recent records; with `full` every live block is read, with `backing` all that
+//! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
 use crate::config::{Kind, Name};
@@ -79,11 +80,20 @@ impl CheckAnswer {
     }
 }
 
-/// Looks at everything in `dir`; with `full` also at the contents of every live block.
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Depth {
+    /// The contents of every live block in the levels.
+    pub full: bool,
+    /// Every block of volumes in object stores, read from there.
+    pub backing: bool,
+}
+
+/// Looks at everything in `dir`, as deep as is asked for.
 ///
 /// # Errors
 /// A report when there is no node, it runs, or its catalog cannot be read.
-pub fn check(dir: &Path, full: bool) -> Result<CheckAnswer, Report> {
+pub fn check(dir: &Path, depth: Depth) -> Result<CheckAnswer, Report> {
     if !dir.join(crate::catalog::CATALOG_FILE_NAME).exists() {
         return Err(no_node(dir));
     }
@@ -91,12 +101,12 @@ pub fn check(dir: &Path, full: bool) -> Result<CheckAnswer, Report> {
     let catalog = Catalog::load(dir)?.ok_or_else(|| no_node(dir))?;
     let targets = if catalog.is_started { targets(dir, &catalog) } else { Vec::new() };
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
-    let report = check_stores(&plain, full);
+    let report = check_stores(&plain, depth.full);
     let stores = targets.iter().zip(report.stores);
     let stores = stores
         .map(|((level, shard, _), report)| store_answer(&catalog, level.clone(), *shard, report));
     let stores: Vec<StoreAnswer> = stores.collect();
-    let backings = backings(dir, &catalog);
+    let backings = backings(dir, &catalog, depth.backing);
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
         && backings.iter().all(|backing| backing.problem.is_none());
     Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings })
@@ -157,11 +167,14 @@ fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) 
     }
 }
 
-fn backings(dir: &Path, catalog: &Catalog) -> Vec<BackingFinding> {
+fn backings(dir: &Path, catalog: &Catalog, is_deep: bool) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
     let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
     let finding = |(name, record): (&Name, &crate::catalog::VolumeRecord)| {
-        let (path, problem) = (homes.name(record), homes.problem(record));
+        let path = homes.name(record);
+        let problem = homes.problem(record, catalog.block_bytes);
+        let deep = || is_deep.then(|| crate::cloud::store_problem(record)).flatten();
+        let problem = problem.or_else(deep);
         BackingFinding { volume: name.clone(), path, problem }
     };
     ready.map(finding).collect()
@@ -177,12 +190,12 @@ mod tests {
     #[tokio::test]
     async fn missing_parts_are_found() {
         let node = MockNode::new("");
-        let answer = check(node.dir.path(), false).expect("there is a catalog");
+        let answer = check(node.dir.path(), Depth::default()).expect("there is a catalog");
         assert!(!answer.is_sound);
         assert_eq!((answer.stores.len(), answer.backings.len()), (4, 1));
         assert_eq!(answer.problems().count(), 5);
         let empty = tempfile::TempDir::new().expect("a temporary directory");
-        let report = check(empty.path(), false).expect_err("no node");
+        let report = check(empty.path(), Depth::default()).expect_err("no node");
         assert_eq!(report.kind, ReportKind::NotFound);
         assert!(!empty.path().join("lock").exists());
     }

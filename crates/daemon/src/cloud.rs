@@ -8,17 +8,20 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 use crate::catalog::{NodeId, VolumePhase, VolumeRecord};
-use crate::config::{CloudConfig, Name};
+use crate::config::{CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
+use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::RemoteHomes;
+use chrono::Timelike as _;
+use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, End, Fault, FaultKind, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock,
-    VolumeUuid, Watch, prepare, volume_of,
+    VolumeUuid, Watch, inspect, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Waker};
-use layby_types::ErrorKind;
+use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -34,11 +37,65 @@ pub fn is_store(path: &Path) -> bool {
     SCHEMES.iter().any(|scheme| text.starts_with(scheme.as_bytes()))
 }
 
+/// What is wrong with a volume's journal and map, where they are in the node's directory; `None`
+/// also where the configuration put them elsewhere.
+pub(crate) fn local_problem(dir: &Path, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
+    let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{}.{what}", record.id));
+    let paths = Paths { journal: place("journal"), map: place("map") };
+    let is_here = paths.map.exists() || paths.journal.exists();
+    is_here.then(|| inspect(&paths, block_bytes).err().map(|error| error.to_string())).flatten()
+}
+
+/// What is wrong with a volume in its store, of which every block is read; none for other volumes.
+pub(crate) fn store_problem(record: &VolumeRecord) -> Option<String> {
+    if !is_store(&record.path) {
+        return None;
+    }
+    let read = crate::restore::restore(&url_of(record), record.key.as_ref(), None, &mut |_, _| ());
+    match read {
+        Err(report) => Some(format!("{}: {}", report.error, report.cause)),
+        Ok(answer) => answer.damaged.first().map(|first| {
+            let count = answer.damaged.len();
+            format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
+        }),
+    }
+}
+
+/// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
+/// wait for the levels' and the map's.
+pub(crate) fn placement_notes(config: &Config, view: &View) -> Vec<String> {
+    if !view.catalog.volumes.values().any(|record| is_store(&record.path)) {
+        return Vec::new();
+    }
+    let levels = config.levels.iter().filter_map(|level| {
+        Some((format!("level `{}`", level.name), device_of(level.path.as_ref()?)?))
+    });
+    let map = device_of(&config.cloud.map_dir).map(|device| ("maps".to_owned(), device));
+    let Some(journal) = device_of(&config.cloud.journal_dir) else { return Vec::new() };
+    let beside = levels.chain(map).filter(|(_, device)| *device == journal);
+    let names: Vec<String> = beside.map(|(name, _)| name).collect();
+    match names.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "journals of volumes in object stores share a device with {}; a device of their own \
+             (`journal_dir` and `map_dir` of [cloud]) keeps writes from waiting for it",
+            names.join(", ")
+        )],
+    }
+}
+
+/// The device that a path lies on, or will.
+fn device_of(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    path.ancestors().find_map(|place| std::fs::metadata(place).ok()).map(|found| found.dev())
+}
+
 /// The owner of all homes of a node that are object stores.
 pub struct CloudHomes {
     config: CloudConfig,
     node: Mutex<Option<(NodeId, u32)>>,
     runtime: tokio::runtime::Handle,
+    uplink: Uplink,
     watches: Mutex<BTreeMap<u32, Watch>>,
 }
 
@@ -81,8 +138,10 @@ impl OpenRemote for Prepared {
 impl CloudHomes {
     /// The homes of a node that will say who it is.
     #[must_use]
-    pub fn new(config: CloudConfig, runtime: tokio::runtime::Handle) -> Self {
-        CloudHomes { config, node: Mutex::default(), runtime, watches: Mutex::default() }
+    pub fn new(config: &Config, runtime: tokio::runtime::Handle) -> Self {
+        let uplink = Uplink::new(config.uplink.limits(), time_of_day, runtime.clone());
+        let config = config.cloud.clone();
+        CloudHomes { config, node: Mutex::default(), runtime, uplink, watches: Mutex::default() }
     }
 
     fn paths(&self, record: &VolumeRecord) -> Paths {
@@ -202,9 +261,10 @@ impl CloudHomes {
             Report::new(ReportKind::Invalid, error)
                 .cause(cause)
                 .state("nothing was changed")
-                .hint("correct the volume's path, or the environment that the node runs in")
+                .hint("correct the volume's path or key, or the environment that the node runs in")
         };
-        let store = Store::open(&url).map_err(bad)?;
+        let key = record.key.as_ref().map(KeySource::read).transpose().map_err(bad)?;
+        let store = Store::open(&url).map_err(bad)?.sealed(key);
         let volume = self.identify(error, name, record, &store)?;
         let (node, block_bytes) = self.node();
         let plan = Plan {
@@ -239,8 +299,10 @@ impl CloudHomes {
                 waker.wake();
             }
         };
-        let backing = CloudBacking::open(plan, &paths, store, self.runtime.clone(), seed, wake)
-            .map_err(broken)?;
+        let lane = Lane::new(&self.uplink, VolumeId(record.id));
+        let runtime = self.runtime.clone();
+        let backing =
+            CloudBacking::open(plan, &paths, store, lane, runtime, seed, wake).map_err(broken)?;
         self.watches().insert(record.id, backing.watch());
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
     }
@@ -266,6 +328,11 @@ fn draw() -> Result<(u64, u64), Report> {
     let (instance, seed) = bytes.split_at(8);
     let number = |half: &[u8]| u64::from_le_bytes(half.try_into().expect("half of sixteen"));
     Ok((number(instance), number(seed)))
+}
+
+/// The machine's local time.
+fn time_of_day() -> TimeOfDay {
+    TimeOfDay::from_secs(u64::from(chrono::Local::now().time().num_seconds_from_midnight()))
 }
 
 fn url_of(record: &VolumeRecord) -> String {
@@ -308,7 +375,8 @@ impl RemoteHomes for CloudHomes {
             return Ok(());
         }
         let url = url_of(record);
-        let store = Store::open(&url);
+        let key = record.key.as_ref().map(KeySource::read).transpose();
+        let store = key.and_then(|key| Ok(Store::open(&url)?.sealed(key)));
         let removed = store.and_then(|s| self.remove_objects(&s).map_err(|fault| fault.cause));
         removed.map_err(|cause| {
             let error = format!("cannot remove the volume's objects from `{url}`");
@@ -321,6 +389,26 @@ impl RemoteHomes for CloudHomes {
 
     fn watch(&self, record: &VolumeRecord) -> Option<Watch> {
         self.watches().get(&record.id).cloned()
+    }
+
+    fn follow(&self, view: &View, uplink: &UplinkConfig) {
+        // It was checked before it was shown.
+        self.uplink.set_timetable(uplink.check().unwrap_or_default());
+        let age = DirtyBounds { age: self.config.limits.dirty_age_max, ..DirtyBounds::DEFAULT };
+        for (index, slot) in view.classes.iter().enumerate() {
+            let Some((name, class)) = slot else { continue };
+            let id = ClassId(u8::try_from(index).expect("a node has few classes"));
+            self.uplink.set_class(id, class.uplink.plan());
+            let its = view.catalog.volumes.values().filter(|record| record.class == *name);
+            for record in its.filter(|record| self.watches().contains_key(&record.id)) {
+                let plan = VolumePlan { class: id, bounds: age };
+                self.uplink.set_volume(VolumeId(record.id), plan);
+            }
+        }
+    }
+
+    fn uplink(&self) -> Option<Uplink> {
+        Some(self.uplink.clone())
     }
 
     fn problem(&self, record: &VolumeRecord) -> Option<String> {

@@ -8,9 +8,12 @@
 
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
+use crate::config::UplinkConfig;
+use crate::control::View;
 use crate::control::volumes::discard_file;
 use crate::error::Report;
 use layby_cloud::Watch;
+use layby_cloud::uplink::Uplink;
 use layby_engine::control::{BackingPlan, OpenRemote};
 use std::fmt;
 use std::io::{Seek, SeekFrom};
@@ -42,6 +45,12 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// The way to see how safe a volume is and to hurry it; none where the home has none, or has
     /// not started.
     fn watch(&self, record: &VolumeRecord) -> Option<Watch>;
+
+    /// What holds from now on: classes, volumes and the way up.
+    fn follow(&self, view: &View, uplink: &UplinkConfig);
+
+    /// What is known of the way up.
+    fn uplink(&self) -> Option<Uplink>;
 
     /// What `layby check` finds wrong with the home, without a node that runs.
     fn problem(&self, record: &VolumeRecord) -> Option<String>;
@@ -118,15 +127,27 @@ impl Homes {
         }
     }
 
+    /// See [`RemoteHomes::follow`].
+    pub fn follow(&self, view: &View, uplink: &UplinkConfig) {
+        if let Some(remote) = &self.remote {
+            remote.follow(view, uplink);
+        }
+    }
+
+    /// See [`RemoteHomes::uplink`].
+    #[must_use]
+    pub fn uplink(&self) -> Option<Uplink> {
+        self.remote.as_ref()?.uplink()
+    }
+
     /// What is wrong with the home of a volume that is not served. May take long.
     #[must_use]
-    pub fn problem(&self, record: &VolumeRecord) -> Option<String> {
+    pub fn problem(&self, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
         if let Some(owner) = self.owner(record) {
             return owner.problem(record);
         }
         if crate::cloud::is_store(&record.path) {
-            // Its journal and map are verified by whoever opens them, the store by `layby restore`.
-            return None;
+            return crate::cloud::local_problem(&self.dir, record, block_bytes);
         }
         let path = self.path(record);
         let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
@@ -201,6 +222,10 @@ mod tests {
             Ok(())
         }
         fn watch(&self, _: &VolumeRecord) -> Option<layby_cloud::Watch> {
+            None
+        }
+        fn follow(&self, _: &View, _: &UplinkConfig) {}
+        fn uplink(&self) -> Option<Uplink> {
             None
         }
         fn problem(&self, _: &VolumeRecord) -> Option<String> {

@@ -7,6 +7,7 @@
 //! for those of a volume that was deleted.
 //! Cost: one pass over each latency histogram per scrape; nothing on the data path.
 
+mod cloud;
 mod discards;
 mod schedule;
 mod sizing;
@@ -61,16 +62,28 @@ struct NodeSummary {
     io: String,
     recovery_seconds: f64,
     blocks_lost: u64,
+    clouds: Vec<cloud::CloudVolume>,
+    uplink: Option<layby_cloud::uplink::Seen>,
 }
 
 impl NodeSummary {
     fn of(facts: &NodeFacts, view: &View) -> Self {
+        let volumes = view.catalog.volumes.iter();
+        let clouds: Vec<_> = volumes
+            .filter_map(|(name, record)| {
+                let answer = crate::api::cloud_answer(&facts.homes, record)?;
+                Some((name.to_string(), record.class.to_string(), answer))
+            })
+            .collect();
+        let uplink = facts.homes.uplink().filter(|_| !clouds.is_empty());
         let slowest = facts.reports.iter().map(|report| report.recovery_ms).max().unwrap_or(0);
         NodeSummary {
             node: view.catalog.node.to_string(),
             io: facts.reports.first().map(|report| report.io.clone()).unwrap_or_default(),
             recovery_seconds: slowest as f64 / 1e3,
             blocks_lost: facts.reports.iter().map(|report| report.blocks_lost).sum(),
+            clouds,
+            uplink: uplink.map(|uplink| uplink.seen()),
         }
     }
 }
@@ -137,6 +150,7 @@ impl Collector for Scrape {
         self.encode_backing(&mut encoder)?;
         self.encode_sizing(&mut encoder)?;
         self.encode_schedule(&mut encoder)?;
+        self.encode_cloud(&mut encoder)?;
         self.encode_shards(&mut encoder)
     }
 }

@@ -175,7 +175,7 @@ impl Node {
     ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
         let found = Catalog::load(&config.dir)?;
-        let cloud = CloudHomes::new(config.cloud.clone(), tokio::runtime::Handle::current());
+        let cloud = CloudHomes::new(&config, tokio::runtime::Handle::current());
         let cloud = Arc::new(cloud);
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
@@ -204,6 +204,7 @@ impl Node {
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
         let control = Arc::new(Control::new(facts, ports, view));
+        control.follow_homes();
         control.start_limits().await;
         let finished = async {
             let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;

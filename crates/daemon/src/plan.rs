@@ -327,6 +327,7 @@ mod tests {
             discard: Default::default(),
             discard_delay: Default::default(),
             ublk: false,
+            key: None,
             configured: None,
         }
     }

@@ -6,6 +6,7 @@
 //! Cost: the volume's live bytes, fetched once.
 //! Not for: a volume that a node serves: what is newer may be in that node's journal.
 
+use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
 use layby_cloud::{End, Fault, FaultKind, Request, RestoreError, Restored, Store};
 use serde::{Deserialize, Serialize};
@@ -51,18 +52,20 @@ pub struct DamagedRange {
     pub object: String,
 }
 
-/// Reads the volume at `url`; into `file`, which must not exist, or only to verify it. `progress`
-/// hears bytes done and bytes in all.
+/// Reads the volume at `url`, encrypted where there is a `key`; into `file`, which must not exist,
+/// or only to verify it. `progress` hears bytes done and bytes in all.
 ///
 /// # Errors
 /// A report when there is no volume, the store fails, or the file cannot be written.
 pub fn restore(
     url: &str,
+    key: Option<&KeySource>,
     file: Option<&Path>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RestoreAnswer, Report> {
     let error = format!("cannot restore the volume at `{url}`");
-    let store = Store::open(url).map_err(|cause| {
+    let key = key.map(KeySource::read).transpose();
+    let store = key.and_then(|key| Ok(Store::open(url)?.sealed(key))).map_err(|cause| {
         Report::new(ReportKind::Invalid, error.as_str())
             .cause(cause)
             .state("nothing was read or written")
@@ -117,6 +120,7 @@ async fn fetch(store: &Store, key: &str, range: Option<Range<u64>>) -> Result<by
         match store.perform(request).await {
             End::Bytes(bytes, _) => return Ok(bytes),
             End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < ATTEMPTS_MAX => {
+                // Nothing tells that the store answers again but asking it.
                 let rest = std::time::Duration::from_millis(100 << attempt);
                 tokio::time::sleep(rest).await;
             }
@@ -130,7 +134,7 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
     let (kind, hint) = match cause {
         RestoreError::Absent => (ReportKind::NotFound, "look at the URL and its prefix"),
         RestoreError::Store(fault) if fault.kind == FaultKind::Denied => {
-            (ReportKind::Denied, "credentials come from the environment")
+            (ReportKind::Denied, "credentials come from the environment, a key by --key")
         }
         RestoreError::Store(_) => (ReportKind::Unreachable, "repeat it when the store answers"),
         RestoreError::Damaged(_) => {

@@ -163,16 +163,16 @@ fn drive(
 }
 
 /// Store and link in a process of their own.
-struct Store {
+pub(super) struct Store {
     child: Child,
     /// Taken to end the process.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    endpoint: String,
+    pub(super) endpoint: String,
 }
 
 impl Store {
-    fn start(root: &Path, program: &Path, folder: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(root: &Path, program: &Path, folder: &Path) -> Result<Self, Failure> {
         let home = folder.join("store");
         std::fs::create_dir_all(&home).map_err(|e| Failure::io("cannot make", &home, &e))?;
         let mut command = process::command(&program.to_string_lossy(), root);
@@ -200,25 +200,25 @@ impl Store {
         }
     }
 
-    fn tell(&mut self, line: &str) -> Result<String, Failure> {
+    pub(super) fn tell(&mut self, line: &str) -> Result<String, Failure> {
         let deaf = || Failure::new("the object store does not listen");
         let input = self.input.as_mut().ok_or_else(deaf)?;
         writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|_| deaf())?;
         self.hear()
     }
 
-    fn shape(&mut self, delay_ms: u64, bits_per_second: u64) -> Result<(), Failure> {
+    pub(super) fn shape(&mut self, delay_ms: u64, bits_per_second: u64) -> Result<(), Failure> {
         self.tell(&format!("link {delay_ms} {bits_per_second}")).map(drop)
     }
 
-    fn counts(&mut self) -> Result<Value, Failure> {
+    pub(super) fn counts(&mut self) -> Result<Value, Failure> {
         let line = self.tell("counts")?;
         let failed = |cause| Failure::new(format!("the store counts no JSON\ncause: {cause}"));
         serde_json::from_str(&line).map_err(failed)
     }
 
     /// What has passed, when nothing more does.
-    fn settled(&mut self) -> Result<Value, Failure> {
+    pub(super) fn settled(&mut self) -> Result<Value, Failure> {
         let mut last = self.counts()?;
         for _ in 0..LOOKS_MAX {
             process::pause(QUIET)?;
@@ -242,7 +242,7 @@ impl Drop for Store {
 }
 
 /// Builds store and link.
-fn store_program(root: &Path) -> Result<std::path::PathBuf, Failure> {
+pub(super) fn store_program(root: &Path) -> Result<std::path::PathBuf, Failure> {
     let mut build = process::cargo(root);
     build.args(["build", "--locked", "--quiet", "--package", "layby-tests", "--bins"]);
     process::run(&mut build)?;

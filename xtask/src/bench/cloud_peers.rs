@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const ACCESS_KEY: &str = "layby-tests";
 const SECRET_KEY: &str = "not-a-secret";
 const BUCKET: &str = "layby";
+/// Layby's volume.
+pub(super) const VOLUME: &str = "bench";
 
 /// Where a contender keeps its files, and where its store is.
 pub(super) struct Place<'a> {
@@ -83,12 +85,8 @@ impl Drop for Running {
 /// Those that are here; says of the others how to get them.
 pub(super) fn contenders(plan: &Plan<'_>) -> Result<Vec<Contender>, Failure> {
     let mut all = Vec::new();
-    if layby_can(plan.binary) {
-        let kind = Kind::Layby { binary: plan.binary.into() };
-        all.push(Contender { name: "layby", kind });
-    } else {
-        process::say("cloud: skipped: this layby has no volumes on an object store");
-    }
+    let kind = Kind::Layby { binary: plan.binary.into() };
+    all.push(Contender { name: "layby", kind });
     setup::install(plan.root, &["s3backer"])?;
     if process::exists("s3backer", "--version") {
         all.push(Contender { name: "s3backer", kind: Kind::S3backer });
@@ -110,6 +108,11 @@ pub(super) fn contenders(plan: &Plan<'_>) -> Result<Vec<Contender>, Failure> {
     Ok(all)
 }
 
+/// Layby, without peers.
+pub(super) fn layby_alone(plan: &Plan<'_>) -> Contender {
+    Contender { name: "layby", kind: Kind::Layby { binary: plan.binary.into() } }
+}
+
 /// One contender, for tests of what is made of figures.
 #[cfg(test)]
 pub(super) fn s3backer_alone() -> Contender {
@@ -120,7 +123,7 @@ impl Contender {
     /// Starts it; a volume is made where this is the first time.
     pub(super) fn start(&self, place: &Place<'_>, is_first: bool) -> Result<Running, Failure> {
         match &self.kind {
-            Kind::Layby { binary } => layby(binary, place, is_first),
+            Kind::Layby { binary } => layby(binary, place),
             Kind::S3backer => s3backer(place),
             Kind::Zerofs { binary } => zerofs(binary, place, is_first),
         }
@@ -133,16 +136,41 @@ impl Contender {
     }
 }
 
-/// Whether this program has volumes on an object store. To be filled in with [`layby`].
-fn layby_can(_binary: &Path) -> bool {
-    false
+/// Layby's own node: its files in `PLACE/node`, all of its cache in memory, so that a start forgets
+/// it; the target is its NBD export. What it acknowledges is in its journal, and a flush is a sync
+/// of that.
+fn layby(binary: &Path, place: &Place<'_>) -> Result<Running, Failure> {
+    let (node, _) = (made(place, "node")?, made(place, "cache")?);
+    let config = format!(
+        "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
+         [cloud]\njournal = \"1GiB\"\n\
+         [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"{CACHE_BYTES}\"\n\
+         [volume.{VOLUME}]\nsize = \"{VOLUME_BYTES}\"\npath = \"{}\"\n",
+        layby_url()
+    );
+    let file = place.folder.join("layby.toml");
+    process::write(&file, &config)?;
+    let socket = node.join("layby.sock");
+    // A socket of the life before would be taken for this one's.
+    let _ = std::fs::remove_file(&socket);
+    let mut command = process::command(&binary.to_string_lossy(), place.folder);
+    command.arg("serve").arg("--dir").arg(&node).arg("--config").arg(&file);
+    environment(&mut command, place.endpoint);
+    let child = spawn(command, place)?;
+    let target = Target::Nbd(format!("nbd+unix:///{VOLUME}?socket={}", socket.display()));
+    let running = Running { target, child, mount: None };
+    wait(running, place, || UnixStream::connect(&socket).is_ok())
 }
 
-/// Layby's own node: its files in `PLACE/cache`, its bucket at the endpoint, a volume of
-/// [`VOLUME_BYTES`], DRAM and SSD of [`CACHE_BYTES`] together; the target is its NBD export. To be
-/// filled in when there are such volumes.
-fn layby(_binary: &Path, _place: &Place<'_>, _is_first: bool) -> Result<Running, Failure> {
-    Err(Failure::new("this layby has no volumes on an object store"))
+/// What tells a program of ours of the store.
+pub(super) fn environment(command: &mut Command, endpoint: &str) {
+    command.env("AWS_ENDPOINT_URL", endpoint).env("AWS_ACCESS_KEY_ID", ACCESS_KEY);
+    command.env("AWS_SECRET_ACCESS_KEY", SECRET_KEY).env("AWS_REGION", "us-east-1");
+}
+
+/// Where Layby's volume lives.
+pub(super) fn layby_url() -> String {
+    format!("s3://{BUCKET}/{VOLUME}")
 }
 
 fn s3backer(place: &Place<'_>) -> Result<Running, Failure> {

@@ -8,8 +8,10 @@
 
 mod cloud;
 mod cloud_peers;
+mod cut;
 mod discard;
 mod entries;
+mod esi;
 mod fio;
 mod flash;
 mod isolation;
@@ -63,10 +65,12 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=150))]
     period: u32,
 
-    /// Milliseconds that the link to the object store is late each way, in `cloud`
+    /// Milliseconds that the link to the object store is late each way, in `cloud` and
+    /// `cut`
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     link_delay_ms: u64,
-    /// Bits per second of that link, each way; 0 for as wide as the machine makes it
+    /// Bits per second of that link, each way; 0 for as wide as the machine makes it, in `cut`
+    /// for 100 Mbit/s
     #[arg(long, default_value_t = 0)]
     link_bits_per_second: u64,
 }
@@ -104,6 +108,11 @@ enum Entry {
     FlashWaf,
     /// Volumes on an object store, beside s3backer and ZeroFS; requests and bytes counted
     Cloud,
+    /// A volume on an object store while its link is cut, and how it drains afterwards
+    Cut,
+    /// The edge gateway's workloads on an ext4 in an object store: tiny files, bursts beyond the
+    /// cache
+    Esi,
 }
 
 /// What the reader of the written document must know.
@@ -174,6 +183,8 @@ fn measure(
         Entry::FlashWaf => flash::measure(root, arguments),
         Entry::Discard => discard::measure(&plan, arguments),
         Entry::Cloud => cloud::measure(&plan, arguments),
+        Entry::Cut => cut::measure(&plan, arguments),
+        Entry::Esi => esi::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -43,7 +43,7 @@ const ROOMS: [Room; 19] = [
     host("sim", Only(&["types", "policy", "cache", "device", "cluster", "trace"])),
     host("engine", Only(&["types", "cache"])),
     host("frontend", Only(&["types"])),
-    host("cloud", Only(&["types"])),
+    host("cloud", Only(&["types", "policy"])),
     host("daemon", AllBut(&["sim", "trace"])),
     host("cli", Only(&["daemon", "sim", "trace", "lab"])),
     host("python", Only(&["sim", "trace", "types"])),

@@ -2,11 +2,12 @@
 
 use crate::arguments::CheckArguments;
 use crate::output::{Failure, Output, bytes, table};
-use layby_daemon::check::{CheckAnswer, check as check_node};
+use layby_daemon::check::{CheckAnswer, Depth, check as check_node};
 use layby_daemon::error::{Report, ReportKind};
 
 pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(), Failure> {
-    let answer = check_node(&arguments.dir, arguments.full)?;
+    let depth = Depth { full: arguments.full, backing: arguments.backing };
+    let answer = check_node(&arguments.dir, depth)?;
     if arguments.json {
         output.json(&answer)?;
     } else {

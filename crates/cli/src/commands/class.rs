@@ -5,7 +5,7 @@ use super::{amounts_text, ask, list_text};
 use crate::arguments::{ClassArguments, ClassCommand, ClassSetArguments, NodeArguments};
 use crate::output::{Failure, Output, micros, table};
 use layby_daemon::api::ClassAnswer;
-use layby_daemon::config::Admission;
+use layby_daemon::config::{Admission, ClassUplink};
 use layby_daemon::control::{ClassCreate, ClassPatch};
 
 pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<(), Failure> {
@@ -44,6 +44,7 @@ fn settings(
     let ClassSetArguments { name, levels, rank, durable_writes, borrow, keep_reads, .. } =
         arguments;
     let ClassSetArguments { admission, weight, latency_objective, shares, .. } = arguments;
+    let ClassSetArguments { uplink_first, uplink_weight, uplink_patient, .. } = arguments;
     let ClassSetArguments { limits, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let patch = ClassPatch {
@@ -58,6 +59,7 @@ fn settings(
         share,
         cap,
         limits: limits.into(),
+        uplink: ClassUplink { first: uplink_first, weight: uplink_weight, patient: uplink_patient },
     };
     (name, patch, node)
 }
@@ -128,10 +130,22 @@ fn show(class: &ClassAnswer, node: &NodeArguments, output: &mut Output) -> Resul
         ("shares", amounts_text(&settings.share)),
         ("caps", amounts_text(&settings.cap)),
         ("limits", limits_text(&settings.limits)),
+        ("uplink", uplink_text(&settings.uplink)),
         ("held", held_text(&class.traffic)),
         ("volumes", list_text(class.volumes.iter())),
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
     output.line(&traffic_table(&class.traffic))
+}
+
+/// How a class's segments go up.
+fn uplink_text(of: &ClassUplink) -> String {
+    let share = match (of.first, of.weight) {
+        (Some(true), _) => "before the others".to_owned(),
+        (_, Some(weight)) => format!("weight {weight}"),
+        _ => "weight 100".to_owned(),
+    };
+    let patience = if of.patient == Some(true) { ", in good periods" } else { "" };
+    format!("{share}{patience}")
 }

@@ -12,6 +12,7 @@ mod restore;
 mod serve;
 mod sizing;
 mod status;
+mod uplink;
 mod volume;
 
 pub(crate) use check::check;
@@ -21,6 +22,7 @@ pub(crate) use manual::manual;
 pub(crate) use restore::restore;
 pub(crate) use serve::{interrupted, serve};
 pub(crate) use status::status;
+pub(crate) use uplink::uplink;
 pub(crate) use volume::volume;
 
 use crate::arguments::{LevelAmount, NodeArguments};

@@ -25,7 +25,12 @@ pub(crate) fn restore(arguments: &RestoreArguments, output: &mut Output) -> Resu
         bar.set_length(total);
         bar.set_position(done);
     };
-    let answer = restore_volume(&arguments.url, arguments.file.as_deref(), &mut progress)?;
+    let answer = restore_volume(
+        &arguments.url,
+        arguments.key.as_ref(),
+        arguments.file.as_deref(),
+        &mut progress,
+    )?;
     bar.finish_and_clear();
     if arguments.json {
         output.json(&answer)?;

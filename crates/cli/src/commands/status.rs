@@ -4,6 +4,7 @@ use super::ask;
 use super::class::class_table;
 use super::level::{level_table, wear_lines};
 use super::sizing::{sizing_lines, what_if};
+use super::uplink::uplink_lines;
 use super::volume::volume_table;
 use crate::arguments::StatusArguments;
 use crate::output::{Failure, Output, bytes};
@@ -29,6 +30,9 @@ pub(crate) fn status(arguments: &StatusArguments, output: &mut Output) -> Result
     output.line(&class_table(&status.classes))?;
     output.line(&volume_table(&status.volumes))?;
     for line in sizing_lines(&status.sizing) {
+        output.line(&line)?;
+    }
+    for line in status.uplink.iter().flat_map(uplink_lines) {
         output.line(&line)?;
     }
     Ok(())

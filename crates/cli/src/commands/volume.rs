@@ -42,8 +42,9 @@ fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(),
 
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
-    let VolumeCreateArguments { share, cap, limits, discard, discard_delay, ublk, node, .. } =
-        arguments;
+    let VolumeCreateArguments {
+        share, cap, limits, discard, discard_delay, ublk, key, node, ..
+    } = arguments;
     // The node has another working directory than the person who typed the path; a store has none.
     let whole = |path: PathBuf| match is_store(&path) {
         true => Ok(path),
@@ -72,6 +73,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         discard,
         discard_delay,
         ublk,
+        key,
     };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
@@ -243,10 +245,14 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let safe = match of.is_drained {
         true => "the store has all".to_owned(),
         false => format!(
-            "{} not in the store, for {:.1} s (journal of {})",
+            "{} not in the store, for {:.1} s (journal of {}), {}",
             bytes(of.dirty_bytes),
             of.dirty_seconds,
-            bytes(of.journal_bytes)
+            bytes(of.journal_bytes),
+            match of.drain_seconds {
+                Some(seconds) => format!("there in {seconds:.1} s by the forecast"),
+                None => "nothing is known of the link".to_owned(),
+            }
         ),
     };
     let link = match of.down_seconds {

@@ -5,6 +5,7 @@ use crate::journal::JOURNAL_BYTES_MIN;
 use crate::restore::Restored;
 use crate::segment::{Compression, VolumeUuid};
 use crate::store::Store;
+use crate::uplink::Lane;
 use crate::volume::{Limits, Plan};
 use crate::{End, Request};
 use layby_types::{Backing as _, BackingDone, BackingOperation};
@@ -54,7 +55,15 @@ impl Node {
         let (woken, wakes) = channel();
         let wake = move || woken.send(()).expect("the test waits");
         let handle = self.runtime.handle().clone();
-        let backing = CloudBacking::open(plan, &self.paths(), self.store(), handle, 1, wake);
+        let backing = CloudBacking::open(
+            plan,
+            &self.paths(),
+            self.store(),
+            Lane::alone(handle.clone()),
+            handle,
+            1,
+            wake,
+        );
         Home { backing: backing.expect("it opens"), wakes, token: 0 }
     }
 }
@@ -150,8 +159,15 @@ fn wrong_files_are_refused() {
     drop(node.open());
     let other = Plan { volume: VolumeUuid([9; 16]), ..Node::plan() };
     let handle = node.runtime.handle().clone();
-    let opened =
-        CloudBacking::<Vec<u8>>::open(other, &node.paths(), node.store(), handle, 1, || {});
+    let opened = CloudBacking::<Vec<u8>>::open(
+        other,
+        &node.paths(),
+        node.store(),
+        Lane::alone(handle.clone()),
+        handle,
+        1,
+        || {},
+    );
     let error = opened.err().expect("the files are another volume's");
     assert!(error.to_string().contains("another volume"), "{error}");
 }

@@ -195,13 +195,15 @@ impl World {
                 let bytes = self.disks.read(*at, *length).expect("within the device");
                 Some((id, End::Bytes(bytes.into(), None)))
             }
-            Action::Object(request) => match self.object(request) {
-                Some(end) => Some((id, end)),
-                None => {
-                    self.others.push((id, action));
-                    None
+            Action::Object(request) | Action::Upload { request, .. } => {
+                match self.object(request) {
+                    Some(end) => Some((id, end)),
+                    None => {
+                        self.others.push((id, action));
+                        None
+                    }
                 }
-            },
+            }
             _ => unreachable!("sorted above"),
         }
     }
@@ -245,7 +247,8 @@ impl World {
         }
         self.map_file.clear();
         for (_, action) in std::mem::take(&mut self.others) {
-            if let Action::Object(request @ Request::Put { .. }) = action
+            if let Action::Object(request @ Request::Put { .. }) | Action::Upload { request, .. } =
+                action
                 && !self.faults.is_cut
                 && self.rng.chance(1, 2)
             {

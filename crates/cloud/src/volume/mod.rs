@@ -458,7 +458,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.counters.bytes_put += bytes.len() as u64;
         }
         self.requests.insert(id, (retry.request.clone(), retry.attempt));
-        self.act(Action::Object(retry.request), retry.flight);
+        let Retry { flight, request, .. } = retry;
+        let action = match flight {
+            Flight::SegmentPut { number } => {
+                Action::Upload { request, since: self.dirty_since(number) }
+            }
+            _ => Action::Object(request),
+        };
+        self.act(action, flight);
     }
 
     /// A put found its key taken: by itself, with the answer lost, or by a conflict that passes, as

@@ -18,6 +18,10 @@ use std::ops::{DerefMut, Range};
 /// Bytes of a request for neighbouring chunks at most.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
+/// Chunks of one call that are fetched a second time: what a network changed is whole then, what
+/// the store has changed is not.
+const FETCHES_AGAIN_MAX: u8 = 2;
+
 /// A part of a read that lies in one chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
@@ -30,6 +34,8 @@ struct Job<B> {
     first: u64,
     buffer: B,
     left: u32,
+    /// Chunks that may still be fetched again because they did not arrive whole.
+    again_left: u8,
     failed: Option<ErrorKind>,
 }
 
@@ -53,7 +59,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let blocks = self.blocks_of(offset, buffer.len() as u64);
         let job = self.reads.next;
         self.reads.next += 1;
-        let state = Job { token, first: blocks.start, buffer, left: 1, failed: None };
+        let again_left = FETCHES_AGAIN_MAX;
+        let state = Job { token, first: blocks.start, buffer, left: 1, again_left, failed: None };
         self.reads.jobs.insert(job, state);
         self.read_blocks(job, blocks);
         self.end_part_of_read(job);
@@ -178,6 +185,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 _ if gone && is_moved => self.read_blocks(job, part.blocks),
                 End::Bytes(bytes, _) => match self.chunk(&part.place, bytes, from) {
                     Some(chunk) => self.copy(job, &part.blocks, &chunk, part.place.skip),
+                    None if self.job(job).again_left > 0 => {
+                        self.job(job).again_left -= 1;
+                        self.read_blocks(job, part.blocks);
+                    }
                     None => self.fail_read(job, ErrorKind::Corrupt),
                 },
                 _ => self.fail_read(job, ErrorKind::Corrupt),

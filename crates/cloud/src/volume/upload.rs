@@ -32,6 +32,8 @@ enum Stage {
 struct Upload {
     number: u64,
     journal_next: u64,
+    /// Since when its oldest byte has been dirty.
+    since: Nanos,
     stage: Stage,
 }
 
@@ -114,7 +116,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let number = self.take_number();
         let (mut keep, mut parts) = (Runs::default(), Vec::<(u64, u64)>::new());
         let batches = self.journal.batches.range(batches);
+        let mut since = self.now;
         for batch in batches.filter(|batch| !batch.entries.is_empty()) {
+            since = since.min(batch.since);
             for entry in &batch.entries {
                 let blocks = (entry.blocks.end - entry.blocks.start).min(u64::from(u16::MAX));
                 let (seq, at, crc) = (batch.seq, entry.at, entry.crc);
@@ -136,8 +140,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         let parts = parts.into_iter().map(|(at, _)| (at, None)).collect();
         let stage = Stage::Reading { parts, keep };
-        self.upload.under_way.push_back(Upload { number, journal_next, stage });
+        self.upload.under_way.push_back(Upload { number, journal_next, since, stage });
         self.upload.cut_next = journal_next;
+    }
+
+    /// Since when the oldest byte of a segment on its way has been dirty.
+    pub(super) fn dirty_since(&self, number: u64) -> Nanos {
+        let upload = self.upload.under_way.iter().find(|upload| upload.number == number);
+        upload.map_or(self.now, |upload| upload.since)
     }
 
     fn take_number(&mut self) -> u64 {
@@ -218,7 +228,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let number = self.take_number();
         let journal_next = self.upload.cut_next;
         let stage = Stage::Reading { parts: Vec::new(), keep: Runs::default() };
-        self.upload.under_way.push_back(Upload { number, journal_next, stage });
+        let since = self.now;
+        self.upload.under_way.push_back(Upload { number, journal_next, since, stage });
         self.put_segment(number, builder);
     }
 

@@ -443,6 +443,9 @@ pub struct StatusAnswer {
     pub writeback: WritebackAnswer,
     /// Live sizing.
     pub sizing: SizingAnswer,
+    /// The way up to object stores; none where no volume needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<super::UplinkAnswer>,
     /// The volumes' homes together.
     pub backing: BackingAnswer,
     /// Threads of the data path.
@@ -535,8 +538,7 @@ impl Reading {
     }
 
     fn cloud(&self, record: &VolumeRecord) -> Option<super::cloud::CloudAnswer> {
-        let watch = self.control.facts().homes.watch(record)?;
-        super::cloud::CloudAnswer::of(&watch)
+        super::cloud_answer(&self.control.facts().homes, record)
     }
 
     /// All volumes, by name.
@@ -649,6 +651,19 @@ impl Reading {
         }
     }
 
+    fn has_clouds(&self) -> bool {
+        let homes = &self.control.facts().homes;
+        self.view.catalog.volumes.values().any(|record| homes.writes_through(record))
+    }
+
+    /// The way up to object stores.
+    #[must_use]
+    pub fn uplink(&self) -> super::UplinkAnswer {
+        let settings = self.control.uplink_config(&self.view);
+        let seen = self.control.facts().homes.uplink().map(|uplink| uplink.seen());
+        super::UplinkAnswer::of(settings, &seen.unwrap_or_default())
+    }
+
     /// The whole node.
     #[must_use]
     pub fn status(&self) -> StatusAnswer {
@@ -669,6 +684,7 @@ impl Reading {
             volumes: self.volumes(),
             writeback: self.writeback(),
             sizing: SizingAnswer::of(&self.control),
+            uplink: self.has_clouds().then(|| self.uplink()),
             backing: BackingAnswer {
                 bytes_read: sum(|s| s.backing_blocks_read) * block,
                 bytes_read_ahead: sum(|s| s.backing_blocks_read_ahead) * block,

@@ -3,7 +3,10 @@
 //! How: what the volume's thread said last, at most a quarter of a second ago.
 //! Invariant: nothing here waits for the volume. Cost: a copy per request.
 
+use crate::catalog::VolumeRecord;
+use crate::homes::Homes;
 use layby_cloud::{Link, Said, Watch};
+use layby_types::{Nanos, VolumeId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -22,6 +25,9 @@ pub struct CloudAnswer {
     pub dirty_bytes: u64,
     /// Age of the oldest write that the store does not have.
     pub dirty_seconds: f64,
+    /// Seconds until the store has all, at the latest, by the forecast of the link; none where
+    /// nothing is known of it.
+    pub drain_seconds: Option<f64>,
     /// Bytes of the journal: writes wait where so much is not in the store.
     pub journal_bytes: u64,
     /// The last segment that the superblock names.
@@ -44,6 +50,14 @@ pub struct CloudAnswer {
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
     pub bytes_moved: u64,
+}
+
+/// What a volume in an object store says of itself; none of others, and before its first turn.
+pub(crate) fn cloud_answer(homes: &Homes, record: &VolumeRecord) -> Option<CloudAnswer> {
+    let mut answer = CloudAnswer::of(&homes.watch(record)?)?;
+    let drain = homes.uplink()?.time_to_drain(VolumeId(record.id));
+    answer.drain_seconds = drain.map(Nanos::as_secs_f64);
+    Some(answer)
 }
 
 impl CloudAnswer {
@@ -70,6 +84,7 @@ impl CloudAnswer {
             is_drained,
             dirty_bytes: status.dirty_bytes,
             dirty_seconds: status.dirty_age.as_secs_f64(),
+            drain_seconds: None,
             journal_bytes: status.journal_bytes,
             committed_segment: status.committed,
             segments: status.segments,

@@ -13,6 +13,7 @@ mod guard;
 mod schedule;
 mod schema;
 mod sizing;
+mod uplink;
 mod wear;
 
 #[cfg(test)]
@@ -24,15 +25,17 @@ pub use answer::{
     StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
 pub use cloud::CloudAnswer;
+pub(crate) use cloud::cloud_answer;
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
 pub use sizing::{
     ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,
     VolumeSizingAnswer,
 };
+pub use uplink::UplinkAnswer;
 pub use wear::{HealthAnswer, WearAnswer};
 
-use crate::config::Name;
+use crate::config::{Name, UplinkConfig};
 use crate::control::{
     ClassCreate, ClassPatch, Control, DeleteData, RecordingAnswer, RecordingStart, VolumeCreate,
     VolumePatch, WatermarksPatch, WritebackPatch,
@@ -64,6 +67,7 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/v1/levels", get(levels))
         .route("/v1/levels/{name}", patch(level_set))
         .route("/v1/writeback", get(writeback).patch(writeback_set))
+        .route("/v1/uplink", get(uplink).patch(uplink_set))
         .route("/v1/recording", get(recording).post(recording_start).delete(recording_stop))
         .route("/v1/recording/{id}/take", post(recording_take))
         .route("/v1/sizing", get(sizing))
@@ -314,6 +318,21 @@ async fn writeback_set(
 ) -> Answer<WritebackAnswer> {
     node.writeback_set(patch).await?;
     Ok(Json(Reading::take(&node).await?.writeback()))
+}
+
+/// The way up to object stores.
+#[utoipa::path(get, path = "/v1/uplink", tag = "node",
+    responses((status = 200, body = UplinkAnswer), (status = "default", body = Report)))]
+async fn uplink(State(node): Node) -> Answer<UplinkAnswer> {
+    Ok(Json(Reading::take(&node).await?.uplink()))
+}
+
+/// Changes how fast the way up is used; takes effect at once.
+#[utoipa::path(patch, path = "/v1/uplink", tag = "node", request_body = UplinkConfig,
+    responses((status = 200, body = UplinkAnswer), (status = "default", body = Report)))]
+async fn uplink_set(State(node): Node, Body(change): Body<UplinkConfig>) -> Answer<UplinkAnswer> {
+    node.uplink_set(change).await?;
+    Ok(Json(Reading::take(&node).await?.uplink()))
 }
 
 /// The recording of requests that is under way.

@@ -32,6 +32,8 @@ use utoipa::OpenApi;
         super::level_set,
         super::writeback,
         super::writeback_set,
+        super::uplink,
+        super::uplink_set,
         super::recording,
         super::recording_start,
         super::recording_stop,

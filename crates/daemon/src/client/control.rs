@@ -6,9 +6,10 @@
 //! Cost: a connection per request.
 
 use crate::api::{
-    ClassAnswer, LevelAnswer, SizingAnswer, StatusAnswer, VolumeAnswer, WritebackAnswer,
+    ClassAnswer, LevelAnswer, SizingAnswer, StatusAnswer, UplinkAnswer, VolumeAnswer,
+    WritebackAnswer,
 };
-use crate::config::Name;
+use crate::config::{Name, UplinkConfig};
 use crate::control::{
     ClassCreate, ClassPatch, DeleteData, Recorded, RecordingAnswer, RecordingStart, VolumeCreate,
     VolumePatch, WatermarksPatch, WritebackPatch,
@@ -162,6 +163,21 @@ impl ControlClient {
     /// A report.
     pub async fn writeback_set(&self, patch: &WritebackPatch) -> Result<WritebackAnswer, Report> {
         self.answer(Method::PATCH, "/v1/writeback", Some(patch)).await
+    }
+
+    /// The way up to object stores.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn uplink(&self) -> Result<UplinkAnswer, Report> {
+        self.get("/v1/uplink").await
+    }
+    /// Changes how fast the way up is used.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn uplink_set(&self, change: &UplinkConfig) -> Result<UplinkAnswer, Report> {
+        self.answer(Method::PATCH, "/v1/uplink", Some(change)).await
     }
 
     /// The recording under way.

@@ -55,6 +55,8 @@ pub enum Place {
     ReadAhead,
     /// `[cloud]`.
     Cloud,
+    /// `[uplink]`.
+    Uplink,
     /// `[sizing]`.
     Sizing,
     /// `[[level]]`, counted from zero.
@@ -176,6 +178,7 @@ fn title_of(place: &Place) -> String {
         Place::Writeback => "[writeback]".into(),
         Place::ReadAhead => "[read_ahead]".into(),
         Place::Cloud => "[cloud]".into(),
+        Place::Uplink => "[uplink]".into(),
         Place::Sizing => "[sizing]".into(),
         Place::Level(index) => format!("[[level]] number {}", index + 1),
         Place::Class(name) => format!("[class.{name}]"),
@@ -394,6 +397,7 @@ pub(crate) fn class(
         return Err(Problem::new(place(), "weight", cause, "write a number such as 1"));
     }
     class.limits.check(&place())?;
+    class.uplink.check(&place())?;
     check_amounts(levels, place(), &class.share, &class.cap)?;
     match class.share.keys().find(|level| !class.levels.contains(level)) {
         None => Ok(()),
@@ -470,6 +474,11 @@ pub(crate) fn volume(
     allow(place(), &volume.allow)?;
     volume.limits.check(&place())?;
     volume.discard_delay.check(&place())?;
+    if volume.key.is_some() && !volume.path.as_deref().is_some_and(crate::cloud::is_store) {
+        let cause = "only volumes in an object store are encrypted".to_owned();
+        let hint = "leave the key out, or name a store as the volume's path";
+        return Err(Problem::new(place(), "key", cause, hint));
+    }
     check_amounts(levels, place(), &volume.share, &volume.cap)
 }
 

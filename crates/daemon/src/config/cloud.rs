@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Where journals and maps lie when nothing is said, within the node's directory.
-const DIR_NAME: &str = "cloud";
+pub(crate) const LOCAL_DIR: &str = "cloud";
 /// A write is uploaded after this time at the latest, at least.
 const DIRTY_AGE_MIN: Nanos = Nanos::from_millis(100);
 /// The same, at most.
@@ -80,7 +80,7 @@ impl CloudTable {
     /// The table over the defaults.
     pub(super) fn config(self, dir: &Path) -> Result<CloudConfig, Problem> {
         let place =
-            |chosen: Option<PathBuf>| dir.join(chosen.unwrap_or_else(|| PathBuf::from(DIR_NAME)));
+            |chosen: Option<PathBuf>| dir.join(chosen.unwrap_or_else(|| PathBuf::from(LOCAL_DIR)));
         let mut limits = Limits::DEFAULT;
         limits.dirty_age_max = self.dirty_age.map_or(limits.dirty_age_max, |time| time.0);
         limits.segment_bytes = self.object.map_or(limits.segment_bytes, |Size(bytes)| bytes);

@@ -25,6 +25,7 @@ pub(super) struct File {
     pub(super) read_ahead: ReadAheadTable,
     pub(super) sizing: super::sizing::SizingTable,
     pub(super) cloud: super::cloud::CloudTable,
+    pub(super) uplink: super::UplinkConfig,
     pub(super) class: BTreeMap<Name, Spanned<ClassTable>>,
     pub(super) volume: BTreeMap<Name, Spanned<VolumeTable>>,
 }
@@ -117,6 +118,7 @@ pub(super) struct ClassTable {
     pub(super) share: Option<BTreeMap<Name, Amount>>,
     pub(super) cap: Option<BTreeMap<Name, Amount>>,
     pub(super) limits: LimitsConfig,
+    pub(super) uplink: super::ClassUplink,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -133,4 +135,5 @@ pub(super) struct VolumeTable {
     pub(super) discard: super::DiscardChoice,
     pub(super) discard_delay: super::DiscardWait,
     pub(super) ublk: bool,
+    pub(super) key: Option<super::KeySource>,
 }

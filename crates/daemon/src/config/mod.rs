@@ -12,25 +12,30 @@ mod cloud;
 mod devices;
 mod discard;
 mod file;
+mod key;
 mod limits;
 mod segments;
 mod sizing;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod values;
 mod wear;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub(crate) use cloud::LOCAL_DIR;
 pub use cloud::{CloudConfig, CompressionChoice};
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
+pub use key::KeySource;
 pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
 pub use segments::SegmentConfig;
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
+pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
 use crate::error::{Report, ReportKind};
@@ -294,6 +299,9 @@ pub struct ClassConfig {
     /// How fast its volumes may go together.
     #[serde(default, skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Its part of the way up, for volumes whose home is an object store.
+    #[serde(default, skip_serializing_if = "ClassUplink::is_none")]
+    pub uplink: ClassUplink,
 }
 
 /// The latency objective of the built-in class `critical`.
@@ -346,6 +354,9 @@ pub struct VolumeConfig {
     /// It is a block device of this host's kernel, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ublk: bool,
+    /// Where the key comes from with which its objects are encrypted; none leaves them plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeySource>,
 }
 
 /// All a node is told when it starts.
@@ -381,6 +392,8 @@ pub struct Config {
     pub sizing: SizingConfig,
     /// Volumes whose home is an object store.
     pub cloud: CloudConfig,
+    /// The way up to object stores.
+    pub uplink: UplinkConfig,
     /// Built-in classes first, then the file's in the order of their names.
     pub classes: Vec<(Name, ClassConfig)>,
     /// Volumes that must exist.
@@ -502,6 +515,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         read_ahead: read_ahead(&file.read_ahead)?,
         sizing: file.sizing.config(&levels)?,
         cloud: file.cloud.config(&dir)?,
+        uplink: file.uplink.check().map(|_| file.uplink)?,
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
@@ -628,6 +642,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         discard: table.discard,
         discard_delay: table.discard_delay,
         ublk: table.ublk,
+        key: table.key,
     }
 }
 
@@ -670,6 +685,7 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         share: BTreeMap::new(),
         cap,
         limits: LimitsConfig::default(),
+        uplink: ClassUplink { first: critical.then_some(true), ..ClassUplink::default() },
     };
     vec![
         (built_in("critical"), class(&all, 0, true, false, BTreeMap::new())),
@@ -705,6 +721,7 @@ pub(crate) fn class_template(levels: &[LevelConfig]) -> ClassConfig {
         share: BTreeMap::new(),
         cap: BTreeMap::new(),
         limits: LimitsConfig::default(),
+        uplink: ClassUplink::default(),
     }
 }
 
@@ -744,6 +761,7 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
     class.limits = class.limits.changed(table.limits);
+    class.uplink = class.uplink.changed(table.uplink);
 }
 
 /// A name that is written in this program.

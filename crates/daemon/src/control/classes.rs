@@ -6,7 +6,9 @@
 
 use super::{ClassCreate, ClassPatch, Control, View, WatermarksPatch, WritebackPatch, report};
 use crate::catalog::{Live, WatermarksRecord, WritebackRecord};
-use crate::config::{ClassConfig, Config, Name, Percent, Place, checks, class_template};
+use crate::config::{
+    ClassConfig, Config, Name, Percent, Place, UplinkConfig, checks, class_template,
+};
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, ReadAheadLimits, Watermarks, WritebackLimits};
 use layby_types::Nanos;
@@ -162,6 +164,33 @@ impl Control {
         self.settings_changed(view, error).await
     }
 
+    /// Changes how fast the node uses its way up to object stores.
+    ///
+    /// # Errors
+    /// A report when a value is refused.
+    pub async fn uplink_set(&self, change: UplinkConfig) -> Result<(), Report> {
+        let _change = self.change.lock().await;
+        let error = "cannot change the uplink";
+        if change.in_flight.is_some() {
+            return Err(Report::new(ReportKind::Invalid, error)
+                .cause("how many segments are under way at once is fixed while the node runs")
+                .state("nothing was changed")
+                .hint("write `in_flight` into [uplink] of the configuration and restart"));
+        }
+        let mut view = View::clone(&self.view());
+        let live = self.uplink_config(&view).changed(change);
+        live.check().map_err(|problem| problem.report(error))?;
+        let configured = Some(self.facts.config.uplink.clone());
+        view.catalog.uplink = Some(Live { configured, live: Some(live) });
+        self.publish(view).await
+    }
+
+    /// How the way up is used, by a view.
+    pub(crate) fn uplink_config(&self, view: &View) -> UplinkConfig {
+        let live = view.catalog.uplink.as_ref().and_then(|pair| pair.live.clone());
+        live.unwrap_or_else(|| self.facts.config.uplink.clone())
+    }
+
     async fn settings_changed(&self, view: View, error: &str) -> Result<(), Report> {
         let old = self.view().checked_spec(error)?;
         let new = view.checked_spec(error)?;
@@ -196,6 +225,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
         share,
         cap,
         limits,
+        uplink,
     } = patch;
     class.levels = levels.unwrap_or_else(|| class.levels.clone());
     class.rank = rank.unwrap_or(class.rank);
@@ -210,6 +240,7 @@ fn lay_over(class: &mut ClassConfig, patch: ClassPatch) {
     class.share = share.unwrap_or_else(|| class.share.clone());
     class.cap = cap.unwrap_or_else(|| class.cap.clone());
     class.limits = class.limits.changed(limits);
+    class.uplink = class.uplink.changed(uplink);
 }
 
 impl From<Watermarks> for WatermarksRecord {

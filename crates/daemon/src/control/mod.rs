@@ -415,9 +415,16 @@ impl Control {
     fn show(&self, view: View) {
         let view = Arc::new(view);
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
+        self.follow_homes();
         if let Some(doors) = self.doors.get() {
             doors.follow(&view);
         }
+    }
+
+    /// Tells the owner of remote homes what holds now.
+    pub(crate) fn follow_homes(&self) {
+        let view = self.view();
+        self.facts.homes.follow(&view, &self.uplink_config(&view));
     }
 
     /// Opens a socket for virtual machines in `directory` for each volume, now and from now on.

@@ -4,8 +4,10 @@
 //! is given replaces the whole map.
 //! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
 
-use crate::config::{Admission, AllowRule, Amount, LimitsConfig, Name, Percent, Size, Time};
-use crate::config::{DiscardChoice, DiscardWait};
+use crate::config::{
+    Admission, AllowRule, Amount, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
+};
+use crate::config::{DiscardChoice, DiscardWait, KeySource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,6 +52,10 @@ pub struct VolumeCreate {
     /// It is a block device of this host's kernel, too.
     #[serde(default)]
     pub ublk: bool,
+    /// Where the key comes from with which its objects are encrypted: `file:PATH`, `env:NAME` or
+    /// `command:WORDS`; only where its home is an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeySource>,
 }
 
 /// A change to a volume.
@@ -148,6 +154,9 @@ pub struct ClassPatch {
     /// away.
     #[serde(skip_serializing_if = "LimitsConfig::is_none")]
     pub limits: LimitsConfig,
+    /// Its part of the way up: what is given replaces its own.
+    #[serde(skip_serializing_if = "ClassUplink::is_none")]
+    pub uplink: ClassUplink,
 }
 
 /// A change to when a level is destaged and freed, in shares of its slots.

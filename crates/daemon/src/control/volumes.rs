@@ -45,6 +45,7 @@ impl Control {
             discard: request.discard,
             discard_delay: request.discard_delay,
             ublk: request.ublk,
+            key: request.key,
         };
         if request.ublk {
             ublk::check(&error).await?;
@@ -245,6 +246,7 @@ pub(crate) fn add_to_view(
         discard: config.discard,
         discard_delay: config.discard_delay,
         ublk: config.ublk,
+        key: config.key.clone(),
         configured: None,
     };
     check_record(view, name, &record, error)?;
@@ -261,7 +263,7 @@ fn check_record(
     let config = VolumeConfig {
         size: Some(Size(record.length)),
         class: record.class.clone(),
-        path: None,
+        path: Some(record.path.clone()),
         read_only: record.read_only,
         allow: record.allow.clone(),
         share: record.share.clone(),
@@ -270,6 +272,7 @@ fn check_record(
         discard: record.discard,
         discard_delay: record.discard_delay,
         ublk: record.ublk,
+        key: record.key.clone(),
     };
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)

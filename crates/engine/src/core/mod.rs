@@ -8,6 +8,7 @@
 //! Cost: no allocation for a read hit; one table entry for other requests.
 //! Not for: several threads; each shard has a core of its own, and they share nothing.
 
+mod answer;
 mod decisions;
 mod discards;
 mod events;
@@ -23,6 +24,7 @@ mod wear;
 #[cfg(test)]
 mod tests;
 
+pub use answer::{Place, ReadAnswer};
 pub use objectives::ClassLatency;
 pub use recover::{CoreError, HomePlace, HomePlan};
 pub use stores::{Level, LevelPlan};
@@ -31,6 +33,7 @@ pub use wear::{WearPlan, days_left};
 use crate::backing::{HomeBacking, TOKEN_BITS};
 use crate::io::{Buffer, Io, IoDone};
 use crate::store::CorruptInfo;
+use answer::{Destination, Gatherings};
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
 use layby_cache::schedule::{Rank, Verdict};
@@ -93,7 +96,7 @@ pub enum Answer {
     /// Nothing but success.
     Nothing,
     /// The bytes of a read.
-    Data(Vec<u8>),
+    Data(ReadAnswer),
     /// The runs of a block-status request.
     Extents(Vec<Extent>),
 }
@@ -147,7 +150,7 @@ struct Request {
     volume: VolumeId,
     call: Call,
     asker: Asker,
-    answer: Vec<u8>,
+    destination: Destination,
     payload: Option<Box<[u8]>>,
     started: Nanos,
     /// It waited for a remote home.
@@ -186,6 +189,9 @@ pub struct Core {
     queue: VecDeque<Action>,
     scratch: Vec<Action>,
     finished: VecDeque<Finished>,
+    gatherings: Gatherings,
+    /// Buffers of reads that failed.
+    unanswered: Vec<Buffer>,
     notices: Vec<Notice>,
     drained: Vec<(u64, Result<(), ErrorKind>)>,
     checkpoints: Vec<bool>,
@@ -226,7 +232,6 @@ impl Core {
     /// Asks for something; the answer comes out of [`Core::take_finished`]. A read that memory
     /// answers whole puts `head` and its bytes straight into `out` and comes out of nowhere else:
     /// then the return value is true.
-    #[allow(clippy::too_many_arguments)]
     pub fn submit(
         &mut self,
         io: &mut dyn Io,
@@ -236,33 +241,64 @@ impl Core {
         payload: &[u8],
         out: Option<&mut dyn ReadSink>,
     ) -> bool {
-        let mut call = call;
+        let out = out.map_or(Out::Nowhere, Out::Sink);
+        self.submit_to(io, (asker, volume), call, payload, out)
+    }
+
+    /// The same for a piece of a longer request: the bytes of a read go to `place`, and its end
+    /// brings nothing but success.
+    pub fn submit_piece(
+        &mut self,
+        io: &mut dyn Io,
+        asker: Asker,
+        volume: VolumeId,
+        call: Call,
+        payload: &[u8],
+        place: Option<Place>,
+    ) -> bool {
+        let out = place.map_or(Out::Nowhere, Out::Shared);
+        self.submit_to(io, (asker.of_piece(), volume), call, payload, out)
+    }
+
+    fn submit_to(
+        &mut self,
+        io: &mut dyn Io,
+        (asker, volume): (Asker, VolumeId),
+        mut call: Call,
+        payload: &[u8],
+        out: Out<'_>,
+    ) -> bool {
         call.flags.fua &= !is_planted(Plant::FuaIgnored);
         let request = RequestId(self.request_next);
         self.request_next += 1;
+        self.unanswered.drain(..).for_each(|buffer| io.recycle(buffer));
         if self.drops_discard(volume, &mut call) {
-            self.insert(request, volume, call, asker);
+            self.insert(request, volume, call, (asker, Destination::Nowhere));
             let entry = self.requests.remove(&request).expect("it was just inserted");
             self.finish(entry, Ok(Answer::Nothing));
             return false;
         }
         if call.operation == Operation::BlockStatus {
-            self.insert(request, volume, call, asker);
+            self.insert(request, volume, call, (asker, Destination::Nowhere));
             self.ask_extents(io, request);
             return false;
         }
         let mut actions = std::mem::take(&mut self.scratch);
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_request(&mut moment, request, volume, &call, &mut actions);
-        if let Some(out) = out
-            && self.answer_from_memory((request, asker), volume, &call, &actions, out)
+        let destination = out.destination();
+        if is_hit(request, &call, &actions) && self.answer_hit(asker, volume, &call, &actions, out)
         {
             self.decisions.note(self.now, self.cache.spec(), &actions);
             actions.clear();
             self.scratch = actions;
             return true;
         }
-        self.insert(request, volume, call, asker);
+        let destination = destination.unwrap_or_else(|| match call.operation {
+            Operation::Read => Destination::Own(ReadAnswer::new(io, call.length as usize)),
+            _ => Destination::Nowhere,
+        });
+        self.insert(request, volume, call, (asker, destination));
         self.take(actions);
         let unused = self.run(io, Some((request, payload)));
         if unused && let Some(entry) = self.requests.get_mut(&request) {
@@ -271,39 +307,54 @@ impl Core {
         false
     }
 
-    fn insert(&mut self, request: RequestId, volume: VolumeId, call: Call, asker: Asker) {
-        let length = if call.operation == Operation::Read { call.length as usize } else { 0 };
-        let (answer, started) = (vec![0; length], self.now);
-        let (payload, is_far) = (None, false);
-        let entry = Request { volume, call, asker, answer, payload, started, is_far };
+    fn insert(
+        &mut self,
+        request: RequestId,
+        volume: VolumeId,
+        call: Call,
+        (asker, destination): (Asker, Destination),
+    ) {
+        let (payload, started, is_far) = (None, self.now, false);
+        let entry = Request { volume, call, asker, destination, payload, started, is_far };
         self.requests.insert(request, entry);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight += 1;
         }
     }
 
-    /// The path of a hit: copies only, then the end; no table is touched.
-    fn answer_from_memory(
+    /// The path of a hit: copies only, then the end; no table is touched. False where nobody takes
+    /// the bytes at once.
+    fn answer_hit(
         &mut self,
-        (request, asker): (RequestId, Asker),
+        asker: Asker,
         volume: VolumeId,
         call: &Call,
         actions: &[Action],
-        out: &mut dyn ReadSink,
+        out: Out<'_>,
     ) -> bool {
-        let [copies @ .., Action::Complete { request: ended, result: Ok(()) }] = actions else {
-            return false;
-        };
-        let is_copy = |action: &Action| matches!(action, Action::Copy { .. });
-        if call.operation != Operation::Read || *ended != request || !copies.iter().all(is_copy) {
-            return false;
-        }
-        out.head(call);
-        for action in copies {
-            let Action::Copy { level, slot, part, .. } = action else { unreachable!("checked") };
-            let block = self.levels[usize::from(level.0)].memory(*slot);
+        let (levels, copies) = (&self.levels, &actions[..actions.len() - 1]);
+        let blocks = copies.iter().map(|action| {
+            let Action::Copy { level, slot, part, .. } = action else {
+                unreachable!("it is a hit")
+            };
+            let block = levels[usize::from(level.0)].memory(*slot);
             let from = part.block_offset as usize;
-            out.bytes(&block[from..from + part.length as usize]);
+            &block[from..from + part.length as usize]
+        });
+        match out {
+            Out::Nowhere => return false,
+            Out::Sink(sink) => {
+                sink.head(call);
+                blocks.for_each(|bytes| sink.bytes(bytes));
+            }
+            Out::Shared(place) => {
+                let mut rest = self.gatherings.from(place);
+                for bytes in blocks {
+                    let (room, behind) = rest.split_at_mut(bytes.len());
+                    room.copy_from_slice(bytes);
+                    rest = behind;
+                }
+            }
         }
         if !asker.is_piece() {
             self.note_ended(volume, call, self.now, true);
@@ -611,6 +662,32 @@ impl Core {
         let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
         home.backing.submit(io, token, operation);
     }
+}
+
+/// Where the bytes of a hit go.
+enum Out<'a> {
+    Nowhere,
+    Sink(&'a mut dyn ReadSink),
+    Shared(Place),
+}
+
+impl Out<'_> {
+    /// Where the bytes go that come later, where that is settled.
+    fn destination(&self) -> Option<Destination> {
+        match self {
+            Out::Shared(place) => Some(Destination::Shared(*place)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the cache answered a read with copies of memory alone.
+fn is_hit(request: RequestId, call: &Call, actions: &[Action]) -> bool {
+    let [copies @ .., Action::Complete { request: ended, result: Ok(()) }] = actions else {
+        return false;
+    };
+    let is_copy = |action: &Action| matches!(action, Action::Copy { .. });
+    call.operation == Operation::Read && *ended == request && copies.iter().all(is_copy)
 }
 
 /// Where the answer of a read hit goes.

@@ -4,14 +4,14 @@
 //! number, which their end brings back.
 //! Invariant: an operation's buffer exists from its first data action until `Release`.
 
+use super::answer::{Destination, Gatherings};
 use super::{Answer, Core, Finished, Level, Notice};
 use crate::io::{Buffer, Io};
 use crate::store::{AppendEntry, Freed, LogStore, Stream, SyncScope, Ticket};
 use layby_cache::{Action, Cause, CopyVerified, Few, Moment, OpId, Part, Source};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
-    BackingOperation, BlockIndex, BlockKey, ErrorKind, LevelIndex, Operation, RequestId, Slot,
-    VolumeId,
+    BackingOperation, BlockIndex, BlockKey, ErrorKind, LevelIndex, RequestId, Slot, VolumeId,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -33,7 +33,7 @@ impl Core {
         match action {
             Action::Copy { request, level, slot, part } => {
                 let block = self.levels[usize::from(level.0)].memory(slot);
-                deliver(&mut self.requests, request, part, block);
+                deliver((&mut self.requests, &mut self.gatherings), request, part, block);
             }
             Action::CopyVerified(copy) => self.copy_verified(&copy),
             Action::Deliver { op, index, request, part } => {
@@ -41,7 +41,7 @@ impl Core {
                 let buffer = self.buffers[op.0 as usize].as_ref().expect("an operation's data");
                 let block = &buffer[index as usize * size..(index as usize + 1) * size];
                 note_far(&self.far, &mut self.requests, (op, request));
-                deliver(&mut self.requests, request, part, block);
+                deliver((&mut self.requests, &mut self.gatherings), request, part, block);
             }
             Action::Complete { request, result } => self.complete(request, result),
             Action::ReadLevel { op, level, slots } => self.read_level(io, op, level, &slots),
@@ -112,7 +112,8 @@ impl Core {
         let store = self.levels[usize::from(copy.level.0)].nvm();
         let sound = match store.holds(copy.slot).then(|| store.read(copy.slot)) {
             Some(Ok(block)) => {
-                deliver(&mut self.requests, copy.request, copy.part, block);
+                let into = (&mut self.requests, &mut self.gatherings);
+                deliver(into, copy.request, copy.part, block);
                 true
             }
             Some(Err(info)) => {
@@ -134,7 +135,7 @@ impl Core {
     }
 
     pub(super) fn finish(&mut self, entry: super::Request, result: Result<Answer, ErrorKind>) {
-        let super::Request { volume, call, asker, answer, started, mut is_far, .. } = entry;
+        let super::Request { volume, call, asker, destination, started, mut is_far, .. } = entry;
         let is_ok = result.is_ok();
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
@@ -143,8 +144,14 @@ impl Core {
         if !asker.is_piece() {
             self.ended.push(super::Ended { volume, call, started, is_ok, is_far });
         }
-        let is_read = call.operation == Operation::Read;
-        let result = result.map(|other| if is_read { Answer::Data(answer) } else { other });
+        let result = match (destination, result) {
+            (Destination::Own(answer), Ok(_)) => Ok(Answer::Data(answer)),
+            (Destination::Own(answer), Err(kind)) => {
+                self.unanswered.push(answer.into_buffer());
+                Err(kind)
+            }
+            (_, result) => result,
+        };
         self.finished.push_back(Finished { asker, call, result });
     }
 
@@ -380,7 +387,7 @@ fn note_far(
 }
 
 fn deliver(
-    requests: &mut HashMap<RequestId, super::Request>,
+    (requests, gatherings): (&mut HashMap<RequestId, super::Request>, &mut Gatherings),
     request: RequestId,
     part: Part,
     block: &[u8],
@@ -388,7 +395,12 @@ fn deliver(
     let entry = requests.get_mut(&request).expect("a delivery is for a request in flight");
     let (from, to) = (part.block_offset as usize, part.request_offset as usize);
     let length = part.length as usize;
-    entry.answer[to..to + length].copy_from_slice(&block[from..from + length]);
+    let answer = match &mut entry.destination {
+        Destination::Own(answer) => answer.data(),
+        Destination::Shared(place) => gatherings.from(*place),
+        Destination::Nowhere => unreachable!("only reads are delivered to"),
+    };
+    answer[to..to + length].copy_from_slice(&block[from..from + length]);
 }
 
 /// A request's payload, and whether it is the current one's.

@@ -113,6 +113,8 @@ impl Core {
             queue: VecDeque::new(),
             scratch: Vec::new(),
             finished: VecDeque::new(),
+            gatherings: Default::default(),
+            unanswered: Vec::new(),
             notices: Vec::new(),
             drained: Vec::new(),
             checkpoints: Vec::new(),

@@ -210,7 +210,7 @@ impl World {
 
     fn read(&mut self, volume: u32, offset: u64, length: u64) -> Result<Vec<u8>, ErrorKind> {
         match self.run(volume, call(Operation::Read, offset, length), 0)? {
-            Answer::Data(data) => Ok(data),
+            Answer::Data(data) => Ok(data.to_vec()),
             other => panic!("a read gives data, not {other:?}"),
         }
     }

@@ -1,9 +1,10 @@
 //! Memory for I/O: owned, 4 KiB aligned, in size classes, carved from one arena a ring can pin.
 //!
 //! How: the pool maps one arena and carves buffers from it on first demand; a recycled buffer waits
-//! in its class's list. When the arena is used up, or a buffer is larger than the largest class,
-//! the memory comes from the allocator instead. Memory is zeroed when it enters the process, so a
-//! buffer may show older contents of this process but never of another.
+//! in its class's list. Middle classes are a page larger than a power of two, so that a payload of
+//! that length and its head fit into one. When the arena is used up, or a buffer is larger than the
+//! largest class, the memory comes from the allocator instead. Memory is zeroed when it enters the
+//! process, so a buffer may show older contents of this process but never of another.
 //! Invariant: each arena byte belongs to at most one [`Buffer`]; the arena outlives its buffers.
 //! Cost: a pop and a push per buffer; no system call once warm.
 //! Not for: small objects; the smallest class is 4 KiB.
@@ -20,6 +21,10 @@ use std::sync::Arc;
 pub const BUFFER_ALIGN: usize = 4096;
 /// Capacity of the smallest class.
 pub const BUFFER_CLASS_MIN: usize = 4096;
+/// What classes between these have beyond a power of two: room for a message's head.
+const SLACK_BYTES: usize = 4096;
+/// The smallest class with slack; smaller ones would grow by too large a part.
+const SLACKED_MIN: usize = 64 << 10;
 /// Capacity of the largest class; larger buffers are allocated and freed one by one.
 pub const BUFFER_CLASS_MAX: usize = 4 << 20;
 /// Arena bytes per pool unless told otherwise: 32 MiB pinned per shard.
@@ -227,17 +232,25 @@ impl fmt::Debug for BufferPool {
 
 /// The class's capacity, or whole pages above the largest class.
 fn capacity_for(length: usize) -> usize {
-    if length <= BUFFER_CLASS_MAX {
-        length.max(BUFFER_CLASS_MIN).next_power_of_two()
-    } else {
-        length.next_multiple_of(BUFFER_ALIGN)
+    if length > BUFFER_CLASS_MAX {
+        return length.next_multiple_of(BUFFER_ALIGN);
     }
+    let power = length.max(BUFFER_CLASS_MIN).next_power_of_two();
+    let smaller = with_slack(power / 2);
+    if power > BUFFER_CLASS_MIN && length <= smaller { smaller } else { with_slack(power) }
+}
+
+/// The capacity of the class with this power of two.
+fn with_slack(power: usize) -> usize {
+    let has_slack = (SLACKED_MIN..BUFFER_CLASS_MAX).contains(&power);
+    if has_slack { power + SLACK_BYTES } else { power }
 }
 
 /// The index of the class with this capacity, if there is one.
 fn class_of(capacity: usize) -> Option<usize> {
-    let fits = capacity.is_power_of_two() && capacity <= BUFFER_CLASS_MAX;
-    fits.then(|| (capacity.trailing_zeros() - BUFFER_CLASS_MIN.trailing_zeros()) as usize)
+    let power = 1 << capacity.ilog2();
+    let fits = capacity <= BUFFER_CLASS_MAX && capacity == with_slack(power);
+    fits.then(|| (power.trailing_zeros() - BUFFER_CLASS_MIN.trailing_zeros()) as usize)
 }
 
 fn plain_layout(capacity: usize) -> Layout {
@@ -273,6 +286,24 @@ mod tests {
         }
         drop(pool);
         assert!(live.iter().all(|(mark, buffer)| buffer.iter().all(|byte| byte == mark)));
+    }
+
+    /// Goal: a buffer has the capacity of the smallest class that holds it, and finds that class
+    /// again. Method: lengths about every power of two.
+    #[test]
+    fn a_payload_and_its_head_share_a_class() {
+        assert_eq!(capacity_for((256 << 10) + 28), (256 << 10) + SLACK_BYTES);
+        assert_eq!(capacity_for((256 << 10) + SLACK_BYTES + 1), (512 << 10) + SLACK_BYTES);
+        assert_eq!((capacity_for(0), capacity_for(4097)), (BUFFER_CLASS_MIN, 8192));
+        for magnitude in 12..=22 {
+            for length in [(1usize << magnitude) - 1, 1 << magnitude, (1 << magnitude) + 1] {
+                let capacity = capacity_for(length);
+                assert!(capacity >= length && capacity.is_multiple_of(BUFFER_ALIGN));
+                let class = class_of(capacity);
+                assert_eq!(class.is_some(), length <= BUFFER_CLASS_MAX, "{length}");
+                assert!(class.is_none_or(|class| class < CLASSES));
+            }
+        }
     }
 
     /// Goal: the arena is used first, then the allocator, and both come back zeroed. Method: takes

@@ -23,12 +23,12 @@ use std::path::Path;
 const TAG_FLIGHT: u64 = 0x40;
 /// What an end costs that brings no data.
 const END_BYTES: u64 = 4 << 10;
-/// Bytes written whose end costs as much as that of one byte read.
-const WRITTEN_PER_BYTE: u64 = 4;
+/// Bytes moved whose end costs as much as submitting one byte that is written.
+const MOVED_PER_BYTE: u64 = 4;
 
 /// Quanta of a batch below the best rank, and of what a device is asked for at once: the
 /// processor's part in that hardly grows with its length.
-const BATCH_QUANTA: usize = 4;
+const BATCH_QUANTA: usize = 8;
 
 /// An operation that a queue let through or holds.
 struct Flight {
@@ -197,11 +197,10 @@ impl<H: Io> Scheduled<H> {
 /// Bytes in the device, and bytes of work at the end.
 fn cost_of(operation: &IoOperation) -> Option<(u64, u64)> {
     match operation {
-        IoOperation::Read { buffer, .. } => Some((buffer.len() as u64, buffer.len() as u64)),
-        // What was written is settled block by block, if not copied.
-        IoOperation::Write { buffer, .. } => {
+        // What was read is summed and copied, what was written is settled block by block.
+        IoOperation::Read { buffer, .. } | IoOperation::Write { buffer, .. } => {
             let bytes = buffer.len() as u64;
-            Some((bytes, END_BYTES.max(bytes / WRITTEN_PER_BYTE)))
+            Some((bytes, END_BYTES.max(bytes / MOVED_PER_BYTE)))
         }
         // These move no data to speak of, and take their turn.
         IoOperation::Zero { .. } | IoOperation::Discard { .. } => Some((END_BYTES, END_BYTES)),

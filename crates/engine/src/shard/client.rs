@@ -6,26 +6,31 @@
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
-use super::cut::{Cut, Cuts, PieceSink};
+use super::cut::{Cut, Cuts};
 use super::gate::Gate;
 use super::outbox::Outbox;
 use super::pass::Pass;
-use crate::core::{Answer, Asker, Core, Finished, ReadSink};
+use crate::core::{Answer, Asker, Core, Finished, ReadAnswer, ReadSink};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
-use layby_types::{Call, Cipher, Operation, Parsed, Session, VolumeId};
+use layby_types::{Call, Cipher, ErrorKind, Operation, Parsed, Session, VolumeId};
 
 /// Bytes received at once at most, unless one message is longer.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// The same for a client below the best rank, and what is received ahead of knowing what follows.
-const RECEIVE_BYTES_LOWER: usize = 64 << 10;
+/// What is received ahead of knowing what follows, for a client below the best rank.
 const RECEIVE_BYTES_AHEAD: usize = 32 << 10;
+/// The same in the middle of a long message. The kernel copies it whenever it is entered, before
+/// anybody can look at ranks; it says that there is more, which is then received in turn.
+const RECEIVE_BYTES_LOWER: usize = 8 << 10;
 /// Requests of one client in flight at most; beyond, its bytes stay in the socket.
 const INFLIGHT_MAX: u32 = 1024;
 /// Bytes of requests in flight, and of waiting replies, at most (one more request may start).
 const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
+/// The shortest answer of a read that is sent from where it gathered; shorter ones are copied
+/// behind each other, so that they share a system call.
+const PUT_BYTES_MIN: usize = 32 << 10;
 /// Room kept for the head of a read's reply.
 const HEAD_BYTES: usize = 64;
 
@@ -91,7 +96,8 @@ impl<S: Session> Client<S> {
     ) -> Self {
         let crate::control::Connection { cipher, session, volume, received, pending, peer, .. } =
             connection;
-        let mut buffer = io.buffer(RECEIVE_BYTES.max(received.len().next_power_of_two()));
+        let mut buffer = io.buffer(RECEIVE_BYTES.max(received.len() + 1));
+        buffer.set_length(buffer.capacity());
         buffer[..received.len()].copy_from_slice(&received);
         let mut client = Client {
             number,
@@ -237,13 +243,13 @@ impl<S: Session> Client<S> {
             if !pass.is_bounded() || pass.has_more || missing <= RECEIVE_BYTES_AHEAD {
                 return Ok(wanted);
             }
-            let count = pass.take_up_to(missing as u64) as usize;
+            let count = pass.take_copied(missing as u64) as usize;
             if count == 0 {
                 return Ok(wanted);
             }
             let room = &mut buffer[self.filled..self.filled + count];
             let received = io.receive_now(self.socket, room).unwrap_or(0);
-            pass.give_back((count - received) as u64);
+            pass.give_back(count as u64, received as u64);
             self.filled += received;
             if received == 0 {
                 return Ok(wanted);
@@ -256,8 +262,10 @@ impl<S: Session> Client<S> {
         let filled = self.filled;
         assert!(filled < buffer.len(), "there is room behind an incomplete message");
         let missing = wanted.saturating_sub(filled);
+        // Of a long message no more is received than it lacks: what follows it would be moved.
         let room = match (pass.is_bounded(), missing > RECEIVE_BYTES_AHEAD) {
-            (false, _) => buffer.len(),
+            (false, true) => missing,
+            (false, false) => buffer.len(),
             (true, true) => missing.min(RECEIVE_BYTES_LOWER),
             (true, false) => RECEIVE_BYTES_AHEAD,
         };
@@ -336,11 +344,10 @@ impl<S: Session> Client<S> {
         (call, payload): (Call, &[u8]),
         pass: &mut Pass,
     ) -> bool {
-        let cost = bytes_of(&call);
-        if self.cuts.is_cutting() || pass.cuts(cost) {
+        if self.cuts.is_cutting() || pass.cuts(&call) {
             return self.ask_pieces(io, core, call, payload, pass);
         }
-        let is_taken = pass.take(cost);
+        let is_taken = pass.take(&call);
         if is_taken {
             pass.requests += 1;
             self.ask(io, core, call, payload);
@@ -378,15 +385,15 @@ impl<S: Session> Client<S> {
         payload: &[u8],
         pass: &mut Pass,
     ) -> bool {
-        let (number, is_new) = self.cuts.begin(io, call, core.now());
+        let (number, is_new) = self.cuts.begin(io, core, call);
         if is_new {
             core.note_request(self.volume, &call);
             self.inflight += 1;
             self.inflight_bytes += bytes_of(&call);
             pass.requests += 1;
         }
-        while let Some(piece) = self.cuts.next_piece(number, pass.piece_bytes()) {
-            if !pass.take(piece.length) {
+        while let Some(piece) = self.cuts.next_piece(number, pass.piece_bytes(&call)) {
+            if !pass.take(&piece) {
                 return false;
             }
             let has_ended = self.ask_piece(io, core, number, (&call, &piece), payload);
@@ -410,41 +417,67 @@ impl<S: Session> Client<S> {
         (call, piece): (&Call, &Call),
         payload: &[u8],
     ) -> bool {
-        let asker = Asker(u64::from(self.number)).of_piece();
-        if call.operation == Operation::Read {
-            let mut sink = PieceSink { place: self.cuts.place(number, piece), filled: 0 };
-            return core.submit(io, asker, self.volume, *piece, &[], Some(&mut sink));
-        }
+        let asker = Asker(u64::from(self.number));
+        let place = self.cuts.place(number, piece);
         let from = (piece.offset - call.offset) as usize;
-        let bytes = &payload[from..from + piece.length as usize];
-        core.submit(io, asker, self.volume, *piece, bytes, None)
+        let bytes = match call.operation {
+            Operation::Write => &payload[from..from + piece.length as usize],
+            _ => &[],
+        };
+        core.submit_piece(io, asker, self.volume, *piece, bytes, place)
     }
 
     /// Answers a request that was cut, when its last piece has ended.
     fn end_cut(&mut self, io: &mut dyn Io, core: &mut Core, number: u32) {
         let Some((cut, result)) = self.cuts.take_ended(number) else { return };
-        let Cut { call, answer, started, .. } = cut;
+        let Cut { call, gathering, started, .. } = cut;
         self.inflight -= 1;
         self.inflight_bytes -= bytes_of(&call);
         core.note_ended(self.volume, &call, started, result.is_ok());
+        let answer = gathering.map(|number| core.close_gathering(number));
+        match (result, answer) {
+            (Ok(()), Some(answer)) => self.reply_data(io, &call, answer),
+            (result, answer) => {
+                answer.into_iter().for_each(|answer| io.recycle(answer.into_buffer()));
+                self.reply_short(io, &call, &result.map(|()| Answer::Nothing));
+            }
+        }
+    }
+
+    /// Puts the reply to a read into the outbox.
+    fn reply_data(&mut self, io: &mut dyn Io, call: &Call, answer: ReadAnswer) {
         if self.is_dead {
-            return answer.into_iter().for_each(|buffer| io.recycle(buffer));
+            return io.recycle(answer.into_buffer());
+        }
+        self.session.reply_read_head(call, &mut self.scratch);
+        if answer.len() >= PUT_BYTES_MIN {
+            let (buffer, start) = answer.with_head(&self.scratch);
+            self.outbox.put(buffer, start);
+        } else {
+            self.outbox.push(io, &self.scratch);
+            self.outbox.push(io, &answer);
+            io.recycle(answer.into_buffer());
+        }
+        self.scratch.clear();
+    }
+
+    /// Puts a reply without data into the outbox.
+    fn reply_short(&mut self, io: &mut dyn Io, call: &Call, result: &Result<Answer, ErrorKind>) {
+        if self.is_dead {
+            return;
         }
         let out = &mut self.scratch;
-        match (result, &answer) {
-            (Err(kind), _) => self.session.reply_error(&call, kind, out),
-            (Ok(()), Some(_)) => self.session.reply_read_head(&call, out),
-            (Ok(()), None) => self.session.reply_done(&call, out),
+        match result {
+            Ok(Answer::Nothing) => self.session.reply_done(call, out),
+            Ok(Answer::Extents(extents)) => self.session.reply_extents(call, extents, out),
+            Ok(Answer::Data(_)) => unreachable!("data goes another way"),
+            Err(kind) => self.session.reply_error(call, *kind, out),
         }
         self.outbox.push(io, &self.scratch);
-        self.scratch.clear();
-        match answer {
-            Some(buffer) if result.is_ok() => {
-                let length = buffer.len();
-                self.outbox.put(buffer, length);
-            }
-            answer => answer.into_iter().for_each(|buffer| io.recycle(buffer)),
+        if is_planted(Plant::DoubleCompletion) {
+            self.outbox.push(io, &self.scratch);
         }
+        self.scratch.clear();
     }
 
     fn began(&mut self, call: &Call) {
@@ -463,23 +496,9 @@ impl<S: Session> Client<S> {
         let Finished { call, result, .. } = finished;
         self.inflight -= 1;
         self.inflight_bytes -= bytes_of(&call);
-        if self.is_dead {
-            return;
-        }
-        let out = &mut self.scratch;
-        match &result {
-            Ok(Answer::Nothing) => self.session.reply_done(&call, out),
-            Ok(Answer::Extents(extents)) => self.session.reply_extents(&call, extents, out),
-            Ok(Answer::Data(_)) => self.session.reply_read_head(&call, out),
-            Err(kind) => self.session.reply_error(&call, *kind, out),
-        }
-        self.outbox.push(io, &self.scratch);
-        if is_planted(Plant::DoubleCompletion) && !matches!(result, Ok(Answer::Data(_))) {
-            self.outbox.push(io, &self.scratch);
-        }
-        self.scratch.clear();
-        if let Ok(Answer::Data(data)) = &result {
-            self.outbox.push(io, data);
+        match result {
+            Ok(Answer::Data(answer)) => self.reply_data(io, &call, answer),
+            other => self.reply_short(io, &call, &other),
         }
     }
 
@@ -492,10 +511,10 @@ impl<S: Session> Client<S> {
             if self.cipher.is_some() {
                 self.seal_outbox(io)?;
             }
-            self.unsent = self.outbox.pop(io).map(|(buffer, end)| (buffer, 0, end));
+            self.unsent = self.outbox.pop(io);
         }
         let Some((buffer, start, end)) = self.unsent.take() else { return Ok(()) };
-        let count = pass.take_to_send((end - start) as u64) as usize;
+        let count = pass.take_copied((end - start) as u64) as usize;
         if count == 0 {
             self.unsent = Some((buffer, start, end));
             return Ok(());
@@ -511,14 +530,14 @@ impl<S: Session> Client<S> {
     fn seal_outbox(&mut self, io: &mut dyn Io) -> Result<(), &'static str> {
         let cipher = self.cipher.as_mut().expect("only sealed connections come here");
         let mut wire = Vec::new();
-        while let Some((buffer, end)) = self.outbox.pop(io) {
-            let sealed = cipher.seal(&buffer[..end], &mut wire);
+        while let Some((buffer, start, end)) = self.outbox.pop(io) {
+            let sealed = cipher.seal(&buffer[start..end], &mut wire);
             io.recycle(buffer);
             sealed.map_err(|error| error.reason)?;
         }
         let mut buffer = io.buffer(wire.len());
         buffer.copy_from_slice(&wire);
-        self.outbox.put(buffer, wire.len());
+        self.outbox.put(buffer, 0);
         Ok(())
     }
 
@@ -543,15 +562,15 @@ impl<S: Session> Client<S> {
     }
 
     /// Closes the socket when the client has left and has its answers, or is broken.
-    pub(super) fn close_if_done(&mut self, io: &mut dyn Io, is_broken: bool) {
+    pub(super) fn close_if_done(&mut self, io: &mut dyn Io, core: &mut Core, is_broken: bool) {
         let is_done = self.is_leaving && self.is_quiet();
         if is_broken || is_done || self.is_broken {
-            self.cut(io);
+            self.cut(io, core);
         }
     }
 
     /// Closes the socket now.
-    pub(super) fn cut(&mut self, io: &mut dyn Io) {
+    pub(super) fn cut(&mut self, io: &mut dyn Io, core: &mut Core) {
         if !std::mem::replace(&mut self.is_dead, true) {
             io.close_socket(self.socket);
         }
@@ -563,7 +582,8 @@ impl<S: Session> Client<S> {
         {
             self.inflight -= 1;
             self.inflight_bytes -= bytes_of(&cut.call);
-            cut.answer.into_iter().for_each(|buffer| io.recycle(buffer));
+            let answer = cut.gathering.map(|number| core.close_gathering(number));
+            answer.into_iter().for_each(|answer| io.recycle(answer.into_buffer()));
         }
     }
 }
@@ -577,7 +597,8 @@ fn bytes_of(call: &Call) -> u64 {
 
 fn grow(io: &mut dyn Io, buffer: &mut Buffer, filled: usize, wanted: usize) {
     if wanted > buffer.len() || filled == buffer.len() {
-        let mut larger = io.buffer(wanted.max(filled + 1).next_power_of_two());
+        let mut larger = io.buffer(wanted.max(filled + 1));
+        larger.set_length(larger.capacity());
         larger[..filled].copy_from_slice(&buffer[..filled]);
         io.recycle(std::mem::replace(buffer, larger));
     }

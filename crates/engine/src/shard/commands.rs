@@ -208,7 +208,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             return answer(failed(ErrorKind::Closed, "no such volume"));
         }
         let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
-        clients.for_each(|client| client.cut(&mut self.io));
+        clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
         self.guests.leave(&mut self.io, Some(volume));
         self.find_best();
         self.core.stop_waiting(Some(volume));

@@ -1,14 +1,14 @@
 //! Long requests of lower ranks, submitted in pieces, so that others get their turn between them.
 //!
 //! How: a request is cut where its offset reaches a multiple of the piece; each piece is a request
-//! of its own to the core, under the number of the whole. The answer of a read gathers in one
-//! buffer, which goes to the client as it is.
+//! of its own to the core, under the number of the whole. The bytes of a read gather in one
+//! buffer of the core's, each piece's at its place, which goes to the client as it is.
 //! Invariant: the client is answered once, when every piece has ended; a write's piece that failed
 //! makes the whole fail, and each block holds its old version or its new one, as with any write.
 //! Cost: an entry per request that is cut, none otherwise.
 
-use crate::core::{Answer, Finished, ReadSink};
-use crate::io::{Buffer, Io};
+use crate::core::{Core, Finished, Place};
+use crate::io::Io;
 use layby_types::{Call, ErrorKind, Nanos, Operation};
 
 /// A request on its way.
@@ -19,8 +19,8 @@ pub(super) struct Cut {
     /// Pieces that have not ended.
     waiting: u32,
     error: Option<ErrorKind>,
-    /// The bytes of a read.
-    pub(super) answer: Option<Buffer>,
+    /// Where the bytes of a read gather.
+    pub(super) gathering: Option<u32>,
     pub(super) started: Nanos,
 }
 
@@ -39,13 +39,14 @@ impl Cuts {
     }
 
     /// Begins with a request, or goes on with the one that was begun.
-    pub(super) fn begin(&mut self, io: &mut dyn Io, call: Call, now: Nanos) -> (u32, bool) {
+    pub(super) fn begin(&mut self, io: &mut dyn Io, core: &mut Core, call: Call) -> (u32, bool) {
         if let Some(number) = self.current {
             return (number, false);
         }
         let is_read = call.operation == Operation::Read;
-        let answer = is_read.then(|| io.buffer(call.length as usize));
-        let cut = Cut { call, submitted: 0, waiting: 0, error: None, answer, started: now };
+        let gathering = is_read.then(|| core.open_gathering(io, call.length as usize));
+        let started = core.now();
+        let cut = Cut { call, submitted: 0, waiting: 0, error: None, gathering, started };
         let vacant = self.places.iter().position(Option::is_none);
         let number = vacant.unwrap_or_else(|| {
             self.places.push(None);
@@ -81,28 +82,18 @@ impl Cuts {
         is_last
     }
 
-    /// Bytes of the piece within the whole.
-    pub(super) fn place(&mut self, number: u32, piece: &Call) -> &mut [u8] {
+    /// Where the bytes of a read's piece go.
+    pub(super) fn place(&mut self, number: u32, piece: &Call) -> Option<Place> {
         let cut = self.get(number);
-        let at = (piece.offset - cut.call.offset) as usize;
-        let answer = cut.answer.as_mut().expect("only reads have a place");
-        &mut answer[at..at + piece.length as usize]
+        let at = (piece.offset - cut.call.offset) as u32;
+        cut.gathering.map(|gathering| Place { gathering, at })
     }
 
     /// A piece ended.
     pub(super) fn on_piece(&mut self, finished: &Finished) {
-        let number = finished.call.cookie as u32;
-        match &finished.result {
-            Ok(Answer::Data(data)) => {
-                self.place(number, &finished.call).copy_from_slice(data);
-            }
-            Ok(_) => {}
-            Err(kind) => {
-                let cut = self.get(number);
-                cut.error = cut.error.or(Some(*kind));
-            }
-        }
-        self.get(number).waiting -= 1;
+        let cut = self.get(finished.call.cookie as u32);
+        cut.error = cut.error.or(finished.result.as_ref().err().copied());
+        cut.waiting -= 1;
     }
 
     /// Takes the request if its last piece has ended.
@@ -120,20 +111,5 @@ impl Cuts {
         cut.submitted = cut.call.length;
         cut.error = cut.error.or(Some(ErrorKind::Closed));
         Some(number)
-    }
-}
-
-/// Takes a piece that memory answers whole.
-pub(super) struct PieceSink<'a> {
-    pub(super) place: &'a mut [u8],
-    pub(super) filled: usize,
-}
-
-impl ReadSink for PieceSink<'_> {
-    fn head(&mut self, _call: &Call) {}
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.place[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
-        self.filled += bytes.len();
     }
 }

@@ -9,6 +9,7 @@
 //! Cost: a read that hits memory is copied once, into the guest's memory.
 
 use super::gate::Gate;
+use super::pass::cost_of;
 use crate::control::{Answer as CommandAnswer, GuestQueue};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
@@ -75,7 +76,7 @@ impl Guest {
         if std::mem::take(&mut self.is_released)
             && let Some(call) = self.held.take()
         {
-            *left = left.saturating_sub(bytes_of(&call));
+            *left = left.saturating_sub(cost_of(&call));
             self.ask(io, core, call)?;
         }
         for _ in 0..TAKEN_PER_TURN_MAX {
@@ -90,7 +91,7 @@ impl Guest {
                     self.held = Some(call);
                 }
                 Taken::Call(call) => {
-                    *left = left.saturating_sub(bytes_of(&call));
+                    *left = left.saturating_sub(cost_of(&call));
                     self.ask(io, core, call)?;
                 }
                 Taken::Answered => {}
@@ -130,14 +131,17 @@ impl Guest {
         Ok(())
     }
 
-    fn reply(&mut self, finished: &Finished) -> Result<(), SessionError> {
+    fn reply(&mut self, io: &mut dyn Io, finished: Finished) -> Result<(), SessionError> {
         let Finished { call, result, .. } = finished;
         self.inflight -= 1;
-        self.inflight_bytes -= bytes_of(call);
-        if let Ok(Answer::Data(data)) = result {
-            self.ring.put(call, 0, data);
-        }
-        self.ring.finish(call, result.as_ref().map(drop).map_err(|kind| *kind))
+        self.inflight_bytes -= bytes_of(&call);
+        let result = result.map(|answer| {
+            if let Answer::Data(data) = answer {
+                self.ring.put(&call, 0, &data);
+                io.recycle(data.into_buffer());
+            }
+        });
+        self.ring.finish(&call, result)
     }
 
     fn flush(&mut self) {
@@ -307,11 +311,11 @@ impl Guests {
     }
 
     /// Takes the end of a request, and more requests where there was no room for them.
-    pub(super) fn reply(&mut self, io: &mut dyn Io, finished: &Finished) {
+    pub(super) fn reply(&mut self, io: &mut dyn Io, finished: Finished) {
         let number = (finished.asker.0 & (GUEST_ASKER - 1)) as u32;
         let guest = self.places[number as usize].as_mut().expect("a queue outlives its requests");
         let was_full = guest.is_full();
-        let result = guest.reply(finished);
+        let result = guest.reply(io, finished);
         guest.has_more |= was_full && !guest.is_leaving;
         if let Err(SessionError { reason }) = result {
             self.note_broken(io, number, reason);

@@ -170,7 +170,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             return;
         }
         for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
-            client.cut(&mut self.io);
+            client.cut(&mut self.io, &mut self.core);
         }
     }
 
@@ -214,7 +214,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let mut woken = Vec::new();
         while let Some(finished) = self.core.take_finished() {
             if Guests::is_asker(finished.asker) {
-                self.guests.reply(&mut self.io, &finished);
+                self.guests.reply(&mut self.io, finished);
             } else if !self.on_own_finished(&finished) {
                 let number = finished.asker.number();
                 self.reply(number, finished);
@@ -240,7 +240,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             let is_best = client.rank <= self.best;
             let pass = &mut Pass::whole(u64::MAX);
             let broken = is_best && client.send(&mut self.io, pass).is_err();
-            client.close_if_done(&mut self.io, broken);
+            client.close_if_done(&mut self.io, &mut self.core, broken);
             if client.is_gone() {
                 self.gate.cancel(client.volume, client.number);
                 self.ready.forget(Flow(client.number));
@@ -316,7 +316,7 @@ impl<S: Session, H: Host> Shard<S, H> {
 
     fn stop(&mut self) {
         for client in self.clients.iter_mut().flatten() {
-            client.cut(&mut self.io);
+            client.cut(&mut self.io, &mut self.core);
         }
         self.guests.end();
         self.io.defer(false);

@@ -2,10 +2,14 @@
 //!
 //! How: whoever receives, submits or sends bytes takes them from the pass first. A pass that is
 //! bounded never gives more than it has; another one lets the request through that exceeds it.
+//! What is written counts whole, since it is summed, copied and looked up; what is received, sent
+//! or read, a quarter, since it is copied.
 //! Invariant: a bounded pass never counts more bytes than it was made for.
 
-/// Bytes that are sent for the cost of one that is submitted.
-const SENT_PER_BYTE: u64 = 4;
+use layby_types::{Call, Operation};
+
+/// Bytes that are received, sent or read for the cost of one that is written.
+const COPIED_PER_BYTE: u64 = 4;
 
 /// See the file's header.
 pub(super) struct Pass {
@@ -33,15 +37,16 @@ impl Pass {
         self.piece.is_some()
     }
 
-    /// Where requests are cut: at multiples of this. What was begun in pieces and goes on as the
+    /// Where a request is cut: at multiples of this. What was begun in pieces and goes on as the
     /// best rank's goes on in one.
-    pub(super) fn piece_bytes(&self) -> u64 {
-        self.piece.unwrap_or(u64::MAX)
+    pub(super) fn piece_bytes(&self, call: &Call) -> u64 {
+        let times = if call.operation == Operation::Read { COPIED_PER_BYTE } else { 1 };
+        self.piece.map_or(u64::MAX, |piece| piece * times)
     }
 
-    /// Whether a request of so many bytes goes in pieces.
-    pub(super) fn cuts(&self, bytes: u64) -> bool {
-        self.piece.is_some_and(|piece| bytes > piece)
+    /// Whether a request goes in pieces.
+    pub(super) fn cuts(&self, call: &Call) -> bool {
+        self.piece.is_some_and(|piece| cost_of(call) > piece)
     }
 
     /// Whether it was used up; then it notes whether there `is_more`.
@@ -51,8 +56,9 @@ impl Pass {
         is_over
     }
 
-    /// Takes bytes, all or none.
-    pub(super) fn take(&mut self, bytes: u64) -> bool {
+    /// Takes what a request costs, all or nothing.
+    pub(super) fn take(&mut self, call: &Call) -> bool {
+        let bytes = cost_of(call);
         let fits = !self.is_bounded() || self.bytes + bytes <= self.limit;
         if fits {
             self.bytes += bytes;
@@ -61,25 +67,29 @@ impl Pass {
         fits
     }
 
-    /// Takes as many bytes as there are, up to `bytes`.
-    pub(super) fn take_up_to(&mut self, bytes: u64) -> u64 {
+    /// Takes as many bytes as there are, up to `bytes`, for what is received or sent: one copy in
+    /// the kernel, where a byte that is submitted is summed, copied and looked up.
+    pub(super) fn take_copied(&mut self, bytes: u64) -> u64 {
         let left = self.limit.saturating_sub(self.bytes);
-        let count = if self.is_bounded() { bytes.min(left) } else { bytes };
+        let wanted = bytes.div_ceil(COPIED_PER_BYTE);
+        let count = if self.is_bounded() { wanted.min(left) } else { wanted };
         self.bytes += count;
-        self.has_more |= count < bytes && self.bytes >= self.limit;
-        count
+        self.has_more |= count < wanted && self.bytes >= self.limit;
+        bytes.min(count * COPIED_PER_BYTE)
     }
 
-    /// The same for bytes that are sent: one copy in the kernel, where a byte that is submitted is
-    /// received, summed, copied and looked up.
-    pub(super) fn take_to_send(&mut self, bytes: u64) -> u64 {
-        let count = self.take_up_to(bytes.div_ceil(SENT_PER_BYTE));
-        bytes.min(count * SENT_PER_BYTE)
+    /// Of bytes that were taken to be copied only so many were there; there is nothing more now.
+    pub(super) fn give_back(&mut self, taken: u64, used: u64) {
+        self.bytes -= taken.div_ceil(COPIED_PER_BYTE) - used.div_ceil(COPIED_PER_BYTE);
+        self.has_more &= taken == used;
     }
+}
 
-    /// Bytes that were taken and not used; there is nothing more for now.
-    pub(super) fn give_back(&mut self, bytes: u64) {
-        self.bytes -= bytes;
-        self.has_more &= bytes == 0;
+/// What a request counts, whole or as a piece.
+pub(super) fn cost_of(call: &Call) -> u64 {
+    match call.operation {
+        Operation::Read => call.length.div_ceil(COPIED_PER_BYTE),
+        Operation::Write => call.length,
+        _ => 0,
     }
 }

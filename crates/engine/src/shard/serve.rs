@@ -3,9 +3,10 @@
 //! How: clients with something to do wait in a [`ReadyQueue`](layby_cache::schedule::ReadyQueue) by
 //! their class's rank. The best rank that has a client is served whole and answered; what is below
 //! it goes in bounded passes. Where all clients have one rank nothing is bounded or cut.
-//! Invariant: between two looks for arrivals, lower ranks receive and submit a quantum of bytes
-//! together, a byte sent counting a quarter, and devices' ends bring them another; a rank with too
-//! many bytes in the core's hands waits, its bytes in its sockets.
+//! Invariant: between two looks for arrivals, lower ranks submit a quantum of bytes together, one
+//! received, read or sent counting a quarter, and devices' ends bring them another (or one end of
+//! a longer operation); a rank with too many bytes in the core's hands waits, its bytes in its
+//! sockets.
 //! Cost: a place in a queue per client and turn.
 
 use super::pass::Pass;
@@ -85,7 +86,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 client.advance(&mut self.io, &mut self.core, &mut self.gate, &mut pass)
         {
             let (peer, volume) = (client.peer.clone(), client.volume);
-            client.close_if_done(&mut self.io, true);
+            client.close_if_done(&mut self.io, &mut self.core, true);
             pass.has_more = false;
             (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }

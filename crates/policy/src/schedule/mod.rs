@@ -34,8 +34,8 @@ impl Rank {
 /// The bounds of serving by class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleLimits {
-    /// Bytes that lower ranks pass before the better ones are looked at again; requests of lower
-    /// ranks are cut into pieces of at most this.
+    /// Bytes that lower ranks write before the better ones are looked at again, or four times as
+    /// many that they read; requests of lower ranks are cut into pieces of at most this.
     pub quantum_bytes: u32,
     /// Bytes of requests in flight of one rank below the best, at most (and one more piece).
     pub inflight_bytes_max: u64,
@@ -48,8 +48,8 @@ impl ScheduleLimits {
     pub const QUANTUM_BYTES_MIN: u32 = 4 << 10;
     /// The largest quantum.
     pub const QUANTUM_BYTES_MAX: u32 = 4 << 20;
-    /// A piece of this size is received, summed, stored and sent in some fifty microseconds.
-    pub const QUANTUM_BYTES_DEFAULT: u32 = 32 << 10;
+    /// A piece of this size, or a read of four times as much, takes some thirty microseconds.
+    pub const QUANTUM_BYTES_DEFAULT: u32 = 16 << 10;
     /// The least that a rank may have in flight.
     pub const INFLIGHT_BYTES_MIN: u64 = 64 << 10;
     /// The most that a rank may have in flight.

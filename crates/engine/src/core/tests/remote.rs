@@ -6,7 +6,7 @@ use crate::io::{HostIo, IoChoice};
 
 fn data(answer: Result<Answer, ErrorKind>) -> Vec<u8> {
     match answer {
-        Ok(Answer::Data(data)) => data,
+        Ok(Answer::Data(data)) => data.to_vec(),
         other => panic!("a read gives data, not {other:?}"),
     }
 }

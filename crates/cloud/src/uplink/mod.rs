@@ -1,0 +1,324 @@
+//! The node's one way up: which volume's segment goes next, how fast, and what is to be expected.
+//!
+//! How: a volume's host asks for a turn before it puts a segment and says afterwards whether the
+//! bytes arrived. `layby_policy::uplink` decides whose turn it is, the meter what the link carries.
+//! Superblocks, checkpoints and reads pass without asking: they are small or somebody waits.
+//! Invariant: a permit that is dropped is given back; a volume that is forgotten gets no more.
+//! Cost: a lock per segment of some MiB, and a timer while a cap or patience holds one back.
+//! Not for: the order in which segments take effect, which is the volume's.
+
+mod meter;
+
+pub use layby_policy::uplink::{
+    Cap, CapWindow, ClassPlan, DirtyBounds, Share, TimeOfDay, Timetable, TimetableError,
+    UplinkLimits, VolumePlan,
+};
+
+use layby_policy::uplink::{Next, Upload, UploadId, When};
+use layby_types::{ClassId, Nanos, VolumeId};
+use meter::Meter;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Tells the time of day, in the time zone that a timetable is written for.
+pub type Clock = fn() -> TimeOfDay;
+
+/// What is known of the way up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Bytes per second that are expected; none until something was uploaded.
+    pub expected: Option<f64>,
+    /// What the link carried in the long run, in bytes per second.
+    pub usual: Option<f64>,
+    /// Which forecast is used.
+    pub forecast: &'static str,
+    /// How far off its answers were of late on average, in bytes per second.
+    pub error: f64,
+    /// How far off the naive forecast's would have been.
+    pub error_naive: f64,
+    /// Bytes per second that the timetable allows now; none where it allows all.
+    pub cap: Option<u64>,
+    /// Segments that wait for their turn, and their bytes.
+    pub waiting: (u64, u64),
+    /// Segments under way, and their bytes.
+    pub in_flight: (u32, u64),
+    /// Bytes of all volumes that are in no store.
+    pub dirty_bytes: u64,
+}
+
+struct State {
+    queue: layby_policy::uplink::Uplink,
+    timetable: Timetable,
+    meter: Meter,
+    waiting: BTreeMap<UploadId, (u64, oneshot::Sender<()>)>,
+    dirty: BTreeMap<VolumeId, (ClassId, u64)>,
+    strict: Vec<ClassId>,
+    next: u64,
+    /// When somebody looks again.
+    alarm: Nanos,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    start: Instant,
+    clock: Clock,
+    runtime: tokio::runtime::Handle,
+}
+
+/// See the file's header.
+#[derive(Clone)]
+pub struct Uplink(Arc<Shared>);
+
+impl fmt::Debug for Uplink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Uplink({:?})", self.seen())
+    }
+}
+
+impl Uplink {
+    /// A way up without a cap.
+    #[must_use]
+    pub fn new(limits: UplinkLimits, clock: Clock, runtime: tokio::runtime::Handle) -> Self {
+        let state = State {
+            queue: layby_policy::uplink::Uplink::new(limits),
+            timetable: Timetable::default(),
+            meter: Meter::new(),
+            waiting: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            strict: Vec::new(),
+            next: 0,
+            alarm: Nanos::NEVER,
+        };
+        let state = Mutex::new(state);
+        Uplink(Arc::new(Shared { state, start: Instant::now(), clock, runtime }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.0.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Another timetable from now on.
+    pub fn set_timetable(&self, timetable: Timetable) {
+        let mut state = self.state();
+        state.timetable = timetable.clone();
+        state.queue.set_timetable(timetable);
+        self.pump(state);
+    }
+
+    /// How a class's segments go up from now on.
+    pub fn set_class(&self, class: ClassId, plan: ClassPlan) {
+        let mut state = self.state();
+        state.queue.set_class(class, plan);
+        state.strict.retain(|other| *other != class);
+        if plan.share == Share::Strict {
+            state.strict.push(class);
+        }
+        self.pump(state);
+    }
+
+    /// A volume's class and bounds from now on.
+    pub fn set_volume(&self, volume: VolumeId, plan: VolumePlan) {
+        let mut state = self.state();
+        state.queue.set_volume(volume, plan);
+        state.dirty.entry(volume).or_insert((plan.class, 0)).0 = plan.class;
+        self.pump(state);
+    }
+
+    /// How many bytes of a volume are in no store.
+    fn set_dirty(&self, volume: VolumeId, bytes: u64) {
+        let mut state = self.state();
+        state.queue.set_dirty(volume, bytes);
+        if let Some(dirty) = state.dirty.get_mut(&volume) {
+            dirty.1 = bytes;
+        }
+    }
+
+    fn forget(&self, volume: VolumeId) {
+        let mut state = self.state();
+        state.dirty.remove(&volume);
+        for upload in state.queue.forget_volume(volume) {
+            state.waiting.remove(&upload.id);
+        }
+        self.pump(state);
+    }
+
+    /// What is known of the way up.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let now = self.now();
+        let mut state = self.state();
+        state.meter.close(now);
+        let outlook = state.meter.outlook();
+        let (forecast, error, error_naive) = state.meter.errors();
+        let waiting = state.waiting.values().map(|(bytes, _)| bytes).sum();
+        Seen {
+            expected: outlook.map(|outlook| outlook.near.get()),
+            usual: outlook.map(|outlook| outlook.long.get()),
+            forecast,
+            error,
+            error_naive,
+            cap: match state.timetable.at((self.0.clock)()) {
+                Cap::None => None,
+                Cap::BytesPerSecond(cap) => Some(cap),
+            },
+            waiting: (state.waiting.len() as u64, waiting),
+            in_flight: state.queue.in_flight(),
+            dirty_bytes: state.dirty.values().map(|(_, bytes)| bytes).sum(),
+        }
+    }
+
+    /// How long until all that a volume holds now is in its store, at the latest: with all that may
+    /// go before it, over the link as it is expected to be. None where nothing is known of the
+    /// link, or it carries nothing.
+    #[must_use]
+    pub fn time_to_drain(&self, volume: VolumeId) -> Option<Nanos> {
+        let state = self.state();
+        let class = state.dirty.get(&volume)?.0;
+        let is_strict = state.strict.contains(&class);
+        let before = state.dirty.values().filter(|(other, _)| {
+            // A strict class waits for no other.
+            !is_strict || state.strict.contains(other)
+        });
+        let bytes = before.map(|(_, bytes)| bytes).sum();
+        let expected = state.meter.outlook()?.near;
+        state.timetable.time_to_move(bytes, expected, (self.0.clock)())
+    }
+
+    /// Hands out what may go, and sees to it that somebody looks again.
+    fn pump(&self, mut state: MutexGuard<'_, State>) {
+        let now = self.now();
+        let when = When { now, time_of_day: (self.0.clock)() };
+        let outlook = state.meter.outlook();
+        loop {
+            match state.queue.next(when, outlook.as_ref()) {
+                Next::Send(upload) => {
+                    state.meter.begin(now);
+                    let (_, turn) = state.waiting.remove(&upload.id).expect("who waits is known");
+                    if turn.send(()).is_err() {
+                        state.queue.on_done(upload.id);
+                        state.meter.end(now, 0);
+                    }
+                }
+                Next::Wait(at) => return self.look_again(&mut state, now, at),
+                Next::Idle => return,
+            }
+        }
+    }
+
+    fn look_again(&self, state: &mut State, now: Nanos, at: Nanos) {
+        if state.alarm <= at && state.alarm > now {
+            return;
+        }
+        state.alarm = at;
+        let (uplink, rest) = (self.clone(), Duration::from_nanos(at.0.saturating_sub(now.0)));
+        self.0.runtime.spawn(async move {
+            tokio::time::sleep(rest).await;
+            let mut state = uplink.state();
+            if state.alarm == at {
+                state.alarm = Nanos::NEVER;
+            }
+            uplink.pump(state);
+        });
+    }
+}
+
+/// A volume's way to its store; the volume is forgotten with it.
+#[derive(Debug)]
+pub struct Lane {
+    uplink: Uplink,
+    volume: VolumeId,
+}
+
+impl Lane {
+    /// A volume that uploads from now on; of the first class until somebody says more.
+    #[must_use]
+    pub fn new(uplink: &Uplink, volume: VolumeId) -> Self {
+        let is_known = uplink.state().dirty.contains_key(&volume);
+        if !is_known {
+            let plan = VolumePlan { class: ClassId(0), bounds: DirtyBounds::DEFAULT };
+            uplink.set_volume(volume, plan);
+        }
+        Lane { uplink: uplink.clone(), volume }
+    }
+
+    /// A way of its own, for one volume that shares its link with nobody.
+    #[must_use]
+    pub fn alone(runtime: tokio::runtime::Handle) -> Self {
+        let uplink = Uplink::new(UplinkLimits::DEFAULT, || TimeOfDay::MIDNIGHT, runtime);
+        Lane::new(&uplink, VolumeId(0))
+    }
+
+    pub(crate) fn set_dirty(&self, bytes: u64) {
+        self.uplink.set_dirty(self.volume, bytes);
+    }
+
+    /// Asks for a turn for an object whose oldest byte is so old.
+    pub(crate) fn ask(&self, bytes: u64, age: Nanos) -> Turn {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.uplink.state();
+        let id = UploadId(state.next);
+        state.next += 1;
+        let since = Nanos(self.uplink.now().0.saturating_sub(age.0));
+        let upload = Upload { id, volume: self.volume, bytes: bytes.max(1), since };
+        // Where more wait than may, the caller hears that its turn never comes.
+        if state.queue.submit(upload).is_ok() {
+            state.waiting.insert(id, (bytes, sender));
+            self.uplink.pump(state);
+        }
+        Turn { uplink: self.uplink.clone(), id, receiver }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.uplink.forget(self.volume);
+    }
+}
+
+/// A turn that was asked for.
+pub(crate) struct Turn {
+    uplink: Uplink,
+    id: UploadId,
+    receiver: oneshot::Receiver<()>,
+}
+
+impl Turn {
+    /// Waits for it; none where it never comes.
+    pub(crate) async fn come(self) -> Option<Permit> {
+        let Turn { uplink, id, receiver } = self;
+        receiver.await.ok()?;
+        Some(Permit { uplink, id, carried: 0 })
+    }
+}
+
+/// The right to upload one object, until it is dropped.
+pub(crate) struct Permit {
+    uplink: Uplink,
+    id: UploadId,
+    carried: u64,
+}
+
+impl Permit {
+    /// The store has so many bytes of it.
+    pub(crate) fn carried(&mut self, bytes: u64) {
+        self.carried = bytes;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let now = self.uplink.now();
+        let mut state = self.uplink.state();
+        state.queue.on_done(self.id);
+        state.meter.end(now, self.carried);
+        self.uplink.pump(state);
+    }
+}

@@ -1,0 +1,190 @@
+//! `[uplink]`: how fast the node uses its way up, by the time of day; and a class's part of it.
+//!
+//! How: the same words in the file, the catalog and the control API. Times of day are the
+//! machine's local ones.
+//! Invariant: what has passed [`UplinkConfig::check`] is a [`Timetable`].
+//! Cost: read at start and on a live change only.
+
+use super::{Place, Problem, Size};
+use layby_cloud::uplink::{Cap, CapWindow, ClassPlan, Share, TimeOfDay, Timetable, UplinkLimits};
+use serde::{Deserialize, Serialize};
+
+/// The way up. In a change, what is given replaces its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UplinkConfig {
+    /// Bytes in a second at most, outside of all windows; 0 is no cap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Size>,
+    /// Parts of the day with a cap of their own; they do not overlap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Vec<UplinkWindow>>,
+    /// Segments under way at once; a restart changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u16>,
+}
+
+/// A part of every day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UplinkWindow {
+    /// When it begins, as `07:30`, in local time.
+    pub from: String,
+    /// When it ends; before `from` it is the next day's.
+    pub until: String,
+    /// Bytes in a second at most; 0 is no cap.
+    pub cap: Size,
+}
+
+fn cap(size: Size) -> Cap {
+    if size.0 == 0 { Cap::None } else { Cap::BytesPerSecond(size.0) }
+}
+
+fn time(text: &str) -> Option<TimeOfDay> {
+    let (hour, minute) = text.split_once(':')?;
+    TimeOfDay::new(hour.parse().ok()?, minute.parse().ok()?)
+}
+
+impl UplinkConfig {
+    /// This with a change laid over it.
+    #[must_use]
+    pub fn changed(self, change: UplinkConfig) -> UplinkConfig {
+        UplinkConfig {
+            cap: change.cap.or(self.cap),
+            windows: change.windows.or(self.windows),
+            in_flight: change.in_flight.or(self.in_flight),
+        }
+    }
+
+    /// The caps by the time of day.
+    ///
+    /// # Errors
+    /// The key and what is wrong with it.
+    pub fn check(&self) -> Result<Timetable, Problem> {
+        let refused = |key, cause: String, hint: &str| {
+            Problem::new(Place::Uplink, key, cause, hint.to_owned())
+        };
+        let limits = UplinkLimits::MIN.in_flight_max..=UplinkLimits::MAX.in_flight_max;
+        if let Some(found) = self.in_flight.filter(|count| !limits.contains(count)) {
+            let cause = format!("{found} is outside {limits:?}");
+            return Err(refused("in_flight", cause, "write a number such as 8"));
+        }
+        let read = |text: &str| {
+            time(text).ok_or_else(|| {
+                refused("windows", format!("`{text}` is no time of day"), "write it as 07:30")
+            })
+        };
+        let windows = self.windows.iter().flatten().map(|window| {
+            let (from, until) = (read(&window.from)?, read(&window.until)?);
+            Ok(CapWindow { from, until, cap: cap(window.cap) })
+        });
+        let windows = windows.collect::<Result<Vec<_>, Problem>>()?;
+        Timetable::new(&windows, self.cap.map_or(Cap::None, cap)).map_err(|error| {
+            refused("cap", error.to_string(), "write sizes per second such as 10MiB, or 0")
+        })
+    }
+
+    /// Bounds of the way up.
+    #[must_use]
+    pub fn limits(&self) -> UplinkLimits {
+        let default = UplinkLimits::DEFAULT;
+        UplinkLimits { in_flight_max: self.in_flight.unwrap_or(default.in_flight_max), ..default }
+    }
+}
+
+/// A class's part of the way up. In a change, what is given replaces its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClassUplink {
+    /// It goes before all classes that do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<bool>,
+    /// Its share of what those that go first leave, beside the other classes' weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// It waits for good periods of the link, as far as its volumes' bounds of age allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patient: Option<bool>,
+}
+
+impl ClassUplink {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == ClassUplink::default()
+    }
+
+    /// This with a change laid over it.
+    #[must_use]
+    pub fn changed(self, change: ClassUplink) -> ClassUplink {
+        ClassUplink {
+            first: change.first.or(self.first),
+            weight: change.weight.or(self.weight),
+            patient: change.patient.or(self.patient),
+        }
+    }
+
+    pub(crate) fn check(&self, place: &Place) -> Result<(), Problem> {
+        let bounds = Share::WEIGHT_MIN..=Share::WEIGHT_MAX;
+        match self.weight.filter(|weight| !bounds.contains(weight)) {
+            Some(weight) => {
+                let cause = format!("a weight of {weight} is outside {bounds:?}");
+                Err(Problem::new(place.clone(), "uplink", cause, "write a number such as 100"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// In the words of the policy.
+    #[must_use]
+    pub fn plan(&self) -> ClassPlan {
+        let weight = Share::Weight(self.weight.unwrap_or(Share::WEIGHT_DEFAULT));
+        let share = if self.first == Some(true) { Share::Strict } else { weight };
+        ClassPlan { share, is_patient: self.patient == Some(true) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> UplinkConfig {
+        toml::from_str(text).expect("a table")
+    }
+
+    /// Goal: windows and caps become a timetable, and a change replaces what it names. Method: one
+    /// table, asked at three times of day, and changed.
+    #[test]
+    fn windows_become_a_timetable() {
+        let text = "cap = \"8MiB\"\nwindows = [{ from = \"22:00\", until = \"6:30\", cap = 0 }]";
+        let config = parse(text);
+        let at = |config: &UplinkConfig, hour| {
+            let table = config.check().expect("a good table");
+            table.at(TimeOfDay::new(hour, 0).expect("a time"))
+        };
+        assert_eq!(at(&config, 12), Cap::BytesPerSecond(8 << 20));
+        assert_eq!([at(&config, 23), at(&config, 3)], [Cap::None; 2]);
+        let config = config.changed(UplinkConfig { cap: Some(Size(0)), ..UplinkConfig::default() });
+        assert_eq!([at(&config, 12), at(&config, 23)], [Cap::None; 2]);
+    }
+
+    /// Goal: what cannot be a timetable is refused with its key. Method: one of each.
+    #[test]
+    fn bad_tables_are_refused() {
+        for (bad, key) in [
+            ("cap = 5", "cap"),
+            ("in_flight = 0", "in_flight"),
+            ("windows = [{ from = \"25:00\", until = \"6:30\", cap = 0 }]", "windows"),
+            (
+                "windows = [{ from = \"1:00\", until = \"6:30\", cap = 0 }, \
+                 { from = \"6:00\", until = \"7:30\", cap = 0 }]",
+                "cap",
+            ),
+        ] {
+            let problem = parse(bad).check().expect_err(bad);
+            assert_eq!(problem.key, key, "{problem:?}");
+        }
+        let heavy = ClassUplink { weight: Some(1001), ..ClassUplink::default() };
+        assert!(heavy.check(&Place::Uplink).is_err());
+    }
+}

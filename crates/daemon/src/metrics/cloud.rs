@@ -1,0 +1,85 @@
+//! Volumes in object stores and the way up to them, as Prometheus reads them.
+
+use super::{Labels, Sample, Scrape, count, family, family_in, gauge};
+use crate::api::CloudAnswer;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
+use std::fmt;
+
+/// The states of a link, in the words of the control API.
+const LINKS: [&str; 4] = ["opening", "up", "down", "lost"];
+
+/// A volume, its class and what it says of itself.
+pub(super) type CloudVolume = (String, String, CloudAnswer);
+
+fn labels((volume, class, _): &CloudVolume) -> Labels {
+    vec![("volume", volume.clone()), ("class", class.clone())]
+}
+
+impl Scrape {
+    pub(super) fn encode_cloud(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let clouds = &self.node.clouds;
+        let gauges = |of: fn(&CloudAnswer) -> Option<f64>| -> Vec<Sample> {
+            clouds.iter().filter_map(|volume| Some(gauge(labels(volume), of(&volume.2)?))).collect()
+        };
+        let counts = |of: fn(&CloudAnswer) -> u64| -> Vec<Sample> {
+            clouds.iter().map(|volume| count(labels(volume), of(&volume.2))).collect()
+        };
+        let links = clouds.iter().flat_map(|volume| {
+            LINKS.map(|state| {
+                let labels = labels(volume).into_iter().chain([("state", state.to_owned())]);
+                gauge(labels.collect(), f64::from(u8::from(volume.2.link == state)))
+            })
+        });
+        family("layby_cloud_link", "State of the volume's link to its store, 1 for the one it has")
+            .write(encoder, links.collect())?;
+        family_in(Unit::Bytes, "layby_cloud_dirty", "Bytes of the journal that no store has")
+            .write(encoder, gauges(|of| Some(of.dirty_bytes as f64)))?;
+        family_in(Unit::Seconds, "layby_cloud_dirty_age", "Age of the oldest write in no store")
+            .write(encoder, gauges(|of| Some(of.dirty_seconds)))?;
+        family_in(Unit::Seconds, "layby_cloud_drain", "Until the store has all, by the forecast")
+            .write(encoder, gauges(|of| of.drain_seconds))?;
+        family_in(Unit::Bytes, "layby_cloud_journal", "Bytes of the volume's journal")
+            .write(encoder, gauges(|of| Some(of.journal_bytes as f64)))?;
+        family_in(Unit::Bytes, "layby_cloud_stored", "Bytes of the volume's segments")
+            .write(encoder, gauges(|of| Some(of.stored_bytes as f64)))?;
+        family("layby_cloud_space_amplification", "Bytes of blocks in segments per live byte")
+            .write(encoder, gauges(|of| of.space_amplification))?;
+        family("layby_cloud_requests", "Requests to the store")
+            .write(encoder, counts(|of| of.requests))?;
+        family("layby_cloud_requests_repeated", "Requests repeated after a fault")
+            .write(encoder, counts(|of| of.requests_repeated))?;
+        family_in(Unit::Bytes, "layby_cloud_put", "Bytes sent to the store")
+            .write(encoder, counts(|of| of.bytes_put))?;
+        family_in(Unit::Bytes, "layby_cloud_moved", "Bytes of blocks that cleaning moved")
+            .write(encoder, counts(|of| of.bytes_moved))?;
+        self.encode_uplink(encoder)
+    }
+
+    fn encode_uplink(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(seen) = &self.node.uplink else { return Ok(()) };
+        let one = |value: Option<f64>| -> Vec<Sample> {
+            value.into_iter().map(|value| gauge(Vec::new(), value)).collect()
+        };
+        family_in(Unit::Bytes, "layby_uplink_expected", "Bytes per second that are expected")
+            .write(encoder, one(seen.expected))?;
+        family_in(Unit::Bytes, "layby_uplink_usual", "Bytes per second in the long run")
+            .write(encoder, one(seen.usual))?;
+        family_in(Unit::Bytes, "layby_uplink_cap", "Bytes per second that are allowed now")
+            .write(encoder, one(seen.cap.map(|cap| cap as f64)))?;
+        let known = seen.expected.is_some();
+        let errors = [("chosen", seen.error), ("naive", seen.error_naive)];
+        let errors = errors
+            .into_iter()
+            .filter(|_| known)
+            .map(|(forecast, error)| gauge(vec![("forecast", forecast.to_owned())], error));
+        family_in(Unit::Bytes, "layby_uplink_error", "Mean error of forecasts, bytes per second")
+            .write(encoder, errors.collect())?;
+        let states = [("waiting", seen.waiting.1), ("in_flight", seen.in_flight.1)];
+        let states = states
+            .into_iter()
+            .map(|(state, bytes)| gauge(vec![("state", state.to_owned())], bytes as f64));
+        family_in(Unit::Bytes, "layby_uplink_segments", "Bytes of segments on their way")
+            .write(encoder, states.collect())
+    }
+}

@@ -1,0 +1,101 @@
+//! The edge gateway's workloads on an ext4 whose volume lives in an object store.
+//!
+//! How: the test `esi` made larger through the environment: Table I's Tiny in flat and in deep
+//! trees over a link of 100 Mbit/s, and Table IV's ten cases at 1:1000; it compares every file with
+//! what the store alone gives back, and prints how long it took and what went up.
+//! Invariant: a figure counts only if its test passed. Cost: some five minutes per round.
+//! Not for: peers on the same store; see `cloud`.
+
+use super::Arguments;
+use super::entries::Plan;
+use super::report::{Report, Spread};
+use crate::process::{self, Failure};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// Files per user of Tiny (the paper's has 10,000), all cases of Table IV.
+const SCALE: [(&str, &str); 2] = [("LAYBY_ESI_FILES", "1000"), ("LAYBY_ESI_ALL", "1")];
+/// What the paper's gateway wrote per second where files were tiny, at the least, in MB/s.
+const PAPER_TINY: f64 = 2.0;
+const GIB: f64 = (1 << 30) as f64;
+
+pub(crate) fn measure(
+    plan: &Plan<'_>,
+    arguments: &Arguments,
+) -> Result<(Vec<Value>, Report), Failure> {
+    let mut raw = Vec::new();
+    for round in 0..arguments.runs {
+        let seed = arguments.seed + u64::from(round);
+        let mut test = process::cargo(plan.root);
+        test.args(["test", "--locked", "--quiet", "--package", "layby-tests", "--test", "esi"]);
+        test.args(["--", "--nocapture", "--test-threads=1"]).envs(SCALE);
+        test.env("LAYBY_BIN", plan.binary).env("LAYBY_SEED", seed.to_string());
+        let text = process::output(&mut test)?;
+        for line in text.lines().filter_map(|line| Some(line.split_once("esi {")?.1)) {
+            let mut found: Value = serde_json::from_str(&format!("{{{line}"))
+                .map_err(|cause| Failure::new(format!("`{line}` is no JSON\ncause: {cause}")))?;
+            found["round"] = json!(round);
+            process::say(&format!("round {}: {found}", round + 1));
+            raw.push(found);
+        }
+    }
+    if raw.is_empty() {
+        return Err(Failure::new("nothing was measured: the test says what is missing here"));
+    }
+    let report = report(&raw);
+    Ok((raw, report))
+}
+
+fn number(of: &Value, field: &str) -> f64 {
+    of[field].as_f64().unwrap_or(f64::NAN)
+}
+
+fn report(raw: &[Value]) -> Report {
+    let mut table = String::from(
+        "| load | tree | files | MB | journal (MB) | link (Mbit/s) | written (MB/s) | in the store \
+         (s) | share of the link | requests per GiB up | errors |\n\
+         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    let mut seen: Vec<(&str, bool)> = Vec::new();
+    for found in raw {
+        let key = (found["case"].as_str().unwrap_or(""), found["is_deep"] == true);
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        let own: Vec<&Value> = raw
+            .iter()
+            .filter(|of| of["case"] == found["case"] && of["is_deep"] == found["is_deep"])
+            .collect();
+        let of = |figure: fn(&Value) -> f64| Spread::of(own.iter().map(|value| figure(value)));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} | {:.0} | {:.0} | {:.0} | {} | {} | {} | {} | 0 |",
+            key.0,
+            if key.1 { "deep" } else { "flat" },
+            found["files"],
+            number(found, "bytes") / 1e6,
+            number(found, "journal") / 1e6,
+            number(found, "link_bits") / 1e6,
+            of(|v| number(v, "bytes") / 1e6 / number(v, "write_seconds")).whole(),
+            of(|v| number(v, "drain_seconds")).fraction(),
+            of(|v| number(v, "link_share")).fraction(),
+            of(|v| number(v, "requests") * GIB / number(v, "bytes_up")).whole(),
+        );
+    }
+    let tiny = |deep: bool| {
+        let own = raw.iter().filter(move |of| of["case"] == "tiny" && of["is_deep"] == deep);
+        Spread::of(own.map(|v| number(v, "drain_seconds")))
+    };
+    let (flat, deep) = (tiny(false), tiny(true));
+    let _ = write!(
+        table,
+        "\nGoals: Tiny written at {} MB/s at least (10 times the least of the paper's gateway) and \
+         uploaded at 0.95 of the link; deep trees in the store within 5 % of flat ones ({:.3} of \
+         their time here); all of Table IV's cases without an error.\n",
+        PAPER_TINY * 10.0,
+        deep.median / flat.median
+    );
+    Report { heading: "How do an edge gateway's workloads fare?".into(), table }
+}
