@@ -187,26 +187,27 @@ fn open_locked(
         flags |= OFlags::EXCL;
     }
     let step = if create { "create" } else { "open" };
-    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|errno| error_at(path, step, errno))?;
+    let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+    let file = patiently(Errno::BUSY, open).map_err(|errno| error_at(path, step, errno))?;
     if !mode.is_shared {
-        lock(&file).map_err(|errno| error_at(path, "lock", errno))?;
+        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        patiently(Errno::AGAIN, lock).map_err(|errno| error_at(path, "lock", errno))?;
     }
     Ok(file)
 }
 
-/// Locks, and waits a little for it: the kernel gives up the files of a process that has just died
-/// only when its last ring operation has ended.
-fn lock(file: &OwnedFd) -> Result<(), Errno> {
+/// Tries, and waits a little where somebody else is said to have it: the kernel gives up the files
+/// of a process that has just died only when its last ring operation has ended.
+fn patiently<T>(taken: Errno, attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     let pause = Timespec { tv_sec: 0, tv_nsec: LOCK_PAUSE_NANOS };
     for _ in 0..LOCK_TRIES_MAX {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match attempt() {
             // Nothing is polled: the call only passes the time.
-            Err(Errno::AGAIN) => drop(rustix::event::poll(&mut [], Some(&pause))),
+            Err(errno) if errno == taken => drop(rustix::event::poll(&mut [], Some(&pause))),
             other => return other,
         }
     }
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+    attempt()
 }
 
 /// Gives a new file its length and makes its name durable.
