@@ -11,7 +11,7 @@
 use layby_tests::link::{LinkProxy, Shape};
 use layby_tests::{
     Attached, Mounted, Node, Options, S3Server, available, binary, mount_unavailable, must, number,
-    say, seed,
+    seed,
 };
 use layby_types::Rng;
 use serde_json::json;
@@ -110,8 +110,15 @@ fn run(name: &str, load: Load, journal: u64, link_bits: u64) {
     let mounted = Mounted::new(work.path(), attached);
     link.shape(Shape::bits_per_second(link_bits));
     let (before, start) = (link.counts(), Instant::now());
-    load.write(mounted.path());
-    let acknowledged = start.elapsed().as_secs_f64();
+    let (acknowledged, first) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            link.wait(|counts| counts.bytes_up > before.bytes_up);
+            start.elapsed().as_secs_f64()
+        });
+        load.write(mounted.path());
+        let acknowledged = start.elapsed().as_secs_f64();
+        (acknowledged, first.join().expect("something goes up"))
+    });
     node.layby(&["volume", "drain", VOLUME]);
     let drained = start.elapsed().as_secs_f64();
     let after = link.counts();
@@ -122,9 +129,10 @@ fn run(name: &str, load: Load, journal: u64, link_bits: u64) {
         "files": load.users * load.files, "link_bits": link_bits, "write_seconds": acknowledged,
         "drain_seconds": drained, "bytes_up": up,
         "requests": after.requests_all() - before.requests_all(),
-        "link_share": up as f64 * 8.0 / (link_bits as f64 * drained),
+        // From the first byte that goes up until the store has the last.
+        "link_share": up as f64 * 8.0 / (link_bits as f64 * (drained - first)),
     });
-    say(&format!("esi {line}"));
+    println!("esi {line}");
     drop(mounted.unmount());
     node.layby(&["volume", "drain", VOLUME]);
     compare_restored(work.path(), &server, &url, &load);

@@ -53,7 +53,7 @@ fn number(of: &Value, field: &str) -> f64 {
 fn report(raw: &[Value]) -> Report {
     let mut table = String::from(
         "| load | tree | files | MB | journal (MB) | link (Mbit/s) | written (MB/s) | in the store \
-         (s) | share of the link | requests per GiB up | errors |\n\
+         (s) | share of the link while uploading | requests per GiB up | errors |\n\
          | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     let mut seen: Vec<(&str, bool)> = Vec::new();
