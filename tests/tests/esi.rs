@@ -16,6 +16,7 @@ use layby_tests::{
 use layby_types::Rng;
 use serde_json::json;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -132,7 +133,8 @@ fn run(name: &str, load: Load, journal: u64, link_bits: u64) {
         // From the first byte that goes up until the store has the last.
         "link_share": up as f64 * 8.0 / (link_bits as f64 * (drained - first)),
     });
-    println!("esi {line}");
+    // Not `println`, which the test runner would hide.
+    let _ = writeln!(std::io::stdout().lock(), "esi {line}");
     drop(mounted.unmount());
     node.layby(&["volume", "drain", VOLUME]);
     compare_restored(work.path(), &server, &url, &load);
