@@ -7,6 +7,8 @@
 //! Since a file is synced before the next one is begun, the files that are whole must be the first
 //! ones, and not fewer than were in the store at the last drain. `LAYBY_DESTROY_ROUNDS` says how
 //! often; `cargo xtask destroy` does it ten times.
+//! Invariant: what goes up is counted where it passes, so that the moment is drawn and not timed.
+//! Cost: some three seconds per round.
 //! Where FUSE, loop devices or the store's program are missing the test says so and skips.
 
 use layby_tests::link::{LinkProxy, Shape};

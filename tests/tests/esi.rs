@@ -6,6 +6,7 @@
 //! an image of what the store has, in which every file is compared. No write may fail, however
 //! small the journal. Lines `esi {…}` say how long that took and what went up; `cargo xtask bench
 //! esi` makes the loads larger by `LAYBY_ESI_*` and prints the tables.
+//! Invariant: times are printed and never judged; contents are. Cost: ten seconds as it stands.
 //! Where FUSE, loop devices or the store's program are missing the tests say so and skip.
 
 use layby_tests::link::{LinkProxy, Shape};

@@ -1,4 +1,7 @@
 //! `layby uplink`: the way up to object stores, shown and changed.
+//!
+//! How: flags become a change, which the node checks; what it then answers is shown.
+//! Invariant: without a flag nothing changes. Cost: one request.
 
 use super::ask;
 use crate::arguments::UplinkArguments;

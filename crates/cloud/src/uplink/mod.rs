@@ -220,6 +220,7 @@ impl Uplink {
         state.alarm = at;
         let (uplink, rest) = (self.clone(), Duration::from_nanos(at.0.saturating_sub(now.0)));
         self.0.runtime.spawn(async move {
+            // Tokens of a cap and the end of patience come with time alone.
             tokio::time::sleep(rest).await;
             let mut state = uplink.state();
             if state.alarm == at {

@@ -2,7 +2,7 @@
 //!
 //! How: `segment` is fixed for the level's life; the others are read at every start.
 //! Invariant: what is handed out lies within the engine's and the policy's bounds, and is said of a
-//! level of kind ssd only.
+//! level of kind ssd only. Cost: read once per start.
 
 use super::checks::{Place, Problem};
 use super::discard::discard_limits;

@@ -1,4 +1,7 @@
 //! Volumes in object stores and the way up to them, as Prometheus reads them.
+//!
+//! How: what each volume's thread and the uplink said last. Invariant: a node without such volumes
+//! has none of these families. Cost: a copy per volume and scrape.
 
 use super::{Labels, Sample, Scrape, count, family, family_in, gauge};
 use crate::api::CloudAnswer;

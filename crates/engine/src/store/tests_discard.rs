@@ -1,5 +1,7 @@
 //! Free segments on their way to the device; that none is discarded too early is for the histories
 //! of `tests_both` and for the proof, which plants that fault.
+//!
+//! How: a log over a simulated disk, whose discards are counted. Cost: milliseconds.
 
 use super::tests_both::for_each_seed;
 use super::tests_clean::Churn;
