@@ -490,11 +490,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         let (store, events) = (self.store.clone(), self.events.clone());
         self.runtime.spawn(async move {
             let end = match turn.come().await {
-                Some(mut permit) => {
-                    let end = store.perform(request).await;
-                    permit.carried(if matches!(end, End::Stored(_)) { bytes } else { 0 });
-                    end
-                }
+                Some(permit) => permit.carry(bytes, store.perform(request)).await,
                 None => {
                     let cause = "too many segments wait for the node's uplink".to_owned();
                     End::Failed(Fault { kind: FaultKind::Retry, cause })

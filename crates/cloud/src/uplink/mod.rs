@@ -3,7 +3,8 @@
 //! How: a volume's host asks for a turn before it puts a segment and says afterwards whether the
 //! bytes arrived. `layby_policy::uplink` decides whose turn it is, the meter what the link carries.
 //! Superblocks, checkpoints and reads pass without asking: they are small or somebody waits.
-//! Invariant: a permit that is dropped is given back; a volume that is forgotten gets no more.
+//! Invariant: a permit that is dropped is given back, and so is one whose upload takes several
+//! times what it should; a volume that is forgotten gets no more.
 //! Cost: a lock per segment of some MiB, and a timer while a cap or patience holds one back.
 //! Not for: the order in which segments take effect, which is the volume's.
 
@@ -14,6 +15,7 @@ pub use layby_policy::uplink::{
     UplinkLimits, VolumePlan,
 };
 
+use crate::action::End;
 use layby_policy::uplink::{Next, Upload, UploadId, When};
 use layby_types::{ClassId, Nanos, VolumeId};
 use meter::Meter;
@@ -192,6 +194,20 @@ impl Uplink {
         state.timetable.time_to_move(bytes, expected, (self.0.clock)())
     }
 
+    /// How long an upload keeps its place: four times what the link takes for all under way.
+    fn patience(&self) -> Duration {
+        const LEAST: Duration = Duration::from_secs(20);
+        const MOST: Duration = Duration::from_secs(600);
+        let state = self.state();
+        let (_, bytes) = state.queue.in_flight();
+        let expected = state.meter.outlook().map_or(0.0, |outlook| outlook.near.get());
+        if expected < 1.0 {
+            // A link that carries nothing, or that nothing is known of.
+            return LEAST;
+        }
+        Duration::from_secs_f64((4.0 * bytes as f64 / expected).min(MOST.as_secs_f64())).max(LEAST)
+    }
+
     /// Hands out what may go, and sees to it that somebody looks again.
     fn pump(&self, mut state: MutexGuard<'_, State>) {
         let now = self.now();
@@ -296,7 +312,8 @@ impl Turn {
     pub(crate) async fn come(self) -> Option<Permit> {
         let Turn { uplink, id, receiver } = self;
         receiver.await.ok()?;
-        Some(Permit { uplink, id, carried: 0 })
+        let patience = uplink.patience();
+        Some(Permit { uplink, id, carried: 0, patience })
     }
 }
 
@@ -305,12 +322,24 @@ pub(crate) struct Permit {
     uplink: Uplink,
     id: UploadId,
     carried: u64,
+    patience: Duration,
 }
 
 impl Permit {
-    /// The store has so many bytes of it.
-    pub(crate) fn carried(&mut self, bytes: u64) {
-        self.carried = bytes;
+    /// Uploads so many bytes. What takes several times as long as the forecast says goes on without
+    /// its place, so that a store that never answers holds up no other one's volumes.
+    pub(crate) async fn carry(mut self, bytes: u64, upload: impl Future<Output = End>) -> End {
+        let mut upload = std::pin::pin!(upload);
+        match tokio::time::timeout(self.patience, &mut upload).await {
+            Ok(end) => {
+                self.carried = if matches!(end, End::Stored(_)) { bytes } else { 0 };
+                end
+            }
+            Err(_) => {
+                drop(self);
+                upload.await
+            }
+        }
     }
 }
 
@@ -321,5 +350,35 @@ impl Drop for Permit {
         state.queue.on_done(self.id);
         state.meter.end(now, self.carried);
         self.uplink.pump(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::Tag;
+
+    /// Goal: an upload that never ends keeps its place for a while and no longer, and one whose
+    /// volume is forgotten never has a turn. Method: one place, two volumes, a clock that the test
+    /// moves.
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_upload_loses_its_place() {
+        let limits = UplinkLimits { in_flight_max: 1, ..UplinkLimits::DEFAULT };
+        let runtime = tokio::runtime::Handle::current();
+        let uplink = Uplink::new(limits, || TimeOfDay::MIDNIGHT, runtime);
+        let lanes = [0, 1, 2].map(|volume| Lane::new(&uplink, VolumeId(volume)));
+        let [stuck, waiting, gone] = lanes.each_ref().map(|lane| lane.ask(1 << 20, Nanos::ZERO));
+        let permit = stuck.come().await.expect("it is the first");
+        assert_eq!((uplink.seen().in_flight.0, uplink.seen().waiting.0), (1, 2));
+        let endless = permit.carry(1 << 20, std::future::pending());
+        let endless = tokio::spawn(endless);
+        let [_first, _second, third] = lanes;
+        drop(third);
+        assert!(gone.come().await.is_none(), "its volume is forgotten");
+        let permit = waiting.come().await.expect("the place is given back");
+        assert!(!endless.is_finished());
+        let stored = async { End::Stored(Tag(String::new())) };
+        assert!(matches!(permit.carry(1 << 20, stored).await, End::Stored(_)));
+        assert_eq!(uplink.seen().in_flight.0, 0);
     }
 }
