@@ -7,9 +7,10 @@
 
 use super::Arguments;
 use super::entries::Plan;
+use super::printed;
 use super::report::{Report, Spread};
-use crate::process::{self, Failure};
-use serde_json::{Value, json};
+use crate::process::Failure;
+use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Files of one MiB, rounds of the batch, steps of one file, MiB of the volume.
@@ -31,25 +32,7 @@ pub(crate) fn measure(
     plan: &Plan<'_>,
     arguments: &Arguments,
 ) -> Result<(Vec<Value>, Report), Failure> {
-    let mut raw = Vec::new();
-    for round in 0..arguments.runs {
-        let seed = arguments.seed + u64::from(round);
-        let mut test = process::cargo(plan.root);
-        test.args(["test", "--locked", "--quiet", "--package", "layby-tests", "--test", "discard"]);
-        test.args(["--", "--nocapture"]).envs(SCALE);
-        test.env("LAYBY_BIN", plan.binary).env("LAYBY_SEED", seed.to_string());
-        let text = process::output(&mut test)?;
-        for line in text.lines().filter_map(|line| Some(line.split_once("discard {")?.1)) {
-            let mut found: Value = serde_json::from_str(&format!("{{{line}"))
-                .map_err(|cause| Failure::new(format!("`{line}` is no JSON\ncause: {cause}")))?;
-            found["round"] = json!(round);
-            process::say(&format!("round {}: {found}", round + 1));
-            raw.push(found);
-        }
-    }
-    if raw.is_empty() {
-        return Err(Failure::new("nothing was measured: the test says what is missing here"));
-    }
+    let raw = printed::figures(plan, arguments, "discard", (&[], &SCALE))?;
     let report = report(&raw);
     Ok((raw, report))
 }

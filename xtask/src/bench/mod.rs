@@ -20,6 +20,7 @@ mod live;
 mod machine;
 mod meter;
 mod plot;
+mod printed;
 mod report;
 mod servers;
 mod serving;
