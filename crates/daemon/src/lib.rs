@@ -12,6 +12,7 @@ pub mod activation;
 mod admission;
 pub mod api;
 pub mod assembly;
+mod budget;
 pub mod catalog;
 pub mod check;
 pub mod client;

@@ -13,7 +13,7 @@ use crate::activation::Passed;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
 use crate::cloud::CloudHomes;
-use crate::config::{Config, IoChoice, LevelConfig, NbdConfig};
+use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
@@ -24,6 +24,7 @@ use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
 use crate::{api, levels, listen};
 use layby_cache::CacheSpec;
+use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
 use std::future::Future;
@@ -47,6 +48,8 @@ pub struct LevelPart {
     pub base: u64,
     /// Bytes of the part.
     pub length: u64,
+    /// What classes below the best one may have in its device's hands at first, if that is known.
+    pub budget: Option<Load>,
 }
 
 /// All a shard needs to start.
@@ -76,6 +79,8 @@ pub struct ShardRequest {
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
     pub home_delay: Nanos,
+    /// As a level's `budget`, for each volume's home.
+    pub home_budget: Option<Load>,
 }
 
 /// A shard that runs.
@@ -364,10 +369,12 @@ fn requests(
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
     let count = view.layout.shards;
+    let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
     let request = |index: u8| {
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
             let length = view.layout.part_bytes(number);
-            LevelPart { level: level.clone(), base: length * u64::from(index), length }
+            let budget = budget(level.name.as_str());
+            LevelPart { level: level.clone(), base: length * u64::from(index), length, budget }
         });
         let own = view.catalog.volumes.iter();
         let own = own.filter(|(_, r)| view.layout.shard_of(VolumeId(r.id)) == usize::from(index));
@@ -388,6 +395,7 @@ fn requests(
             is_new,
             simulate_power_loss: config.simulate_power_loss,
             home_delay: config.home_delay,
+            home_budget: budget(MAIN_DEVICE),
         })
     };
     (0..count).map(request).collect()

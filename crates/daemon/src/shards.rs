@@ -43,6 +43,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         path: part.level.path,
         base: part.base,
         length: part.length,
+        budget: part.budget,
         wear: WearPlan {
             endurance: part.level.endurance.map(|endurance| endurance.part(count)),
             started_unix,
@@ -66,6 +67,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         simulate_power_loss: request.simulate_power_loss,
         home_delay: request.home_delay,
         schedule: ScheduleLimits::DEFAULT,
+        home_budget: request.home_budget,
     }
 }
 

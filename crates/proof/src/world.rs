@@ -218,6 +218,7 @@ impl World<'_> {
             length,
             segments: shape.segments,
             wear: WearPlan::default(),
+            budget: None,
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
         let volume = |index: usize| VolumePlan {
@@ -251,6 +252,7 @@ impl World<'_> {
             home_delay: Nanos::ZERO,
             nice: 0,
             schedule: schedule_of(self.life.seed),
+            home_budget: None,
         }
     }
 

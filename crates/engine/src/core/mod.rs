@@ -22,7 +22,7 @@ mod stores;
 mod wear;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use answer::{Place, ReadAnswer};
 pub use objectives::ClassLatency;

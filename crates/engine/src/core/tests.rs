@@ -34,7 +34,7 @@ const IDENTITY: StoreIdentity =
 
 /// What differs between the machines of different seeds.
 #[derive(Clone)]
-struct Shape {
+pub(crate) struct Shape {
     spec: CacheSpec,
     nvm_bytes: u64,
     ssd_bytes: u64,
@@ -72,7 +72,7 @@ fn spec() -> CacheSpec {
 
 impl Shape {
     /// Enough of everything: nothing leaves a level unasked.
-    fn roomy() -> Shape {
+    pub(crate) fn roomy() -> Shape {
         let (nvm_bytes, ssd_bytes) = (40 * BLOCK, 2 << 20);
         Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent: false, wear: WearPlan::default() }
     }
@@ -109,13 +109,13 @@ impl Shape {
     }
 }
 
-struct World {
-    io: SimIo,
+pub(crate) struct World {
+    pub(crate) io: SimIo,
     shape: Shape,
     nvm: DiskId,
     ssd: DiskId,
     homes: Vec<DiskId>,
-    core: Core,
+    pub(crate) core: Core,
     seed: u64,
 }
 
@@ -154,7 +154,7 @@ fn start(
 }
 
 impl World {
-    fn new(seed: u64, shape: Shape) -> World {
+    pub(crate) fn new(seed: u64, shape: Shape) -> World {
         let mut io = SimIo::new(seed);
         let nvm = match shape.persistent {
             true => io.add_persistent_memory("nvm", shape.nvm_bytes),
@@ -208,7 +208,12 @@ impl World {
         panic!("{call:?} never ends; replay with SEED={}", self.seed);
     }
 
-    fn read(&mut self, volume: u32, offset: u64, length: u64) -> Result<Vec<u8>, ErrorKind> {
+    pub(crate) fn read(
+        &mut self,
+        volume: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, ErrorKind> {
         match self.run(volume, call(Operation::Read, offset, length), 0)? {
             Answer::Data(data) => Ok(data.to_vec()),
             other => panic!("a read gives data, not {other:?}"),
@@ -229,7 +234,7 @@ impl World {
     }
 }
 
-fn call(operation: Operation, offset: u64, length: u64) -> Call {
+pub(crate) fn call(operation: Operation, offset: u64, length: u64) -> Call {
     Call { cookie: 0, operation, offset, length, flags: CallFlags::default() }
 }
 

@@ -60,6 +60,9 @@ pub struct Scheduled<H> {
     rank: Rank,
     best: Rank,
     disks: Vec<Option<DeviceQueue<(u32, IoOperation)>>>,
+    /// What budgets begin with, for disks of which it is known, and for all others.
+    starts: Vec<(DiskId, Load)>,
+    start_others: Option<Load>,
     flights: Vec<Option<Flight>>,
     flights_free: Vec<u32>,
     ended: VecDeque<(u64, IoDone)>,
@@ -77,10 +80,21 @@ impl<H: Io> Scheduled<H> {
             rank: Rank::FIRST,
             best: Rank::FIRST,
             disks: Vec::new(),
+            starts: Vec::new(),
+            start_others: None,
             flights: Vec::new(),
             flights_free: Vec::new(),
             ended: VecDeque::new(),
             is_deferring: false,
+        }
+    }
+
+    /// Has the budget of `disk`, or of all disks that are not named, begin with `load`, before
+    /// anything was submitted to it.
+    pub fn begin_with(&mut self, disk: Option<DiskId>, load: Load) {
+        match disk {
+            Some(disk) => self.starts.push((disk, load)),
+            None => self.start_others = Some(load),
         }
     }
 
@@ -122,7 +136,10 @@ impl<H: Io> Scheduled<H> {
             self.disks.resize_with(index + 1, || None);
         }
         let limits = self.limits.budget;
-        self.disks[index].get_or_insert_with(|| DeviceQueue::new(Budget::new(limits)))
+        let named = self.starts.iter().find(|(named, _)| *named == disk).map(|(_, load)| *load);
+        let start = named.or(self.start_others);
+        let budget = || start.map_or(Budget::new(limits), |load| Budget::with_start(limits, load));
+        self.disks[index].get_or_insert_with(|| DeviceQueue::new(budget()))
     }
 
     fn insert(&mut self, flight: Flight) -> u32 {

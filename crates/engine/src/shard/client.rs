@@ -38,9 +38,9 @@ const HEAD_BYTES: usize = 64;
 pub(super) const TAG_RECEIVE: u64 = 0x30;
 pub(super) const TAG_SEND: u64 = 0x31;
 
-/// How the first call in a client's buffer stands towards the volume's limits.
+/// How a client's first call stands towards the volume's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+pub(super) enum Hold {
     /// It has not been asked for.
     Open,
     /// It waits, and so does all behind it.
@@ -392,39 +392,13 @@ impl<S: Session> Client<S> {
             self.inflight_bytes += bytes_of(&call);
             pass.requests += 1;
         }
-        while let Some(piece) = self.cuts.next_piece(number, pass.piece_bytes(&call)) {
-            if !pass.take(&piece) {
-                return false;
-            }
-            let has_ended = self.ask_piece(io, core, number, (&call, &piece), payload);
-            if !has_ended {
-                self.submitted_bytes += piece.length;
-            }
-            if self.cuts.on_submitted(number, &piece, has_ended) {
-                self.end_cut(io, core, number);
-                return true;
-            }
+        let of = (Asker(u64::from(self.number)), self.volume);
+        let submitted = self.cuts.submit(io, core, of, (number, payload), pass);
+        self.submitted_bytes += submitted.bytes_held;
+        if submitted.is_last {
+            self.end_cut(io, core, number);
         }
-        unreachable!("the last piece ends the request's cutting")
-    }
-
-    /// Submits a piece; true when memory answered it at once.
-    fn ask_piece(
-        &mut self,
-        io: &mut dyn Io,
-        core: &mut Core,
-        number: u32,
-        (call, piece): (&Call, &Call),
-        payload: &[u8],
-    ) -> bool {
-        let asker = Asker(u64::from(self.number));
-        let place = self.cuts.place(number, piece);
-        let from = (piece.offset - call.offset) as usize;
-        let bytes = match call.operation {
-            Operation::Write => &payload[from..from + piece.length as usize],
-            _ => &[],
-        };
-        core.submit_piece(io, asker, self.volume, *piece, bytes, place)
+        submitted.is_last
     }
 
     /// Answers a request that was cut, when its last piece has ended.

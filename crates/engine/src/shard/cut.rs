@@ -7,9 +7,10 @@
 //! makes the whole fail, and each block holds its old version or its new one, as with any write.
 //! Cost: an entry per request that is cut, none otherwise.
 
-use crate::core::{Core, Finished, Place};
+use super::pass::Pass;
+use crate::core::{Asker, Core, Finished, Place};
 use crate::io::Io;
-use layby_types::{Call, ErrorKind, Nanos, Operation};
+use layby_types::{Call, ErrorKind, Nanos, Operation, VolumeId};
 
 /// A request on its way.
 pub(super) struct Cut {
@@ -22,6 +23,14 @@ pub(super) struct Cut {
     /// Where the bytes of a read gather.
     pub(super) gathering: Option<u32>,
     pub(super) started: Nanos,
+}
+
+/// What a pass submitted of a request.
+pub(super) struct Submitted {
+    /// Bytes that are in the core's hands since.
+    pub(super) bytes_held: u64,
+    /// Nothing of the request is left to be submitted.
+    pub(super) is_last: bool,
 }
 
 /// The requests of one client that were cut.
@@ -61,8 +70,53 @@ impl Cuts {
         self.places[number as usize].as_mut().expect("a request lives until its last piece ends")
     }
 
+    /// Submits pieces of the request that was begun, whose bytes are `payload`, while `pass` lasts.
+    pub(super) fn submit(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        of: (Asker, VolumeId),
+        (number, payload): (u32, &[u8]),
+        pass: &mut Pass,
+    ) -> Submitted {
+        let mut bytes_held = 0;
+        let whole = self.get(number).call;
+        while let Some(piece) = self.next_piece(number, pass.piece_bytes(&whole)) {
+            if !pass.take(&piece) {
+                return Submitted { bytes_held, is_last: false };
+            }
+            let has_ended = self.submit_piece(io, core, of, (number, &piece), payload);
+            if !has_ended {
+                bytes_held += piece.length;
+            }
+            if self.on_submitted(number, &piece, has_ended) {
+                return Submitted { bytes_held, is_last: true };
+            }
+        }
+        unreachable!("the last piece ends the request's cutting")
+    }
+
+    /// Submits a piece; true when memory answered it at once.
+    fn submit_piece(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        (asker, volume): (Asker, VolumeId),
+        (number, piece): (u32, &Call),
+        payload: &[u8],
+    ) -> bool {
+        let cut = self.get(number);
+        let from = (piece.offset - cut.call.offset) as usize;
+        let place = cut.gathering.map(|gathering| Place { gathering, at: from as u32 });
+        let bytes = match piece.operation {
+            Operation::Write => &payload[from..from + piece.length as usize],
+            _ => &[],
+        };
+        core.submit_piece(io, asker, volume, *piece, bytes, place)
+    }
+
     /// The next piece, which bears the request's number as its cookie; `None` when all were taken.
-    pub(super) fn next_piece(&mut self, number: u32, piece_bytes: u64) -> Option<Call> {
+    fn next_piece(&mut self, number: u32, piece_bytes: u64) -> Option<Call> {
         let cut = self.get(number);
         let offset = cut.call.offset + cut.submitted;
         let left = cut.call.length - cut.submitted;
@@ -71,7 +125,7 @@ impl Cuts {
     }
 
     /// The piece was submitted; true when it was the last.
-    pub(super) fn on_submitted(&mut self, number: u32, piece: &Call, has_ended: bool) -> bool {
+    fn on_submitted(&mut self, number: u32, piece: &Call, has_ended: bool) -> bool {
         let cut = self.get(number);
         cut.submitted += piece.length;
         cut.waiting += u32::from(!has_ended);
@@ -80,13 +134,6 @@ impl Cuts {
             self.current = None;
         }
         is_last
-    }
-
-    /// Where the bytes of a read's piece go.
-    pub(super) fn place(&mut self, number: u32, piece: &Call) -> Option<Place> {
-        let cut = self.get(number);
-        let at = (piece.offset - cut.call.offset) as u32;
-        cut.gathering.map(|gathering| Place { gathering, at })
     }
 
     /// A piece ended.

@@ -2,15 +2,21 @@
 //!
 //! How: one wait for the queue's event descriptor is in flight. After a kick the ring is emptied as
 //! far as its bounds allow, then the guest is asked for another kick. Queues of the best rank come
-//! first; the others share a quantum of bytes a turn. What a turn answered is
-//! announced at the end of the turn with one call, where the guest wants it.
-//! Invariant: a queue leaves the table only when it was told to stop and nothing of it is in
-//! flight, so that the memory behind it is not touched afterwards.
-//! Cost: a read that hits memory is copied once, into the guest's memory.
+//! first; the others share a quantum of bytes a turn, which cuts their long requests, and wait
+//! while their rank has too much in the core's hands. What a turn answered is announced at the end
+//! of the turn with one call, where the guest wants it.
+//! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
+//! from it is left unanswered, so that the memory behind it is not touched afterwards.
+//! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.
 
+#[cfg(test)]
+mod tests;
+
+use super::client::Hold;
+use super::cut::{Cut, Cuts};
 use super::gate::Gate;
-use super::pass::cost_of;
-use crate::control::{Answer as CommandAnswer, GuestQueue};
+use super::pass::Pass;
+use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
 use layby_cache::schedule::Rank;
@@ -33,7 +39,7 @@ struct Guest {
     rank: Rank,
     peer: String,
     ring: Box<dyn GuestRing>,
-    call: crate::control::CallEvent,
+    call: CallEvent,
     event: EventId,
     /// A wait for the event is in flight.
     is_waiting: bool,
@@ -41,10 +47,15 @@ struct Guest {
     payload: Vec<u8>,
     inflight: u32,
     inflight_bytes: u64,
-    /// The call that its volume's limits hold; its bytes are in `payload`.
-    held: Option<Call>,
-    /// The held call may start.
-    is_released: bool,
+    /// Of these, bytes that the core holds.
+    submitted_bytes: u64,
+    /// The call that was taken and did not start, or not as a whole; its bytes are in `payload`.
+    taken: Option<Call>,
+    /// How it stands towards its volume's limits.
+    hold: Hold,
+    cuts: Cuts,
+    /// Its rank has too much in the core's hands.
+    is_rank_held: bool,
     /// The ring may hold more, though no kick will say so.
     has_more: bool,
     /// No more requests are taken.
@@ -55,6 +66,36 @@ struct Guest {
 }
 
 impl Guest {
+    fn new(
+        (volume, rank): (VolumeId, Rank),
+        peer: String,
+        ring: Box<dyn GuestRing>,
+        (event, call): (EventId, CallEvent),
+    ) -> Self {
+        Guest {
+            number: 0,
+            volume,
+            rank,
+            peer,
+            ring,
+            call,
+            event,
+            is_waiting: false,
+            payload: Vec::new(),
+            inflight: 0,
+            inflight_bytes: 0,
+            submitted_bytes: 0,
+            taken: None,
+            hold: Hold::Open,
+            cuts: Cuts::default(),
+            is_rank_held: false,
+            has_more: true,
+            is_leaving: false,
+            is_closed: false,
+            stop: None,
+        }
+    }
+
     fn asker(&self) -> u32 {
         GUEST_ASKER as u32 | self.number
     }
@@ -63,47 +104,73 @@ impl Guest {
         self.inflight_bytes >= INFLIGHT_BYTES_MAX
     }
 
-    /// Takes what the ring offers until `left` bytes are used up; the last request may exceed them.
+    fn may_go_on(&self) -> bool {
+        self.has_more && !self.is_rank_held
+    }
+
+    /// Takes what the ring offers as far as `pass` goes.
     fn advance(
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
         gate: &mut Gate,
-        left: &mut u64,
+        pass: &mut Pass,
     ) -> Result<(), SessionError> {
         self.has_more = false;
         self.wait(io);
-        if std::mem::take(&mut self.is_released)
-            && let Some(call) = self.held.take()
-        {
-            *left = left.saturating_sub(cost_of(&call));
-            self.ask(io, core, call)?;
-        }
         for _ in 0..TAKEN_PER_TURN_MAX {
-            if self.is_leaving || self.is_full() || self.held.is_some() {
+            if self.taken.is_none() && (self.is_leaving || self.is_full()) {
                 return Ok(());
             }
-            if *left == 0 {
+            if pass.is_over(true) {
                 break;
             }
-            match self.ring.take(&mut self.payload)? {
-                Taken::Call(call) if !gate.may_start(self.volume, self.asker(), &call) => {
-                    self.held = Some(call);
-                }
-                Taken::Call(call) => {
-                    *left = left.saturating_sub(cost_of(&call));
-                    self.ask(io, core, call)?;
-                }
-                Taken::Answered => {}
-                Taken::Nothing => {
-                    if !self.ring.listen()? {
-                        return Ok(());
-                    }
+            if self.taken.is_none() {
+                match self.ring.take(&mut self.payload)? {
+                    Taken::Call(call) => self.taken = Some(call),
+                    Taken::Answered => continue,
+                    Taken::Nothing if self.ring.listen()? => continue,
+                    Taken::Nothing => return Ok(()),
                 }
             }
+            let call = self.taken.expect("it was just taken, or before");
+            if !self.may_start(gate, &call) {
+                return Ok(());
+            }
+            if !self.take_call(io, core, call, pass)? {
+                break;
+            }
+            (self.taken, self.hold) = (None, Hold::Open);
         }
         self.has_more = true;
         Ok(())
+    }
+
+    /// Whether a call may start now, or is on its way already. It is paid for once, and what was
+    /// taken from a queue that stops is answered whatever the limits say.
+    fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
+        let is_paid = self.hold == Hold::Released || self.is_leaving || self.cuts.is_cutting();
+        let may = is_paid || gate.may_start(self.volume, self.asker(), call);
+        self.hold = if may { Hold::Released } else { Hold::Held };
+        may
+    }
+
+    /// Asks for what `pass` lasts for; false when something of the call is left for the next one.
+    fn take_call(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        call: Call,
+        pass: &mut Pass,
+    ) -> Result<bool, SessionError> {
+        if self.cuts.is_cutting() || pass.cuts(&call) {
+            return self.ask_pieces(io, core, call, pass);
+        }
+        let is_taken = pass.take(&call);
+        if is_taken {
+            self.ask(io, core, call)?;
+        }
+        Ok(is_taken)
     }
 
     fn wait(&mut self, io: &mut dyn Io) {
@@ -113,7 +180,6 @@ impl Guest {
         }
     }
 
-    /// The one place where a guest's request becomes the core's.
     fn ask(&mut self, io: &mut dyn Io, core: &mut Core, call: Call) -> Result<(), SessionError> {
         let (asker, volume) = (Asker(u64::from(self.asker())), self.volume);
         core.note_request(volume, &call);
@@ -126,15 +192,76 @@ impl Guest {
             let bytes = if call.operation == Operation::Write { call.length as usize } else { 0 };
             core.submit(io, asker, volume, call, &self.payload[..bytes], None);
         }
-        self.inflight += 1;
-        self.inflight_bytes += bytes_of(&call);
+        self.began(&call);
+        self.submitted_bytes += bytes_of(&call);
         Ok(())
     }
 
-    fn reply(&mut self, io: &mut dyn Io, finished: Finished) -> Result<(), SessionError> {
-        let Finished { call, result, .. } = finished;
+    fn began(&mut self, call: &Call) {
+        self.inflight += 1;
+        self.inflight_bytes += bytes_of(call);
+    }
+
+    fn ended(&mut self, call: &Call) {
         self.inflight -= 1;
-        self.inflight_bytes -= bytes_of(&call);
+        self.inflight_bytes -= bytes_of(call);
+    }
+
+    /// Submits pieces of a long request while `pass` lasts; true when all were.
+    fn ask_pieces(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        call: Call,
+        pass: &mut Pass,
+    ) -> Result<bool, SessionError> {
+        let (number, is_new) = self.cuts.begin(io, core, call);
+        if is_new {
+            core.note_request(self.volume, &call);
+            self.began(&call);
+        }
+        let of = (Asker(u64::from(self.asker())), self.volume);
+        let submitted = self.cuts.submit(io, core, of, (number, &self.payload), pass);
+        self.submitted_bytes += submitted.bytes_held;
+        if submitted.is_last {
+            self.end_cut(io, core, number)?;
+        }
+        Ok(submitted.is_last)
+    }
+
+    /// Answers a request that was cut, when its last piece has ended.
+    fn end_cut(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        number: u32,
+    ) -> Result<(), SessionError> {
+        let Some((cut, result)) = self.cuts.take_ended(number) else { return Ok(()) };
+        let Cut { call, gathering, started, .. } = cut;
+        self.ended(&call);
+        core.note_ended(self.volume, &call, started, result.is_ok());
+        if let Some(answer) = gathering.map(|gathering| core.close_gathering(gathering)) {
+            if result.is_ok() {
+                self.ring.put(&call, 0, &answer);
+            }
+            io.recycle(answer.into_buffer());
+        }
+        self.ring.finish(&call, result)
+    }
+
+    fn reply(
+        &mut self,
+        io: &mut dyn Io,
+        core: &mut Core,
+        finished: Finished,
+    ) -> Result<(), SessionError> {
+        self.submitted_bytes -= bytes_of(&finished.call);
+        if finished.asker.is_piece() {
+            self.cuts.on_piece(&finished);
+            return self.end_cut(io, core, finished.call.cookie as u32);
+        }
+        let Finished { call, result, .. } = finished;
+        self.ended(&call);
         let result = result.map(|answer| {
             if let Answer::Data(data) = answer {
                 self.ring.put(&call, 0, &data);
@@ -150,17 +277,23 @@ impl Guest {
         }
     }
 
+    /// Takes no more; what was taken goes on.
     fn leave(&mut self, io: &mut dyn Io) {
         self.is_leaving = true;
-        self.has_more = false;
+        self.has_more = self.taken.is_some();
         if !std::mem::replace(&mut self.is_closed, true) {
             io.close_event(self.event);
         }
     }
 
+    /// Whether nothing that was taken is left unanswered.
+    fn is_quiet(&self) -> bool {
+        self.inflight == 0 && self.taken.is_none()
+    }
+
     /// Answers a stop once nothing is in flight; true when the queue is gone.
     fn settle(&mut self) -> bool {
-        if self.inflight > 0 || self.is_waiting || !self.is_closed {
+        if !self.is_quiet() || self.is_waiting || !self.is_closed {
             return false;
         }
         let Some(answer) = self.stop.take() else { return false };
@@ -218,32 +351,18 @@ impl Guests {
     ) -> Result<u32, IoError> {
         let GuestQueue { volume, ring, kick, call, peer } = queue;
         let event = io.attach_event(kick)?;
+        Ok(self.add(Guest::new((volume, rank), peer, ring, (event, call))))
+    }
+
+    fn add(&mut self, guest: Guest) -> u32 {
         let vacant = self.places.iter().position(Option::is_none);
         let index = vacant.unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
         });
         let number = index as u32;
-        self.places[index] = Some(Guest {
-            number,
-            volume,
-            rank,
-            peer,
-            ring,
-            call,
-            event,
-            is_waiting: false,
-            payload: Vec::new(),
-            inflight: 0,
-            inflight_bytes: 0,
-            held: None,
-            is_released: false,
-            has_more: true,
-            is_leaving: false,
-            is_closed: false,
-            stop: None,
-        });
-        Ok(number)
+        self.places[index] = Some(Guest { number, ..guest });
+        number
     }
 
     /// Takes no more of a queue; `answer` comes when what was taken is answered.
@@ -271,7 +390,7 @@ impl Guests {
     pub(super) fn on_released(&mut self, asker: Asker) {
         let number = asker.0 & (GUEST_ASKER - 1);
         let guest = self.places[number as usize].as_mut().expect("who is gone waits for nothing");
-        guest.is_released = true;
+        guest.hold = Hold::Released;
         guest.has_more = true;
     }
 
@@ -281,10 +400,10 @@ impl Guests {
         core: &mut Core,
         gate: &mut Gate,
         number: u32,
-        left: &mut u64,
+        pass: &mut Pass,
     ) {
         let Some(guest) = self.places[number as usize].as_mut() else { return };
-        if let Err(SessionError { reason }) = guest.advance(io, core, gate, left) {
+        if let Err(SessionError { reason }) = guest.advance(io, core, gate, pass) {
             self.note_broken(io, number, reason);
         }
     }
@@ -293,6 +412,7 @@ impl Guests {
     pub(super) fn set_ranks(&mut self, core: &Core) {
         for guest in self.places.iter_mut().flatten() {
             guest.rank = core.rank_of(guest.volume);
+            guest.is_rank_held = false;
         }
     }
 
@@ -307,15 +427,19 @@ impl Guests {
             let (peer, volume) = (guest.peer.clone(), guest.volume);
             self.broken.push(BrokenQueue { peer, volume, reason });
         }
+        // A ring that its guest broke is not touched again, so what did not start never does.
+        if !guest.cuts.is_cutting() {
+            guest.taken = None;
+        }
         guest.leave(io);
     }
 
     /// Takes the end of a request, and more requests where there was no room for them.
-    pub(super) fn reply(&mut self, io: &mut dyn Io, finished: Finished) {
+    pub(super) fn reply(&mut self, io: &mut dyn Io, core: &mut Core, finished: Finished) {
         let number = (finished.asker.0 & (GUEST_ASKER - 1)) as u32;
         let guest = self.places[number as usize].as_mut().expect("a queue outlives its requests");
         let was_full = guest.is_full();
-        let result = guest.reply(io, finished);
+        let result = guest.reply(io, core, finished);
         guest.has_more |= was_full && !guest.is_leaving;
         if let Err(SessionError { reason }) = result {
             self.note_broken(io, number, reason);
@@ -333,12 +457,12 @@ impl Guests {
     ) {
         let count = self.places.len() as u32;
         self.first = (self.first + 1).checked_rem(count).unwrap_or(0);
-        let mut left = [u64::MAX, quantum];
+        let mut passes = [Pass::whole(u64::MAX), Pass::bounded(quantum, quantum)];
         for is_best in [true, false] {
             for number in (self.first..count).chain(0..self.first) {
                 let guest = self.places[number as usize].as_ref();
-                if guest.is_some_and(|guest| guest.has_more && (guest.rank <= best) == is_best) {
-                    self.advance(io, core, gate, number, &mut left[usize::from(!is_best)]);
+                if guest.is_some_and(|guest| guest.may_go_on() && (guest.rank <= best) == is_best) {
+                    self.advance(io, core, gate, number, &mut passes[usize::from(!is_best)]);
                 }
             }
         }
@@ -346,7 +470,23 @@ impl Guests {
 
     /// Whether a wait would keep a queue from going on.
     pub(super) fn has_more(&self) -> bool {
-        self.places.iter().flatten().any(|guest| guest.has_more)
+        self.places.iter().flatten().any(Guest::may_go_on)
+    }
+
+    /// The queues' bytes that the core holds, each with its rank.
+    pub(super) fn submitted_bytes(&self) -> impl Iterator<Item = (Rank, u64)> {
+        self.places.iter().flatten().map(|guest| (guest.rank, guest.submitted_bytes))
+    }
+
+    /// Lets the queues of a rank wait for room, or go on.
+    pub(super) fn hold(&mut self, rank: Rank, is_held: bool) {
+        let own = self.places.iter_mut().flatten().filter(|guest| guest.rank == rank);
+        own.for_each(|guest| guest.is_rank_held = is_held);
+    }
+
+    /// Requests whose pieces are being submitted.
+    pub(super) fn cutting(&self) -> usize {
+        self.places.iter().flatten().filter(|guest| guest.cuts.is_cutting()).count()
     }
 
     /// Announces what was answered, and lets stopped queues go.
@@ -370,7 +510,7 @@ impl Guests {
     }
 
     pub(super) fn is_quiet(&self) -> bool {
-        self.places.iter().flatten().all(|guest| guest.inflight == 0)
+        self.places.iter().flatten().all(Guest::is_quiet)
     }
 
     /// The shard ends: whoever waits for a queue's end has it.

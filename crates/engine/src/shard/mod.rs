@@ -214,7 +214,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let mut woken = Vec::new();
         while let Some(finished) = self.core.take_finished() {
             if Guests::is_asker(finished.asker) {
-                self.guests.reply(&mut self.io, finished);
+                self.guests.reply(&mut self.io, &mut self.core, finished);
             } else if !self.on_own_finished(&finished) {
                 let number = finished.asker.number();
                 self.reply(number, finished);
@@ -265,7 +265,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// request as another.
     #[must_use]
     pub fn inflight(&self) -> u64 {
-        let begun = self.clients.iter().flatten().filter(|client| client.is_cutting()).count();
+        let clients = self.clients.iter().flatten().filter(|client| client.is_cutting());
+        let begun = clients.count() + self.guests.cutting();
         self.homes.keys().map(|volume| self.core.inflight(*volume)).sum::<u64>() + begun as u64
     }
 

@@ -9,8 +9,8 @@
 //! sockets.
 //! Cost: a place in a queue per client and turn.
 
+use super::Shard;
 use super::pass::Pass;
-use super::{Client, Shard};
 use crate::control::RankStats;
 use crate::core::Notice;
 use crate::io::{Host, Io as _};
@@ -98,16 +98,19 @@ impl<S: Session, H: Host> Shard<S, H> {
         if !self.has_lower {
             return;
         }
-        let lower = |client: &&Client<S>| client.rank > self.best;
+        let clients = self.clients.iter().flatten().map(|c| (c.rank, c.submitted_bytes()));
+        let lower = clients.chain(self.guests.submitted_bytes()).filter(|own| own.0 > self.best);
         let mut held: Vec<(Rank, u64)> = Vec::new();
-        for client in self.clients.iter().flatten().filter(lower) {
-            match held.iter_mut().find(|(rank, _)| *rank == client.rank) {
-                Some((_, bytes)) => *bytes += client.submitted_bytes(),
-                None => held.push((client.rank, client.submitted_bytes())),
+        for (rank, bytes) in lower {
+            match held.iter_mut().find(|own| own.0 == rank) {
+                Some((_, sum)) => *sum += bytes,
+                None => held.push((rank, bytes)),
             }
         }
         for (rank, bytes) in held {
-            self.ready.hold(rank, bytes >= self.limits.inflight_bytes_max);
+            let is_held = bytes >= self.limits.inflight_bytes_max;
+            self.ready.hold(rank, is_held);
+            self.guests.hold(rank, is_held);
         }
     }
 
@@ -129,9 +132,11 @@ impl<S: Session, H: Host> Shard<S, H> {
         let served = self.clients.iter().flatten().filter(|client| !client.is_dead());
         let ranks = served.map(|client| client.rank).chain(self.guests.ranks());
         let best = ranks.min().unwrap_or(Rank::FIRST);
-        self.has_lower = self.clients.iter().flatten().any(|client| client.rank > best);
+        let mut ranks = self.clients.iter().flatten().map(|client| client.rank);
+        self.has_lower = ranks.any(|rank| rank > best) || self.guests.ranks().any(|r| r > best);
         if std::mem::replace(&mut self.best, best) != best {
             self.ready.hold(best, false);
+            self.guests.hold(best, false);
             self.io.set_best(best);
         }
     }

@@ -13,7 +13,7 @@ use crate::io::{
     Scheduled, VOLATILE_BYTES_DEFAULT, Waker,
 };
 use crate::store::{Region, SegmentPlan, StoreError, StoreIdentity};
-use layby_cache::schedule::ScheduleLimits;
+use layby_cache::schedule::{Load, ScheduleLimits};
 use layby_cache::{CacheSpec, LevelKind};
 use layby_types::{ErrorKind, Nanos, Session, ShardIndex, VolumeId, format_bytes};
 use std::fmt;
@@ -36,6 +36,9 @@ pub struct LevelPart {
     pub segments: SegmentPlan,
     /// How long its flash shall last.
     pub wear: WearPlan,
+    /// What classes below the best one may have in its device's hands at first, where that is
+    /// known; else as much as the bounds allow.
+    pub budget: Option<Load>,
 }
 
 /// All a shard needs to start.
@@ -67,6 +70,8 @@ pub struct ShardPlan {
     pub home_delay: Nanos,
     /// The bounds of serving by class.
     pub schedule: ScheduleLimits,
+    /// As a level's `budget`, for each volume's home.
+    pub home_budget: Option<Load>,
 }
 
 impl ShardPlan {
@@ -257,7 +262,7 @@ fn open(plan: &ShardPlan) -> Result<(Scheduled<HostIo>, Waker, Core, StartReport
 
 /// Opens a shard's disks on any machine and recovers; chance follows from `seed`.
 pub(super) fn open_core(
-    io: &mut impl Host,
+    io: &mut Scheduled<impl Host>,
     plan: &ShardPlan,
     seed: u64,
 ) -> Result<(Core, StartReport), StartError> {
@@ -265,8 +270,14 @@ pub(super) fn open_core(
     let mut levels = Vec::new();
     for (part, level) in plan.levels.iter().zip(&plan.spec.levels) {
         let (level_plan, line) = open_level(io, plan, part, level.kind, level.slots)?;
+        if let (Some(load), LevelPlan::Ssd { region, .. }) = (part.budget, &level_plan) {
+            io.begin_with(Some(region.disk), load);
+        }
         levels.push(level_plan);
         lines.push(line);
+    }
+    if let Some(load) = plan.home_budget {
+        io.begin_with(None, load);
     }
     let mut homes = Vec::new();
     for volume in &plan.volumes {

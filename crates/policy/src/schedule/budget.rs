@@ -6,6 +6,7 @@
 //! Not for: the best rank, which nothing holds back.
 
 use super::Load;
+use layby_types::Nanos;
 
 /// The bounds of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,20 @@ impl BudgetLimits {
     /// From two pieces of the default quantum to what keeps a fast SSD busy.
     pub const DEFAULT: BudgetLimits =
         BudgetLimits { bytes_min: 128 << 10, bytes_max: 8 << 20, ios_min: 2, ios_max: 64 };
+}
+
+/// What a device holds without making anybody wait, by Little's law: an operation per channel, and
+/// the bytes that its channels move while one operation takes its `latency`. A bandwidth of 0 is
+/// no limit.
+#[must_use]
+pub fn unqueued(channels: u16, latency: Nanos, channel_bytes_per_second: u64) -> Load {
+    let bytes_per_second = u128::from(channel_bytes_per_second) * u128::from(channels);
+    let bytes = bytes_per_second * u128::from(latency.0) / 1_000_000_000;
+    let bytes = match channel_bytes_per_second {
+        0 => u64::MAX,
+        _ => u64::try_from(bytes).unwrap_or(u64::MAX),
+    };
+    Load { ios: u32::from(channels), bytes }
 }
 
 /// Steps from the lower bound to the upper.
@@ -48,10 +63,10 @@ impl Budget {
 
     /// Starts at what a probe found that the device takes without queueing, within the bounds.
     #[must_use]
-    pub fn with_start(limits: BudgetLimits, bytes: u64, ios: u32) -> Self {
+    pub fn with_start(limits: BudgetLimits, start: Load) -> Self {
         let mut budget = Budget::new(limits);
-        budget.bytes = bytes.clamp(limits.bytes_min, limits.bytes_max);
-        budget.ios = ios.clamp(limits.ios_min, limits.ios_max);
+        budget.bytes = start.bytes.clamp(limits.bytes_min, limits.bytes_max);
+        budget.ios = start.ios.clamp(limits.ios_min, limits.ios_max);
         budget
     }
 
@@ -113,6 +128,22 @@ mod tests {
             budget.on_met();
         }
         assert_eq!((budget.bytes(), budget.ios()), (limits.bytes_max, limits.ios_max));
-        assert_eq!(Budget::with_start(limits, 1, 1_000).bytes(), limits.bytes_min);
+    }
+
+    /// Goal: a budget begins with what its device holds without a queue, within its bounds.
+    /// Method: by hand, for an SSD, a disk with one arm, and a device of unlimited bandwidth.
+    #[test]
+    fn begins_with_what_the_device_holds() {
+        let limits = BudgetLimits::DEFAULT;
+        let ssd = unqueued(32, Nanos::from_micros(80), 100 << 20);
+        assert_eq!(ssd, Load { ios: 32, bytes: 268_435 });
+        let budget = Budget::with_start(limits, ssd);
+        assert_eq!((budget.ios(), budget.bytes()), (32, 268_435));
+        let disk = unqueued(1, Nanos::from_millis(8), 1 << 20);
+        let budget = Budget::with_start(limits, disk);
+        assert_eq!((budget.ios(), budget.bytes()), (limits.ios_min, limits.bytes_min));
+        let fast = unqueued(1_000, Nanos(100), 0);
+        let budget = Budget::with_start(limits, fast);
+        assert_eq!((budget.ios(), budget.bytes()), (limits.ios_max, limits.bytes_max));
     }
 }

@@ -15,7 +15,7 @@ mod device;
 mod objective;
 mod ready;
 
-pub use budget::{Budget, BudgetLimits};
+pub use budget::{Budget, BudgetLimits, unqueued};
 pub use device::{DeviceQueue, Load};
 pub use objective::{Objective, Verdict, WINDOW_MAX, WINDOW_MIN, WINDOW_REQUESTS, Windowed};
 pub use ready::{Flow, Grant, ReadyQueue};

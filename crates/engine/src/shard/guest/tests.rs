@@ -1,0 +1,245 @@
+//! Queues beside a better rank: their long requests go in pieces and are answered whole.
+//!
+//! How: a ring whose requests are written down, over a core with simulated disks.
+
+use super::*;
+use crate::core::tests::{Shape, World, call};
+use layby_cache::throttle::{LimitPlan, Limits, Rate};
+use layby_types::{ClassId, ErrorKind, Nanos, Rng};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+/// The class of this volume is not the best one.
+const LOWER: VolumeId = VolumeId(2);
+const LENGTH: u64 = 48 * 4096;
+const QUANTUM: u64 = 16 << 10;
+/// Turns that anything may take before it counts as hung.
+const TURNS_MAX: u32 = 100_000;
+
+/// What became of the requests of a [`Script`], by their cookies.
+#[derive(Default)]
+struct Answers {
+    bytes: Vec<(u64, Vec<u8>)>,
+    ended: Vec<(u64, Result<(), ErrorKind>)>,
+}
+
+/// A ring whose guest asks for what is written down, with the bytes of writes.
+struct Script {
+    requests: VecDeque<(Call, Vec<u8>)>,
+    answers: Arc<Mutex<Answers>>,
+}
+
+impl GuestRing for Script {
+    fn take(&mut self, payload: &mut Vec<u8>) -> Result<Taken, SessionError> {
+        let Some((call, bytes)) = self.requests.pop_front() else { return Ok(Taken::Nothing) };
+        *payload = bytes;
+        Ok(Taken::Call(call))
+    }
+
+    fn put(&mut self, call: &Call, at: u64, bytes: &[u8]) {
+        let answers = &mut self.answers.lock().unwrap().bytes;
+        let index = answers.iter().position(|(cookie, _)| *cookie == call.cookie);
+        let index = index.unwrap_or_else(|| {
+            answers.push((call.cookie, vec![0xEE; call.length as usize]));
+            answers.len() - 1
+        });
+        answers[index].1[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn finish(&mut self, call: &Call, result: Result<(), ErrorKind>) -> Result<(), SessionError> {
+        self.answers.lock().unwrap().ended.push((call.cookie, result));
+        Ok(())
+    }
+
+    fn listen(&mut self) -> Result<bool, SessionError> {
+        Ok(false)
+    }
+
+    fn take_signal(&mut self) -> bool {
+        false
+    }
+
+    fn base(&self) -> u16 {
+        7
+    }
+}
+
+/// A shard's part that serves one queue.
+struct Bench {
+    world: World,
+    gate: Gate,
+    guests: Guests,
+    answers: Arc<Mutex<Answers>>,
+    best: Rank,
+}
+
+impl Bench {
+    fn new(seed: u64, requests: Vec<(Call, Vec<u8>)>, best: Rank) -> Bench {
+        let world = World::new(seed, Shape::roomy());
+        let answers = Arc::<Mutex<Answers>>::default();
+        let ring = Script { requests: requests.into(), answers: answers.clone() };
+        let rank = world.core.rank_of(LOWER);
+        let event = (EventId(0), CallEvent::default());
+        let mut guest = Guest::new((LOWER, rank), "test".into(), Box::new(ring), event);
+        // There is no event descriptor here, so there is nothing to wait for.
+        guest.is_closed = true;
+        let mut guests = Guests::default();
+        guests.add(guest);
+        Bench { world, gate: Gate::default(), guests, answers, best }
+    }
+
+    /// A turn of the queue; answers with how many bytes it gave to the core.
+    fn go_on(&mut self) -> u64 {
+        let World { io, core, .. } = &mut self.world;
+        let before = self.guests.places[0].as_ref().unwrap().submitted_bytes;
+        self.guests.go_on(io, core, &mut self.gate, (self.best, QUANTUM));
+        self.guests.places[0].as_ref().unwrap().submitted_bytes - before
+    }
+
+    /// The devices' turn, and its answers.
+    fn work(&mut self) {
+        let World { io, core, .. } = &mut self.world;
+        core.turn(io);
+        while let Some(finished) = core.take_finished() {
+            self.guests.reply(io, core, finished);
+        }
+    }
+
+    /// Until nothing is left to do; answers with the most bytes that a turn gave to the core.
+    fn run(&mut self) -> u64 {
+        let mut most = 0;
+        for _ in 0..TURNS_MAX {
+            most = most.max(self.go_on());
+            if !self.guests.has_more() && self.guests.is_quiet() {
+                return most;
+            }
+            self.work();
+        }
+        panic!("a queue's requests never end");
+    }
+}
+
+fn write(cookie: u64, offset: u64, bytes: &[u8]) -> (Call, Vec<u8>) {
+    let call = call(Operation::Write, offset, bytes.len() as u64);
+    (Call { cookie, ..call }, bytes.to_vec())
+}
+
+fn read(cookie: u64, offset: u64, length: u64) -> (Call, Vec<u8>) {
+    (Call { cookie, ..call(Operation::Read, offset, length) }, Vec::new())
+}
+
+fn random_bytes(rng: &mut Rng, length: u64) -> Vec<u8> {
+    (0..length).map(|_| rng.below(256) as u8).collect()
+}
+
+/// Goal: beside a better rank no turn gives the core more than a quantum of a queue's bytes
+/// written, or four read, and every request is answered once, with its bytes. Method: long
+/// writes at random places, then reads of them, each awaited by the next.
+#[test]
+fn long_requests_of_a_lower_rank_go_in_pieces() {
+    for seed in 0..50 {
+        let rng = &mut Rng::new(seed);
+        let mut image = vec![0; LENGTH as usize];
+        let (mut requests, mut expected) = (Vec::new(), Vec::new());
+        for cookie in 0..4 {
+            let offset = rng.below(LENGTH / 512 - 1) * 512;
+            let length = (1 + rng.below((LENGTH - offset) / 512)) * 512;
+            let bytes = random_bytes(rng, length);
+            image[offset as usize..][..length as usize].copy_from_slice(&bytes);
+            requests.push(vec![write(cookie, offset, &bytes)]);
+            requests.push(vec![read(100 + cookie, offset, length)]);
+            expected.push((100 + cookie, bytes));
+        }
+        let mut bench = Bench::new(seed, Vec::new(), Rank::FIRST);
+        for requests in requests {
+            let answers = bench.answers.clone();
+            let guest = bench.guests.places[0].as_mut().unwrap();
+            guest.ring = Box::new(Script { requests: requests.into(), answers });
+            guest.has_more = true;
+            let most = bench.run();
+            assert!(most <= 4 * QUANTUM, "{most} bytes in a turn; replay with SEED={seed}");
+        }
+        let answers = std::mem::take(&mut *bench.answers.lock().unwrap());
+        assert_eq!(answers.bytes, expected, "replay with SEED={seed}");
+        let cookies: Vec<u64> = answers.ended.iter().map(|(cookie, _)| *cookie).collect();
+        assert_eq!(cookies, [0, 100, 1, 101, 2, 102, 3, 103], "replay with SEED={seed}");
+        assert!(answers.ended.iter().all(|(_, result)| result.is_ok()));
+        let found = bench.world.read(LOWER.0, 0, LENGTH).unwrap();
+        assert_eq!(found, image, "replay with SEED={seed}");
+    }
+}
+
+/// Goal: many queues' requests share the quantum: a written turn never exceeds it. Method: short
+/// writes only, counted by turn.
+#[test]
+fn short_requests_share_the_quantum() {
+    let bytes = vec![1; 4096];
+    let requests = (0..40).map(|n| write(n, n * 4096, &bytes)).collect();
+    let mut bench = Bench::new(1, requests, Rank::FIRST);
+    assert_eq!(bench.run(), QUANTUM);
+    assert_eq!(bench.answers.lock().unwrap().ended.len(), 40);
+}
+
+/// Goal: where no rank is better, a request goes as it is. Method: one long write, in one turn.
+#[test]
+fn requests_of_the_best_rank_are_not_cut() {
+    let requests = vec![write(1, 0, &vec![3; 128 << 10])];
+    let mut bench = Bench::new(2, requests, Rank::FIRST);
+    bench.best = bench.world.core.rank_of(LOWER);
+    assert_eq!(bench.go_on(), 128 << 10);
+    bench.run();
+    assert_eq!(bench.answers.lock().unwrap().ended, [(1, Ok(()))]);
+}
+
+/// Goal: a rank with too much in the core's hands takes no more, and a wait does not spin for it.
+/// Method: hold it in the middle of a long write.
+#[test]
+fn a_held_rank_waits() {
+    let mut bench = Bench::new(3, vec![write(1, 0, &vec![3; 128 << 10])], Rank::FIRST);
+    let rank = bench.world.core.rank_of(LOWER);
+    assert_eq!(bench.go_on(), QUANTUM);
+    bench.guests.hold(rank, true);
+    assert!(!bench.guests.has_more());
+    assert_eq!(bench.go_on(), 0);
+    bench.guests.hold(rank, false);
+    bench.run();
+    assert_eq!(bench.answers.lock().unwrap().ended, [(1, Ok(()))]);
+}
+
+/// Goal: a queue that is stopped answers what was taken from it first: a request that its volume's
+/// limits hold, and one that is cut. Method: stop it in the middle; the ring says where it stands
+/// only when both are answered.
+#[test]
+fn a_stopped_queue_answers_what_was_taken() {
+    for is_limited in [true, false] {
+        let bytes = vec![9; 64 << 10];
+        let mut bench = Bench::new(4, vec![write(1, 0, &bytes)], Rank::FIRST);
+        if is_limited {
+            let slow = Rate { tokens: 1, period: Nanos::from_secs(3600), burst: 1 };
+            let limits = Limits { requests: Some(slow), bytes: None };
+            let plan = LimitPlan { volumes: vec![(LOWER, ClassId(1), limits)], ..<_>::default() };
+            bench.gate.set_limits(&plan);
+            let first = call(Operation::Write, 0, 512);
+            assert!(bench.gate.may_start(LOWER, 99, &first), "the burst is one request");
+        }
+        let given = bench.go_on();
+        assert_eq!(given, if is_limited { 0 } else { QUANTUM });
+        let base = Arc::<Mutex<Option<u16>>>::default();
+        let (kept, answers) = (base.clone(), bench.answers.clone());
+        let stopped = move |result: Result<u16, _>| {
+            assert_eq!(answers.lock().unwrap().ended, [(1, Ok(()))], "answered before it stops");
+            *kept.lock().unwrap() = result.ok();
+        };
+        bench.guests.stop(&mut bench.world.io, 0, Box::new(stopped));
+        for _ in 0..TURNS_MAX {
+            bench.guests.flush(&mut bench.gate);
+            if base.lock().unwrap().is_some() {
+                break;
+            }
+            bench.go_on();
+            bench.work();
+        }
+        assert_eq!(*base.lock().unwrap(), Some(7));
+        assert_eq!(bench.world.read(LOWER.0, 0, 64 << 10).unwrap(), bytes);
+    }
+}
