@@ -481,6 +481,12 @@ pub(crate) struct ClassSetArguments {
     /// Whether its segments wait for good periods of the link
     #[arg(long, value_name = "BOOL")]
     pub(crate) uplink_patient: Option<bool>,
+    /// How long a call may wait for an object store before it is refused; 0s is for ever
+    #[arg(long, value_name = "TIME")]
+    pub(crate) answer_within: Option<Time>,
+    /// Whether a read that an object store answers late is asked for a second time
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) hedge: Option<bool>,
     #[command(flatten)]
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
@@ -692,6 +698,7 @@ mod tests {
             "level set ssd --dirty-red 60%",
             "writeback --idle-timeout 250ms",
             "uplink --cap 2MiB --window 22:00-06:30=0",
+            "class set critical --answer-within 5s",
             "class set bulk --uplink-first false --uplink-weight 10 --uplink-patient true",
             "status --json --dir d",
             "status --what-if --dir d",

@@ -39,6 +39,8 @@ pub enum Action {
     MapReplace(Vec<u8>),
     /// Ask the object store.
     Object(Request),
+    /// Get what a client waits for from the object store.
+    Fetch(Request),
     /// Put a segment into the object store, when it is the volume's turn.
     Upload {
         /// The put.

@@ -9,6 +9,7 @@
 //! Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
+use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::segment::Compression;
 use crate::store::Store;
@@ -287,6 +288,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             outbox,
             said,
             heard: 0,
+            hedge: Arc::new(Hedge::default()),
+            is_hedging: false,
             wake: Box::new(wake),
         };
         let thread = std::thread::Builder::new().name("cloud".to_owned());
@@ -389,6 +392,8 @@ struct Host<B> {
     outbox: Sender<BackingDone<B>>,
     said: watch::Sender<Option<Said>>,
     heard: u64,
+    hedge: Arc<Hedge>,
+    is_hedging: bool,
     wake: Box<dyn Fn() + Send>,
 }
 
@@ -471,6 +476,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 });
                 None
             }
+            Action::Fetch(request) => {
+                self.fetch(id, request);
+                None
+            }
             Action::Upload { request, since } => {
                 self.upload(id, request, since);
                 None
@@ -481,6 +490,20 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 None
             }
         }
+    }
+
+    /// Gets what a client waits for; twice, where its class wants that and the first is late.
+    fn fetch(&self, id: ActionId, request: Request) {
+        let (store, events) = (self.store.clone(), self.events.clone());
+        let hedge = self.is_hedging.then(|| self.hedge.clone());
+        self.runtime.spawn(async move {
+            let end = match hedge {
+                Some(hedge) => hedge.perform(|| store.perform(request.clone())).await,
+                None => store.perform(request).await,
+            };
+            // A volume that has ended needs no answers.
+            let _ = events.send(Event::End(id, end));
+        });
     }
 
     /// Puts a segment when the uplink says so.
@@ -523,8 +546,14 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         }
     }
 
-    fn say(&self) {
-        let (status, is_drained) = (self.volume.status(), self.volume.is_drained());
+    /// Says how safe the volume is, and hears how long its clients may wait.
+    fn say(&mut self) {
+        let (mut status, is_drained) = (self.volume.status(), self.volume.is_drained());
+        let (plan, is_hedging) = self.lane.waits();
+        self.volume.set_wait(plan);
+        self.is_hedging = is_hedging;
+        status.counters.requests += self.hedge.sent();
+        status.counters.hedged = self.hedge.sent();
         self.lane.set_dirty(status.dirty_bytes);
         let said = Said { status, is_drained, heard: self.heard };
         // Somebody may look later, too.

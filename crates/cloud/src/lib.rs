@@ -12,6 +12,7 @@
 mod action;
 mod codec;
 mod crypt;
+mod hedge;
 mod host;
 mod journal;
 mod map;
@@ -36,5 +37,5 @@ pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use store::Store;
 pub use superblock::{Checkpointed, EpochStart, SUPERBLOCK_KEY, Superblock};
 pub use volume::{
-    Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, create, volume_of,
+    Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, WaitPlan, create, volume_of,
 };

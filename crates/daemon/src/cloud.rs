@@ -399,6 +399,7 @@ impl RemoteHomes for CloudHomes {
             let Some((name, class)) = slot else { continue };
             let id = ClassId(u8::try_from(index).expect("a node has few classes"));
             self.uplink.set_class(id, class.uplink.plan());
+            self.uplink.set_waits(id, class.uplink.waits());
             let its = view.catalog.volumes.values().filter(|record| record.class == *name);
             for record in its.filter(|record| self.watches().contains_key(&record.id)) {
                 let plan = VolumePlan { class: id, bounds: age };

@@ -45,6 +45,7 @@ fn settings(
         arguments;
     let ClassSetArguments { admission, weight, latency_objective, shares, .. } = arguments;
     let ClassSetArguments { uplink_first, uplink_weight, uplink_patient, .. } = arguments;
+    let ClassSetArguments { answer_within, hedge, .. } = arguments;
     let ClassSetArguments { limits, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let patch = ClassPatch {
@@ -59,7 +60,13 @@ fn settings(
         share,
         cap,
         limits: limits.into(),
-        uplink: ClassUplink { first: uplink_first, weight: uplink_weight, patient: uplink_patient },
+        uplink: ClassUplink {
+            first: uplink_first,
+            weight: uplink_weight,
+            patient: uplink_patient,
+            answer_within,
+            hedge,
+        },
     };
     (name, patch, node)
 }
@@ -147,5 +154,10 @@ fn uplink_text(of: &ClassUplink) -> String {
         _ => "weight 100".to_owned(),
     };
     let patience = if of.patient == Some(true) { ", in good periods" } else { "" };
-    format!("{share}{patience}")
+    let within = match of.answer_within.filter(|time| time.0.0 > 0) {
+        Some(time) => format!(", calls that wait for the store longer than {time} are refused"),
+        None => String::new(),
+    };
+    let hedge = if of.hedge == Some(true) { ", late reads asked for twice" } else { "" };
+    format!("{share}{patience}{within}{hedge}")
 }

@@ -260,13 +260,15 @@ fn cloud_text(of: &CloudAnswer) -> String {
         None => format!("link {}", of.link),
     };
     let error = of.last_error.as_ref().map(|e| format!("; last error: {e}")).unwrap_or_default();
+    let refused = of.last_refusal.as_ref();
+    let refused = refused.map(|why| format!("; {} calls refused, last {why}", of.refused));
+    let refused = refused.unwrap_or_default();
     let amplification = of.space_amplification.unwrap_or(1.0);
     format!(
-        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), {} requests{}",
+        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), {} requests{error}{refused}",
         of.segments,
         bytes(of.stored_bytes),
         of.requests,
-        error
     )
 }
 

@@ -8,12 +8,12 @@ use layby_types::{BackingOperation, Nanos, Rng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 96;
-const JOURNAL: u64 = 1 << 20;
-const NODE: VolumeUuid = VolumeUuid([7; 16]);
+pub(super) const BLOCK: u64 = 4096;
+pub(super) const BLOCKS: u64 = 96;
+pub(super) const JOURNAL: u64 = 1 << 20;
+pub(super) const NODE: VolumeUuid = VolumeUuid([7; 16]);
 
-fn plan(node: VolumeUuid) -> Plan {
+pub(super) fn plan(node: VolumeUuid) -> Plan {
     let limits = Limits {
         segment_bytes: 128 << 10,
         dirty_age_max: Nanos::from_millis(20),
@@ -279,7 +279,7 @@ impl Life {
     }
 }
 
-fn open(world: &mut World, plan: Plan, now: Nanos) -> Volume<Vec<u8>> {
+pub(super) fn open(world: &mut World, plan: Plan, now: Nanos) -> Volume<Vec<u8>> {
     let map_file = world.disks.map_file.clone();
     let disks = &world.disks;
     let mut read = |at, length| disks.read(at, length);

@@ -2,4 +2,5 @@
 
 mod hosted;
 mod lives;
+mod waits;
 mod world;

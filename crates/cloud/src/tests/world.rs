@@ -195,7 +195,7 @@ impl World {
                 let bytes = self.disks.read(*at, *length).expect("within the device");
                 Some((id, End::Bytes(bytes.into(), None)))
             }
-            Action::Object(request) | Action::Upload { request, .. } => {
+            Action::Object(request) | Action::Fetch(request) | Action::Upload { request, .. } => {
                 match self.object(request) {
                     Some(end) => Some((id, end)),
                     None => {

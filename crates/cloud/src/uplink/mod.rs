@@ -16,7 +16,8 @@ pub use layby_policy::uplink::{
 };
 
 use crate::action::End;
-use layby_policy::uplink::{Next, Upload, UploadId, When};
+use crate::volume::WaitPlan;
+use layby_policy::uplink::{Next, Prudence, Upload, UploadId, When};
 use layby_types::{ClassId, Nanos, VolumeId};
 use meter::Meter;
 use std::collections::BTreeMap;
@@ -52,6 +53,15 @@ pub struct Seen {
     pub dirty_bytes: u64,
 }
 
+/// What a class's clients do about a store that is late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassWaits {
+    /// A call that waits for the store ends with an error after so long; none waits for ever.
+    pub answer_within: Option<Nanos>,
+    /// A read that is later than most is asked for a second time.
+    pub hedges: bool,
+}
+
 struct State {
     queue: layby_policy::uplink::Uplink,
     timetable: Timetable,
@@ -59,6 +69,7 @@ struct State {
     waiting: BTreeMap<UploadId, (u64, oneshot::Sender<()>)>,
     dirty: BTreeMap<VolumeId, (ClassId, u64)>,
     strict: Vec<ClassId>,
+    waits: BTreeMap<ClassId, ClassWaits>,
     next: u64,
     /// When somebody looks again.
     alarm: Nanos,
@@ -92,6 +103,7 @@ impl Uplink {
             waiting: BTreeMap::new(),
             dirty: BTreeMap::new(),
             strict: Vec::new(),
+            waits: BTreeMap::new(),
             next: 0,
             alarm: Nanos::NEVER,
         };
@@ -124,6 +136,11 @@ impl Uplink {
             state.strict.push(class);
         }
         self.pump(state);
+    }
+
+    /// What a class's clients do about a late store from now on.
+    pub fn set_waits(&self, class: ClassId, waits: ClassWaits) {
+        self.state().waits.insert(class, waits);
     }
 
     /// A volume's class and bounds from now on.
@@ -275,6 +292,21 @@ impl Lane {
 
     pub(crate) fn set_dirty(&self, bytes: u64) {
         self.uplink.set_dirty(self.volume, bytes);
+    }
+
+    /// How long the volume's clients wait over the link as it is expected to be, and whether reads
+    /// that are late are asked for again.
+    pub(crate) fn waits(&self) -> (WaitPlan, bool) {
+        let mut state = self.uplink.state();
+        let Some((class, _)) = state.dirty.get(&self.volume).copied() else {
+            return (WaitPlan::default(), false);
+        };
+        let ClassWaits { answer_within, hedges } =
+            state.waits.get(&class).copied().unwrap_or_default();
+        state.meter.close(self.uplink.now());
+        let cap = state.timetable.at((self.uplink.0.clock)());
+        let drain = state.meter.outlook().map(|outlook| Prudence::DEFAULT.drain(&outlook, cap));
+        (WaitPlan { answer_within, drain }, hedges)
     }
 
     /// Asks for a turn for an object whose oldest byte is so old.

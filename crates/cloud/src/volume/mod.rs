@@ -18,6 +18,7 @@ mod read;
 mod recover;
 mod session;
 mod upload;
+mod wait;
 mod write;
 
 use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request};
@@ -32,6 +33,7 @@ use std::ops::{DerefMut, Range};
 
 pub use recover::{OpenError, Opened, create, volume_of};
 pub use session::Link;
+pub use wait::WaitPlan;
 
 /// A volume and how it is kept.
 #[derive(Clone, Debug)]
@@ -188,8 +190,9 @@ pub struct Volume<B> {
     clean: clean::Cleaning,
     /// Whether the store has ever said what this volume is, so that it can be served without it.
     is_known: bool,
-    /// Calls that wait until it has.
-    held: Vec<(u64, BackingOperation<B>)>,
+    /// Calls that wait until it has, and since when.
+    held: Vec<(Nanos, u64, BackingOperation<B>)>,
+    waiting: wait::Waiting,
     is_draining: bool,
     is_stopping: bool,
     last_fault: Option<Fault>,
@@ -219,6 +222,8 @@ pub struct Status {
     pub segment_blocks_bytes: u64,
     /// The last fault, in the store's words.
     pub last_fault: Option<String>,
+    /// Why a call was refused last, if one was.
+    pub last_refusal: Option<String>,
     /// Runs of the map.
     pub runs: u64,
     /// What this life has done.
@@ -240,6 +245,10 @@ pub struct Counters {
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
     pub bytes_moved: u64,
+    /// Calls answered with an error since the store could not serve them in time.
+    pub refused: u64,
+    /// Second requests for what was late, counted among all.
+    pub hedged: u64,
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
@@ -247,7 +256,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
         match self.is_known || self.session.is_lost() || self.is_stopping {
             true => self.start(token, operation),
-            false => self.held.push((token, operation)),
+            false => self.held.push((self.now, token, operation)),
         }
         self.step();
     }
@@ -268,7 +277,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn fail_held(&mut self) {
-        for (token, operation) in std::mem::take(&mut self.held) {
+        for (_, token, operation) in std::mem::take(&mut self.held) {
             match operation {
                 BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } => {
                     self.finish(token, Err(ErrorKind::Closed), Some(buffer));
@@ -282,7 +291,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// The store has said what the volume is, or that it cannot be had.
     fn release_held(&mut self) {
-        for (token, operation) in std::mem::take(&mut self.held) {
+        for (_, token, operation) in std::mem::take(&mut self.held) {
             self.start(token, operation);
         }
     }
@@ -344,6 +353,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         for (_, retry) in due.into_iter().filter(|(_, retry)| is_wanted(retry)) {
             self.ask_again(retry);
         }
+        self.give_up();
         self.step();
     }
 
@@ -351,7 +361,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
         let resting = self.resting.iter().map(|(at, _)| *at).min().unwrap_or(Nanos::NEVER);
-        resting.min(self.upload_deadline()).min(self.commit_deadline())
+        let own = self.upload_deadline().min(self.commit_deadline());
+        resting.min(own).min(self.wait_deadline())
     }
 
     /// Hands out what is to be done, in order.
@@ -424,6 +435,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             live_bytes: totals.live * block,
             segment_blocks_bytes: totals.blocks * block,
             last_fault: self.last_fault.as_ref().map(|fault| fault.cause.clone()),
+            last_refusal: self.waiting.refusal.clone(),
             runs: self.map.run_count() as u64,
             counters: self.counters,
         }
@@ -463,6 +475,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::SegmentPut { number } => {
                 Action::Upload { request, since: self.dirty_since(number) }
             }
+            Flight::ReadChunks { .. } => Action::Fetch(request),
             _ => Action::Object(request),
         };
         self.act(action, flight);
@@ -492,7 +505,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         const REST_MIN: u64 = 50_000_000;
         const DOUBLINGS_MAX: u32 = 8;
         self.session.on_fault(self.now);
+        self.waiting.on_fault(self.now);
         self.last_fault = Some(fault);
+        if let Flight::ReadChunks { job, .. } = retry.flight
+            && !self.is_reading(job)
+        {
+            // Nobody waits for it any more.
+            return;
+        }
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
         let rest = rest / 2 + self.rng.below(rest);
         retry.attempt += 1;

@@ -11,7 +11,7 @@ use crate::action::{Action, End, FaultKind, Request};
 use crate::codec::crc32c;
 use crate::map::ChunkPlace;
 use crate::segment::decode_chunk;
-use layby_types::ErrorKind;
+use layby_types::{ErrorKind, Nanos};
 use std::collections::BTreeMap;
 use std::ops::{DerefMut, Range};
 
@@ -31,6 +31,7 @@ pub(super) struct Part {
 
 struct Job<B> {
     token: u64,
+    since: Nanos,
     first: u64,
     buffer: B,
     left: u32,
@@ -60,7 +61,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let job = self.reads.next;
         self.reads.next += 1;
         let again_left = FETCHES_AGAIN_MAX;
-        let state = Job { token, first: blocks.start, buffer, left: 1, again_left, failed: None };
+        let (since, first) = (self.now, blocks.start);
+        let state = Job { token, since, first, buffer, left: 1, again_left, failed: None };
         self.reads.jobs.insert(job, state);
         self.read_blocks(job, blocks);
         self.end_part_of_read(job);
@@ -102,6 +104,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn get_chunks(&mut self, job: u64, parts: Vec<Part>) {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
+        if self.refuses_read() {
+            return self.fail_read(job, ErrorKind::Retry);
+        }
         let from = u64::from(first.place.at);
         let to = u64::from(last.place.at) + u64::from(last.place.stored);
         let name = self.map.name(first.place.number).expect("the map knows its segments");
@@ -147,6 +152,26 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// Whether a read has not ended.
+    pub(super) fn is_reading(&self, job: u64) -> bool {
+        self.reads.jobs.contains_key(&job)
+    }
+
+    /// Since when the oldest read waits; they are numbered as they came.
+    pub(super) fn oldest_read(&self) -> Option<Nanos> {
+        self.reads.jobs.first_key_value().map(|(_, job)| job.since)
+    }
+
+    /// Reads that began at `over` or before fail.
+    pub(super) fn give_up_reads(&mut self, over: Nanos) {
+        while let Some(oldest) = self.reads.jobs.first_entry()
+            && oldest.get().since <= over
+        {
+            let job = oldest.remove();
+            self.finish(job.token, Err(ErrorKind::Retry), Some(job.buffer));
+        }
+    }
+
     fn fail_read(&mut self, job: u64, kind: ErrorKind) {
         self.job(job).failed = Some(kind);
     }
@@ -159,7 +184,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         end: End,
     ) {
         let at = place.at.expect("it was read");
-        if !self.reads.jobs.contains_key(&job) {
+        if !self.is_reading(job) {
             return;
         }
         match end {
@@ -174,7 +199,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     pub(super) fn on_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
-        if !self.reads.jobs.contains_key(&job) {
+        if !self.is_reading(job) {
             return;
         }
         let gone = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);

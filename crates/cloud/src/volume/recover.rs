@@ -144,6 +144,7 @@ impl<B> Volume<B> {
             clean: super::clean::Cleaning::default(),
             is_known: tail.epoch > 0,
             held: Vec::new(),
+            waiting: super::wait::Waiting::default(),
             is_draining: false,
             is_stopping: false,
             last_fault: None,

@@ -12,12 +12,13 @@ use crate::codec::crc32c;
 use crate::journal::encode_header;
 use crate::journal::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Batch, JournalEntry, PAGE_BYTES};
 use crate::segment::CHUNK_BYTES;
-use layby_types::ErrorKind;
+use layby_types::{ErrorKind, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
 
 struct Call<B> {
     token: u64,
+    since: Nanos,
     buffer: Option<B>,
     first: u64,
     parts_left: u32,
@@ -70,6 +71,12 @@ impl<B> Writes<B> {
         self.queue.is_empty() && self.writing.is_none()
     }
 
+    /// Bytes that are to go into the journal, in blocks of so many bytes.
+    pub(super) fn queued_bytes(&self, block: u64) -> u64 {
+        let parts = self.queue.iter().filter(|part| !part.is_zero);
+        parts.map(|part| (part.blocks.end - part.blocks.start) * block).sum()
+    }
+
     /// Whether a call waits for the journal's room.
     pub(super) fn is_waiting(&self) -> bool {
         !self.queue.is_empty() && self.writing.is_none()
@@ -96,6 +103,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.finish(token, Ok(()), buffer);
         }
         let is_zero = buffer.is_none();
+        if !is_zero && self.refuses_write((blocks.end - blocks.start) * self.block()) {
+            return self.finish(token, Err(ErrorKind::Retry), buffer);
+        }
         let step =
             if is_zero { blocks.end - blocks.start } else { CHUNK_BYTES as u64 / self.block() };
         let (call, first) = (self.write.call_next, blocks.start);
@@ -108,7 +118,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             parts_left += 1;
             at = end;
         }
-        let call_state = Call { token, buffer, first, parts_left, is_durable };
+        let call_state = Call { token, since: self.now, buffer, first, parts_left, is_durable };
         self.write.calls.insert(call, call_state);
     }
 
@@ -276,6 +286,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             if let Some(call) = self.write.calls.remove(&part.call) {
                 self.finish(call.token, Err(ErrorKind::Closed), call.buffer);
             }
+        }
+    }
+
+    /// Since when the oldest call waits for the journal's room.
+    pub(super) fn oldest_waiting_write(&self) -> Option<Nanos> {
+        let part = self.write.queue.front().filter(|_| self.write.is_waiting())?;
+        Some(self.write.calls[&part.call].since)
+    }
+
+    /// Calls that began at `over` or before and wait for the journal's room fail.
+    pub(super) fn give_up_writes(&mut self, over: Nanos) {
+        while self.oldest_waiting_write().is_some_and(|since| since <= over) {
+            let part = self.write.queue.pop_front().expect("it was just there");
+            self.write.queue.retain(|other| other.call != part.call);
+            let call = self.write.calls.remove(&part.call).expect("its parts are not all written");
+            self.finish(call.token, Err(ErrorKind::Retry), call.buffer);
         }
     }
 

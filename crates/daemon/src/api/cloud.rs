@@ -17,6 +17,8 @@ pub struct CloudAnswer {
     pub link: String,
     /// Why it is lost, or what the store said last when something failed.
     pub last_error: Option<String>,
+    /// Why a call was refused last, since the store could not serve it in its class's time.
+    pub last_refusal: Option<String>,
     /// Seconds since the store last failed without an answer after it; none while it answers.
     pub down_seconds: Option<f64>,
     /// Everything that was written is in the store.
@@ -44,6 +46,10 @@ pub struct CloudAnswer {
     pub requests: u64,
     /// Of these, repetitions after a fault.
     pub requests_repeated: u64,
+    /// Of these, second ones for reads that were late.
+    pub requests_hedged: u64,
+    /// Calls refused since the store could not serve them in their class's time.
+    pub refused: u64,
     /// Bytes sent to the store.
     pub bytes_put: u64,
     /// Segments deleted.
@@ -80,6 +86,7 @@ impl CloudAnswer {
         CloudAnswer {
             link: link.to_owned(),
             last_error: why.or(status.last_fault),
+            last_refusal: status.last_refusal,
             down_seconds,
             is_drained,
             dirty_bytes: status.dirty_bytes,
@@ -94,6 +101,8 @@ impl CloudAnswer {
                 .then(|| status.segment_blocks_bytes as f64 / live as f64),
             requests: counters.requests,
             requests_repeated: counters.repeated,
+            requests_hedged: counters.hedged,
+            refused: counters.refused,
             bytes_put: counters.bytes_put,
             segments_deleted: counters.segments_deleted,
             bytes_moved: counters.bytes_moved,

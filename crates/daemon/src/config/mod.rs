@@ -685,7 +685,11 @@ pub fn built_in_classes(levels: &[LevelConfig]) -> Vec<(Name, ClassConfig)> {
         share: BTreeMap::new(),
         cap,
         limits: LimitsConfig::default(),
-        uplink: ClassUplink { first: critical.then_some(true), ..ClassUplink::default() },
+        uplink: ClassUplink {
+            first: critical.then_some(true),
+            hedge: critical.then_some(true),
+            ..ClassUplink::default()
+        },
     };
     vec![
         (built_in("critical"), class(&all, 0, true, false, BTreeMap::new())),

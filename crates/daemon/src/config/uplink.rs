@@ -5,8 +5,11 @@
 //! Invariant: what has passed [`UplinkConfig::check`] is a [`Timetable`].
 //! Cost: read at start and on a live change only.
 
-use super::{Place, Problem, Size};
-use layby_cloud::uplink::{Cap, CapWindow, ClassPlan, Share, TimeOfDay, Timetable, UplinkLimits};
+use super::{Place, Problem, Size, Time};
+use layby_cloud::uplink::{
+    Cap, CapWindow, ClassPlan, ClassWaits, Share, TimeOfDay, Timetable, UplinkLimits,
+};
+use layby_types::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The way up. In a change, what is given replaces its own.
@@ -105,7 +108,18 @@ pub struct ClassUplink {
     /// It waits for good periods of the link, as far as its volumes' bounds of age allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patient: Option<bool>,
+    /// A call that has to wait for the store longer than this is refused; 0 waits for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_within: Option<Time>,
+    /// A read that the store answers later than most is asked for a second time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hedge: Option<bool>,
 }
+
+/// The least time to answer in; a store on the same machine takes a few milliseconds.
+const ANSWER_WITHIN_MIN: Nanos = Nanos::from_millis(10);
+/// The most, beyond which a client waits for ever as well.
+const ANSWER_WITHIN_MAX: Nanos = Nanos::from_secs(24 * 3600);
 
 impl ClassUplink {
     /// Whether nothing is said.
@@ -121,10 +135,21 @@ impl ClassUplink {
             first: change.first.or(self.first),
             weight: change.weight.or(self.weight),
             patient: change.patient.or(self.patient),
+            answer_within: change.answer_within.or(self.answer_within),
+            hedge: change.hedge.or(self.hedge),
         }
     }
 
     pub(crate) fn check(&self, place: &Place) -> Result<(), Problem> {
+        let times = ANSWER_WITHIN_MIN..=ANSWER_WITHIN_MAX;
+        if let Some(time) = self.answer_within.filter(|time| time.0 != Nanos::ZERO)
+            && !times.contains(&time.0)
+        {
+            let (least, most) = (Time(ANSWER_WITHIN_MIN), Time(ANSWER_WITHIN_MAX));
+            let cause = format!("answer_within = {time} is outside {least} to {most}");
+            let hint = "write a time such as 5s, or 0s to wait for as long as it takes";
+            return Err(Problem::new(place.clone(), "uplink", cause, hint));
+        }
         let bounds = Share::WEIGHT_MIN..=Share::WEIGHT_MAX;
         match self.weight.filter(|weight| !bounds.contains(weight)) {
             Some(weight) => {
@@ -141,6 +166,13 @@ impl ClassUplink {
         let weight = Share::Weight(self.weight.unwrap_or(Share::WEIGHT_DEFAULT));
         let share = if self.first == Some(true) { Share::Strict } else { weight };
         ClassPlan { share, is_patient: self.patient == Some(true) }
+    }
+
+    /// What its clients do about a late store.
+    #[must_use]
+    pub fn waits(&self) -> ClassWaits {
+        let answer_within = self.answer_within.map(|time| time.0).filter(|time| time.0 > 0);
+        ClassWaits { answer_within, hedges: self.hedge == Some(true) }
     }
 }
 
@@ -186,5 +218,10 @@ mod tests {
         }
         let heavy = ClassUplink { weight: Some(1001), ..ClassUplink::default() };
         assert!(heavy.check(&Place::Uplink).is_err());
+        for (text, is_good) in [("5s", true), ("0s", true), ("1ms", false), ("25h", false)] {
+            let time = Some(text.parse().expect("a time"));
+            let hasty = ClassUplink { answer_within: time, ..ClassUplink::default() };
+            assert_eq!(hasty.check(&Place::Uplink).is_ok(), is_good, "{text}");
+        }
     }
 }

@@ -52,6 +52,10 @@ impl Scrape {
             .write(encoder, counts(|of| of.requests))?;
         family("layby_cloud_requests_repeated", "Requests repeated after a fault")
             .write(encoder, counts(|of| of.requests_repeated))?;
+        family("layby_cloud_requests_hedged", "Second requests for reads that were late")
+            .write(encoder, counts(|of| of.requests_hedged))?;
+        family("layby_cloud_refused", "Calls that the store could not serve in time")
+            .write(encoder, counts(|of| of.refused))?;
         family_in(Unit::Bytes, "layby_cloud_put", "Bytes sent to the store")
             .write(encoder, counts(|of| of.bytes_put))?;
         family_in(Unit::Bytes, "layby_cloud_moved", "Bytes of blocks that cleaning moved")

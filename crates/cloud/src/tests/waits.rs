@@ -1,0 +1,211 @@
+//! Clients whose class says how long they wait for the store.
+//!
+//! How: a link that is cut, a journal of a megabyte, and a clock that the tests move.
+
+use super::lives::{BLOCK, BLOCKS, JOURNAL, NODE, open, plan};
+use super::world::{Disks, World};
+use crate::volume::{Link, Volume, WaitPlan, create};
+use layby_policy::forecast::Bandwidth;
+use layby_types::{BackingOperation, ErrorKind, Nanos};
+use std::collections::BTreeMap;
+
+const WITHIN: Nanos = Nanos::from_secs(2);
+/// Steps that anything may take before it counts as hung.
+const STEPS_MAX: u32 = 100_000;
+
+/// How a call ended, with the buffer that came back.
+type Ended = (Result<(), ErrorKind>, Option<Vec<u8>>);
+
+struct Bench {
+    world: World,
+    volume: Volume<Vec<u8>>,
+    now: Nanos,
+    token: u64,
+    ended: BTreeMap<u64, Ended>,
+}
+
+impl Bench {
+    /// A volume whose first blocks are ones, in the store alone.
+    fn new(seed: u64) -> Bench {
+        let disks = Disks::new(JOURNAL, create(&plan(NODE), JOURNAL, seed));
+        let mut world = World::new(seed, disks);
+        let volume = open(&mut world, plan(NODE), Nanos::ZERO);
+        let (now, ended) = (Nanos::ZERO, BTreeMap::new());
+        let mut bench = Bench { world, volume, now, token: 0, ended };
+        let written = bench.write(0, 8, 1);
+        bench.volume.set_draining(true);
+        bench.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
+        bench.volume.set_draining(false);
+        bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
+        bench
+    }
+
+    fn write(&mut self, first: u64, blocks: u64, value: u8) -> u64 {
+        self.token += 1;
+        let buffer = vec![value; (blocks * BLOCK) as usize];
+        let (offset, durable) = (first * BLOCK, false);
+        self.volume.submit(self.token, BackingOperation::Write { offset, buffer, durable });
+        self.collect();
+        self.token
+    }
+
+    fn read(&mut self, first: u64) -> u64 {
+        self.token += 1;
+        let buffer = vec![0xEE; BLOCK as usize];
+        self.volume.submit(self.token, BackingOperation::Read { offset: first * BLOCK, buffer });
+        self.collect();
+        self.token
+    }
+
+    fn collect(&mut self) {
+        while let Some(done) = self.volume.poll() {
+            self.ended.insert(done.token, (done.result, done.buffer));
+        }
+    }
+
+    fn result(&self, token: u64) -> Option<Result<(), ErrorKind>> {
+        self.ended.get(&token).map(|(result, _)| *result)
+    }
+
+    /// Everything that can be done at this time.
+    fn work(&mut self) {
+        for _ in 0..STEPS_MAX {
+            let actions = self.volume.take_actions();
+            self.world.take(actions);
+            match self.world.step() {
+                Some((id, end)) => self.volume.on_end(id, end),
+                None => return self.collect(),
+            }
+        }
+        panic!("there is always something to do");
+    }
+
+    /// Some milliseconds pass.
+    fn pass(&mut self) {
+        self.work();
+        self.now = self.now.saturating_add(Nanos::from_millis(5));
+        self.volume.on_tick(self.now);
+        self.work();
+    }
+
+    fn until(&mut self, is_so: impl Fn(&Bench) -> bool) {
+        for _ in 0..STEPS_MAX {
+            if is_so(self) {
+                return;
+            }
+            self.pass();
+        }
+        panic!("it never comes: {:?}", self.volume.status());
+    }
+
+    /// How long until a call has ended.
+    fn wait(&mut self, token: u64) -> (Nanos, Result<(), ErrorKind>) {
+        let start = self.now;
+        self.work();
+        self.until(|bench| bench.result(token).is_some());
+        (self.now.since(start), self.result(token).expect("it has ended"))
+    }
+
+    /// Writes until one waits for the journal's room.
+    fn fill(&mut self) -> u64 {
+        for round in 0..1000 {
+            let token = self.write(8 + round % 80, 8, 2);
+            self.work();
+            if self.result(token).is_none() {
+                return token;
+            }
+        }
+        panic!("the journal never fills");
+    }
+}
+
+/// Goal: a read of what only a silent store has is answered with an error when its time is over;
+/// while the store is known to be silent others are refused at once, with a reason; what the
+/// journal has is served; and when the store answers again, so are reads. Method: a cut link.
+#[test]
+fn reads_do_not_wait_longer_than_their_time() {
+    let mut bench = Bench::new(1);
+    bench.world.faults.is_cut = true;
+    let first = bench.read(0);
+    assert_eq!(bench.wait(first).1, Err(ErrorKind::Retry));
+    assert!(bench.now >= WITHIN, "not sooner");
+    let waited = bench.wait_of_new_read();
+    assert_eq!(waited, (Nanos::ZERO, Err(ErrorKind::Retry)), "it is known to be silent");
+    let status = bench.volume.status();
+    assert_eq!(status.counters.refused, 2);
+    let why = status.last_refusal.expect("somebody was refused");
+    assert!(why.contains("has not answered for"), "{why}");
+    let written = bench.write(40, 1, 7);
+    assert_eq!(bench.wait(written).1, Ok(()));
+    let local = bench.read(40);
+    assert_eq!(bench.wait(local), (Nanos::ZERO, Ok(())), "the journal has it");
+    bench.world.faults.is_cut = false;
+    bench.until(|bench| matches!(bench.volume.status().link, Link::Up));
+    let again = bench.read(0);
+    assert_eq!(bench.wait(again).1, Ok(()));
+    assert_eq!(bench.ended[&again].1.as_deref(), Some(&vec![1; BLOCK as usize][..]));
+}
+
+impl Bench {
+    fn wait_of_new_read(&mut self) -> (Nanos, Result<(), ErrorKind>) {
+        let token = self.read(1);
+        self.wait(token)
+    }
+}
+
+/// Goal: a store that is silent while nothing else asks it anything is tried again once in the
+/// time, so that reads alone find out that it answers. Method: a cut link, no writes, and a rest.
+#[test]
+fn a_silent_store_is_tried_again() {
+    let mut bench = Bench::new(2);
+    bench.world.faults.is_cut = true;
+    assert_eq!(bench.wait_of_new_read().1, Err(ErrorKind::Retry));
+    bench.world.faults.is_cut = false;
+    let rested = bench.now.saturating_add(WITHIN).saturating_add(WITHIN);
+    bench.until(|bench| bench.now >= rested);
+    assert_eq!(bench.wait_of_new_read().1, Ok(()));
+}
+
+/// Goal: a write that finds the journal full is answered with an error when its time is over, and
+/// nothing acknowledged is lost by it; without a time it waits. Method: a full journal over a cut
+/// link, which comes back.
+#[test]
+fn writes_do_not_wait_longer_than_their_time() {
+    let mut bench = Bench::new(3);
+    bench.world.faults.is_cut = true;
+    let waiting = bench.fill();
+    let (waited, result) = bench.wait(waiting);
+    assert_eq!(result, Err(ErrorKind::Retry));
+    assert!(waited >= WITHIN, "{waited:?}");
+    let refused = bench.write(90, 6, 3);
+    assert_eq!(bench.result(refused), Some(Err(ErrorKind::Retry)), "refused at once");
+    bench.volume.set_wait(WaitPlan::default());
+    let patient = bench.write(90, 6, 4);
+    bench.until(|bench| bench.now >= Nanos::from_secs(20));
+    assert_eq!(bench.result(patient), None, "without a time it waits");
+    bench.world.faults.is_cut = false;
+    assert_eq!(bench.wait(patient).1, Ok(()));
+    bench.volume.set_draining(true);
+    bench.until(|bench| bench.volume.is_drained());
+    let last = bench.read(BLOCKS - 1);
+    assert_eq!(bench.wait(last).1, Ok(()));
+    assert_eq!(bench.ended[&last].1.as_deref(), Some(&vec![4; BLOCK as usize][..]));
+}
+
+/// Goal: what the forecast says cannot be kept is refused at once, with the figures; what it says
+/// can be is taken. Method: a full journal and two forecasts.
+#[test]
+fn the_forecast_refuses_what_it_cannot_keep() {
+    let mut bench = Bench::new(4);
+    bench.world.faults.is_cut = true;
+    bench.fill();
+    let wait = |drain| WaitPlan { answer_within: Some(WITHIN), drain: Some(Bandwidth::new(drain)) };
+    bench.volume.set_wait(wait(1e3));
+    let refused = bench.write(90, 6, 3);
+    assert_eq!(bench.result(refused), Some(Err(ErrorKind::Retry)));
+    let why = bench.volume.status().last_refusal.expect("it was refused");
+    assert!(why.contains("the link drains 1000 bytes per second"), "{why}");
+    bench.volume.set_wait(wait(1e8));
+    let taken = bench.write(90, 6, 3);
+    assert_eq!(bench.result(taken), None, "it waits for the link");
+}

@@ -1,0 +1,134 @@
+//! How long a client is kept waiting for the store: for ever, unless its class says otherwise.
+//!
+//! How: reads that need the store and writes that find the journal full have a time to be answered
+//! in. What the forecast, or a store known to be silent, says cannot be kept is refused at once;
+//! what turns out so later is refused then. Once in that time something is tried all the same, so
+//! that a store that answers again is noticed.
+//! Invariant: what is in the journal is never refused, nor are flushes, which need no store. What is
+//! refused was not begun, or is a write of which each block holds its old version or its new one.
+//! Cost: a look at the oldest call that waits, per tick.
+
+use super::{Link, Volume};
+use crate::journal::PAGE_BYTES;
+use layby_policy::forecast::Bandwidth;
+use layby_policy::uplink::{Ask, Room, Verdict, admit};
+use layby_types::{BackingOperation, ErrorKind, Nanos};
+use std::ops::DerefMut;
+
+/// How long a volume's clients wait, and what is expected of its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WaitPlan {
+    /// How long a call may wait for the store; none for as long as it takes.
+    pub answer_within: Option<Nanos>,
+    /// What the link is expected to drain; none where nothing is known of it.
+    pub drain: Option<Bandwidth>,
+}
+
+/// See the file's header.
+#[derive(Default)]
+pub(super) struct Waiting {
+    plan: WaitPlan,
+    /// When the store failed last.
+    fault_at: Option<Nanos>,
+    /// Why a call was refused last.
+    pub(super) refusal: Option<String>,
+}
+
+impl Waiting {
+    pub(super) fn on_fault(&mut self, now: Nanos) {
+        self.fault_at = Some(now);
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    /// How long calls wait from now on, those that do already included.
+    pub fn set_wait(&mut self, plan: WaitPlan) {
+        self.waiting.plan = plan;
+    }
+
+    /// Why nothing can be expected of the store in time.
+    fn silence(&self) -> Option<String> {
+        let within = self.waiting.plan.answer_within?;
+        let Link::Down { for_time } = self.session.link(self.now) else { return None };
+        let is_fresh = self.now.since(self.waiting.fault_at?) < within;
+        (for_time >= within && is_fresh).then(|| {
+            let (silent, within) = (for_time.as_secs_f64(), within.as_secs_f64());
+            format!("the store has not answered for {silent:.1} s, {within:.1} s may be waited")
+        })
+    }
+
+    fn refused(&mut self, what: &str, why: &str) {
+        self.counters.refused += 1;
+        self.waiting.refusal = Some(format!("{what}: {why}"));
+    }
+
+    /// Whether a read that needs the store is refused.
+    pub(super) fn refuses_read(&mut self) -> bool {
+        let silence = self.silence();
+        silence.map(|why| self.refused("a read", &why)).is_some()
+    }
+
+    /// Whether a write of `bytes` is refused: it does not fit into the journal, and room will not
+    /// come in time.
+    pub(super) fn refuses_write(&mut self, bytes: u64) -> bool {
+        let Some(within) = self.waiting.plan.answer_within else { return false };
+        let free_bytes = self.journal.ring.capacity - self.journal.used();
+        let bytes = self.write.queued_bytes(self.block()) + bytes + PAGE_BYTES;
+        if bytes <= free_bytes {
+            return false;
+        }
+        let ask = Ask { bytes, accepted_within: Some(within), uploaded_within: None };
+        let room = Room { free_bytes, ahead_bytes: 0 };
+        let expected = self.waiting.plan.drain.map(|drain| admit(&ask, &room, Some(drain)));
+        let why = match expected {
+            Some(Verdict::Refuse(refusal)) => Some(refusal.to_string()),
+            _ => self.silence(),
+        };
+        why.map(|why| self.refused("a write", &why)).is_some()
+    }
+
+    /// Answers calls whose time is over.
+    pub(super) fn give_up(&mut self) {
+        let Some(within) = self.waiting.plan.answer_within else { return };
+        let over = Nanos(self.now.0.saturating_sub(within.0));
+        if self.now.0 < within.0 {
+            return;
+        }
+        let before = self.done.len();
+        self.give_up_held(over);
+        self.give_up_reads(over);
+        self.give_up_writes(over);
+        let count = self.done.len() - before;
+        if count > 0 {
+            self.counters.refused += count as u64;
+            let what = format!("{count} calls");
+            let why = format!("not answered within {:.1} s", within.as_secs_f64());
+            self.waiting.refusal = Some(format!("{what}: {why}"));
+        }
+    }
+
+    fn give_up_held(&mut self, over: Nanos) {
+        let moves_bytes = |operation: &BackingOperation<B>| {
+            matches!(operation, BackingOperation::Read { .. } | BackingOperation::Write { .. })
+        };
+        let is_over =
+            |held: &mut (Nanos, u64, BackingOperation<B>)| held.0 <= over && moves_bytes(&held.2);
+        let late: Vec<_> = self.held.extract_if(.., is_over).collect();
+        for (_, token, operation) in late {
+            if let BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } =
+                operation
+            {
+                self.finish(token, Err(ErrorKind::Retry), Some(buffer));
+            }
+        }
+    }
+
+    /// When the first call that waits has waited long enough.
+    pub(super) fn wait_deadline(&self) -> Nanos {
+        let Some(within) = self.waiting.plan.answer_within else { return Nanos::NEVER };
+        let held = self.held.first().map(|held| held.0);
+        let oldest = [held, self.oldest_read(), self.oldest_waiting_write()];
+        let oldest = oldest.into_iter().flatten().min();
+        oldest.map_or(Nanos::NEVER, |since| since.saturating_add(within))
+    }
+}
