@@ -382,6 +382,64 @@ fn an_object_that_never_answers_delays_its_own() {
     client.verify();
 }
 
+/// Goal: a class that does not wait for ever hears of a silent store by an error, in time and with
+/// the reason, while what the node has is served; and is served when the store answers again.
+/// Method: a node without its cache, a link that refuses or swallows, one cached block.
+#[test]
+fn a_class_does_not_wait_for_ever() {
+    for cut in [Cut::Refuse, Cut::Hang] {
+        let Some(world) = World::new() else { return };
+        let node = world.start_new("a");
+        node.layby(&["class", "set", "normal", "--answer-within", "300ms"]);
+        let mut client = Client::open(&node);
+        client.write(500);
+        node.layby(&["volume", "drain", VOLUME]);
+        drop(node);
+        let node = world.start("a");
+        let mut client = client.reopen(&node);
+        let written = |client: &Client| (0..BLOCKS).filter(|b| client.blocks[*b as usize] > 0);
+        let known: Vec<u64> = written(&client).collect();
+        client.verify_block(known[0]);
+        world.link.cut(cut);
+        let read = Request::Read { offset: known[100] * BLOCK, length: BLOCK as u32 };
+        let answer = client.connection.call(&read).expect("the node is there");
+        assert!(answer.is_err(), "{cut:?}: the store is not there");
+        client.verify_block(known[0]);
+        client.write(20);
+        let shown = node.layby(&["volume", "show", VOLUME]);
+        assert!(shown.contains("calls refused, last "), "{cut:?}: {shown}");
+        world.link.restore();
+        while client.connection.call(&read).expect("the node is there").is_err() {}
+        client.verify();
+        client.verify_store(&world, &node);
+    }
+}
+
+/// Goal: a class that hedges is not held up by requests that get lost. Method: one in ten never
+/// answers; every read is right, and second requests are counted.
+#[test]
+fn late_reads_are_asked_for_twice() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    node.layby(&["class", "set", "normal", "--hedge", "true"]);
+    let mut client = Client::open(&node);
+    client.write(1000);
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    let silent = Fault::new(Effect::NeverAnswer).on(Operation::Get).key("segments/").chance(1, 10);
+    let fault = world.link.fault(silent);
+    (0..300).for_each(|block| client.verify_block(block));
+    assert!(fault.hits() > 0, "some requests were lost");
+    let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+    let hedged = shown["cloud"]["requests_hedged"].as_u64().expect("a number");
+    assert!(hedged > 0, "{shown}");
+    fault.lift();
+    client.verify();
+}
+
 /// Goal: an object that somebody deleted is named, costs its own blocks and nothing else. Method:
 /// one segment gone; `layby restore` and a node without its cache.
 #[test]

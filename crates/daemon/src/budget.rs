@@ -46,6 +46,6 @@ mod tests {
         let devices = [device];
         assert_eq!(of(&devices, "ssd", &with, 2), Some(Load { ios: 2, bytes: 200_000 }));
         assert_eq!(of(&devices, "main", &with, 2), None);
-        assert_eq!(of(&devices, "ssd", &spec(""), 2), None);
+        assert_eq!(of(&devices, "ssd", &spec("latency_objective = \"0s\""), 2), None);
     }
 }

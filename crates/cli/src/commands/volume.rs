@@ -265,7 +265,8 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let refused = refused.unwrap_or_default();
     let amplification = of.space_amplification.unwrap_or(1.0);
     format!(
-        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), {} requests{error}{refused}",
+        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), \
+         {} requests{error}{refused}",
         of.segments,
         bytes(of.stored_bytes),
         of.requests,

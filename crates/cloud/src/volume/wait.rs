@@ -4,8 +4,8 @@
 //! in. What the forecast, or a store known to be silent, says cannot be kept is refused at once;
 //! what turns out so later is refused then. Once in that time something is tried all the same, so
 //! that a store that answers again is noticed.
-//! Invariant: what is in the journal is never refused, nor are flushes, which need no store. What is
-//! refused was not begun, or is a write of which each block holds its old version or its new one.
+//! Invariant: what is in the journal is never refused, nor are flushes, which need no store. What
+//! is refused was not begun, or is a write each of whose blocks holds its old or its new version.
 //! Cost: a look at the oldest call that waits, per tick.
 
 use super::{Link, Volume};
