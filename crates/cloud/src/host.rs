@@ -289,7 +289,6 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             said,
             heard: 0,
             hedge: Arc::new(Hedge::default()),
-            is_hedging: false,
             wake: Box::new(wake),
         };
         let thread = std::thread::Builder::new().name("cloud".to_owned());
@@ -393,7 +392,6 @@ struct Host<B> {
     said: watch::Sender<Option<Said>>,
     heard: u64,
     hedge: Arc<Hedge>,
-    is_hedging: bool,
     wake: Box<dyn Fn() + Send>,
 }
 
@@ -495,7 +493,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     /// Gets what a client waits for; twice, where its class wants that and the first is late.
     fn fetch(&self, id: ActionId, request: Request) {
         let (store, events) = (self.store.clone(), self.events.clone());
-        let hedge = self.is_hedging.then(|| self.hedge.clone());
+        let hedge = self.lane.hedges().then(|| self.hedge.clone());
         self.runtime.spawn(async move {
             let end = match hedge {
                 Some(hedge) => hedge.perform(|| store.perform(request.clone())).await,
@@ -549,9 +547,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     /// Says how safe the volume is, and hears how long its clients may wait.
     fn say(&mut self) {
         let (mut status, is_drained) = (self.volume.status(), self.volume.is_drained());
-        let (plan, is_hedging) = self.lane.waits();
-        self.volume.set_wait(plan);
-        self.is_hedging = is_hedging;
+        self.volume.set_wait(self.lane.wait_plan());
         status.counters.requests += self.hedge.sent();
         status.counters.hedged = self.hedge.sent();
         self.lane.set_dirty(status.dirty_bytes);

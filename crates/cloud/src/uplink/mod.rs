@@ -75,6 +75,13 @@ struct State {
     alarm: Nanos,
 }
 
+impl State {
+    fn waits_of(&self, volume: VolumeId) -> ClassWaits {
+        let class = self.dirty.get(&volume).map(|(class, _)| class);
+        class.and_then(|class| self.waits.get(class)).copied().unwrap_or_default()
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
     start: Instant,
@@ -294,19 +301,19 @@ impl Lane {
         self.uplink.set_dirty(self.volume, bytes);
     }
 
-    /// How long the volume's clients wait over the link as it is expected to be, and whether reads
-    /// that are late are asked for again.
-    pub(crate) fn waits(&self) -> (WaitPlan, bool) {
+    /// How long the volume's clients wait, over the link as it is expected to be.
+    pub(crate) fn wait_plan(&self) -> WaitPlan {
         let mut state = self.uplink.state();
-        let Some((class, _)) = state.dirty.get(&self.volume).copied() else {
-            return (WaitPlan::default(), false);
-        };
-        let ClassWaits { answer_within, hedges } =
-            state.waits.get(&class).copied().unwrap_or_default();
+        let answer_within = state.waits_of(self.volume).answer_within;
         state.meter.close(self.uplink.now());
         let cap = state.timetable.at((self.uplink.0.clock)());
         let drain = state.meter.outlook().map(|outlook| Prudence::DEFAULT.drain(&outlook, cap));
-        (WaitPlan { answer_within, drain }, hedges)
+        WaitPlan { answer_within, drain }
+    }
+
+    /// Whether the volume's reads that are late are asked for again.
+    pub(crate) fn hedges(&self) -> bool {
+        self.uplink.state().waits_of(self.volume).hedges
     }
 
     /// Asks for a turn for an object whose oldest byte is so old.
