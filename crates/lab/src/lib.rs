@@ -8,6 +8,7 @@
 
 pub mod delay_d;
 mod document;
+mod esi;
 mod links;
 mod median;
 pub mod padsa;
@@ -102,16 +103,19 @@ pub enum Experiment {
     Streams,
     /// Forecasts of a link's bandwidth.
     Links,
+    /// An edge gateway into an object store.
+    Esi,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 5] = [
+    pub const ALL: [Experiment; 6] = [
         Experiment::Padsa,
         Experiment::Wear,
         Experiment::DelayD,
         Experiment::Streams,
         Experiment::Links,
+        Experiment::Esi,
     ];
 
     /// The word for it.
@@ -123,6 +127,7 @@ impl Experiment {
             Experiment::DelayD => "delay-d",
             Experiment::Streams => "streams",
             Experiment::Links => "links",
+            Experiment::Esi => "esi",
         }
     }
 
@@ -143,6 +148,9 @@ impl Experiment {
             Experiment::Links => {
                 "Links: forecasts of an uplink's bandwidth beside the naive one, and admission"
             }
+            Experiment::Esi => {
+                "ESI: an edge gateway's files on an object store, one object per file beside bundles"
+            }
         }
     }
 
@@ -162,6 +170,7 @@ impl Experiment {
             }
             Experiment::Streams => Choices { traces: true, ..plain },
             Experiment::Links => Choices { runs: 5, links: true, ..plain },
+            Experiment::Esi => plain,
         }
     }
 
@@ -173,6 +182,7 @@ impl Experiment {
             Experiment::DelayD => delay_d::run(options, progress),
             Experiment::Streams => streams::run(options, progress),
             Experiment::Links => links::run(options, progress),
+            Experiment::Esi => esi::run(options, progress),
         }
     }
 }

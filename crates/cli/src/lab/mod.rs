@@ -46,6 +46,7 @@ Examples:
   layby lab run delay-d --out delay-d.html
   layby lab run streams --trace cloudPhysicsIO.vscsi
   layby lab run links --link uplink.csv
+  layby lab run esi --out esi.html
 
 The same words give the same figures. --out writes everything, with charts, as one HTML file that
 needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
@@ -99,6 +100,8 @@ enum ExperimentArgument {
     Streams,
     /// Forecasts of an uplink's bandwidth, and admission
     Links,
+    /// An edge gateway's files on an object store
+    Esi,
 }
 
 impl From<ExperimentArgument> for Experiment {
@@ -109,6 +112,7 @@ impl From<ExperimentArgument> for Experiment {
             ExperimentArgument::DelayD => Experiment::DelayD,
             ExperimentArgument::Streams => Experiment::Streams,
             ExperimentArgument::Links => Experiment::Links,
+            ExperimentArgument::Esi => Experiment::Esi,
         }
     }
 }
