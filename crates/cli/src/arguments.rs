@@ -481,6 +481,9 @@ pub(crate) struct ClassSetArguments {
     /// Whether its segments wait for good periods of the link
     #[arg(long, value_name = "BOOL")]
     pub(crate) uplink_patient: Option<bool>,
+    /// How old its volumes' writes get before they go up; 0s is the node's
+    #[arg(long, value_name = "TIME")]
+    pub(crate) dirty_age: Option<Time>,
     /// How long a call may wait for an object store before it is refused; 0s is for ever
     #[arg(long, value_name = "TIME")]
     pub(crate) answer_within: Option<Time>,

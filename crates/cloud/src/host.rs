@@ -544,10 +544,13 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         }
     }
 
-    /// Says how safe the volume is, and hears how long its clients may wait.
+    /// Says how safe the volume is, and hears how long its clients, and its writes, may wait.
     fn say(&mut self) {
         let (mut status, is_drained) = (self.volume.status(), self.volume.is_drained());
         self.volume.set_wait(self.lane.wait_plan());
+        if let Some(age) = self.lane.age_max() {
+            self.volume.set_dirty_age_max(age);
+        }
         status.counters.requests += self.hedge.sent();
         status.counters.hedged = self.hedge.sent();
         self.lane.set_dirty(status.dirty_bytes);

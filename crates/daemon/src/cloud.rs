@@ -394,7 +394,6 @@ impl RemoteHomes for CloudHomes {
     fn follow(&self, view: &View, uplink: &UplinkConfig) {
         // It was checked before it was shown.
         self.uplink.set_timetable(uplink.check().unwrap_or_default());
-        let age = DirtyBounds { age: self.config.limits.dirty_age_max, ..DirtyBounds::DEFAULT };
         for (index, slot) in view.classes.iter().enumerate() {
             let Some((name, class)) = slot else { continue };
             let id = ClassId(u8::try_from(index).expect("a node has few classes"));
@@ -402,7 +401,10 @@ impl RemoteHomes for CloudHomes {
             self.uplink.set_waits(id, class.uplink.waits());
             let its = view.catalog.volumes.values().filter(|record| record.class == *name);
             for record in its.filter(|record| self.watches().contains_key(&record.id)) {
-                let plan = VolumePlan { class: id, bounds: age };
+                let age = class.uplink.dirty_age.map(|age| age.0).filter(|age| age.0 > 0);
+                let age = age.unwrap_or(self.config.limits.dirty_age_max);
+                let bounds = DirtyBounds { age, ..DirtyBounds::DEFAULT };
+                let plan = VolumePlan { class: id, bounds };
                 self.uplink.set_volume(VolumeId(record.id), plan);
             }
         }

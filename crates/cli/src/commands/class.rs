@@ -45,7 +45,7 @@ fn settings(
         arguments;
     let ClassSetArguments { admission, weight, latency_objective, shares, .. } = arguments;
     let ClassSetArguments { uplink_first, uplink_weight, uplink_patient, .. } = arguments;
-    let ClassSetArguments { answer_within, hedge, .. } = arguments;
+    let ClassSetArguments { dirty_age, answer_within, hedge, .. } = arguments;
     let ClassSetArguments { limits, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let patch = ClassPatch {
@@ -64,6 +64,7 @@ fn settings(
             first: uplink_first,
             weight: uplink_weight,
             patient: uplink_patient,
+            dirty_age,
             answer_within,
             hedge,
         },
@@ -154,10 +155,14 @@ fn uplink_text(of: &ClassUplink) -> String {
         _ => "weight 100".to_owned(),
     };
     let patience = if of.patient == Some(true) { ", in good periods" } else { "" };
+    let age = match of.dirty_age.filter(|age| age.0.0 > 0) {
+        Some(age) => format!(", after {age} at the latest"),
+        None => String::new(),
+    };
     let within = match of.answer_within.filter(|time| time.0.0 > 0) {
         Some(time) => format!(", calls that wait for the store longer than {time} are refused"),
         None => String::new(),
     };
     let hedge = if of.hedge == Some(true) { ", late reads asked for twice" } else { "" };
-    format!("{share}{patience}{within}{hedge}")
+    format!("{share}{patience}{age}{within}{hedge}")
 }

@@ -67,7 +67,7 @@ struct State {
     timetable: Timetable,
     meter: Meter,
     waiting: BTreeMap<UploadId, (u64, oneshot::Sender<()>)>,
-    dirty: BTreeMap<VolumeId, (ClassId, u64)>,
+    dirty: BTreeMap<VolumeId, Dirty>,
     strict: Vec<ClassId>,
     waits: BTreeMap<ClassId, ClassWaits>,
     next: u64,
@@ -75,10 +75,19 @@ struct State {
     alarm: Nanos,
 }
 
+/// A volume, and what of it is in no store.
+#[derive(Clone, Copy)]
+struct Dirty {
+    class: ClassId,
+    bytes: u64,
+    /// How old it may get, where somebody has said so.
+    age_max: Option<Nanos>,
+}
+
 impl State {
     fn waits_of(&self, volume: VolumeId) -> ClassWaits {
-        let class = self.dirty.get(&volume).map(|(class, _)| class);
-        class.and_then(|class| self.waits.get(class)).copied().unwrap_or_default()
+        let class = self.dirty.get(&volume).map(|dirty| dirty.class);
+        class.and_then(|class| self.waits.get(&class)).copied().unwrap_or_default()
     }
 }
 
@@ -152,9 +161,14 @@ impl Uplink {
 
     /// A volume's class and bounds from now on.
     pub fn set_volume(&self, volume: VolumeId, plan: VolumePlan) {
+        self.add_volume(volume, plan, Some(plan.bounds.age));
+    }
+
+    fn add_volume(&self, volume: VolumeId, plan: VolumePlan, age_max: Option<Nanos>) {
         let mut state = self.state();
         state.queue.set_volume(volume, plan);
-        state.dirty.entry(volume).or_insert((plan.class, 0)).0 = plan.class;
+        let bytes = state.dirty.get(&volume).map_or(0, |dirty| dirty.bytes);
+        state.dirty.insert(volume, Dirty { class: plan.class, bytes, age_max });
         self.pump(state);
     }
 
@@ -163,7 +177,7 @@ impl Uplink {
         let mut state = self.state();
         state.queue.set_dirty(volume, bytes);
         if let Some(dirty) = state.dirty.get_mut(&volume) {
-            dirty.1 = bytes;
+            dirty.bytes = bytes;
         }
     }
 
@@ -197,7 +211,7 @@ impl Uplink {
             },
             waiting: (state.waiting.len() as u64, waiting),
             in_flight: state.queue.in_flight(),
-            dirty_bytes: state.dirty.values().map(|(_, bytes)| bytes).sum(),
+            dirty_bytes: state.dirty.values().map(|dirty| dirty.bytes).sum(),
         }
     }
 
@@ -207,13 +221,11 @@ impl Uplink {
     #[must_use]
     pub fn time_to_drain(&self, volume: VolumeId) -> Option<Nanos> {
         let state = self.state();
-        let class = state.dirty.get(&volume)?.0;
+        let class = state.dirty.get(&volume)?.class;
         let is_strict = state.strict.contains(&class);
-        let before = state.dirty.values().filter(|(other, _)| {
-            // A strict class waits for no other.
-            !is_strict || state.strict.contains(other)
-        });
-        let bytes = before.map(|(_, bytes)| bytes).sum();
+        // A strict class waits for no other.
+        let goes_before = |dirty: &&Dirty| !is_strict || state.strict.contains(&dirty.class);
+        let bytes = state.dirty.values().filter(goes_before).map(|dirty| dirty.bytes).sum();
         let expected = state.meter.outlook()?.near;
         state.timetable.time_to_move(bytes, expected, (self.0.clock)())
     }
@@ -285,7 +297,7 @@ impl Lane {
         let is_known = uplink.state().dirty.contains_key(&volume);
         if !is_known {
             let plan = VolumePlan { class: ClassId(0), bounds: DirtyBounds::DEFAULT };
-            uplink.set_volume(volume, plan);
+            uplink.add_volume(volume, plan, None);
         }
         Lane { uplink: uplink.clone(), volume }
     }
@@ -309,6 +321,11 @@ impl Lane {
         let cap = state.timetable.at((self.uplink.0.clock)());
         let drain = state.meter.outlook().map(|outlook| Prudence::DEFAULT.drain(&outlook, cap));
         WaitPlan { answer_within, drain }
+    }
+
+    /// How old the volume's writes may get before they go up, where somebody has said so.
+    pub(crate) fn age_max(&self) -> Option<Nanos> {
+        self.uplink.state().dirty.get(&self.volume)?.age_max
     }
 
     /// Whether the volume's reads that are late are asked for again.

@@ -417,6 +417,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.step();
     }
 
+    /// How old a write gets from now on before it is uploaded whatever the segment's size.
+    pub fn set_dirty_age_max(&mut self, age: Nanos) {
+        self.plan.limits.dirty_age_max = age;
+    }
+
     /// See [`Status`].
     #[must_use]
     pub fn status(&self) -> Status {

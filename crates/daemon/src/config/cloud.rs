@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 /// Where journals and maps lie when nothing is said, within the node's directory.
 pub(crate) const LOCAL_DIR: &str = "cloud";
 /// A write is uploaded after this time at the latest, at least.
-const DIRTY_AGE_MIN: Nanos = Nanos::from_millis(100);
+pub(super) const DIRTY_AGE_MIN: Nanos = Nanos::from_millis(100);
 /// The same, at most.
-const DIRTY_AGE_MAX: Nanos = Nanos::from_secs(3600);
+pub(super) const DIRTY_AGE_MAX: Nanos = Nanos::from_secs(3600);
 /// Bytes of a segment object at least.
 const OBJECT_BYTES_MIN: u64 = 256 << 10;
 /// Bytes of a segment object at most.

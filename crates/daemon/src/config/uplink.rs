@@ -5,6 +5,7 @@
 //! Invariant: what has passed [`UplinkConfig::check`] is a [`Timetable`].
 //! Cost: read at start and on a live change only.
 
+use super::cloud::{DIRTY_AGE_MAX, DIRTY_AGE_MIN};
 use super::{Place, Problem, Size, Time};
 use layby_cloud::uplink::{
     Cap, CapWindow, ClassPlan, ClassWaits, Share, TimeOfDay, Timetable, UplinkLimits,
@@ -108,6 +109,9 @@ pub struct ClassUplink {
     /// It waits for good periods of the link, as far as its volumes' bounds of age allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patient: Option<bool>,
+    /// How old its volumes' writes get before they go up; 0 is `dirty_age` of `[cloud]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dirty_age: Option<Time>,
     /// A call that has to wait for the store longer than this is refused; 0 waits for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_within: Option<Time>,
@@ -135,6 +139,7 @@ impl ClassUplink {
             first: change.first.or(self.first),
             weight: change.weight.or(self.weight),
             patient: change.patient.or(self.patient),
+            dirty_age: change.dirty_age.or(self.dirty_age),
             answer_within: change.answer_within.or(self.answer_within),
             hedge: change.hedge.or(self.hedge),
         }
@@ -148,6 +153,14 @@ impl ClassUplink {
             let (least, most) = (Time(ANSWER_WITHIN_MIN), Time(ANSWER_WITHIN_MAX));
             let cause = format!("answer_within = {time} is outside {least} to {most}");
             let hint = "write a time such as 5s, or 0s to wait for as long as it takes";
+            return Err(Problem::new(place.clone(), "uplink", cause, hint));
+        }
+        if let Some(age) = self.dirty_age.filter(|age| age.0 != Nanos::ZERO)
+            && !(DIRTY_AGE_MIN..=DIRTY_AGE_MAX).contains(&age.0)
+        {
+            let (least, most) = (Time(DIRTY_AGE_MIN), Time(DIRTY_AGE_MAX));
+            let cause = format!("dirty_age = {age} is outside {least} to {most}");
+            let hint = "write a time such as 5s, or 0s for the node's";
             return Err(Problem::new(place.clone(), "uplink", cause, hint));
         }
         let bounds = Share::WEIGHT_MIN..=Share::WEIGHT_MAX;
@@ -218,6 +231,8 @@ mod tests {
         }
         let heavy = ClassUplink { weight: Some(1001), ..ClassUplink::default() };
         assert!(heavy.check(&Place::Uplink).is_err());
+        let lazy = ClassUplink { dirty_age: Some(Time(Nanos(1))), ..ClassUplink::default() };
+        assert!(lazy.check(&Place::Uplink).is_err());
         for (text, is_good) in [("5s", true), ("0s", true), ("1ms", false), ("25h", false)] {
             let time = Some(text.parse().expect("a time"));
             let hasty = ClassUplink { answer_within: time, ..ClassUplink::default() };
