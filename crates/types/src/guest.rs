@@ -5,7 +5,7 @@
 //! Invariant: each call that [`GuestRing::take`] yields is ended once by [`GuestRing::finish`].
 //! Not for: descriptors, sockets or threads; those belong to the engine and the daemon.
 
-use crate::{Call, ErrorKind, SessionError};
+use crate::{Call, ErrorKind, Extent, SessionError};
 use alloc::vec::Vec;
 
 /// What a ring had to offer.
@@ -29,6 +29,10 @@ pub trait GuestRing: Send {
     fn take(&mut self, payload: &mut Vec<u8>) -> Result<Taken, SessionError>;
     /// Puts bytes of a read's answer into the guest's memory, from its byte `at` on.
     fn put(&mut self, call: &Call, at: u64, bytes: &[u8]);
+    /// Takes the runs of a block-status call, before its end. Guests have no such request.
+    fn put_extents(&mut self, call: &Call, extents: Vec<Extent>) {
+        let _ = (call, extents);
+    }
     /// Answers a call, after its bytes were put.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ mod request;
 mod rng;
 mod session;
 mod size;
+mod stripes;
 mod volume;
 
 pub use address::{
@@ -32,4 +33,5 @@ pub use request::{Call, CallFlags, Extent, Operation, RequestId};
 pub use rng::Rng;
 pub use session::{Cipher, Parsed, Session, SessionError};
 pub use size::{ByteSize, ParseSizeError, format_bytes, parse_bytes};
+pub use stripes::Stripes;
 pub use volume::{Volume, VolumeDone};
