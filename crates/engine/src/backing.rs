@@ -7,6 +7,10 @@
 //! Cost: one queue entry per call; for a remote home, one in a table, too.
 //! Not for: how a remote home reaches what is far away; that is its own.
 
+mod part;
+
+pub use part::{PartHome, PartPlan, SharedLoss};
+
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
 use std::collections::{HashMap, VecDeque};
@@ -19,6 +23,8 @@ pub type RemoteBacking = Box<dyn Backing<Buffer> + Send>;
 pub enum HomeBacking {
     /// A file or block device.
     File(FileBacking),
+    /// A part's stripes of one.
+    Part(Box<PartHome>),
     /// Something that brings its own threads.
     Remote(RemoteHome),
 }
@@ -31,6 +37,7 @@ impl HomeBacking {
                 file.submit(token, operation);
                 file.pump(io);
             }
+            HomeBacking::Part(part) => part.submit(io, token, operation),
             HomeBacking::Remote(remote) => remote.submit(token, operation),
         }
     }
@@ -39,14 +46,16 @@ impl HomeBacking {
     pub fn poll(&mut self) -> Option<BackingDone<Buffer>> {
         match self {
             HomeBacking::File(file) => file.poll(),
+            HomeBacking::Part(part) => part.poll(),
             HomeBacking::Remote(remote) => remote.poll(),
         }
     }
 
     /// Takes the end of an operation of a file; a remote home has none.
-    pub fn on_io(&mut self, done: IoDone) {
+    pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         match self {
             HomeBacking::File(file) => file.on_io(done),
+            HomeBacking::Part(part) => part.on_io(io, done),
             HomeBacking::Remote(_) => panic!("a remote home has no operations of the shard's"),
         }
     }
@@ -56,6 +65,7 @@ impl HomeBacking {
     pub fn is_lost(&self) -> bool {
         match self {
             HomeBacking::File(file) => file.syncs.is_lost,
+            HomeBacking::Part(part) => part.is_lost(),
             HomeBacking::Remote(remote) => remote.syncs.is_lost,
         }
     }
@@ -65,6 +75,7 @@ impl HomeBacking {
     pub fn name(&self) -> &str {
         match self {
             HomeBacking::File(file) => &file.name,
+            HomeBacking::Part(part) => &part.file.name,
             HomeBacking::Remote(remote) => remote.backing.name(),
         }
     }
@@ -75,30 +86,47 @@ impl HomeBacking {
         matches!(self, HomeBacking::Remote(_))
     }
 
-    /// Bytes of a file or device; a remote home is as long as its volume.
+    /// Bytes of a file or device, or the part's bytes of them; a remote home is as long as its
+    /// volume.
     #[must_use]
     pub fn length(&self, io: &dyn Io) -> Option<u64> {
         match self {
             HomeBacking::File(file) => Some(io.disk_length(file.disk)),
+            HomeBacking::Part(part) => Some(part.length_in(io.disk_length(part.file.disk))),
             HomeBacking::Remote(_) => None,
         }
     }
 
-    /// Gives the home another length.
+    /// Gives the home another length; that of a wide volume changes with
+    /// [`HomeBacking::resize_whole`], before its parts grow or after they shrank.
     ///
     /// # Errors
     /// Why it stays as it was, sorted by remedy, with the cause.
     pub fn resize(&mut self, io: &mut dyn Io, length: u64) -> Result<(), (ErrorKind, String)> {
         match self {
-            HomeBacking::File(file) => {
-                let resized = io.resize_disk(file.disk, length);
-                resized.map_err(|error| (kind_of(error), error.to_string()))
-            }
+            HomeBacking::File(file) => resize_disk(io, file.disk, length),
+            HomeBacking::Part(_) => Ok(()),
             HomeBacking::Remote(remote) => {
                 let resized = remote.backing.resize(length);
                 resized.map_err(|kind| (kind, format!("its home refuses: {kind}")))
             }
         }
+    }
+
+    /// Gives a wide volume's home the length of the whole volume. Every part says the same, so it
+    /// does not matter which is the first.
+    ///
+    /// # Errors
+    /// As [`HomeBacking::resize`].
+    pub fn resize_whole(
+        &mut self,
+        io: &mut dyn Io,
+        length: u64,
+    ) -> Result<(), (ErrorKind, String)> {
+        let HomeBacking::Part(part) = self else { panic!("only wide volumes have parts") };
+        resize_disk(io, part.file.disk, length)?;
+        part.plan.length = length;
+        Ok(())
     }
 
     /// Calls that wait for something far away are to end soon.
@@ -112,9 +140,15 @@ impl HomeBacking {
     pub fn detach(self, io: &mut dyn Io) {
         match self {
             HomeBacking::File(file) => io.detach_disk(file.disk),
+            HomeBacking::Part(part) => io.detach_disk(part.file.disk),
             HomeBacking::Remote(remote) => drop(remote),
         }
     }
+}
+
+fn resize_disk(io: &mut dyn Io, disk: DiskId, length: u64) -> Result<(), (ErrorKind, String)> {
+    let resized = io.resize_disk(disk, length);
+    resized.map_err(|error| (kind_of(error), error.to_string()))
 }
 
 /// Which syncs are in flight, and whether they are trusted.

@@ -5,9 +5,10 @@
 //! Invariant: a command is answered exactly once; a shard that stops answers `Closed` to the rest.
 //! Cost: one clone of the counters per snapshot; nothing on the data path.
 
-use crate::backing::RemoteBacking;
+use crate::backing::{PartPlan, RemoteBacking};
 use crate::core::ClassLatency;
 use crate::io::{DeviceLoad, Host, IoError, SocketId, Waker, check_event};
+use crate::link::{FarEnd, NearEnd};
 use hdrhistogram::Histogram;
 use layby_cache::discards::{DiscardCount, DiscardCounters, DiscardLimits};
 use layby_cache::schedule::Rank;
@@ -32,6 +33,13 @@ pub enum BackingPlan {
         /// Create the file, sparse and of the volume's length, if it is missing.
         create: bool,
     },
+    /// A part's stripes of a wide volume's file or device, which is there.
+    Part {
+        /// Where.
+        path: PathBuf,
+        /// Which part.
+        part: PartPlan,
+    },
     /// Something that brings its own threads.
     Remote(Arc<dyn OpenRemote>),
 }
@@ -41,7 +49,9 @@ impl BackingPlan {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            BackingPlan::File { path, .. } => path.display().to_string(),
+            BackingPlan::File { path, .. } | BackingPlan::Part { path, .. } => {
+                path.display().to_string()
+            }
             BackingPlan::Remote(remote) => remote.name(),
         }
     }
@@ -181,8 +191,45 @@ pub enum Command<S> {
     StopQueue(u32, Answer<u16>),
     /// Add a volume (opening or creating its backing).
     AddVolume(VolumePlan, Answer<()>),
-    /// Change a volume's class, shares or length.
+    /// Serve what another shard asks of this one's part of a wide volume, until it asks no more.
+    StartLink {
+        /// The part.
+        volume: VolumeId,
+        /// Where its calls come from.
+        end: FarEnd,
+        /// They are whole requests, to be held back by limits and dealt to parts here.
+        is_lead: bool,
+        /// When it is served.
+        answer: Answer<()>,
+    },
+    /// The other parts of a wide volume are reached by these links, by part, with none for the
+    /// shard's own; from now on its clients are served.
+    Join {
+        /// The part.
+        volume: VolumeId,
+        /// The ways to the others.
+        links: Vec<Option<NearEnd>>,
+        /// The way to the first part's shard for whole requests, but for that part itself.
+        lead: Option<NearEnd>,
+        /// When clients may come.
+        answer: Answer<()>,
+    },
+    /// Close a wide volume's clients and ask nothing more of its other parts; what was asked of
+    /// them ends without them.
+    Unjoin(VolumeId, Answer<()>),
+    /// Change a volume's class, shares or length. Of a wide volume it is the part's length, and
+    /// its home's stays.
     SetVolume(VolumeSpec, Answer<()>),
+    /// Change the length of a wide volume's home: before its parts grow, after they shrank. Each
+    /// part is told.
+    ResizeHome {
+        /// The part.
+        volume: VolumeId,
+        /// Bytes of the whole volume.
+        length: u64,
+        /// When done.
+        answer: Answer<()>,
+    },
     /// Destage what is dirty, close its clients and forget the volume; its backing file stays.
     /// With `discard` dirty blocks are dropped instead.
     RemoveVolume {
@@ -219,6 +266,9 @@ pub enum Command<S> {
     SetSized(Vec<(VolumeId, Option<[u32; LEVELS_MAX]>)>, Answer<()>),
     /// Replace the limits of all volumes and classes, for requests that wait too.
     SetLimits(LimitPlan, Answer<()>),
+    /// Send requests of these parts' volumes whole to the shards of their first parts, where their
+    /// limits are; those of others are dealt by the client's shard.
+    SetLed(Vec<VolumeId>, Answer<()>),
     /// Replace how discards reach the homes of all volumes; those not named go at once.
     SetDiscards(Vec<(VolumeId, DiscardLimits)>, Answer<()>),
     /// Report counters.

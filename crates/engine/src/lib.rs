@@ -10,6 +10,7 @@ pub mod check;
 pub mod control;
 pub mod core;
 pub mod io;
+pub mod link;
 pub mod probe;
 pub mod shard;
 pub mod store;

@@ -27,6 +27,15 @@ impl ReadAnswer {
         ReadAnswer(buffer)
     }
 
+    /// Where the bytes begin in the buffer.
+    pub(super) const START: usize = HEAD_BYTES;
+
+    /// A buffer that [`ReadAnswer::into_buffer`] gave, and that was filled from
+    /// [`ReadAnswer::START`] on.
+    pub(super) fn of_buffer(buffer: Buffer) -> Self {
+        ReadAnswer(buffer)
+    }
+
     pub(super) fn data(&mut self) -> &mut [u8] {
         &mut self.0[HEAD_BYTES..]
     }

@@ -20,6 +20,7 @@ mod recover;
 mod status;
 mod stores;
 mod wear;
+mod wide;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -81,6 +82,19 @@ impl Asker {
     #[must_use]
     pub fn is_piece(self) -> bool {
         self.0 / Asker::PIECE == 1
+    }
+
+    /// Above all others: the core itself asks its part of a wide volume's request.
+    const WHOLE: u64 = 1 << 62;
+
+    /// The asker of the own part's range of a request that was dealt.
+    fn of_whole(number: u32) -> Asker {
+        Asker(Asker::WHOLE | u64::from(number))
+    }
+
+    /// The number of the request that was dealt, where this is part of one.
+    fn whole(self) -> Option<u32> {
+        (self.0 & Asker::WHOLE != 0).then_some(self.0 as u32)
     }
 
     /// The connection's number.
@@ -153,8 +167,24 @@ struct Request {
     destination: Destination,
     payload: Option<Box<[u8]>>,
     started: Nanos,
+    /// Its first byte as the client knows it.
+    shown: u64,
+    /// See [`Ask::is_part`].
+    is_part: bool,
     /// It waited for a remote home.
     is_far: bool,
+}
+
+/// Who asks, and of which volume.
+#[derive(Clone, Copy)]
+struct Ask {
+    asker: Asker,
+    volume: VolumeId,
+    /// The request's first byte as the client knows it; the same but for parts of wide volumes.
+    shown: u64,
+    /// It is a part's range of another shard's request, which counts it: here its class's latency
+    /// counts.
+    is_part: bool,
 }
 
 /// A volume's home and counters.
@@ -214,6 +244,7 @@ pub struct Core {
     timer: TickTimer,
     decisions: Decisions,
     recorder: Option<recorder::Recorder>,
+    wides: wide::Wides,
     /// Nobody is served yet, so that no block gets a newer version.
     is_recovering: bool,
 }
@@ -226,6 +257,8 @@ struct Ended {
     is_ok: bool,
     /// It waited for a remote home, which no device of this node can make faster.
     is_far: bool,
+    /// See [`Ask::is_part`].
+    is_part: bool,
 }
 
 impl Core {
@@ -242,7 +275,23 @@ impl Core {
         out: Option<&mut dyn ReadSink>,
     ) -> bool {
         let out = out.map_or(Out::Nowhere, Out::Sink);
-        self.submit_to(io, (asker, volume), call, payload, out)
+        self.deal(io, (asker, volume), call, payload, out)
+    }
+
+    /// The same by the addresses of the volume's part that is here, for who has dealt the request
+    /// already. For volumes of one shard it is [`Core::submit`].
+    pub fn submit_part(
+        &mut self,
+        io: &mut dyn Io,
+        asker: Asker,
+        volume: VolumeId,
+        call: Call,
+        payload: &[u8],
+        out: Option<&mut dyn ReadSink>,
+    ) -> bool {
+        let is_part = self.wides.has(volume);
+        let ask = Ask { asker, volume, shown: call.offset, is_part };
+        self.submit_to(io, ask, call, payload, out.map_or(Out::Nowhere, Out::Sink))
     }
 
     /// The same for a piece of a longer request: the bytes of a read go to `place`, and its end
@@ -257,29 +306,60 @@ impl Core {
         place: Option<Place>,
     ) -> bool {
         let out = place.map_or(Out::Nowhere, Out::Shared);
-        self.submit_to(io, (asker.of_piece(), volume), call, payload, out)
+        self.deal(io, (asker.of_piece(), volume), call, payload, out)
+    }
+
+    /// [`Core::submit_piece`] of a request by the addresses of the part that is here.
+    pub fn submit_part_piece(
+        &mut self,
+        io: &mut dyn Io,
+        asker: Asker,
+        volume: VolumeId,
+        call: Call,
+        payload: &[u8],
+        place: Option<Place>,
+    ) -> bool {
+        let asker = asker.of_piece();
+        let ask = Ask { asker, volume, shown: call.offset, is_part: true };
+        self.submit_to(io, ask, call, payload, place.map_or(Out::Nowhere, Out::Shared))
+    }
+
+    fn deal(
+        &mut self,
+        io: &mut dyn Io,
+        (asker, volume): (Asker, VolumeId),
+        call: Call,
+        payload: &[u8],
+        out: Out<'_>,
+    ) -> bool {
+        if self.wides.has(volume) {
+            return self.submit_wide(io, (asker, volume), call, payload, out);
+        }
+        let ask = Ask { asker, volume, shown: call.offset, is_part: false };
+        self.submit_to(io, ask, call, payload, out)
     }
 
     fn submit_to(
         &mut self,
         io: &mut dyn Io,
-        (asker, volume): (Asker, VolumeId),
+        ask: Ask,
         mut call: Call,
         payload: &[u8],
         out: Out<'_>,
     ) -> bool {
+        let volume = ask.volume;
         call.flags.fua &= !is_planted(Plant::FuaIgnored);
         let request = RequestId(self.request_next);
         self.request_next += 1;
         self.unanswered.drain(..).for_each(|buffer| io.recycle(buffer));
         if self.drops_discard(volume, &mut call) {
-            self.insert(request, volume, call, (asker, Destination::Nowhere));
+            self.insert(request, ask, call, Destination::Nowhere);
             let entry = self.requests.remove(&request).expect("it was just inserted");
             self.finish(entry, Ok(Answer::Nothing));
             return false;
         }
         if call.operation == Operation::BlockStatus {
-            self.insert(request, volume, call, (asker, Destination::Nowhere));
+            self.insert(request, ask, call, Destination::Nowhere);
             self.ask_extents(io, request);
             return false;
         }
@@ -287,8 +367,7 @@ impl Core {
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_request(&mut moment, request, volume, &call, &mut actions);
         let destination = out.destination();
-        if is_hit(request, &call, &actions) && self.answer_hit(asker, volume, &call, &actions, out)
-        {
+        if is_hit(request, &call, &actions) && self.answer_hit(ask, &call, &actions, out) {
             self.decisions.note(self.now, self.cache.spec(), &actions);
             actions.clear();
             self.scratch = actions;
@@ -298,7 +377,7 @@ impl Core {
             Operation::Read => Destination::Own(ReadAnswer::new(io, call.length as usize)),
             _ => Destination::Nowhere,
         });
-        self.insert(request, volume, call, (asker, destination));
+        self.insert(request, ask, call, destination);
         self.take(actions);
         let unused = self.run(io, Some((request, payload)));
         if unused && let Some(entry) = self.requests.get_mut(&request) {
@@ -310,12 +389,13 @@ impl Core {
     fn insert(
         &mut self,
         request: RequestId,
-        volume: VolumeId,
+        Ask { asker, volume, shown, is_part }: Ask,
         call: Call,
-        (asker, destination): (Asker, Destination),
+        destination: Destination,
     ) {
         let (payload, started, is_far) = (None, self.now, false);
-        let entry = Request { volume, call, asker, destination, payload, started, is_far };
+        let entry =
+            Request { volume, call, asker, destination, payload, started, shown, is_part, is_far };
         self.requests.insert(request, entry);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight += 1;
@@ -324,14 +404,7 @@ impl Core {
 
     /// The path of a hit: copies only, then the end; no table is touched. False where nobody takes
     /// the bytes at once.
-    fn answer_hit(
-        &mut self,
-        asker: Asker,
-        volume: VolumeId,
-        call: &Call,
-        actions: &[Action],
-        out: Out<'_>,
-    ) -> bool {
+    fn answer_hit(&mut self, ask: Ask, call: &Call, actions: &[Action], out: Out<'_>) -> bool {
         let (levels, copies) = (&self.levels, &actions[..actions.len() - 1]);
         let blocks = copies.iter().map(|action| {
             let Action::Copy { level, slot, part, .. } = action else {
@@ -344,7 +417,7 @@ impl Core {
         match out {
             Out::Nowhere => return false,
             Out::Sink(sink) => {
-                sink.head(call);
+                sink.head(&Call { offset: ask.shown, ..*call });
                 blocks.for_each(|bytes| sink.bytes(bytes));
             }
             Out::Shared(place) => {
@@ -356,8 +429,10 @@ impl Core {
                 }
             }
         }
-        if !asker.is_piece() {
-            self.note_ended(volume, call, self.now, true);
+        if !ask.asker.is_piece() {
+            let Ask { volume, is_part, .. } = ask;
+            let (call, started, is_ok, is_far) = (*call, self.now, true, false);
+            self.ended.push(Ended { volume, call, started, is_ok, is_far, is_part });
         }
         true
     }
@@ -426,7 +501,7 @@ impl Core {
             done.buffer.into_iter().for_each(|buffer| io.recycle(buffer));
             return;
         };
-        home.backing.on_io(done);
+        home.backing.on_io(io, done);
         self.take_ends(io, id);
     }
 
@@ -484,7 +559,19 @@ impl Core {
 
     /// A request ended that began at `started`; it is counted with the turn.
     pub fn note_ended(&mut self, volume: VolumeId, call: &Call, started: Nanos, is_ok: bool) {
-        self.ended.push(Ended { volume, call: *call, started, is_ok, is_far: false });
+        self.note_answered(volume, call, started, (is_ok, false));
+    }
+
+    /// The same, where the request may be another shard's, of a part that is here.
+    pub(crate) fn note_answered(
+        &mut self,
+        volume: VolumeId,
+        call: &Call,
+        started: Nanos,
+        (is_ok, is_part): (bool, bool),
+    ) {
+        let (call, is_far) = (*call, false);
+        self.ended.push(Ended { volume, call, started, is_ok, is_far, is_part });
     }
 
     /// The time of this turn.
@@ -504,8 +591,8 @@ impl Core {
     /// objective went, if one is over.
     pub fn count_ended(&mut self, now: Nanos) -> Option<Verdict> {
         let mut ended = std::mem::take(&mut self.ended);
-        for Ended { volume, call, started, is_ok, is_far } in ended.drain(..) {
-            if let Some(home) = self.homes.get_mut(&volume) {
+        for Ended { volume, call, started, is_ok, is_far, is_part } in ended.drain(..) {
+            if let Some(home) = self.homes.get_mut(&volume).filter(|_| !is_part) {
                 home.stats.count(&call, now.since(started), is_ok);
             }
             if !is_far {
@@ -612,6 +699,22 @@ impl Core {
         }
     }
 
+    /// Gives a wide volume's home the length of the whole volume.
+    ///
+    /// # Errors
+    /// As [`Core::resize_home`]; `Closed` where there is no such part.
+    pub fn resize_whole_home(
+        &mut self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        length: u64,
+    ) -> Result<(), (ErrorKind, String)> {
+        match self.homes.get_mut(&volume) {
+            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length),
+            _ => Err((ErrorKind::Closed, "no such part".into())),
+        }
+    }
+
     /// Remote homes are to end soon what waits for something far away: of one volume, or of all.
     pub fn stop_waiting(&mut self, volume: Option<VolumeId>) {
         for id in self.remotes.iter().filter(|id| volume.is_none_or(|volume| volume == **id)) {
@@ -648,6 +751,8 @@ impl Core {
             home.backing.detach(io);
         }
         self.remotes.retain(|remote| *remote != id);
+        self.unjoin(id);
+        self.wides.remove(id);
         self.forget_tombstones(id);
         Ok(())
     }

@@ -135,14 +135,19 @@ impl Core {
     }
 
     pub(super) fn finish(&mut self, entry: super::Request, result: Result<Answer, ErrorKind>) {
-        let super::Request { volume, call, asker, destination, started, mut is_far, .. } = entry;
+        let super::Request { volume, mut call, asker, destination, started, .. } = entry;
+        let super::Request { shown, is_part, mut is_far, .. } = entry;
         let is_ok = result.is_ok();
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
             is_far |= !is_ok && home.backing.is_remote();
         }
+        if let Some(number) = asker.whole() {
+            return self.end_own(number, destination, result);
+        }
+        call.offset = shown;
         if !asker.is_piece() {
-            self.ended.push(super::Ended { volume, call, started, is_ok, is_far });
+            self.ended.push(super::Ended { volume, call, started, is_ok, is_far, is_part });
         }
         let result = match (destination, result) {
             (Destination::Own(answer), Ok(_)) => Ok(Answer::Data(answer)),

@@ -10,7 +10,7 @@ use super::decisions::Decisions;
 use super::events::Tombstones;
 use super::stores::{Level, LevelPlan, Slab};
 use super::{Core, HOMES_MAX, Home, TAG_HOME, status};
-use crate::backing::{FileBacking, HomeBacking, RemoteBacking, RemoteHome};
+use crate::backing::{FileBacking, HomeBacking, PartHome, PartPlan, RemoteBacking, RemoteHome};
 use crate::control::StartReport;
 use crate::io::{Buffer, DiskId, Io};
 use crate::store::{
@@ -37,6 +37,15 @@ pub enum HomePlace {
         disk: DiskId,
         /// Its path.
         name: String,
+    },
+    /// A part's stripes of one.
+    Part {
+        /// The attached disk.
+        disk: DiskId,
+        /// Its path.
+        name: String,
+        /// Which part.
+        plan: PartPlan,
     },
     /// Something that brings its own threads.
     Remote(RemoteBacking),
@@ -132,6 +141,7 @@ impl Core {
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
             recorder: None,
+            wides: super::wide::Wides::default(),
             is_recovering: true,
         };
         for home in homes {
@@ -161,6 +171,11 @@ impl Core {
         let tag = (TAG_HOME << 20) | u64::from(volume.0);
         let backing = match home.place {
             HomePlace::Disk { disk, name } => HomeBacking::File(FileBacking::new(disk, name, tag)),
+            HomePlace::Part { disk, name, plan } => {
+                self.wides.add(volume, &plan);
+                let file = FileBacking::new(disk, name, tag);
+                HomeBacking::Part(Box::new(PartHome::new(file, plan)))
+            }
             HomePlace::Remote(remote) => {
                 self.remotes.push(volume);
                 HomeBacking::Remote(RemoteHome::new(remote))
@@ -299,7 +314,7 @@ impl Core {
             }
             let mut ended = Vec::new();
             io.wait(Nanos::NEVER, &mut ended);
-            ended.into_iter().for_each(|done| home.on_io(done));
+            ended.into_iter().for_each(|done| home.on_io(io, done));
         };
         let name = home.name().to_owned();
         done.result.map_err(|kind| CoreError::Home { name, kind })
@@ -382,7 +397,7 @@ impl Core {
     }
 
     /// The same; the wait ends at `latest`, should nothing else end it.
-    fn turn_by(&mut self, io: &mut dyn Io, latest: Nanos) {
+    pub(super) fn turn_by(&mut self, io: &mut dyn Io, latest: Nanos) {
         self.set_now(io.now());
         let is_answered = self.delayed.front().is_some_and(|(at, _)| *at <= self.now);
         self.on_tick(io);

@@ -9,6 +9,7 @@ mod faults;
 mod history;
 mod observing;
 mod remote;
+mod wide;
 
 use super::*;
 use crate::check::{StoreKind, check_store};

@@ -8,6 +8,7 @@ use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
 use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan};
 use crate::io::{Host, Io as _, OpenMode};
+use crate::link::{FarEnd, NearEnd};
 use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
@@ -77,7 +78,26 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.find_best();
             }
             Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
+            Command::StartLink { volume, end, is_lead, answer } => {
+                answer(self.start_link(volume, (end, is_lead)));
+            }
+            Command::Join { volume, links, lead, answer } => {
+                answer(self.join(volume, links, lead));
+            }
+            Command::SetLed(volumes, answer) => {
+                self.core.set_led(&volumes);
+                answer(Ok(()));
+            }
+            Command::Unjoin(volume, answer) => {
+                self.cut_clients(volume);
+                self.core.unjoin(volume);
+                answer(Ok(()));
+            }
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
+            Command::ResizeHome { volume, length, answer } => {
+                let resized = self.core.resize_whole_home(&mut self.io, volume, length);
+                answer(resized.map_err(|(kind, cause)| CommandError { kind, cause }));
+            }
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
             }
@@ -145,7 +165,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         let home = self.open_home(plan)?;
         let disk = match &home.place {
-            HomePlace::Disk { disk, .. } => Some(*disk),
+            HomePlace::Disk { disk, .. } | HomePlace::Part { disk, .. } => Some(*disk),
             HomePlace::Remote(_) => None,
         };
         if let Err(CoreError::Volume { kind, .. }) = self.core.add_volume(home) {
@@ -174,7 +194,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             let call = Call { cookie: 0, operation, offset, length, flags };
             let id = spec.id;
             self.pending.shrinking.insert(ticket, (spec, answer));
-            self.core.submit(&mut self.io, Asker(ticket), id, call, &[], None);
+            self.core.submit_part(&mut self.io, Asker(ticket), id, call, &[], None);
             return;
         }
         if spec.length > before
@@ -207,16 +227,41 @@ impl<S: Session, H: Host> Shard<S, H> {
         if !self.homes.contains_key(&volume) {
             return answer(failed(ErrorKind::Closed, "no such volume"));
         }
-        let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
-        clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
-        self.guests.leave(&mut self.io, Some(volume));
-        self.find_best();
+        self.cut_clients(volume);
         self.core.stop_waiting(Some(volume));
         let drain = (!discard).then(|| self.pending.number());
         self.pending.removals.push(Removal { volume, drain, answer });
         if let Some(ticket) = drain {
             self.core.drain(&mut self.io, ticket, Some(volume));
         }
+    }
+
+    fn cut_clients(&mut self, volume: VolumeId) {
+        let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
+        clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
+        self.guests.leave(&mut self.io, Some(volume));
+        self.find_best();
+    }
+
+    fn start_link(&mut self, volume: VolumeId, end: (FarEnd, bool)) -> Result<(), CommandError> {
+        if !self.homes.contains_key(&volume) || self.is_stopping {
+            return failed(ErrorKind::Closed, "the part is not served");
+        }
+        let rank = self.core.rank_of(volume);
+        self.guests.start_link(&mut self.io, (volume, rank), end);
+        Ok(())
+    }
+
+    fn join(
+        &mut self,
+        volume: VolumeId,
+        links: Vec<Option<NearEnd>>,
+        lead: Option<NearEnd>,
+    ) -> Result<(), CommandError> {
+        let all = links.iter().chain([&lead]).flatten();
+        all.for_each(|link| link.set_waker(self.io.waker()));
+        let joined = self.core.join(volume, links, lead);
+        joined.or_else(|kind| failed(kind, "the volume's parts are not all there"))
     }
 
     /// Whether the finished request was the shard's own.

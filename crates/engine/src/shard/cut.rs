@@ -39,9 +39,16 @@ pub(super) struct Cuts {
     places: Vec<Option<Cut>>,
     /// The one whose pieces are being submitted; the client's bytes begin with it.
     current: Option<u32>,
+    /// The requests are ranges of a wide volume's part.
+    is_part: bool,
 }
 
 impl Cuts {
+    /// For ranges of a wide volume's part, asked by another shard.
+    pub(super) fn of_part() -> Self {
+        Cuts { is_part: true, ..Cuts::default() }
+    }
+
     /// Whether a request's pieces are being submitted.
     pub(super) fn is_cutting(&self) -> bool {
         self.current.is_some()
@@ -105,6 +112,7 @@ impl Cuts {
         (number, piece): (u32, &Call),
         payload: &[u8],
     ) -> bool {
+        let is_part = self.is_part;
         let cut = self.get(number);
         let from = (piece.offset - cut.call.offset) as usize;
         let place = cut.gathering.map(|gathering| Place { gathering, at: from as u32 });
@@ -112,7 +120,8 @@ impl Cuts {
             Operation::Write => &payload[from..from + piece.length as usize],
             _ => &[],
         };
-        core.submit_piece(io, asker, volume, *piece, bytes, place)
+        let submit = if is_part { Core::submit_part_piece } else { Core::submit_piece };
+        submit(core, io, asker, volume, *piece, bytes, place)
     }
 
     /// The next piece, which bears the request's number as its cookie; `None` when all were taken.

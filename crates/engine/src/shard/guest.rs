@@ -5,6 +5,9 @@
 //! first; the others share a quantum of bytes a turn, which cuts their long requests, and wait
 //! while their rank has too much in the core's hands. What a turn answered is announced at the end
 //! of the turn with one call, where the guest wants it.
+//! What other shards ask of a wide volume's part comes by a link, which is such a queue without a
+//! descriptor: its shard wakes this one, and its limits were asked for there. A link never waits for
+//! its rank's bytes in the core's hands, since some of them may wait for a link themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
 //! from it is left unanswered, so that the memory behind it is not touched afterwards.
 //! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.
@@ -19,6 +22,7 @@ use super::pass::Pass;
 use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
+use crate::link::{FarEnd, FarLook};
 use layby_cache::schedule::Rank;
 use layby_types::{Call, GuestRing, Operation, SessionError, Taken, VolumeId};
 
@@ -40,7 +44,10 @@ struct Guest {
     peer: String,
     ring: Box<dyn GuestRing>,
     call: CallEvent,
-    event: EventId,
+    /// Where its kicks come from; a link has none.
+    event: Option<EventId>,
+    /// It is another shard's link, not a guest's queue.
+    link: Option<Link>,
     /// A wait for the event is in flight.
     is_waiting: bool,
     /// The bytes of a write, used again.
@@ -65,6 +72,15 @@ struct Guest {
     stop: Option<CommandAnswer<u16>>,
 }
 
+/// What is known of a link's near end.
+struct Link {
+    look: FarLook,
+    /// It brings whole requests, to be held back and dealt here; else ranges of the part.
+    is_lead: bool,
+    /// Clients there used the volume at the last look.
+    was_used: bool,
+}
+
 impl Guest {
     fn new(
         (volume, rank): (VolumeId, Rank),
@@ -79,7 +95,8 @@ impl Guest {
             peer,
             ring,
             call,
-            event,
+            event: Some(event),
+            link: None,
             is_waiting: false,
             payload: Vec::new(),
             inflight: 0,
@@ -94,6 +111,20 @@ impl Guest {
             is_closed: false,
             stop: None,
         }
+    }
+
+    fn of_link((volume, rank): (VolumeId, Rank), (end, is_lead): (FarEnd, bool)) -> Self {
+        let link = Link { look: end.look(), is_lead, was_used: false };
+        // The number is no event's: there is none.
+        let nothing = (EventId(0), CallEvent::default());
+        let guest = Guest::new((volume, rank), "another shard".into(), Box::new(end), nothing);
+        let cuts = if is_lead { Cuts::default() } else { Cuts::of_part() };
+        Guest { event: None, link: Some(link), cuts, ..guest }
+    }
+
+    /// Whether its requests are ranges of the part that is here.
+    fn is_part(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.is_lead)
     }
 
     fn asker(&self) -> u32 {
@@ -150,7 +181,7 @@ impl Guest {
     /// taken from a queue that stops is answered whatever the limits say.
     fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
         let is_paid = self.hold == Hold::Released || self.is_leaving || self.cuts.is_cutting();
-        let may = is_paid || gate.may_start(self.volume, self.asker(), call);
+        let may = is_paid || self.is_part() || gate.may_start(self.volume, self.asker(), call);
         self.hold = if may { Hold::Released } else { Hold::Held };
         may
     }
@@ -174,27 +205,36 @@ impl Guest {
     }
 
     fn wait(&mut self, io: &mut dyn Io) {
+        let Some(event) = self.event else { return };
         if !self.is_closed && !std::mem::replace(&mut self.is_waiting, true) {
             let token = Token(TAG_EVENT << 56 | u64::from(self.number));
-            io.submit(token, IoOperation::Await { event: self.event });
+            io.submit(token, IoOperation::Await { event });
         }
     }
 
     fn ask(&mut self, io: &mut dyn Io, core: &mut Core, call: Call) -> Result<(), SessionError> {
         let (asker, volume) = (Asker(u64::from(self.asker())), self.volume);
-        core.note_request(volume, &call);
+        self.note(core, &call);
+        let submit = if self.is_part() { Core::submit_part } else { Core::submit };
         if call.operation == Operation::Read {
             let mut sink = Sink { ring: &mut *self.ring, call, at: 0 };
-            if core.submit(io, asker, volume, call, &[], Some(&mut sink)) {
+            if submit(core, io, asker, volume, call, &[], Some(&mut sink)) {
                 return self.ring.finish(&call, Ok(()));
             }
         } else {
             let bytes = if call.operation == Operation::Write { call.length as usize } else { 0 };
-            core.submit(io, asker, volume, call, &self.payload[..bytes], None);
+            submit(core, io, asker, volume, call, &self.payload[..bytes], None);
         }
         self.began(&call);
         self.submitted_bytes += bytes_of(&call);
         Ok(())
+    }
+
+    /// A recording hears of requests where their clients are.
+    fn note(&self, core: &mut Core, call: &Call) {
+        if self.link.is_none() {
+            core.note_request(self.volume, call);
+        }
     }
 
     fn began(&mut self, call: &Call) {
@@ -217,7 +257,7 @@ impl Guest {
     ) -> Result<bool, SessionError> {
         let (number, is_new) = self.cuts.begin(io, core, call);
         if is_new {
-            core.note_request(self.volume, &call);
+            self.note(core, &call);
             self.began(&call);
         }
         let of = (Asker(u64::from(self.asker())), self.volume);
@@ -239,7 +279,7 @@ impl Guest {
         let Some((cut, result)) = self.cuts.take_ended(number) else { return Ok(()) };
         let Cut { call, gathering, started, .. } = cut;
         self.ended(&call);
-        core.note_ended(self.volume, &call, started, result.is_ok());
+        core.note_answered(self.volume, &call, started, (result.is_ok(), self.is_part()));
         if let Some(answer) = gathering.map(|gathering| core.close_gathering(gathering)) {
             if result.is_ok() {
                 self.ring.put(&call, 0, &answer);
@@ -262,11 +302,13 @@ impl Guest {
         }
         let Finished { call, result, .. } = finished;
         self.ended(&call);
-        let result = result.map(|answer| {
-            if let Answer::Data(data) = answer {
+        let result = result.map(|answer| match answer {
+            Answer::Data(data) => {
                 self.ring.put(&call, 0, &data);
                 io.recycle(data.into_buffer());
             }
+            Answer::Extents(extents) => self.ring.put_extents(&call, extents),
+            Answer::Nothing => {}
         });
         self.ring.finish(&call, result)
     }
@@ -281,8 +323,10 @@ impl Guest {
     fn leave(&mut self, io: &mut dyn Io) {
         self.is_leaving = true;
         self.has_more = self.taken.is_some();
-        if !std::mem::replace(&mut self.is_closed, true) {
-            io.close_event(self.event);
+        if !std::mem::replace(&mut self.is_closed, true)
+            && let Some(event) = self.event
+        {
+            io.close_event(event);
         }
     }
 
@@ -295,6 +339,9 @@ impl Guest {
     fn settle(&mut self) -> bool {
         if !self.is_quiet() || self.is_waiting || !self.is_closed {
             return false;
+        }
+        if self.link.is_some() {
+            return true;
         }
         let Some(answer) = self.stop.take() else { return false };
         answer(Ok(self.ring.base()));
@@ -352,6 +399,51 @@ impl Guests {
         let GuestQueue { volume, ring, kick, call, peer } = queue;
         let event = io.attach_event(kick)?;
         Ok(self.add(Guest::new((volume, rank), peer, ring, (event, call))))
+    }
+
+    /// Serves what another shard asks until nobody asks there any more.
+    pub(super) fn start_link(
+        &mut self,
+        io: &mut impl Host,
+        of: (VolumeId, Rank),
+        (end, is_lead): (FarEnd, bool),
+    ) {
+        end.set_waker(io.waker());
+        self.add(Guest::of_link(of, (end, is_lead)));
+    }
+
+    /// Looks what other shards have to say; true where the ranks to be served have changed.
+    pub(super) fn look(&mut self, io: &mut dyn Io) -> bool {
+        let mut has_changed = false;
+        for guest in self.places.iter_mut().flatten().filter(|guest| !guest.is_leaving) {
+            let Some(link) = &mut guest.link else { continue };
+            let is_used = link.look.is_used();
+            has_changed |= std::mem::replace(&mut link.was_used, is_used) != is_used;
+            if link.look.is_ended() {
+                has_changed |= link.was_used;
+                guest.leave(io);
+            } else {
+                guest.has_more |= link.look.has_calls() && !guest.is_full();
+            }
+        }
+        has_changed
+    }
+
+    /// Whether other shards may ask for something.
+    pub(super) fn has_links(&self) -> bool {
+        self.places.iter().flatten().any(|guest| guest.link.is_some())
+    }
+
+    /// Takes no more from other shards.
+    pub(super) fn leave_links(&mut self, io: &mut dyn Io) {
+        let links = self.places.iter_mut().flatten().filter(|guest| guest.link.is_some());
+        links.for_each(|guest| guest.leave(io));
+    }
+
+    /// Whether a guest, here, uses a volume.
+    pub(super) fn has_guest(&self, volume: VolumeId) -> bool {
+        let mut guests = self.places.iter().flatten();
+        guests.any(|guest| guest.volume == volume && guest.link.is_none() && !guest.is_leaving)
     }
 
     fn add(&mut self, guest: Guest) -> u32 {
@@ -418,7 +510,10 @@ impl Guests {
 
     /// The ranks of queues that are served.
     pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> {
-        self.places.iter().flatten().filter(|guest| !guest.is_leaving).map(|guest| guest.rank)
+        let is_served = |guest: &&Guest| {
+            !guest.is_leaving && guest.link.as_ref().is_none_or(|link| link.was_used)
+        };
+        self.places.iter().flatten().filter(is_served).map(|guest| guest.rank)
     }
 
     fn note_broken(&mut self, io: &mut dyn Io, number: u32, reason: &'static str) {
@@ -480,7 +575,8 @@ impl Guests {
 
     /// Lets the queues of a rank wait for room, or go on.
     pub(super) fn hold(&mut self, rank: Rank, is_held: bool) {
-        let own = self.places.iter_mut().flatten().filter(|guest| guest.rank == rank);
+        let own = self.places.iter_mut().flatten();
+        let own = own.filter(|guest| guest.rank == rank && guest.link.is_none());
         own.for_each(|guest| guest.is_rank_held = is_held);
     }
 
@@ -502,15 +598,17 @@ impl Guests {
         std::mem::take(&mut self.broken)
     }
 
-    /// Takes no more from the queues of `volume`, or from any.
+    /// Takes no more from the guests' queues of `volume`, or from any.
     pub(super) fn leave(&mut self, io: &mut dyn Io, volume: Option<VolumeId>) {
-        let guests = self.places.iter_mut().flatten();
+        let guests = self.places.iter_mut().flatten().filter(|guest| guest.link.is_none());
         let mine = guests.filter(|guest| volume.is_none_or(|volume| guest.volume == volume));
         mine.for_each(|guest| guest.leave(io));
     }
 
+    /// Whether nothing of the guests is in flight; links are of others' clients.
     pub(super) fn is_quiet(&self) -> bool {
-        self.places.iter().flatten().all(Guest::is_quiet)
+        let mut guests = self.places.iter().flatten().filter(|guest| guest.link.is_none());
+        guests.all(Guest::is_quiet)
     }
 
     /// The shard ends: whoever waits for a queue's end has it.

@@ -131,8 +131,12 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.answer();
         self.end_window();
         if self.is_stopping && self.is_quiet() {
-            self.stop();
-            return false;
+            // The others' clients may have requests here until they are quiet, too.
+            self.core.unjoin_all();
+            if !self.guests.has_links() {
+                self.stop();
+                return false;
+            }
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
         let mut deadline = deadline.min(self.patience());
@@ -147,6 +151,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         self.done = done;
         self.core.poll_homes(&mut self.io);
+        self.core.poll_links(&mut self.io);
+        if self.guests.look(&mut self.io) {
+            self.find_best();
+        }
         self.serve_ready();
         let order = (self.best, u64::from(self.limits.quantum_bytes));
         self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate, order);
@@ -172,6 +180,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
             client.cut(&mut self.io, &mut self.core);
         }
+        self.guests.leave_links(&mut self.io);
     }
 
     /// Lets clients and guests go on whose volume's limits held them.
@@ -285,7 +294,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// Serves a client whose socket is attached already.
     pub fn serve(&mut self, socket: SocketId, connection: Connection<S>) {
         let peer = connection.peer.clone();
-        if !self.homes.contains_key(&connection.volume) || self.is_stopping {
+        if !self.is_served(connection.volume) {
             self.io.close_socket(socket);
             let volume = connection.volume;
             let reason = "its volume is not served any more";
@@ -303,10 +312,14 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.wake(number as u32);
     }
 
+    fn is_served(&self, volume: VolumeId) -> bool {
+        self.homes.contains_key(&volume) && self.core.is_whole(volume) && !self.is_stopping
+    }
+
     /// Serves a guest's queue; answers with its number.
     fn start_queue(&mut self, queue: GuestQueue) -> Result<u32, CommandError> {
         let refused = |kind, cause: String| Err(CommandError { kind, cause });
-        if !self.homes.contains_key(&queue.volume) || self.is_stopping {
+        if !self.is_served(queue.volume) {
             return refused(ErrorKind::Closed, "its volume is not served any more".into());
         }
         let rank = self.core.rank_of(queue.volume);

@@ -134,6 +134,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         let best = ranks.min().unwrap_or(Rank::FIRST);
         let mut ranks = self.clients.iter().flatten().map(|client| client.rank);
         self.has_lower = ranks.any(|rank| rank > best) || self.guests.ranks().any(|r| r > best);
+        let clients = || self.clients.iter().flatten().filter(|client| !client.is_dead());
+        self.core.note_users(|volume| {
+            clients().any(|client| client.volume == volume) || self.guests.has_guest(volume)
+        });
         if std::mem::replace(&mut self.best, best) != best {
             self.ready.hold(best, false);
             self.guests.hold(best, false);

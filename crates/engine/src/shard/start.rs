@@ -361,20 +361,33 @@ fn open_level(
 /// Opens a volume's home.
 pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePlan, StartError> {
     let volume = plan.spec.id;
-    let (path, create) = match &plan.backing {
-        BackingPlan::File { path, create } => (path, create.then_some(plan.spec.length)),
+    let (path, mode, needed) = match &plan.backing {
+        BackingPlan::File { path, create } => {
+            (path, home_mode(create.then_some(plan.spec.length)), plan.spec.length)
+        }
+        BackingPlan::Part { path, part } => {
+            // The first part's lock keeps other programs out for all.
+            let mode = OpenMode { is_shared: part.index > 0, ..home_mode(None) };
+            (path, mode, part.length)
+        }
         BackingPlan::Remote(remote) => {
             let refused = |error| StartError::Remote { volume, name: remote.name(), error };
             let place = HomePlace::Remote(remote.open(io.waker()).map_err(refused)?);
             return Ok(HomePlan { spec: plan.spec.clone(), place });
         }
     };
-    let opened = io.open_disk(path, home_mode(create));
+    let opened = io.open_disk(path, mode);
     let disk = opened.map_err(|error| StartError::Home { volume, error })?.disk;
-    let (length, needed) = (io.disk_length(disk), plan.spec.length);
+    let length = io.disk_length(disk);
     if length < needed {
         io.detach_disk(disk);
         return Err(StartError::HomeShort { volume, path: path.clone(), length, needed });
     }
-    Ok(HomePlan::on_disk(plan.spec.clone(), disk, path.display().to_string()))
+    let (spec, name) = (plan.spec.clone(), path.display().to_string());
+    match &plan.backing {
+        BackingPlan::Part { part, .. } => {
+            Ok(HomePlan { spec, place: HomePlace::Part { disk, name, plan: part.clone() } })
+        }
+        _ => Ok(HomePlan::on_disk(spec, disk, name)),
+    }
 }

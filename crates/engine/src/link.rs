@@ -1,0 +1,338 @@
+//! What runs between two shards that serve parts of one wide volume: calls there, answers back.
+//!
+//! How: two lists behind locks that are held for a move. The near end adds calls, the far end is a
+//! ring of requests as a guest's is and adds answers at the end of its turn; who adds to an empty
+//! list wakes the other shard. A write's bytes and a read's buffer travel with the call, and the
+//! buffer comes back with the answer, so nothing is copied for the way.
+//! Invariant: a call is answered once, or its far end is gone and the near one hears of it; an end
+//! that is dropped is heard of by the other. Calls in the lists are in flight for clients, whose
+//! bounds are theirs: there is no other queue.
+//! Cost: two locks that nobody waits for, per call and way; a system call per turn and way at most.
+
+use crate::io::{Buffer, Waker};
+use layby_types::{Call, ErrorKind, Extent, GuestRing, SessionError, Taken};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Answers kept for one far end's turn before they are handed over anyway.
+const ANSWERS_HELD_MAX: usize = 256;
+
+/// A call on its way. Its range is the part's, its cookie the near end's.
+#[derive(Debug)]
+pub struct Asked {
+    /// The call.
+    pub call: Call,
+    /// The bytes of a write.
+    pub bytes: Vec<u8>,
+    /// Where the bytes of a read go, and at which of its bytes they begin.
+    pub answer: Option<(Buffer, usize)>,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub struct Answered {
+    /// The call's cookie.
+    pub cookie: u64,
+    /// How it ended.
+    pub result: Result<(), ErrorKind>,
+    /// The buffer of a read, filled if it ended well.
+    pub answer: Option<Buffer>,
+    /// The runs of a block-status call.
+    pub extents: Vec<Extent>,
+}
+
+/// One way of a link.
+struct Way<T> {
+    list: Mutex<List<T>>,
+    /// Wakes who takes from it; set when its end has reached its shard.
+    waker: OnceLock<Waker>,
+}
+
+struct List<T> {
+    items: VecDeque<T>,
+    /// Nothing more comes: whoever added is gone.
+    is_ended: bool,
+}
+
+impl<T> Way<T> {
+    fn new() -> Self {
+        let list = Mutex::new(List { items: VecDeque::new(), is_ended: false });
+        Way { list, waker: OnceLock::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List<T>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        self.waker.get().into_iter().for_each(Waker::wake);
+    }
+
+    fn add(&self, items: impl IntoIterator<Item = T>) {
+        let mut list = self.lock();
+        let was_empty = list.items.is_empty();
+        list.items.extend(items);
+        drop(list);
+        // Otherwise whoever added the first has woken the other end, which takes all at once.
+        if was_empty {
+            self.wake();
+        }
+    }
+
+    fn end(&self) {
+        self.lock().is_ended = true;
+        self.wake();
+    }
+}
+
+struct Shared {
+    calls: Way<Asked>,
+    answers: Way<Answered>,
+    /// Clients of the near end's shard use the volume.
+    is_used: AtomicBool,
+}
+
+/// Makes a link.
+#[must_use]
+pub fn link() -> (NearEnd, FarEnd) {
+    let shared = Shared { calls: Way::new(), answers: Way::new(), is_used: AtomicBool::new(false) };
+    let shared = Arc::new(shared);
+    let near = NearEnd(Arc::clone(&shared));
+    let far = FarEnd {
+        shared,
+        taken: VecDeque::new(),
+        places: Vec::new(),
+        free: Vec::new(),
+        answered: Vec::new(),
+    };
+    (near, far)
+}
+
+/// The end that asks.
+pub struct NearEnd(Arc<Shared>);
+
+impl NearEnd {
+    /// Which shard asks; before the first call.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        // An end reaches one shard, once.
+        let _ = self.0.answers.waker.set(waker);
+    }
+
+    /// Sends a call.
+    pub(crate) fn send(&self, asked: Asked) {
+        self.0.calls.add([asked]);
+    }
+
+    /// Says whether clients use the volume there.
+    pub(crate) fn set_used(&self, is_used: bool) {
+        if self.0.is_used.swap(is_used, Ordering::AcqRel) != is_used {
+            self.0.calls.wake();
+        }
+    }
+
+    /// Takes all answers that there are; true when the far end is gone, so that no more will come.
+    pub(crate) fn take(&self, answers: &mut VecDeque<Answered>) -> bool {
+        let mut list = self.0.answers.lock();
+        answers.append(&mut list.items);
+        list.is_ended
+    }
+}
+
+impl Drop for NearEnd {
+    fn drop(&mut self) {
+        self.0.calls.end();
+    }
+}
+
+/// A call that the far shard serves.
+struct Place {
+    cookie: u64,
+    answer: Option<(Buffer, usize)>,
+    extents: Vec<Extent>,
+}
+
+/// The end that answers.
+pub struct FarEnd {
+    shared: Arc<Shared>,
+    taken: VecDeque<Asked>,
+    places: Vec<Option<Place>>,
+    free: Vec<usize>,
+    answered: Vec<Answered>,
+}
+
+/// What the far shard looks at between its turns.
+#[derive(Clone)]
+pub(crate) struct FarLook(Arc<Shared>);
+
+impl FarLook {
+    /// Whether there are calls to take.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.0.calls.lock().items.is_empty()
+    }
+
+    /// Whether clients of the near end's shard use the volume.
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.is_used.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody asks any more, nor waits for an answer.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.0.calls.lock().is_ended
+    }
+}
+
+impl FarEnd {
+    /// Which shard answers; before it first looks for calls.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        let _ = self.shared.calls.waker.set(waker);
+    }
+
+    pub(crate) fn look(&self) -> FarLook {
+        FarLook(Arc::clone(&self.shared))
+    }
+
+    fn place(&mut self, call: &Call) -> &mut Place {
+        let place = self.places[call.cookie as usize].as_mut();
+        place.expect("a call is served until it is finished")
+    }
+
+    fn hand_over(&mut self) {
+        if !self.answered.is_empty() {
+            self.shared.answers.add(self.answered.drain(..));
+        }
+    }
+}
+
+impl Drop for FarEnd {
+    fn drop(&mut self) {
+        self.hand_over();
+        self.shared.answers.end();
+    }
+}
+
+impl GuestRing for FarEnd {
+    fn take(&mut self, payload: &mut Vec<u8>) -> Result<Taken, SessionError> {
+        if self.taken.is_empty() {
+            std::mem::swap(&mut self.taken, &mut self.shared.calls.lock().items);
+        }
+        let Some(asked) = self.taken.pop_front() else { return Ok(Taken::Nothing) };
+        let Asked { mut call, bytes, answer } = asked;
+        *payload = bytes;
+        let place = Place { cookie: call.cookie, answer, extents: Vec::new() };
+        let index = self.free.pop().unwrap_or(self.places.len());
+        if index == self.places.len() {
+            self.places.push(None);
+        }
+        self.places[index] = Some(place);
+        call.cookie = index as u64;
+        Ok(Taken::Call(call))
+    }
+
+    fn put(&mut self, call: &Call, at: u64, bytes: &[u8]) {
+        let place = self.place(call);
+        let (buffer, start) = place.answer.as_mut().expect("a read has room for its bytes");
+        let from = *start + at as usize;
+        buffer[from..from + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn put_extents(&mut self, call: &Call, extents: Vec<Extent>) {
+        self.place(call).extents = extents;
+    }
+
+    fn finish(&mut self, call: &Call, result: Result<(), ErrorKind>) -> Result<(), SessionError> {
+        let index = call.cookie as usize;
+        let place = self.places[index].take().expect("a call is finished once");
+        self.free.push(index);
+        let Place { cookie, answer, extents } = place;
+        let answer = answer.map(|(buffer, _)| buffer);
+        self.answered.push(Answered { cookie, result, answer, extents });
+        if self.answered.len() >= ANSWERS_HELD_MAX {
+            self.hand_over();
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self) -> Result<bool, SessionError> {
+        Ok(!self.taken.is_empty() || !self.shared.calls.lock().items.is_empty())
+    }
+
+    /// Hands the turn's answers over; the near end is woken by that.
+    fn take_signal(&mut self) -> bool {
+        self.hand_over();
+        false
+    }
+
+    fn base(&self) -> u16 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layby_types::{CallFlags, Operation};
+
+    fn asked(cookie: u64, operation: Operation, length: u64) -> Asked {
+        let flags = CallFlags::default();
+        let call = Call { cookie, operation, offset: 0, length, flags };
+        let is_read = operation == Operation::Read;
+        let answer = is_read.then(|| (Buffer::zeroed(length as usize + 8), 8));
+        let bytes = if operation == Operation::Write { vec![7; length as usize] } else { vec![] };
+        Asked { call, bytes, answer }
+    }
+
+    /// Goal: calls and answers keep their bytes and their cookies, in any order of ends, and wakers
+    /// are called once for what was empty. Method: three calls, ended backwards.
+    #[test]
+    fn answers_find_their_calls() {
+        let (near, mut far) = link();
+        let (here, there) = (Waker::flag_only(), Waker::flag_only());
+        near.set_waker(here.clone());
+        far.set_waker(there.clone());
+        let look = far.look();
+        assert!(!look.has_calls());
+        for (cookie, operation) in [(70, Operation::Read), (71, Operation::Write)] {
+            near.send(asked(cookie, operation, 4));
+        }
+        near.send(asked(72, Operation::Flush, 0));
+        assert!(there.take() && look.has_calls());
+        let mut payload = Vec::new();
+        let mut calls = Vec::new();
+        while let Taken::Call(call) = far.take(&mut payload).expect("never broken") {
+            assert_eq!(payload.len(), if call.operation == Operation::Write { 4 } else { 0 });
+            calls.push(call);
+        }
+        far.put(&calls[0], 1, &[5, 6]);
+        for call in calls.iter().rev() {
+            far.finish(call, Ok(())).expect("never broken");
+        }
+        assert!(!here.take(), "answers go at the turn's end");
+        assert!(!far.take_signal() && here.take());
+        let mut answers = VecDeque::new();
+        assert!(!near.take(&mut answers));
+        let cookies: Vec<u64> = answers.iter().map(|answer| answer.cookie).collect();
+        assert_eq!(cookies, [72, 71, 70]);
+        let buffer = answers[2].answer.as_ref().expect("it comes back");
+        assert_eq!(buffer[8..12], [0, 5, 6, 0]);
+    }
+
+    /// Goal: each end hears of the other's end, after what was handed over before. Method: drop
+    /// either.
+    #[test]
+    fn ends_hear_of_ends() {
+        let (near, mut far) = link();
+        near.send(asked(1, Operation::Flush, 0));
+        let Ok(Taken::Call(call)) = far.take(&mut Vec::new()) else { panic!("it was sent") };
+        far.finish(&call, Err(ErrorKind::Full)).expect("never broken");
+        drop(far);
+        let mut answers = VecDeque::new();
+        assert!(near.take(&mut answers));
+        assert_eq!(answers[0].result, Err(ErrorKind::Full));
+        let (near, far) = link();
+        let look = far.look();
+        assert!(!look.is_ended());
+        drop(near);
+        assert!(look.is_ended());
+    }
+}
