@@ -323,6 +323,9 @@ pub(crate) struct VolumeCreateArguments {
     /// digits; only with an object store
     #[arg(long, value_name = "SOURCE")]
     pub(crate) key: Option<KeySource>,
+    /// How many shards serve it, for good: more than one where a core is not enough for its load
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) shards: u8,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }

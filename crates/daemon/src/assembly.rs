@@ -250,6 +250,7 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
             discard_delay: DiscardWait::default(),
             ublk: false,
             key: None,
+            shards: VolumeConfig::shards_default(),
         };
         let error = "cannot create the first volume";
         add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
@@ -287,6 +288,13 @@ fn update_volume(
                 path.display()
             ),
             "set the path back; to move a volume, copy it into a new one",
+        ));
+    }
+    if declared.shards != record.shards() {
+        let (is, says) = (record.shards(), declared.shards);
+        return Err(refused(
+            format!("volume `{name}` lies over {is} shard(s); the configuration says {says}"),
+            "set `shards` back; to spread a volume, copy it into a new one",
         ));
     }
     if let Some(Size(length)) = declared.size {

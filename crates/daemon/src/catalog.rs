@@ -14,7 +14,7 @@ use crate::config::{
 };
 use crate::config::{DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
-use layby_types::VolumeId;
+use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -162,6 +162,16 @@ pub enum VolumePhase {
     Deleting,
 }
 
+/// How a volume lies over several shards. It stays as it was made, since its home does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WideRecord {
+    /// Its parts, each on a shard of its own. They have the volume's number and those that follow.
+    pub shards: u8,
+    /// Bytes of a stripe.
+    pub stripe_bytes: u64,
+}
+
 /// A volume as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -202,8 +212,39 @@ pub struct VolumeRecord {
     /// Where its key comes from, where its objects are encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
+    /// How it lies over several shards. Left out where it is on one, as in catalogs from before
+    /// there were such volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wide: Option<WideRecord>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
+}
+
+impl VolumeRecord {
+    /// How it is dealt to its parts; none where it is on one shard.
+    #[must_use]
+    pub fn stripes(&self) -> Option<Stripes> {
+        let wide = self.wide?;
+        let stripes = Stripes::new(wide.stripe_bytes, wide.shards);
+        Some(stripes.expect("a catalog's stripes were checked when it was read"))
+    }
+
+    /// How many shards serve it.
+    #[must_use]
+    pub fn shards(&self) -> u8 {
+        self.wide.map_or(1, |wide| wide.shards)
+    }
+
+    /// The numbers of its parts, which is its own where it is on one shard.
+    pub fn parts(&self) -> impl Iterator<Item = VolumeId> + Clone + use<> {
+        (self.id..self.id + u32::from(self.shards())).map(VolumeId)
+    }
+
+    /// Whether a number is one of its parts'.
+    #[must_use]
+    pub fn has_part(&self, volume: VolumeId) -> bool {
+        volume.0 >= self.id && volume.0 - self.id < u32::from(self.shards())
+    }
 }
 
 /// All a node keeps.
@@ -257,9 +298,15 @@ impl Catalog {
 
     /// Hands out a number that no volume of this node has ever had, or `None` when all are used up.
     pub fn volume_id_take(&mut self) -> Option<VolumeId> {
+        self.volume_ids_take(1)
+    }
+
+    /// The same for a volume of `count` parts, whose numbers follow each other: the first.
+    pub fn volume_ids_take(&mut self, count: u8) -> Option<VolumeId> {
         let id = VolumeId(self.volume_id_next);
-        (id <= VolumeId::MAX).then(|| {
-            self.volume_id_next += 1;
+        let next = id.0.checked_add(u32::from(count))?;
+        (next <= VolumeId::MAX.0 + 1).then(|| {
+            self.volume_id_next = next;
             id
         })
     }
@@ -376,7 +423,26 @@ fn decode(bytes: &[u8]) -> Result<Catalog, Refusal> {
         let stored = envelope.crc32c;
         return Err(corrupt(format!("checksum mismatch: stored {stored}, computed {computed}")));
     }
+    if let Some((name, wide)) = bad_stripes(&catalog) {
+        let WideRecord { shards, stripe_bytes } = wide;
+        let cause = format!(
+            "volume `{name}` lies over {shards} of {} shards in stripes of {stripe_bytes} bytes, \
+             which this program does not offer",
+            catalog.shards
+        );
+        return Err((ReportKind::Invalid, cause, "start the node with the program that wrote it"));
+    }
     Ok(catalog)
+}
+
+fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
+    let wides = catalog.volumes.iter().filter_map(|(name, record)| Some((name, record.wide?)));
+    let is_bad = |wide: &WideRecord| {
+        Stripes::new(wide.stripe_bytes, wide.shards).is_none()
+            || wide.shards > catalog.shards
+            || !wide.stripe_bytes.is_multiple_of(u64::from(catalog.block_bytes).max(1))
+    };
+    wides.into_iter().find(|(_, wide)| is_bad(wide))
 }
 
 /// Writes the new catalog beside the old one and makes it durable.
@@ -478,6 +544,7 @@ mod tests {
                 discard_delay: DiscardWait::default(),
                 ublk: false,
                 key: None,
+                wide: None,
                 configured: None,
             },
         );
@@ -508,6 +575,29 @@ mod tests {
         record.limits = LimitsConfig { iops_max: Some(5), ..LimitsConfig::default() };
         catalog.save(dir.path()).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog)));
+    }
+
+    /// Goal: catalogs from before there were wide volumes are read, a wide one survives with the
+    /// numbers of its parts, and one that cannot be served is refused. Method: without one no byte
+    /// speaks of it; with one, a round trip; then with more shards than there are.
+    #[test]
+    fn wide_volumes_are_kept() {
+        let dir = directory();
+        let mut catalog = example();
+        assert!(!String::from_utf8(catalog.to_bytes()).expect("text").contains("wide"));
+        let id = catalog.volume_ids_take(2).expect("many are left");
+        assert_eq!(catalog.volume_id_take(), Some(VolumeId(id.0 + 2)));
+        let record = catalog.volumes.get_mut("vol0").expect("the example has it");
+        record.id = id.0;
+        record.wide = Some(WideRecord { shards: 2, stripe_bytes: Stripes::BYTES_DEFAULT });
+        assert!(record.parts().eq([id, VolumeId(id.0 + 1)]));
+        assert!(record.has_part(VolumeId(id.0 + 1)) && !record.has_part(VolumeId(id.0 + 2)));
+        catalog.save(dir.path()).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog.clone())));
+        catalog.shards = 1;
+        catalog.save(dir.path()).expect("the directory is writable");
+        let report = Catalog::load(dir.path()).expect_err("a part has no shard");
+        assert!(report.cause.contains("over 2 of 1 shards"), "{report}");
     }
 
     /// Goal: a crash at any step of a save leaves the old or the new catalog. Method: stop before
@@ -576,6 +666,7 @@ mod tests {
     fn volume_numbers_end() {
         let mut catalog = example();
         catalog.volume_id_next = VolumeId::MAX.0;
+        assert_eq!(catalog.volume_ids_take(2), None);
         assert_eq!(catalog.volume_id_take(), Some(VolumeId::MAX));
         assert_eq!(catalog.volume_id_take(), None);
     }

@@ -14,7 +14,10 @@ use crate::control::volumes::discard_file;
 use crate::error::Report;
 use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
+use layby_engine::backing::{PartPlan, SharedLoss};
 use layby_engine::control::{BackingPlan, OpenRemote};
+use layby_engine::io::{OpenError, OpenMode, open_disk};
+use layby_types::Stripes;
 use std::fmt;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -108,6 +111,34 @@ impl Homes {
         }
     }
 
+    /// What the shards of a wide volume are told of its home, part by part. A file that is to be
+    /// made is there then.
+    ///
+    /// # Errors
+    /// A report when the file cannot be made.
+    pub fn plan_parts(
+        &self,
+        name: &Name,
+        record: &VolumeRecord,
+        stripes: Stripes,
+    ) -> Result<Vec<BackingPlan>, Report> {
+        let (path, length) = (self.path(record), record.length);
+        if record.phase == VolumePhase::Creating {
+            make_file(&path, length).map_err(|refused| {
+                Report::new(refused.kind.into(), format!("cannot make the home of `{name}`"))
+                    .cause(refused.to_string())
+                    .state("nothing else was changed")
+                    .hint("make room or correct the permissions, then repeat the command")
+            })?;
+        }
+        let loss = SharedLoss::default();
+        let part = |index| BackingPlan::Part {
+            path: path.clone(),
+            part: PartPlan { stripes, index, length, loss: loss.clone() },
+        };
+        Ok((0..stripes.parts()).map(part).collect())
+    }
+
     /// See [`RemoteHomes::watch`]; none for files and devices.
     #[must_use]
     pub fn watch(&self, record: &VolumeRecord) -> Option<Watch> {
@@ -161,6 +192,12 @@ impl Homes {
             Err(cause) => Some(format!("`{}` cannot be opened: {cause}", path.display())),
         }
     }
+}
+
+/// Makes a file of a length, unless there is one.
+fn make_file(path: &Path, length: u64) -> Result<(), OpenError> {
+    let mode = OpenMode { create_length: Some(length), ..OpenMode::default() };
+    open_disk(path, mode).map(drop)
 }
 
 #[cfg(test)]

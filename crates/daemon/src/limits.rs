@@ -3,13 +3,14 @@
 //! How: a volume's limits go to the shard that serves it. A class's go to every shard that serves
 //! volumes of it, each with the part that its volumes are of all the class's; so the parts make up
 //! the whole exactly, no message passes between shards, and a class whose volumes lie on one shard
-//! has all of its limit there.
+//! has all of its limit there. A wide volume's limits, and its class's, are kept by the shard of its
+//! first part, to which the others then send its requests whole.
 //! Invariant: what all shards together let through for a class is at most its limit.
 //! Cost: a pass over the volumes per change. The price of parts: where the volumes of one shard are
 //! idle, those of another cannot use what is left.
 
 use crate::catalog::{VolumePhase, VolumeRecord};
-use crate::config::discard_limits;
+use crate::config::{ClassConfig, discard_limits};
 use crate::control::View;
 use layby_cache::discards::DiscardLimits;
 use layby_cache::throttle::LimitPlan;
@@ -44,17 +45,34 @@ impl View {
 }
 
 impl View {
+    /// Whether a volume or its class has limits.
+    #[must_use]
+    pub(crate) fn is_limited(&self, record: &VolumeRecord) -> bool {
+        let class = self.class(record.class.as_str());
+        let is_free = |(_, class): (_, &ClassConfig)| class.limits.limits().is_none();
+        !(record.limits.limits().is_none() && class.is_none_or(is_free))
+    }
+
+    /// The parts on one shard of wide volumes whose limits another shard keeps.
+    #[must_use]
+    pub(crate) fn led_parts(&self, shard: usize) -> Vec<VolumeId> {
+        let limited = self.catalog.volumes.values().filter(|record| self.is_limited(record));
+        let others = limited.flat_map(|record| record.parts().skip(1));
+        others.filter(|part| self.layout.shard_of(*part) == shard).collect()
+    }
+}
+
+impl View {
     /// How discards of one shard's volumes reach their homes, where not at once.
     #[must_use]
     pub(crate) fn discard_plan(&self, shard: usize) -> Vec<(VolumeId, DiscardLimits)> {
-        let own = |record: &&VolumeRecord| {
-            self.layout.shard_of(VolumeId(record.id)) == shard && !record.discard.is_default()
-        };
+        let own = |record: &&VolumeRecord| !record.discard.is_default();
         let limits = |record: &VolumeRecord| {
             let limits = discard_limits(record.discard, record.discard_delay);
-            (VolumeId(record.id), limits)
+            let parts = record.parts().filter(|part| self.layout.shard_of(*part) == shard);
+            parts.map(move |part| (part, limits)).collect::<Vec<_>>()
         };
-        self.catalog.volumes.values().filter(own).map(limits).collect()
+        self.catalog.volumes.values().filter(own).flat_map(limits).collect()
     }
 }
 

@@ -212,6 +212,7 @@ impl Node {
         control.follow_homes();
         control.start_limits().await;
         let finished = async {
+            control.join_all().await?;
             let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
             let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());
             Ok((nbd_server, url.map(|address| UrlFile::write(&control.facts().dir, address))))
@@ -370,19 +371,21 @@ fn requests(
     let cpus = allowed_cpus();
     let count = view.layout.shards;
     let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
+    let mut plans = Vec::new();
+    for (name, record) in &view.catalog.volumes {
+        plans.extend(view.volume_plans(homes, name, record)?);
+    }
     let request = |index: u8| {
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
             let length = view.layout.part_bytes(number);
             let budget = budget(level.name.as_str());
             LevelPart { level: level.clone(), base: length * u64::from(index), length, budget }
         });
-        let own = view.catalog.volumes.iter();
-        let own = own.filter(|(_, r)| view.layout.shard_of(VolumeId(r.id)) == usize::from(index));
-        let volumes = own.map(|(name, record)| view.volume_plan(homes, name, record));
+        let is_own = |plan: &&VolumePlan| view.layout.shard_of(plan.spec.id) == usize::from(index);
         // With one shard the scheduler does better than a pin that other nodes may share.
         let cpu = (count > 1 && !cpus.is_empty())
             .then(|| cpus[usize::from(index) * cpus.len() / usize::from(count)]);
-        Ok(ShardRequest {
+        ShardRequest {
             index,
             count,
             cpu,
@@ -391,14 +394,14 @@ fn requests(
             node: view.catalog.node.0,
             spec: spec.clone(),
             parts: parts.collect(),
-            volumes: volumes.collect::<Result<_, Report>>()?,
+            volumes: plans.iter().filter(is_own).cloned().collect(),
             is_new,
             simulate_power_loss: config.simulate_power_loss,
             home_delay: config.home_delay,
             home_budget: budget(MAIN_DEVICE),
-        })
+        }
     };
-    (0..count).map(request).collect()
+    Ok((0..count).map(request).collect())
 }
 
 fn allowed_cpus() -> Vec<usize> {

@@ -2,7 +2,7 @@
 //!
 //! How: every level is cut into equal parts, one per shard, and the parts into slots; shares and
 //! caps of classes are cut alike. A volume lives on one shard, so its own shares are of that
-//! shard's part and are not cut.
+//! shard's part and are not cut; those of a wide volume are cut over its parts.
 //! Invariant: a specification that is handed out has passed [`CacheSpec::validate`] and the check
 //! of volumes against their classes, so that rounding can never make a shard refuse it.
 //! Cost: runs at start and on a live change only.
@@ -156,16 +156,22 @@ impl Layout {
         u32::try_from(slots / u64::from(parts)).unwrap_or(u32::MAX)
     }
 
-    /// What the shard of a volume is told about it.
-    #[must_use]
-    pub fn volume_spec(&self, record: &VolumeRecord, class: ClassId) -> VolumeSpec {
-        VolumeSpec {
-            id: VolumeId(record.id),
+    /// What the shards of a volume are told about it, part by part.
+    pub fn volume_specs(
+        &self,
+        record: &VolumeRecord,
+        class: ClassId,
+    ) -> impl Iterator<Item = VolumeSpec> + use<> {
+        let shares = self.shares(&record.share, &record.cap, record.shards());
+        let (stripes, length) = (record.stripes(), record.length);
+        let spec = move |(part, id): (u8, VolumeId)| VolumeSpec {
+            id,
             class,
-            length: record.length,
-            shares: self.shares(&record.share, &record.cap, 1),
+            length: stripes.map_or(length, |stripes| stripes.below(part, length)),
+            shares,
             write_through: false,
-        }
+        };
+        (0..).zip(record.parts()).map(spec)
     }
 
     /// Checks the guarantees of all volumes against their classes and levels, shard by shard.
@@ -182,11 +188,12 @@ impl Layout {
             for level in 0..self.levels.len() {
                 let mut sums = vec![0u64; spec.classes.len()];
                 for (name, record) in volumes {
-                    let volume = self.volume_spec(record, ClassId(0));
                     let Some(class) = class_of(&record.class) else { continue };
-                    if self.shard_of(volume.id) != shard || volume.shares[level].guaranteed == 0 {
+                    let mut parts = self.volume_specs(record, ClassId(0));
+                    let own = parts.find(|part| self.shard_of(part.id) == shard);
+                    let Some(volume) = own.filter(|part| part.shares[level].guaranteed > 0) else {
                         continue;
-                    }
+                    };
                     sums[usize::from(class.0)] += u64::from(volume.shares[level].guaranteed);
                     if !self.volumes_fit(spec, level, &sums) {
                         return Err(self.volume_problem(level, name, record));
@@ -328,6 +335,7 @@ mod tests {
             discard_delay: Default::default(),
             ublk: false,
             key: None,
+            wide: None,
             configured: None,
         }
     }
@@ -359,7 +367,8 @@ mod tests {
         let spec = layout.cache_spec(&classes).expect("half fits");
         let slots = layout.slots[2];
         assert_eq!(spec.classes[3].shares[2].guaranteed, slots / 2);
-        let half = layout.volume_spec(&volume(1, "50%"), ClassId(3));
+        let mut specs = layout.volume_specs(&volume(1, "50%"), ClassId(3));
+        let half = specs.next().expect("it has one part");
         assert_eq!(half.shares[2], Share { guaranteed: slots, cap: u32::MAX });
     }
 

@@ -143,6 +143,7 @@ impl NbdServer {
         tracing::info!(peer, volume = export.name, tls = is_encrypted, "client connected");
         let session = Served::new(session, place);
         let socket = Some(socket);
+        let volume = self.control.deal(volume);
         let connection = Connection { socket, cipher, session, volume, received, pending, peer };
         if self.control.port_of(volume).send(Command::Attach(Box::new(connection))).is_err() {
             tracing::error!(volume = export.name, "the volume's shard has ended");

@@ -139,7 +139,7 @@ impl Sizer {
     /// Ends a period on every shard and publishes what it showed.
     pub async fn period(&mut self) {
         let view = self.control.view();
-        let ids: Vec<VolumeId> = view.volumes().map(|(_, r)| VolumeId(r.id)).collect();
+        let ids: Vec<VolumeId> = view.volumes().flat_map(|(_, r)| r.parts()).collect();
         self.state.volumes.retain(|id, _| ids.contains(id));
         let mut shards = Vec::new();
         for shard in 0..usize::from(view.layout.shards) {
@@ -153,7 +153,7 @@ impl Sizer {
         }
         self.state.shards = shards;
         self.state.periods += 1;
-        self.control.publish_sizing(self.state.clone());
+        self.control.publish_sizing(by_volume(&view, self.state.clone()));
     }
 
     async fn shard_period(
@@ -284,6 +284,61 @@ fn outcome(seen: &VolumeObserved) -> Outcome {
         reads: seen.reads,
         miss_ratio: ratio(seen.cache.misses, seen.cache.misses + hits),
         latency_ns: ratio(seen.read_wait_ns, seen.reads),
+    }
+}
+
+/// The parts of wide volumes as the volumes that they make up.
+fn by_volume(view: &View, mut state: SizingState) -> SizingState {
+    for (_, record) in view.volumes().filter(|(_, record)| record.wide.is_some()) {
+        let parts: Vec<VolumeSizing> =
+            record.parts().filter_map(|part| state.volumes.remove(&part)).collect();
+        if let Some(whole) = VolumeSizing::of_parts(&parts) {
+            state.volumes.insert(VolumeId(record.id), whole);
+        }
+    }
+    state
+}
+
+impl VolumeSizing {
+    /// Parts together: room is added up, waits and misses are means by reads.
+    fn of_parts(parts: &[VolumeSizing]) -> Option<VolumeSizing> {
+        let (first, rest) = parts.split_first()?;
+        Some(rest.iter().fold(first.clone(), |sum, part| sum.with(part)))
+    }
+
+    fn with(mut self, other: &VolumeSizing) -> VolumeSizing {
+        let (own, its) = (self.outcome.reads, other.outcome.reads);
+        let mean = |a: f64, b: f64| match own + its {
+            0 => f64::midpoint(a, b),
+            all => (a * own as f64 + b * its as f64) / all as f64,
+        };
+        let both = |a: Prediction, b: Prediction| Prediction {
+            miss_ratio: mean(a.miss_ratio, b.miss_ratio),
+            latency_ns: mean(a.latency_ns, b.latency_ns),
+        };
+        let add = |a: Slots, b: &Slots| std::array::from_fn(|level| a[level] + b[level]);
+        self.held = add(self.held, &other.held);
+        self.sized = match (self.sized, &other.sized) {
+            (Some(a), Some(b)) => Some(add(a, b)),
+            _ => None,
+        };
+        self.predicted = self.predicted.zip(other.predicted).map(|(a, b)| both(a, b));
+        self.next = both(self.next, other.next);
+        for ((_, size), (_, its)) in self.sizes.iter_mut().zip(&other.sizes) {
+            *size = both(*size, *its);
+        }
+        // A sample that is too small shows no policies, and then neither do both.
+        if self.policies.len() != other.policies.len() {
+            self.policies.clear();
+        }
+        for ((_, policy), (_, its)) in self.policies.iter_mut().zip(&other.policies) {
+            *policy = both(*policy, *its);
+        }
+        let outcome = &mut self.outcome;
+        outcome.miss_ratio = mean(outcome.miss_ratio, other.outcome.miss_ratio);
+        outcome.latency_ns = mean(outcome.latency_ns, other.outcome.latency_ns);
+        outcome.reads = own + its;
+        self
     }
 }
 

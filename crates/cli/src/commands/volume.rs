@@ -43,7 +43,16 @@ fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(),
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
     let VolumeCreateArguments {
-        share, cap, limits, discard, discard_delay, ublk, key, node, ..
+        share,
+        cap,
+        limits,
+        discard,
+        discard_delay,
+        ublk,
+        key,
+        shards,
+        node,
+        ..
     } = arguments;
     // The node has another working directory than the person who typed the path; a store has none.
     let whole = |path: PathBuf| match is_store(&path) {
@@ -74,6 +83,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         discard_delay,
         ublk,
         key,
+        shards,
     };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
@@ -219,7 +229,7 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     let vhost = volume.vhost_socket.as_ref();
     let vhost = vhost.map_or_else(|| "off".to_owned(), |path| format!("`{path}`, {guest}"));
     for (word, text) in [
-        ("volume", format!("{} (number {}, shard {})", volume.name, volume.id, volume.shard)),
+        ("volume", format!("{} (number {}, {})", volume.name, volume.id, shards_text(volume))),
         ("size", bytes(volume.size_bytes)),
         ("class", volume.class.to_string()),
         ("backing", format!("`{}`", volume.path)),
@@ -305,6 +315,14 @@ fn sent_causes(of: &DiscardAnswer) -> String {
     ];
     let early = causes.into_iter().filter(|(_, ranges)| *ranges > 0);
     early.map(|(cause, ranges)| format!(", {ranges} {cause}")).collect()
+}
+
+/// Where a volume is served.
+fn shards_text(volume: &VolumeAnswer) -> String {
+    match volume.shards {
+        1 => format!("shard {}", volume.shard),
+        shards => format!("{shards} shards"),
+    }
 }
 
 /// A volume's block device.

@@ -11,6 +11,7 @@ use super::wear::{HealthAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
+    VolumeConfig,
 };
 use crate::config::{DiscardChoice, DiscardWait};
 use crate::control::{Control, View};
@@ -209,8 +210,11 @@ pub struct VolumeAnswer {
     pub discard: DiscardChoice,
     /// How long delayed discards wait.
     pub discard_delay: DiscardWait,
-    /// The shard that serves it.
+    /// The shard that serves it; of several, the first.
     pub shard: u8,
+    /// How many shards serve it.
+    #[serde(default = "VolumeConfig::shards_default")]
+    pub shards: u8,
     /// Its socket for a virtual machine (vhost-user-blk), where it has one.
     pub vhost_socket: Option<String>,
     /// A virtual machine is connected there.
@@ -528,6 +532,7 @@ impl Reading {
             discard: record.discard,
             discard_delay: record.discard_delay,
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
+            shards: record.shards(),
             vhost_socket: door.as_ref().map(|door| door.path.display().to_string()),
             guest_connected: door.is_some_and(|door| door.is_connected),
             ublk: record.ublk,

@@ -136,4 +136,5 @@ pub(super) struct VolumeTable {
     pub(super) discard_delay: super::DiscardWait,
     pub(super) ublk: bool,
     pub(super) key: Option<super::KeySource>,
+    pub(super) shards: Option<u8>,
 }

@@ -357,6 +357,27 @@ pub struct VolumeConfig {
     /// Where the key comes from with which its objects are encrypted; none leaves them plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
+    /// How many shards serve it, for good; one, unless its load is more than a core can serve.
+    #[serde(
+        default = "VolumeConfig::shards_default",
+        skip_serializing_if = "VolumeConfig::is_one"
+    )]
+    pub shards: u8,
+}
+
+impl VolumeConfig {
+    /// The shards of a volume of which nothing is said.
+    #[must_use]
+    pub const fn shards_default() -> u8 {
+        1
+    }
+
+    /// Whether so many are what holds where nothing is said.
+    #[must_use]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub const fn is_one(shards: &u8) -> bool {
+        *shards == 1
+    }
 }
 
 /// All a node is told when it starts.
@@ -643,6 +664,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         discard_delay: table.discard_delay,
         ublk: table.ublk,
         key: table.key,
+        shards: table.shards.unwrap_or(VolumeConfig::shards_default()),
     }
 }
 

@@ -11,6 +11,7 @@ mod classes;
 mod recording;
 mod request;
 pub(crate) mod volumes;
+mod wide;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -90,25 +91,31 @@ impl View {
     pub fn classes(&self) -> impl Iterator<Item = &(Name, ClassConfig)> {
         self.classes.iter().flatten()
     }
-    /// What a shard's cache is told of a volume.
+    /// What shards' caches are told of a volume, part by part.
     #[must_use]
-    pub fn volume_spec(&self, homes: &Homes, record: &VolumeRecord) -> VolumeSpec {
+    pub fn volume_specs(&self, homes: &Homes, record: &VolumeRecord) -> Vec<VolumeSpec> {
         let (class, _) = self.class(record.class.as_str()).expect("a volume's class is checked");
         let write_through = homes.writes_through(record);
-        VolumeSpec { write_through, ..self.layout.volume_spec(record, class) }
+        let specs = self.layout.volume_specs(record, class);
+        specs.map(|spec| VolumeSpec { write_through, ..spec }).collect()
     }
-    /// What a shard is told to serve a volume, once its home is ready. May take long.
+    /// What shards are told to serve a volume, part by part, once its home is ready. May take long.
     ///
     /// # Errors
     /// A report when the home cannot be had.
-    pub fn volume_plan(
+    pub fn volume_plans(
         &self,
         homes: &Homes,
         name: &Name,
         record: &VolumeRecord,
-    ) -> Result<VolumePlan, Report> {
-        let backing = homes.plan(name, record)?;
-        Ok(VolumePlan { spec: self.volume_spec(homes, record), backing })
+    ) -> Result<Vec<VolumePlan>, Report> {
+        let backings = match record.stripes() {
+            Some(stripes) => homes.plan_parts(name, record, stripes)?,
+            None => vec![homes.plan(name, record)?],
+        };
+        let specs = self.volume_specs(homes, record).into_iter();
+        let plan = |(spec, backing)| VolumePlan { spec, backing };
+        Ok(specs.zip(backings).map(plan).collect())
     }
     /// What all shards are told, after every check.
     pub(crate) fn checked_spec(&self, error: &str) -> Result<CacheSpec, Report> {
@@ -177,6 +184,8 @@ pub struct Control {
     doors: OnceLock<GuestDoors>,
     /// The kernel's block devices.
     devices: HostDevices,
+    /// Which shard of a wide volume gets the next client.
+    turns: wide::Turns,
 }
 
 impl Control {
@@ -189,8 +198,8 @@ impl Control {
         let (change, recording) = (Mutex::new(()), Mutex::new(None));
         let devices = HostDevices::new(&facts.dir, view_node);
         let doors = OnceLock::new();
-        let healths = RwLock::default();
-        Control { facts, shards, view, sizing, healths, change, recording, doors, devices }
+        let (healths, turns) = (RwLock::default(), wide::Turns::default());
+        Control { facts, shards, view, sizing, healths, change, recording, doors, devices, turns }
     }
 
     /// What does not change.
@@ -244,7 +253,7 @@ impl Control {
         self.ask(shard, |answer| Command::SetSized(sized, answer)).await
     }
 
-    /// The way to the shard that serves `volume`.
+    /// The way to the shard that serves a volume, or a part of one, by its number.
     #[must_use]
     pub fn port_of(&self, volume: VolumeId) -> &dyn ShardPort {
         &*self.shards[self.view().layout.shard_of(volume)]
@@ -261,9 +270,14 @@ impl Control {
             let snapshot = snapshot.map_err(|e| report(&e, "cannot read the node's counters"))?;
             snapshots.push(*snapshot);
         }
+        self.name_by_volume(&mut snapshots);
         if let Some(doors) = self.doors.get() {
+            // Parts have one name here: a guest counts at the first.
+            let mut seen = std::collections::HashSet::new();
             let volumes = snapshots.iter_mut().flat_map(|snapshot| &mut snapshot.volumes);
-            volumes.for_each(|v| v.connections += u64::from(doors.has_guest(v.volume)));
+            for stats in volumes.filter(|stats| seen.insert(stats.volume)) {
+                stats.connections += u64::from(doors.has_guest(stats.volume));
+            }
         }
         Ok(snapshots)
     }
@@ -277,22 +291,32 @@ impl Control {
             Some(name) => format!("cannot drain volume `{name}`"),
             None => "cannot drain the node".to_owned(),
         };
-        let volume = match name {
-            Some(name) => Some(VolumeId(self.existing_volume(&error, name)?.id)),
+        let record = match name {
+            Some(name) => Some(self.existing_volume(&error, name)?),
             None => None,
         };
-        let dirty = "blocks that were not written back are still safe in their level";
-        let shards = match volume {
-            Some(volume) => {
-                self.view().layout.shard_of(volume)..=self.view().layout.shard_of(volume)
+        let layout = &self.view().layout;
+        let asked: Vec<(usize, Option<VolumeId>)> = match &record {
+            Some(record) => {
+                record.parts().map(|part| (layout.shard_of(part), Some(part))).collect()
             }
-            None => 0..=self.shards.len() - 1,
+            None => (0..self.shards.len()).map(|shard| (shard, None)).collect(),
         };
-        for shard in shards {
-            let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
-            drained.map_err(|e| report(&e, error.clone()).state(dirty))?;
+        for (shard, volume) in asked {
+            self.drain_shard(shard, volume, &error).await?;
         }
-        self.drain_to_stores(volume, &error).await
+        self.drain_to_stores(record.map(|record| VolumeId(record.id)), &error).await
+    }
+
+    async fn drain_shard(
+        &self,
+        shard: usize,
+        volume: Option<VolumeId>,
+        error: &str,
+    ) -> Result<(), Report> {
+        let dirty = "blocks that were not written back are still safe in their level";
+        let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
+        drained.map_err(|e| report(&e, error).state(dirty))
     }
 
     /// Waits until object stores have what their volumes were written before.
@@ -313,15 +337,21 @@ impl Control {
     }
 
     /// Stops every shard: requests end, all is made durable. The node serves nothing afterwards.
+    /// All are told at once, since a shard with parts of wide volumes serves the others' clients
+    /// until those have their answers.
     ///
     /// # Errors
     /// The first report of a shard that could not make everything durable; the others stop anyway.
     pub async fn stop(&self) -> Result<(), Report> {
         let _change = self.change.lock().await;
-        let mut first = Ok(());
+        let mut stopping = Vec::new();
         for shard in 0..self.shards.len() {
-            let stopped = self.ask(shard, Command::Stop).await;
+            stopping.push(self.tell(shard, Command::Stop));
+        }
+        let mut first = Ok(());
+        for (shard, stopped) in stopping.into_iter().enumerate() {
             let error = || format!("cannot stop shard {shard} cleanly");
+            let stopped = answer_of(shard, stopped).await;
             first = first.and(stopped.map_err(|e| report(&e, error())));
         }
         first
@@ -333,17 +363,20 @@ impl Control {
         shard: usize,
         command: impl FnOnce(Answer<T>) -> Command,
     ) -> Result<T, CommandError> {
+        let sent = self.tell(shard, command);
+        answer_of(shard, sent).await
+    }
+
+    /// Sends a command to a shard; where the answer will come, unless the shard has ended.
+    fn tell<T: Send + 'static>(
+        &self,
+        shard: usize,
+        command: impl FnOnce(Answer<T>) -> Command,
+    ) -> Option<Awaited<T>> {
         let (sender, receiver) = oneshot::channel();
         // The receiver is gone only when the asker is; then nobody misses the answer.
         let answer: Answer<T> = Box::new(move |result| drop(sender.send(result)));
-        let ended = || CommandError {
-            kind: ErrorKind::Closed,
-            cause: format!("shard {shard} is not running"),
-        };
-        match self.shards[shard].send(command(answer)) {
-            Ok(()) => receiver.await.unwrap_or_else(|_| Err(ended())),
-            Err(_) => Err(ended()),
-        }
+        self.shards[shard].send(command(answer)).ok().map(|()| receiver)
     }
 
     /// Tells every shard; when one refuses, those before it get `old` back.
@@ -384,6 +417,7 @@ impl Control {
     async fn tell_limits(&self, view: &View, told: Option<&View>) {
         for shard in 0..self.shards.len() {
             self.tell_discards(shard, view, told).await;
+            self.tell_led(shard, view, told).await;
             let plan = view.limit_plan(shard);
             if plan == told.map(|view| view.limit_plan(shard)).unwrap_or_default() {
                 continue;
@@ -392,6 +426,17 @@ impl Control {
             if let Err(refused) = taken {
                 tracing::error!(shard, cause = refused.cause, "cannot set limits");
             }
+        }
+    }
+
+    async fn tell_led(&self, shard: usize, view: &View, told: Option<&View>) {
+        let led = view.led_parts(shard);
+        if led == told.map(|view| view.led_parts(shard)).unwrap_or_default() {
+            return;
+        }
+        let taken = self.ask(shard, |answer| Command::SetLed(led, answer)).await;
+        if let Err(refused) = taken {
+            tracing::error!(shard, cause = refused.cause, "cannot set where limits are kept");
         }
     }
 
@@ -490,6 +535,18 @@ impl Control {
     #[must_use]
     pub fn exports_for(self: &Arc<Self>, peer: Peer) -> PeerExports {
         PeerExports { control: Arc::clone(self), peer }
+    }
+}
+
+/// Where a shard's answer will come.
+type Awaited<T> = oneshot::Receiver<Result<T, CommandError>>;
+
+async fn answer_of<T>(shard: usize, sent: Option<Awaited<T>>) -> Result<T, CommandError> {
+    let ended =
+        || CommandError { kind: ErrorKind::Closed, cause: format!("shard {shard} is not running") };
+    match sent {
+        Some(receiver) => receiver.await.unwrap_or_else(|_| Err(ended())),
+        None => Err(ended()),
     }
 }
 

@@ -99,7 +99,7 @@ impl Control {
         }
         let mut ids = Vec::new();
         for name in &start.volumes {
-            ids.push(VolumeId(self.existing_volume(ERROR, name)?.id));
+            ids.extend(self.existing_volume(ERROR, name)?.parts());
         }
         for shard in 0..self.shards.len() {
             let told = self.ask(shard, |answer| Command::StartRecording(ids.clone(), answer)).await;
@@ -191,12 +191,15 @@ impl Control {
         dropped: &mut u64,
         end: bool,
     ) -> Result<Nanos, Report> {
-        let mut until = Nanos::NEVER;
+        let (mut until, owners) = (Nanos::NEVER, self.view().owners());
         for shard in 0..self.shards.len() {
             let taken = self.ask(shard, |answer| Command::TakeRecorded { end, answer }).await;
             let batch = taken.map_err(|cause| report(&cause, "cannot go on recording"))?;
             let since_zero = |at: Nanos| batch.clock.saturating_add(at);
-            held.extend(batch.requests.iter().map(|r| Request { at: since_zero(r.at), ..*r }));
+            held.extend(batch.requests.iter().map(|r| {
+                let volume = owners.get(&r.volume).copied().unwrap_or(r.volume);
+                Request { at: since_zero(r.at), volume, ..*r }
+            }));
             until = until.min(since_zero(batch.until));
             *dropped += batch.dropped;
         }

@@ -7,7 +7,7 @@
 use crate::config::{
     Admission, AllowRule, Amount, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
 };
-use crate::config::{DiscardChoice, DiscardWait, KeySource};
+use crate::config::{DiscardChoice, DiscardWait, KeySource, VolumeConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,6 +56,12 @@ pub struct VolumeCreate {
     /// `command:WORDS`; only where its home is an object store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
+    /// How many shards serve it, for good; one when left out.
+    #[serde(
+        default = "VolumeConfig::shards_default",
+        skip_serializing_if = "VolumeConfig::is_one"
+    )]
+    pub shards: u8,
 }
 
 /// A change to a volume.

@@ -123,6 +123,24 @@ impl ShardPort for MockShard {
                     state.volumes.insert(plan.spec.id.0, plan);
                 });
             }
+            Command::StartLink { volume, is_lead, answer, .. } => {
+                let what = if is_lead { "lead" } else { "link" };
+                self.answer(format!("{what} {}", volume.0), answer, |_| ());
+            }
+            Command::SetLed(volumes, answer) => {
+                let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
+                self.answer(format!("led {ids:?}"), answer, |_| ());
+            }
+            Command::Join { volume, links, lead, answer } => {
+                let ways = links.iter().chain([&lead]).flatten().count();
+                self.answer(format!("join {} by {ways}", volume.0), answer, |_| ());
+            }
+            Command::Unjoin(volume, answer) => {
+                self.answer(format!("unjoin {}", volume.0), answer, |_| ());
+            }
+            Command::ResizeHome { volume, length, answer } => {
+                self.answer(format!("home {} {length}", volume.0), answer, |_| ());
+            }
             Command::SetVolume(spec, answer) => {
                 self.answer(format!("set {}", spec.id.0), answer, |state| {
                     let known = state.volumes.get_mut(&spec.id.0);
@@ -241,9 +259,11 @@ impl MockNode {
         let Prepared { view, .. } = prepare(&config, found, &homes).expect("a good node");
         let shards = vec![MockShard::default(), MockShard::default()];
         for (name, record) in &view.catalog.volumes {
-            let plan = view.volume_plan(&homes, name, record).expect("files need nothing");
-            let shard = &shards[view.layout.shard_of(plan.spec.id)];
-            assert!(shard.state().volumes.insert(record.id, plan).is_none(), "{name}");
+            let plans = view.volume_plans(&homes, name, record).expect("files need nothing");
+            for plan in plans {
+                let shard = &shards[view.layout.shard_of(plan.spec.id)];
+                assert!(shard.state().volumes.insert(plan.spec.id.0, plan).is_none(), "{name}");
+            }
         }
         let mut view = view;
         view.catalog.volumes.values_mut().for_each(|record| record.phase = VolumePhase::Ready);

@@ -6,7 +6,7 @@
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
 use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
-use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
     FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in, checks,
@@ -14,8 +14,8 @@ use crate::config::{
 use crate::error::{Report, ReportKind};
 use crate::ublk;
 use layby_cloud::Order;
-use layby_engine::control::VolumePlan;
-use layby_types::{VolumeId, format_bytes};
+use layby_engine::control::{CommandError, VolumePlan};
+use layby_types::{Stripes, VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,7 @@ impl Control {
             discard_delay: request.discard_delay,
             ublk: request.ublk,
             key: request.key,
+            shards: request.shards,
         };
         if request.ublk {
             ublk::check(&error).await?;
@@ -56,13 +57,9 @@ impl Control {
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
         let record = &view.catalog.volumes[&name];
         let added = match self.plan_volume(&view, &name, record).await {
-            Ok(plan) => {
-                let shard = view.layout.shard_of(plan.spec.id);
-                let added = self.ask(shard, |answer| Command::AddVolume(plan, answer)).await;
-                added.map_err(|refused| {
-                    report(&refused, &*error).hint("correct the cause and repeat the command")
-                })
-            }
+            Ok(plans) => self.add_parts(&view, record, plans).await.map_err(|refused| {
+                report(&refused, &*error).hint("correct the cause and repeat the command")
+            }),
             Err(refused) => Err(within(&error, refused)),
         };
         match added {
@@ -80,17 +77,47 @@ impl Control {
         }
     }
 
-    /// Prepares a volume's home and says what its shard is told.
+    /// Has shards serve a new volume; should one refuse, the others let go of their parts.
+    async fn add_parts(
+        &self,
+        view: &View,
+        record: &VolumeRecord,
+        plans: Vec<VolumePlan>,
+    ) -> Result<(), CommandError> {
+        let (mut added, mut result) = (Vec::new(), Ok(()));
+        for plan in plans {
+            let volume = plan.spec.id;
+            let shard = view.layout.shard_of(volume);
+            result = self.ask(shard, |answer| Command::AddVolume(plan, answer)).await;
+            if result.is_err() {
+                break;
+            }
+            added.push((shard, volume));
+        }
+        if result.is_ok() {
+            result = self.join_parts(view, record).await;
+        }
+        if result.is_err() {
+            for (shard, volume) in added {
+                let remove = |answer| Command::RemoveVolume { volume, discard: true, answer };
+                // What the first refusal says is what there is to say.
+                drop(self.ask(shard, remove).await);
+            }
+        }
+        result
+    }
+
+    /// Prepares a volume's home and says what its shards are told.
     async fn plan_volume(
         &self,
         view: &View,
         name: &Name,
         record: &VolumeRecord,
-    ) -> Result<VolumePlan, Report> {
+    ) -> Result<Vec<VolumePlan>, Report> {
         let homes = self.facts.homes.clone();
         let (view, name, record) = (view.clone(), name.clone(), record.clone());
         let planning =
-            tokio::task::spawn_blocking(move || view.volume_plan(&homes, &name, &record));
+            tokio::task::spawn_blocking(move || view.volume_plans(&homes, &name, &record));
         planning.await.expect("an owner of homes reports, it does not panic")
     }
 
@@ -116,13 +143,23 @@ impl Control {
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
         self.change_device(name, &record, &error).await?;
-        let spec = view.volume_spec(&self.facts.homes, &record);
-        let shard = view.layout.shard_of(spec.id);
-        let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
-        told.map_err(|refused| report(&refused, &*error))?;
-        self.publish(view).await.map_err(|e| {
+        let old = self.existing_volume(&error, name)?;
+        let refused = |refused: CommandError| report(&refused, &*error);
+        if record.length > old.length {
+            self.resize_home(&view, &record).await.map_err(refused)?;
+        }
+        let homes = &self.facts.homes;
+        let (new, before) = (view.volume_specs(homes, &record), self.view());
+        let told = self.set_parts(&view, new, &before.volume_specs(homes, &old)).await;
+        told.map_err(refused)?;
+        self.publish(view.clone()).await.map_err(|e| {
             within(&error, e).state("the change holds until the node stops, and is then forgotten")
         })?;
+        if record.length < old.length {
+            self.resize_home(&view, &record).await.map_err(|cause| {
+                refused(cause).state("the volume is shorter; its home keeps the rest, as zeros")
+            })?;
+        }
         self.devices.attach_asked(self, name, &error).await
     }
 
@@ -159,10 +196,7 @@ impl Control {
             set_phase(&mut view, name, VolumePhase::Deleting);
             self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
         }
-        let volume = VolumeId(record.id);
-        let shard = view.layout.shard_of(volume);
-        let remove = |answer| Command::RemoveVolume { volume, discard, answer };
-        let removed = self.ask(shard, remove).await;
+        let removed = self.remove_parts(&view, &record, discard).await;
         removed.map_err(|refused| {
             report(&refused, &*error).state(if discard {
                 "the volume is no longer served; its data goes at the next start"
@@ -173,6 +207,31 @@ impl Control {
         view.catalog.volumes.remove(name);
         self.publish(view).await.map_err(|e| within(&error, e))?;
         self.release_home(record, discard).await
+    }
+
+    /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
+    /// kept is home before the first part goes: then a refusal leaves the volume as it was.
+    async fn remove_parts(
+        &self,
+        view: &View,
+        record: &VolumeRecord,
+        discard: bool,
+    ) -> Result<(), CommandError> {
+        self.unjoin_parts(view, record).await?;
+        for part in record.parts().filter(|_| record.wide.is_some() && !discard) {
+            let shard = view.layout.shard_of(part);
+            if let Err(refused) = self.ask(shard, |answer| Command::Drain(Some(part), answer)).await
+            {
+                self.join_parts(view, record).await?;
+                return Err(refused);
+            }
+        }
+        for volume in record.parts() {
+            let shard = view.layout.shard_of(volume);
+            let remove = |answer| Command::RemoveVolume { volume, discard, answer };
+            self.ask(shard, remove).await?;
+        }
+        Ok(())
     }
 }
 
@@ -223,7 +282,8 @@ pub(crate) fn add_to_view(
     }
     let (path, length) = place(view, dir, name, config, error)?;
     checks::volume_size(Place::Volume(name.clone()), Size(length)).map_err(|p| problem(&p))?;
-    let id = view.catalog.volume_id_take().ok_or_else(|| {
+    let wide = wide_record(view, name, config, length).map_err(|p| problem(&p))?;
+    let id = view.catalog.volume_ids_take(config.shards).ok_or_else(|| {
         Report::new(ReportKind::Full, error)
             .cause(format!(
                 "this node has had {} volumes, and numbers are not reused",
@@ -247,6 +307,7 @@ pub(crate) fn add_to_view(
         discard_delay: config.discard_delay,
         ublk: config.ublk,
         key: config.key.clone(),
+        wide,
         configured: None,
     };
     check_record(view, name, &record, error)?;
@@ -273,11 +334,54 @@ fn check_record(
         discard_delay: record.discard_delay,
         ublk: record.ublk,
         key: record.key.clone(),
+        shards: record.shards(),
     };
+    if let Some(wide) = record.wide {
+        check_wide(view, name, wide, record.length).map_err(|problem| problem.report(error))?;
+    }
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)
         .and_then(|()| checks::class_exists(&known, name, &record.class))
         .map_err(|problem| problem.report(error))
+}
+
+/// How a new volume lies over shards; none for one shard.
+fn wide_record(
+    view: &View,
+    name: &Name,
+    config: &VolumeConfig,
+    length: u64,
+) -> Result<Option<WideRecord>, Problem> {
+    if config.shards == VolumeConfig::shards_default() {
+        return Ok(None);
+    }
+    if config.path.as_deref().is_some_and(is_store) {
+        let cause = "a volume in an object store is served by one shard: its journal has one order";
+        let hint = "leave `shards` out, or give the volume a file or a device as its home";
+        return Err(Problem::new(Place::Volume(name.clone()), "shards", cause, hint));
+    }
+    let wide = WideRecord { shards: config.shards, stripe_bytes: Stripes::BYTES_DEFAULT };
+    check_wide(view, name, wide, length).map(|()| Some(wide))
+}
+
+/// Whether a volume can lie over so many shards.
+fn check_wide(view: &View, name: &Name, wide: WideRecord, length: u64) -> Result<(), Problem> {
+    let refused = |cause: String, hint: String| {
+        Err(Problem::new(Place::Volume(name.clone()), "shards", cause, hint))
+    };
+    let (shards, most) = (wide.shards, view.layout.shards);
+    if shards == 0 || shards > most {
+        let cause = format!("a volume cannot lie over {shards} shards: the node has {most}");
+        let hint = format!("write 1 to {most}; a node keeps its number of shards for life");
+        return refused(cause, hint);
+    }
+    let least = u64::from(shards) * wide.stripe_bytes;
+    if length < least {
+        let (have, least) = (format_bytes(length), format_bytes(least));
+        let cause = format!("{have} are too little for {shards} shards, which need {least}");
+        return refused(cause, format!("write at least {least}, or one shard"));
+    }
+    Ok(())
 }
 
 /// Where a new volume's bytes will lie, and how many there are.

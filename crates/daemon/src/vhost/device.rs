@@ -232,14 +232,15 @@ impl Device {
         let kick = kick.try_clone().or_else(refuse)?;
         let disk = Arc::clone(&self.disk);
         let ring = BlockRing::new(Arc::clone(ram), disk, &plan, self.inflight.as_ref());
+        let part = self.control.part_of_queue(self.volume, index);
         let queue = GuestQueue {
-            volume: self.volume,
+            volume: part,
             ring: Box::new(ring.or_else(refuse)?),
             kick,
             call: queue.call.clone(),
             peer: format!("guest of `{}`, queue {index}", self.disk.name),
         };
-        let started = self.ask(|answer| Command::StartQueue(Box::new(queue), answer));
+        let started = self.ask(part, |answer| Command::StartQueue(Box::new(queue), answer));
         let number = started.or_else(|error| refuse(error.cause))?;
         let queue = &mut self.queues[index];
         queue.served = Some(number);
@@ -254,7 +255,8 @@ impl Device {
         let Some(number) = self.queues.get_mut(index).and_then(|queue| queue.served.take()) else {
             return Ok(());
         };
-        let stopped = self.ask(|answer| Command::StopQueue(number, answer));
+        let part = self.control.part_of_queue(self.volume, index);
+        let stopped = self.ask(part, |answer| Command::StopQueue(number, answer));
         self.queues[index].base = stopped.or_else(|error| refuse(error.cause))?;
         Ok(())
     }
@@ -271,15 +273,16 @@ impl Device {
         self.queues.iter_mut().for_each(|queue| *queue = Queue::default());
     }
 
-    /// Asks the volume's shard and waits for its answer.
+    /// Asks the shard of a volume's part and waits for its answer.
     fn ask<T: Send + 'static>(
         &self,
+        part: VolumeId,
         command: impl FnOnce(layby_engine::control::Answer<T>) -> Command,
     ) -> Result<T, CommandError> {
         let (tell, told) = sync_channel(1);
         let answer = Box::new(move |result| drop(tell.send(result)));
         let ended = CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() };
-        match self.control.port_of(self.volume).send(command(answer)) {
+        match self.control.port_of(part).send(command(answer)) {
             Ok(()) => told.recv().unwrap_or(Err(ended)),
             Err(_) => Err(ended),
         }

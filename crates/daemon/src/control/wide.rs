@@ -1,0 +1,186 @@
+//! Wide volumes: one volume to everybody outside, parts on several shards inside.
+//!
+//! How: after its parts are served, each gets a link to each other one; then clients are dealt to
+//! the parts' shards in turn, or, where the volume or its class has limits, all to the first one's,
+//! which keeps them. What shards report of a part is the volume's.
+//! Invariant: no client comes before every part is linked, and before a part goes every client of
+//! the volume has gone, on all shards.
+//! Cost: a link per pair of parts and way; a look at the view per client. Not for: requests; shards
+//! deal those themselves.
+
+use super::{Command, Control, View, report};
+use crate::catalog::VolumeRecord;
+use crate::error::Report;
+use layby_cache::VolumeSpec;
+use layby_engine::control::{CommandError, Snapshot};
+use layby_engine::link::{NearEnd, link};
+use layby_types::VolumeId;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Whose turn it is, by volume.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Mutex<HashMap<u32, u32>>);
+
+impl Turns {
+    fn next(&self, volume: u32) -> u32 {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turns.entry(volume).or_default();
+        let this = *turn;
+        *turn = turn.wrapping_add(1);
+        this
+    }
+
+    fn forget(&self, volume: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&volume);
+    }
+}
+
+impl View {
+    /// The volume with this number, or one of whose parts has it.
+    pub(crate) fn volume_of(&self, part: VolumeId) -> Option<&VolumeRecord> {
+        self.catalog.volumes.values().find(|record| record.has_part(part))
+    }
+
+    /// By a part's number its volume's, for those that are not the same.
+    pub(super) fn owners(&self) -> HashMap<VolumeId, VolumeId> {
+        let records = self.catalog.volumes.values();
+        let others = records
+            .flat_map(|record| record.parts().skip(1).map(move |part| (part, VolumeId(record.id))));
+        others.collect()
+    }
+}
+
+impl Control {
+    /// The part, and so the shard, whose turn it is to serve a client of a volume.
+    #[must_use]
+    pub fn deal(&self, volume: VolumeId) -> VolumeId {
+        let view = self.view();
+        let wide = view.volume_of(volume).filter(|record| record.wide.is_some());
+        let Some(record) = wide.filter(|record| !view.is_limited(record)) else { return volume };
+        VolumeId(record.id + self.turns.next(record.id) % u32::from(record.shards()))
+    }
+
+    /// The part that serves a volume's queue of this number.
+    #[must_use]
+    pub fn part_of_queue(&self, volume: VolumeId, queue: usize) -> VolumeId {
+        let view = self.view();
+        let parts = view.volume_of(volume).map_or(1, |record| usize::from(record.shards()));
+        VolumeId(volume.0 + (queue % parts) as u32)
+    }
+
+    /// Links the parts of all wide volumes, before clients are let in.
+    pub(crate) async fn join_all(&self) -> Result<(), Report> {
+        let view = self.view();
+        for (name, record) in view.volumes() {
+            let joined = self.join_parts(&view, record).await;
+            joined.map_err(|refused| report(&refused, format!("cannot serve volume `{name}`")))?;
+        }
+        Ok(())
+    }
+
+    /// Links the parts of a volume that are all served; nothing where it is on one shard.
+    pub(super) async fn join_parts(
+        &self,
+        view: &View,
+        record: &VolumeRecord,
+    ) -> Result<(), CommandError> {
+        if record.wide.is_none() {
+            return Ok(());
+        }
+        for (near, volume) in record.parts().enumerate() {
+            let mut links: Vec<Option<NearEnd>> = Vec::new();
+            for (far, other) in record.parts().enumerate() {
+                if near == far {
+                    links.push(None);
+                    continue;
+                }
+                links.push(Some(self.start_link(view, other, false).await?));
+            }
+            let lead = match near {
+                0 => None,
+                _ => Some(self.start_link(view, VolumeId(record.id), true).await?),
+            };
+            let shard = view.layout.shard_of(volume);
+            self.ask(shard, |answer| Command::Join { volume, links, lead, answer }).await?;
+        }
+        Ok(())
+    }
+
+    /// Has a part's shard answer at the other end of a link.
+    async fn start_link(
+        &self,
+        view: &View,
+        volume: VolumeId,
+        is_lead: bool,
+    ) -> Result<NearEnd, CommandError> {
+        let (near, end) = link();
+        let start = |answer| Command::StartLink { volume, end, is_lead, answer };
+        self.ask(view.layout.shard_of(volume), start).await?;
+        Ok(near)
+    }
+
+    /// Closes a wide volume's clients on all shards, and the ways between its parts.
+    pub(super) async fn unjoin_parts(
+        &self,
+        view: &View,
+        record: &VolumeRecord,
+    ) -> Result<(), CommandError> {
+        for part in record.parts().filter(|_| record.wide.is_some()) {
+            let shard = view.layout.shard_of(part);
+            self.ask(shard, |answer| Command::Unjoin(part, answer)).await?;
+        }
+        self.turns.forget(record.id);
+        Ok(())
+    }
+
+    /// Tells the shards of a volume what it is now; should one refuse, those before it get `old`
+    /// back.
+    pub(super) async fn set_parts(
+        &self,
+        view: &View,
+        new: Vec<VolumeSpec>,
+        old: &[VolumeSpec],
+    ) -> Result<(), CommandError> {
+        for (index, spec) in new.into_iter().enumerate() {
+            let shard = view.layout.shard_of(spec.id);
+            let told = self.ask(shard, |answer| Command::SetVolume(spec, answer)).await;
+            let Err(refused) = told else { continue };
+            for before in old.iter().take(index).cloned() {
+                let (shard, id) = (view.layout.shard_of(before.id), before.id.0);
+                let back = self.ask(shard, |answer| Command::SetVolume(before, answer)).await;
+                if let Err(stuck) = back {
+                    tracing::error!(volume = id, cause = stuck.cause, "cannot change back");
+                }
+            }
+            return Err(refused);
+        }
+        Ok(())
+    }
+
+    /// Gives a wide volume's home its length, for every part; nothing where it is on one shard.
+    pub(super) async fn resize_home(
+        &self,
+        view: &View,
+        record: &VolumeRecord,
+    ) -> Result<(), CommandError> {
+        let length = record.length;
+        for volume in record.parts().filter(|_| record.wide.is_some()) {
+            let shard = view.layout.shard_of(volume);
+            let resize = |answer| Command::ResizeHome { volume, length, answer };
+            self.ask(shard, resize).await?;
+        }
+        Ok(())
+    }
+
+    /// What parts counted is their volumes'.
+    pub(super) fn name_by_volume(&self, snapshots: &mut [Snapshot]) {
+        let owners = self.view().owners();
+        if owners.is_empty() {
+            return;
+        }
+        for stats in snapshots.iter_mut().flat_map(|snapshot| &mut snapshot.volumes) {
+            stats.volume = owners.get(&stats.volume).copied().unwrap_or(stats.volume);
+        }
+    }
+}
