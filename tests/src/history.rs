@@ -64,7 +64,11 @@ impl History {
         while self.batch(connection).is_ok() {
             on_batch();
         }
-        // What was answered but never flushed stays possible, no more.
+        self.lost();
+    }
+
+    /// The server is gone: what was answered but never flushed stays possible, no more.
+    pub fn lost(&mut self) {
         self.answered.clear();
     }
 
