@@ -233,6 +233,7 @@ mod tests {
             discard_delay: Default::default(),
             ublk: false,
             key: None,
+            shards: 1,
         }
     }
 

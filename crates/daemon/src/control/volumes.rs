@@ -71,7 +71,10 @@ impl Control {
             Err(refused) => {
                 let record = view.catalog.volumes.remove(&name).expect("it was just added");
                 self.publish(view).await.map_err(|e| within(&error, e))?;
-                self.release_home(record, false).await?;
+                // A wide volume's file was made before its shards were asked; a chosen one may have
+                // been there.
+                let is_new = record.wide.is_some() && config.path.is_none();
+                self.release_home(record, is_new).await?;
                 Err(refused)
             }
         }

@@ -184,3 +184,124 @@ impl Control {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{LimitsConfig, Name, Size};
+    use crate::control::tests::MockNode;
+    use crate::control::{DeleteData, VolumeCreate, VolumePatch};
+    use layby_engine::control::{BackingPlan, CommandError};
+    use layby_types::{ErrorKind, VolumeId};
+
+    const MIB: u64 = 1 << 20;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a good name")
+    }
+
+    fn create(shards: u8) -> VolumeCreate {
+        let text = format!(
+            "{{\"name\":\"w\",\"size\":\"5MiB\",\"shards\":{shards},\"share\":{{\"ssd\":\"10%\"}}}}"
+        );
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn log(node: &MockNode, shard: usize) -> Vec<String> {
+        std::mem::take(&mut node.shards[shard].state().log)
+    }
+
+    /// Goal: each shard gets its part, with its length and its part of the shares, and the links to
+    /// the others before clients; what the shards count is one volume's; sizes change in the order
+    /// that loses nothing. Method: a volume of two shards beside one of one shard.
+    #[tokio::test]
+    async fn parts_are_one_volume() {
+        let node = MockNode::new("[volume.a]\nsize = \"1MiB\"\n");
+        node.control.volume_create(create(2)).await.expect("it can be");
+        assert_eq!(log(&node, 1), ["add 1", "join 1 by 1", "link 1", "lead 1"]);
+        assert_eq!(log(&node, 0), ["add 2", "link 2", "join 2 by 2"]);
+        let mut shares = Vec::new();
+        for (shard, id, bytes) in [(1, 1, 3 * MIB), (0, 2, 2 * MIB)] {
+            let state = node.shards[shard].state();
+            let plan = &state.volumes[&id];
+            assert_eq!(plan.spec.length, bytes);
+            assert!(matches!(plan.backing, BackingPlan::Part { .. }));
+            shares.push(plan.spec.shares[2].guaranteed);
+        }
+        let slots = node.control.view().layout.slots[2];
+        assert_eq!(shares, [slots * 2 / 20; 2], "half of a tenth of both shards' slots each");
+        let dealt: Vec<u32> = (0..4).map(|_| node.control.deal(VolumeId(1)).0).collect();
+        assert_eq!(dealt, [1, 2, 1, 2]);
+        assert_eq!(node.control.deal(VolumeId(0)), VolumeId(0));
+        assert_eq!(node.control.part_of_queue(VolumeId(1), 3), VolumeId(2));
+        let snapshots = node.control.snapshots().await.expect("the shards run");
+        let ids: Vec<u32> =
+            snapshots.iter().flat_map(|s| s.volumes.iter().map(|v| v.volume.0)).collect();
+        assert_eq!(ids, [0, 1, 1]);
+        for (size, shrink, first) in [(9 * MIB, false, "home"), (4 * MIB, true, "set")] {
+            log(&node, 0);
+            let size = Some(Size(size));
+            let patch = VolumePatch { size, shrink, ..VolumePatch::default() };
+            node.control.volume_set(&name("w"), patch).await.expect("it can be");
+            let told = log(&node, 0);
+            assert!(told.len() == 2 && told[0].starts_with(first), "{told:?}");
+        }
+        let patch = VolumePatch { size: Some(Size(MIB)), shrink: true, ..VolumePatch::default() };
+        let report = node.control.volume_set(&name("w"), patch).await.expect_err("too short");
+        assert!(report.cause.contains("too little for 2 shards"), "{report}");
+        let next = node.control.view().catalog.volume_id_next;
+        assert_eq!(next, 3, "each part has had a number");
+    }
+
+    /// Goal: while a volume or its class has limits, one shard keeps them: its clients go there, and
+    /// the others are told to send whole requests. Method: a limit set and taken away.
+    #[tokio::test]
+    async fn one_shard_keeps_limits() {
+        let node = MockNode::new("");
+        node.control.volume_create(create(2)).await.expect("it can be");
+        log(&node, 0);
+        let set = |iops: u64| {
+            let limits = LimitsConfig { iops_max: Some(iops), ..LimitsConfig::default() };
+            VolumePatch { limits, ..VolumePatch::default() }
+        };
+        node.control.volume_set(&name("w"), set(50)).await.expect("a good limit");
+        assert!(log(&node, 0).contains(&"led [2]".to_owned()));
+        assert_eq!(node.shards[1].state().limits.volumes.len(), 1);
+        assert!(node.shards[0].state().limits.volumes.is_empty());
+        let dealt: Vec<u32> = (0..2).map(|_| node.control.deal(VolumeId(1)).0).collect();
+        assert_eq!(dealt, [1, 1]);
+        node.control.volume_set(&name("w"), set(0)).await.expect("it goes");
+        assert!(log(&node, 0).contains(&"led []".to_owned()));
+    }
+
+    /// Goal: a volume whose blocks cannot go home stays whole; one that cannot be made leaves no
+    /// part. Method: a drain that fails, then a removal that does not; a shard that refuses.
+    #[tokio::test]
+    async fn refusals_leave_whole_volumes() {
+        let node = MockNode::new("");
+        let refuse = |shard: usize| {
+            let refusal = CommandError { kind: ErrorKind::Full, cause: "no room".into() };
+            node.shards[shard].state().fail_next = Some(refusal);
+        };
+        refuse(0);
+        node.control.volume_create(create(2)).await.expect_err("a part is refused");
+        assert!(node.shards.iter().all(|shard| shard.state().volumes.len() <= 1));
+        assert!(node.control.view().catalog.volumes.len() == 1, "the default volume is left");
+        node.control.volume_create(create(2)).await.expect("it can be");
+        let parts = node.control.view().catalog.volumes["w"].id;
+        let shards = [(parts % 2) as usize, ((parts + 1) % 2) as usize];
+        (0..2).for_each(|shard| drop(log(&node, shard)));
+        let unjoined = node.control.volume_delete(&name("w"), DeleteData::Keep).await;
+        unjoined.expect("it goes");
+        for (part, shard) in shards.into_iter().enumerate() {
+            let id = parts + part as u32;
+            let expected =
+                [format!("unjoin {id}"), format!("drain Some({id})"), format!("remove {id} false")];
+            assert_eq!(log(&node, shard), expected);
+        }
+        std::fs::remove_file(node.dir.path().join("volumes/w")).expect("it was kept");
+        for shards in [0, 3, 33] {
+            let report = node.control.volume_create(create(shards)).await.expect_err("no");
+            assert!(report.cause.contains("the node has 2"), "{report}");
+        }
+    }
+}

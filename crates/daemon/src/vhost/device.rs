@@ -45,8 +45,8 @@ struct Queue {
     kick: Option<OwnedFd>,
     call: CallEvent,
     is_enabled: bool,
-    /// Its number in the shard while it is served.
-    served: Option<u32>,
+    /// The part whose shard serves it, and its number there, while it is served.
+    served: Option<(VolumeId, u32)>,
 }
 
 /// See the file's header.
@@ -243,7 +243,7 @@ impl Device {
         let started = self.ask(part, |answer| Command::StartQueue(Box::new(queue), answer));
         let number = started.or_else(|error| refuse(error.cause))?;
         let queue = &mut self.queues[index];
-        queue.served = Some(number);
+        queue.served = Some((part, number));
         // An answer of the node's last life may not have been announced.
         queue.call.signal();
         Ok(())
@@ -252,10 +252,8 @@ impl Device {
     /// Has a queue back from the shard, with nothing in flight. Where that fails the shard has
     /// ended, and nothing is in flight either, but nobody knows where the queue would go on.
     fn pause(&mut self, index: usize) -> Result<(), Refusal> {
-        let Some(number) = self.queues.get_mut(index).and_then(|queue| queue.served.take()) else {
-            return Ok(());
-        };
-        let part = self.control.part_of_queue(self.volume, index);
+        let served = self.queues.get_mut(index).and_then(|queue| queue.served.take());
+        let Some((part, number)) = served else { return Ok(()) };
         let stopped = self.ask(part, |answer| Command::StopQueue(number, answer));
         self.queues[index].base = stopped.or_else(|error| refuse(error.cause))?;
         Ok(())
