@@ -5,6 +5,7 @@
 //! drawn about the edges of stripes. Each test ends with a clean stop and `layby check`.
 //! Not for: which byte lies where, see `Stripes`; speed, see `bench`.
 
+use layby_tests::guest::{Data, Guest, kind};
 use layby_tests::{
     Connection, Durability, History, Node, Options, Request, available, layby, must, number,
     python, seed,
@@ -391,6 +392,43 @@ fn read_many(connection: &mut Connection, count: u64, depth: u64) {
             assert!(result.is_ok(), "{result:?}");
         }
     }
+}
+
+/// Goal: a virtual machine's queues are served by both shards, whoever has what they ask for, and
+/// its volume can go under it. Method: writes across edges by either queue, read back by a queue
+/// and by clients; the volume deleted while the guest is connected.
+#[test]
+fn a_guest_has_queues_on_both_shards() {
+    let setup = Setup::new("");
+    setup.create("v", 4 * STRIPE, "normal");
+    let mut guest = Guest::new(2);
+    guest.connect(&setup.dir().join("vhost/v.sock"));
+    let sector = |queue: usize, edge: u64| (edge * STRIPE - 4096 + 8192 * queue as u64) / 512;
+    for queue in [0, 1] {
+        for edge in 1..4 {
+            let bytes = vec![(10 * queue as u64 + edge) as u8; 8192];
+            let slot = edge as u16;
+            guest.request(queue, slot, kind::OUT, sector(queue, edge), Data::Out(&bytes));
+            guest.kick(queue);
+            assert_eq!(guest.answers(queue), [(slot, 0)]);
+        }
+    }
+    guest.request(1, 0, kind::FLUSH, 0, Data::Out(&[]));
+    guest.kick(1);
+    assert_eq!(guest.answers(1), [(0, 0)]);
+    for edge in 1..4_u64 {
+        let expected = [vec![edge as u8; 8192], vec![edge as u8 + 10; 8192]].concat();
+        let read = guest.ask(kind::IN, sector(0, edge), Data::In(16384));
+        assert!(read == (0, expected.clone()), "edge {edge}");
+        for mut side in setup.pair("v") {
+            let (offset, length) = (sector(0, edge) * 512, 16384);
+            let read = side.call(&Request::Read { offset, length }).expect("the node serves");
+            assert!(read.expect("it reads") == expected, "edge {edge}");
+        }
+    }
+    assert_eq!(setup.show("v")["guest_connected"], true);
+    setup.node.layby(&["volume", "delete", "v"]);
+    setup.finish();
 }
 
 /// Goal: foreign clients with several connections find one volume. Method: nbdcopy there and back
