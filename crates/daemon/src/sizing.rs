@@ -303,7 +303,7 @@ impl VolumeSizing {
     /// Parts together: room is added up, waits and misses are means by reads.
     fn of_parts(parts: &[VolumeSizing]) -> Option<VolumeSizing> {
         let (first, rest) = parts.split_first()?;
-        Some(rest.iter().fold(first.clone(), |sum, part| sum.with(part)))
+        Some(rest.iter().fold(first.clone(), VolumeSizing::with))
     }
 
     fn with(mut self, other: &VolumeSizing) -> VolumeSizing {

@@ -374,7 +374,6 @@ impl VolumeConfig {
 
     /// Whether so many are what holds where nothing is said.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     pub const fn is_one(shards: &u8) -> bool {
         *shards == 1
     }

@@ -136,7 +136,7 @@ impl Core {
         for part in (0..stripes.parts()).filter(|part| waiting & bit(*part) != 0) {
             let payload = gathered(stripes, part, &self.wides.get(number).call, payload);
             if part == own {
-                self.ask_own(io, number, payload);
+                self.ask_own(io, number, &payload);
             } else {
                 self.ask_far(io, number, part, payload);
             }
@@ -220,7 +220,7 @@ impl Core {
         Call { cookie: u64::from(number), offset, length, ..call }
     }
 
-    fn ask_own(&mut self, io: &mut dyn Io, number: u32, payload: Gathered<'_>) {
+    fn ask_own(&mut self, io: &mut dyn Io, number: u32, payload: &Gathered<'_>) {
         let volume = self.wides.get(number).volume;
         let own = self.wides.volumes[&volume].index;
         let call = self.call_of(number, own);
