@@ -84,7 +84,7 @@ impl Asker {
         self.0 / Asker::PIECE == 1
     }
 
-    /// Above all others: the core itself asks its part of a wide volume's request.
+    /// Above the shard's own: the core itself asks its part of a wide volume's request.
     const WHOLE: u64 = 1 << 62;
 
     /// The asker of the own part's range of a request that was dealt.
@@ -94,7 +94,7 @@ impl Asker {
 
     /// The number of the request that was dealt, where this is part of one.
     fn whole(self) -> Option<u32> {
-        (self.0 & Asker::WHOLE != 0).then_some(self.0 as u32)
+        (self.0 >> 32 == Asker::WHOLE >> 32).then_some(self.0 as u32)
     }
 
     /// The connection's number.
