@@ -278,22 +278,6 @@ impl Core {
         self.deal(io, (asker, volume), call, payload, out)
     }
 
-    /// The same by the addresses of the volume's part that is here, for who has dealt the request
-    /// already. For volumes of one shard it is [`Core::submit`].
-    pub fn submit_part(
-        &mut self,
-        io: &mut dyn Io,
-        asker: Asker,
-        volume: VolumeId,
-        call: Call,
-        payload: &[u8],
-        out: Option<&mut dyn ReadSink>,
-    ) -> bool {
-        let is_part = self.wides.has(volume);
-        let ask = Ask { asker, volume, shown: call.offset, is_part };
-        self.submit_to(io, ask, call, payload, out.map_or(Out::Nowhere, Out::Sink))
-    }
-
     /// The same for a piece of a longer request: the bytes of a read go to `place`, and its end
     /// brings nothing but success.
     pub fn submit_piece(
@@ -307,21 +291,6 @@ impl Core {
     ) -> bool {
         let out = place.map_or(Out::Nowhere, Out::Shared);
         self.deal(io, (asker.of_piece(), volume), call, payload, out)
-    }
-
-    /// [`Core::submit_piece`] of a request by the addresses of the part that is here.
-    pub fn submit_part_piece(
-        &mut self,
-        io: &mut dyn Io,
-        asker: Asker,
-        volume: VolumeId,
-        call: Call,
-        payload: &[u8],
-        place: Option<Place>,
-    ) -> bool {
-        let asker = asker.of_piece();
-        let ask = Ask { asker, volume, shown: call.offset, is_part: true };
-        self.submit_to(io, ask, call, payload, place.map_or(Out::Nowhere, Out::Shared))
     }
 
     fn deal(
@@ -696,22 +665,6 @@ impl Core {
         match self.homes.get_mut(&volume) {
             Some(home) => home.backing.resize(io, length),
             None => Ok(()),
-        }
-    }
-
-    /// Gives a wide volume's home the length of the whole volume.
-    ///
-    /// # Errors
-    /// As [`Core::resize_home`]; `Closed` where there is no such part.
-    pub fn resize_whole_home(
-        &mut self,
-        io: &mut dyn Io,
-        volume: VolumeId,
-        length: u64,
-    ) -> Result<(), (ErrorKind, String)> {
-        match self.homes.get_mut(&volume) {
-            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length),
-            _ => Err((ErrorKind::Closed, "no such part".into())),
         }
     }
 

@@ -13,8 +13,8 @@
 //! wake-up; only requests that cross stripes are copied once more. Volumes of one shard: a look at
 //! an empty table.
 
-use super::answer::{Destination, ReadAnswer};
-use super::{Answer, Ask, Asker, Core, Ended, Finished, Out, STATUS_BYTES_MAX};
+use super::answer::{Destination, Place, ReadAnswer};
+use super::{Answer, Ask, Asker, Core, Ended, Finished, Out, ReadSink, STATUS_BYTES_MAX};
 use crate::backing::PartPlan;
 use crate::io::{Buffer, Io};
 use crate::link::{Answered, Asked, NearEnd};
@@ -105,6 +105,37 @@ fn bit(part: u8) -> u64 {
 }
 
 impl Core {
+    /// [`Core::submit`] by the addresses of the volume's part that is here, for who has dealt the request
+    /// already. For volumes of one shard it is [`Core::submit`].
+    pub fn submit_part(
+        &mut self,
+        io: &mut dyn Io,
+        asker: Asker,
+        volume: VolumeId,
+        call: Call,
+        payload: &[u8],
+        out: Option<&mut dyn ReadSink>,
+    ) -> bool {
+        let is_part = self.wides.has(volume);
+        let ask = Ask { asker, volume, shown: call.offset, is_part };
+        self.submit_to(io, ask, call, payload, out.map_or(Out::Nowhere, Out::Sink))
+    }
+
+    /// [`Core::submit_piece`] of a request by the addresses of the part that is here.
+    pub fn submit_part_piece(
+        &mut self,
+        io: &mut dyn Io,
+        asker: Asker,
+        volume: VolumeId,
+        call: Call,
+        payload: &[u8],
+        place: Option<Place>,
+    ) -> bool {
+        let asker = asker.of_piece();
+        let ask = Ask { asker, volume, shown: call.offset, is_part: true };
+        self.submit_to(io, ask, call, payload, place.map_or(Out::Nowhere, Out::Shared))
+    }
+
     /// Deals a request of a wide volume; as [`Core::submit_to`].
     pub(super) fn submit_wide(
         &mut self,
@@ -422,6 +453,22 @@ impl Core {
         let own = bit(wide.index);
         (wide.links, wide.lead, wide.is_joined) = (Vec::new(), None, false);
         self.give_up(volume, !own);
+    }
+
+    /// Gives a wide volume's home the length of the whole volume.
+    ///
+    /// # Errors
+    /// As [`Core::resize_home`]; `Closed` where there is no such part.
+    pub fn resize_whole_home(
+        &mut self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        length: u64,
+    ) -> Result<(), (ErrorKind, String)> {
+        match self.homes.get_mut(&volume) {
+            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length),
+            _ => Err((ErrorKind::Closed, "no such part".into())),
+        }
     }
 
     /// Whether requests of a volume can be answered: its other parts, if it has any, are reached.
