@@ -233,6 +233,8 @@ mod tests {
             discard_delay: Default::default(),
             ublk: false,
             key: None,
+            clone_of: None,
+            compression: None,
         }
     }
 

@@ -12,7 +12,7 @@
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig, VolumeConfig,
 };
-use crate::config::{DiscardChoice, DiscardWait, KeySource};
+use crate::config::{CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
 use layby_types::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -202,6 +202,12 @@ pub struct VolumeRecord {
     /// Where its key comes from, where its objects are encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
+    /// What it began as, by its place, where it is a clone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_of: Option<CloneSource>,
+    /// How its chunks travel, where it says so itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionChoice>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -478,6 +484,8 @@ mod tests {
                 discard_delay: DiscardWait::default(),
                 ublk: false,
                 key: None,
+                clone_of: None,
+                compression: None,
                 configured: None,
             },
         );
