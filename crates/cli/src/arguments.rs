@@ -15,7 +15,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
     Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent, Size, Time,
 };
-use layby_daemon::config::{DiscardChoice, DiscardWait, KeySource, UplinkWindow};
+use layby_daemon::config::{
+    CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource, UplinkWindow,
+};
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -219,7 +221,8 @@ pub(crate) enum VolumeCommand {
 Examples:
   layby volume create maps --size 64GiB
   layby volume create brake --size 1GiB --class critical --share nvm=25%
-  layby volume create disk --path /dev/sdb --allow 10.0.0.0/8")]
+  layby volume create disk --path /dev/sdb --allow 10.0.0.0/8
+  layby volume create test --path s3://bucket/test --clone-of maps@monday")]
     Create(VolumeCreateArguments),
     /// List the volumes of a node
     List(NodeArguments),
@@ -259,6 +262,33 @@ Examples:
         #[command(flatten)]
         node: NodeArguments,
     },
+    /// Keep what a volume in an object store holds now under a name; waits until the store has it
+    #[command(after_help = "Example:\n  layby volume snapshot maps monday")]
+    Snapshot {
+        /// The volume
+        name: Name,
+        /// The snapshot: 1 to 64 of A-Z a-z 0-9 . _ -
+        snapshot: Name,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// List the snapshots of a volume
+    Snapshots {
+        /// The volume
+        name: Name,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// Delete a snapshot of a volume; what it alone kept in the store goes later
+    #[command(after_help = "Example:\n  layby volume snapshot-delete maps monday")]
+    SnapshotDelete {
+        /// The volume
+        name: Name,
+        /// The snapshot
+        snapshot: Name,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
     /// Delete a volume; its clients are disconnected
     #[command(after_help = "\
 Examples:
@@ -280,6 +310,24 @@ Examples:
 pub(crate) enum DataArgument {
     Keep,
     Delete,
+}
+
+/// How blocks travel and are stored.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CompressionArgument {
+    None,
+    Zstd,
+    Lz4,
+}
+
+impl From<CompressionArgument> for CompressionChoice {
+    fn from(argument: CompressionArgument) -> Self {
+        match argument {
+            CompressionArgument::None => CompressionChoice::None,
+            CompressionArgument::Zstd => CompressionChoice::Zstd,
+            CompressionArgument::Lz4 => CompressionChoice::Lz4,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -326,6 +374,14 @@ pub(crate) struct VolumeCreateArguments {
     /// How many shards serve it, for good: more than one where a core is not enough for its load
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) shards: u8,
+    /// Begin as a snapshot, VOLUME@SNAPSHOT of this node or URL@SNAPSHOT, sharing its objects; only
+    /// with an object store, and with the key of what is cloned
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) clone_of: Option<CloneSource>,
+    /// How its blocks travel and are stored; only with an object store [default: as the
+    /// configuration says]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compression: Option<CompressionArgument>,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
@@ -626,6 +682,9 @@ pub(crate) struct CheckArguments {
     /// Read and verify what object stores hold of the volumes, too
     #[arg(long)]
     pub(crate) backing: bool,
+    /// With --backing: read the snapshot of this name in the place of the volumes that have one
+    #[arg(long, value_name = "NAME", requires = "backing")]
+    pub(crate) snapshot: Option<Name>,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -637,6 +696,7 @@ pub(crate) struct CheckArguments {
 Examples:
   layby restore s3://bucket/maps maps.img
   layby restore s3://bucket/maps
+  layby restore s3://bucket/maps monday.img --snapshot monday
 
 Credentials come from the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
 and AWS_ENDPOINT. What is restored is a prefix of the volume's history: what its node had not
@@ -650,6 +710,9 @@ pub(crate) struct RestoreArguments {
     /// Where the key of an encrypted volume comes from: file:PATH, env:NAME or command:WORDS
     #[arg(long, value_name = "SOURCE")]
     pub(crate) key: Option<KeySource>,
+    /// Read this snapshot of the volume
+    #[arg(long, value_name = "NAME")]
+    pub(crate) snapshot: Option<Name>,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,13 +9,16 @@
 //! Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
+use crate::clone::split_key;
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::segment::Compression;
+use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
 use crate::store::Store;
 use crate::uplink::Lane;
 use crate::volume::{Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -27,7 +30,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// Where a node keeps what it needs of a cloud-backed volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub struct Said {
     pub status: Status,
     /// The store has all that was written.
     pub is_drained: bool,
+    /// Its snapshots, oldest first; none until the store has said so once.
+    pub snapshots: Option<Vec<Snapshot>>,
     /// Orders that it had heard.
     pub heard: u64,
 }
@@ -98,8 +103,11 @@ pub struct Watch {
     control: Arc<dyn Fn(Order, u64) + Send + Sync>,
 }
 
+/// Where the end of a change of snapshots is awaited.
+pub type SnapshotAnswer = oneshot::Sender<Result<(), SnapshotError>>;
+
 /// An order to a volume.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Order {
     /// Upload all there is, or go back to full segments.
     Drain(bool),
@@ -107,6 +115,8 @@ pub enum Order {
     Resize(u64),
     /// Say how safe it is now.
     Say,
+    /// Make or drop a snapshot.
+    Snapshots(SnapshotChange, SnapshotAnswer),
     /// End all calls that wait for the store, with an error: the node stops.
     StopWaiting,
 }
@@ -129,6 +139,18 @@ impl Watch {
         let mut said = self.said.clone();
         let found = said.wait_for(|said| said.as_ref().is_some_and(&is_so)).await;
         found.ok().and_then(|said| said.clone())
+    }
+
+    /// Makes or drops a snapshot, which takes until the store has said so: where it does not
+    /// answer, this waits for it.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when that cannot be; after [`SnapshotError::Lost`] and
+    /// [`SnapshotError::Closed`] it may have been done all the same.
+    pub async fn change_snapshots(&self, change: SnapshotChange) -> Result<(), SnapshotError> {
+        let (answer, end) = oneshot::channel();
+        self.order(Order::Snapshots(change, answer));
+        end.await.unwrap_or(Err(SnapshotError::Closed))
     }
 
     /// Passes an order and returns its number; after the volume's end it does nothing. What the
@@ -289,6 +311,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             said,
             heard: 0,
             hedge: Arc::new(Hedge::default()),
+            bases: Vec::new(),
+            answers: BTreeMap::new(),
             wake: Box::new(wake),
         };
         let thread = std::thread::Builder::new().name("cloud".to_owned());
@@ -392,6 +416,10 @@ struct Host<B> {
     said: watch::Sender<Option<Said>>,
     heard: u64,
     hedge: Arc<Hedge>,
+    /// Stores of bases, as far as they were needed.
+    bases: Vec<Option<Store>>,
+    /// Who waits for changes of snapshots, by the number of their order.
+    answers: BTreeMap<u64, SnapshotAnswer>,
     wake: Box<dyn Fn() + Send>,
 }
 
@@ -474,10 +502,13 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 });
                 None
             }
-            Action::Fetch(request) => {
-                self.fetch(id, request);
-                None
-            }
+            Action::Fetch(request) => match self.place(request) {
+                Ok(placed) => {
+                    self.fetch(id, placed);
+                    None
+                }
+                Err(end) => Some(end),
+            },
             Action::Upload { request, since } => {
                 self.upload(id, request, since);
                 None
@@ -491,8 +522,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     }
 
     /// Gets what a client waits for; twice, where its class wants that and the first is late.
-    fn fetch(&self, id: ActionId, request: Request) {
-        let (store, events) = (self.store.clone(), self.events.clone());
+    fn fetch(&self, id: ActionId, (store, request): (Store, Request)) {
+        let events = self.events.clone();
         let hedge = self.lane.hedges().then(|| self.hedge.clone());
         self.runtime.spawn(async move {
             let end = match hedge {
@@ -502,6 +533,28 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             // A volume that has ended needs no answers.
             let _ = events.send(Event::End(id, end));
         });
+    }
+
+    /// Which store a request goes to, and how it is called there.
+    fn place(&mut self, request: Request) -> Result<(Store, Request), End> {
+        let Request::Get { key, range } = &request else {
+            return Ok((self.store.clone(), request));
+        };
+        let (Some(number), key) = split_key(key) else { return Ok((self.store.clone(), request)) };
+        let Some(base) = self.volume.bases().get(number) else {
+            // The volume turned out to be another history's since this was asked for.
+            let cause = format!("`{key}` is of a base that the volume has no more");
+            return Err(End::Failed(Fault { kind: FaultKind::NotFound, cause }));
+        };
+        self.bases.resize(self.volume.bases().len(), None);
+        let known = &mut self.bases[number];
+        if known.is_none() {
+            let opened = self.store.beside(&base.url);
+            let denied = |cause| End::Failed(Fault { kind: FaultKind::Denied, cause });
+            *known = Some(opened.map_err(denied)?);
+        }
+        let store = known.clone().expect("it was just opened");
+        Ok((store, Request::Get { key: key.to_owned(), range: range.clone() }))
     }
 
     /// Puts a segment when the uplink says so.
@@ -532,6 +585,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         if has_ends {
             (self.wake)();
         }
+        while let Some((id, result)) = self.volume.poll_snapshots() {
+            // Who asked may have gone.
+            let _ = self.answers.remove(&id).map(|answer| answer.send(result));
+        }
     }
 
     fn heed(&mut self, order: Order, number: u64) {
@@ -540,6 +597,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             Order::Drain(is_draining) => self.volume.set_draining(is_draining),
             Order::Resize(bytes) => self.volume.set_size(bytes),
             Order::Say => {}
+            Order::Snapshots(change, answer) => {
+                self.answers.insert(number, answer);
+                self.volume.change_snapshots(number, change);
+            }
             Order::StopWaiting => self.volume.stop_waiting(),
         }
     }
@@ -554,7 +615,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         status.counters.requests += self.hedge.sent();
         status.counters.hedged = self.hedge.sent();
         self.lane.set_dirty(status.dirty_bytes);
-        let said = Said { status, is_drained, heard: self.heard };
+        let snapshots = self.volume.snapshots().map(<[Snapshot]>::to_vec);
+        let said = Said { status, is_drained, snapshots, heard: self.heard };
         // Somebody may look later, too.
         self.said.send_replace(Some(said));
     }

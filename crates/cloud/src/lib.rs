@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod clone;
 mod codec;
 mod crypt;
 mod hedge;
@@ -20,6 +21,7 @@ mod meta;
 mod restore;
 mod runs;
 mod segment;
+mod snapshot;
 mod store;
 mod superblock;
 pub mod uplink;
@@ -29,13 +31,20 @@ mod volume;
 mod tests;
 
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
+pub use clone::{BASES_MAX, CloneError, CloneObjects, ClonePlan, split_key};
 pub use crypt::{KEY_BYTES, Key};
-pub use host::{CloudBacking, HostError, Order, Paths, Said, Watch, inspect, prepare};
+pub use host::{
+    CloudBacking, HostError, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
+};
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use restore::{Fetch, Pass, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
+pub use snapshot::{
+    CLONES_MAX, CloneMark, SNAPSHOT_NAME_MAX, SNAPSHOTS_MAX, Snapshot, SnapshotChange,
+    SnapshotError, is_snapshot_name,
+};
 pub use store::Store;
-pub use superblock::{Checkpointed, EpochStart, SUPERBLOCK_KEY, Superblock};
+pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};
 pub use volume::{
     Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, WaitPlan, create, volume_of,
 };

@@ -8,13 +8,17 @@
 //! single blocks of 4 KiB.
 //! Not for: what the cloud does not hold yet; see `journal`.
 
+use crate::clone::{BASES_MAX, base_key};
 use crate::codec::{Put, Reader, seal, unseal};
 use crate::runs::{Piece, Place, Runs};
 use crate::segment::{CHUNK_BYTES, Encoding, EntryKind, Index, SegmentName};
+use crate::superblock::Base;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCCP";
+/// The same of a volume that shares others' segments: its body begins with these.
+const CHECKPOINT_MAGIC_BASES: &[u8; 8] = b"LAYBYCCB";
 /// Zstandard's level for checkpoints.
 const CHECKPOINT_LEVEL: i32 = 1;
 const CHECKPOINT_BYTES_MAX: usize = 1 << 32;
@@ -74,6 +78,8 @@ pub(crate) struct CloudMap {
     runs: Runs<ChunkPlace>,
     segments: BTreeMap<u64, SegmentState>,
     totals: Totals,
+    /// Whose segments it shares, by their last numbers; own ones come behind.
+    bases: Vec<Base>,
     /// The last segment applied.
     pub(crate) number: u64,
     /// Journal batches before this one are in it.
@@ -83,6 +89,31 @@ pub(crate) struct CloudMap {
 impl CloudMap {
     pub(crate) fn name(&self, number: u64) -> Option<SegmentName> {
         self.segments.get(&number).map(|state| SegmentName { number, epoch: state.epoch })
+    }
+
+    /// Where a segment's object is: its key, below a base's place where it is a base's.
+    pub(crate) fn key(&self, number: u64) -> Option<String> {
+        let key = self.name(number)?.key();
+        match self.bases.iter().position(|base| number <= base.through) {
+            Some(base) => Some(base_key(base, &key)),
+            None => Some(key),
+        }
+    }
+
+    pub(crate) fn bases(&self) -> &[Base] {
+        &self.bases
+    }
+
+    /// The last segment that is not the volume's own.
+    pub(crate) fn base_through(&self) -> u64 {
+        self.bases.last().map_or(0, |base| base.through)
+    }
+
+    /// Makes it the map of a clone, which has nothing of its own yet.
+    pub(crate) fn rest_on(&mut self, base: Base) {
+        assert!(base.through == self.number, "a clone begins behind its snapshot");
+        self.bases.push(base);
+        self.journal_next = 0;
     }
 
     pub(crate) fn pieces(&self, blocks: Range<u64>) -> Vec<Piece<ChunkPlace>> {
@@ -206,12 +237,22 @@ impl CloudMap {
 
     /// The map as bytes, compressed.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut body = Vec::new();
+        self.encode_where(|_| true)
+    }
+
+    /// The same without the segments that hold nothing.
+    pub(crate) fn encode_live(&self) -> Vec<u8> {
+        self.encode_where(|state| state.live > 0)
+    }
+
+    fn encode_where(&self, is_wanted: impl Fn(&SegmentState) -> bool) -> Vec<u8> {
+        let wanted = || self.segments.iter().filter(|(_, state)| is_wanted(state));
+        let mut body = encode_bases(&self.bases);
         body.put_u64(self.number);
         body.put_u64(self.journal_next);
-        body.put_u64(self.segments.len() as u64);
+        body.put_u64(wanted().count() as u64);
         body.put_u64(self.runs.count() as u64);
-        for (number, state) in &self.segments {
+        for (number, state) in wanted() {
             body.put_u64(*number);
             body.put_u64(state.bytes);
             body.put_u64(state.blocks);
@@ -227,10 +268,12 @@ impl CloudMap {
             body.put_u32(place.crc);
             body.put_u16(place.blocks);
             body.put_u16(place.skip);
-            body.put_u16(u16::from(place.encoding == Encoding::Zstd));
+            body.put_u16(place.encoding.number().into());
         }
         let packed = zstd::bulk::compress(&body, CHECKPOINT_LEVEL).expect("memory is compressed");
-        let mut bytes = CHECKPOINT_MAGIC.to_vec();
+        let has_bases = !self.bases.is_empty();
+        let magic = if has_bases { CHECKPOINT_MAGIC_BASES } else { CHECKPOINT_MAGIC };
+        let mut bytes = magic.to_vec();
         bytes.put_u64(body.len() as u64);
         bytes.extend_from_slice(&packed);
         seal(&mut bytes);
@@ -242,11 +285,14 @@ impl CloudMap {
         let mut reader = Reader(unseal(bytes)?);
         let magic = reader.bytes(8)?;
         let length = usize::try_from(reader.u64()?).ok()?;
-        if magic != CHECKPOINT_MAGIC || length > CHECKPOINT_BYTES_MAX {
+        let has_bases = magic == CHECKPOINT_MAGIC_BASES;
+        if !(has_bases || magic == CHECKPOINT_MAGIC) || length > CHECKPOINT_BYTES_MAX {
             return None;
         }
         let body = zstd::bulk::decompress(reader.0, length).ok()?;
-        Self::decode_body(&mut Reader(&body))
+        let mut reader = Reader(&body);
+        let bases = if has_bases { decode_bases(&mut reader)? } else { Vec::new() };
+        Some(CloudMap { bases, ..Self::decode_body(&mut reader)? })
     }
 
     fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
@@ -276,14 +322,43 @@ impl CloudMap {
     }
 }
 
+fn encode_bases(bases: &[Base]) -> Vec<u8> {
+    let mut body = Vec::new();
+    if !bases.is_empty() {
+        body.put_u32(u32::try_from(bases.len()).expect("bases are bounded"));
+    }
+    for base in bases {
+        body.put_u64(base.through);
+        for text in [&base.url, &base.snapshot] {
+            body.put_u32(u32::try_from(text.len()).expect("a URL is bounded"));
+            body.extend_from_slice(text.as_bytes());
+        }
+    }
+    body
+}
+
+fn decode_bases(reader: &mut Reader<'_>) -> Option<Vec<Base>> {
+    let count = reader.u32()? as usize;
+    let mut bases: Vec<Base> = Vec::new();
+    for _ in 0..count {
+        let through = reader.u64()?;
+        let mut text = || {
+            let length = reader.u32()? as usize;
+            String::from_utf8(reader.bytes(length)?.to_vec()).ok()
+        };
+        let (url, snapshot) = (text()?, text()?);
+        if bases.last().is_some_and(|last| last.through > through) || bases.len() >= BASES_MAX {
+            return None;
+        }
+        bases.push(Base { url, snapshot, through });
+    }
+    (!bases.is_empty()).then_some(bases)
+}
+
 fn decode_place(reader: &mut Reader<'_>) -> Option<ChunkPlace> {
     let (number, at, stored) = (reader.u64()?, reader.u32()?, reader.u32()?);
     let (crc, blocks, skip) = (reader.u32()?, reader.u16()?, reader.u16()?);
-    let encoding = match reader.u16()? {
-        0 => Encoding::Raw,
-        1 => Encoding::Zstd,
-        _ => return None,
-    };
+    let encoding = Encoding::from_number(reader.u16()?)?;
     let is_sane = usize::from(blocks) * 512 <= CHUNK_BYTES;
     is_sane.then_some(ChunkPlace { number, at, stored, crc, blocks, skip, encoding })
 }

@@ -7,9 +7,11 @@
 //! Cost: the live bytes, once. Not for: volumes that a node serves; it may delete meanwhile.
 
 use crate::action::{Fault, FaultKind};
+use crate::clone::split_key;
 use crate::map::{ChunkPlace, CloudMap};
 use crate::segment::{HEADER_BYTES, Index, SegmentName, decode_chunk};
-use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use crate::snapshot::Snapshot;
+use crate::superblock::{Base, SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -36,6 +38,8 @@ pub enum RestoreError {
     Store(Fault),
     /// This object is damaged or lacks what others rely on.
     Damaged(String),
+    /// There is no such snapshot; the names of those that there are.
+    NoSnapshot(String, Vec<String>),
     /// What was read could not be written.
     Sink(String),
 }
@@ -46,6 +50,12 @@ impl fmt::Display for RestoreError {
             RestoreError::Absent => f.write_str("there is no volume at this place of the store"),
             RestoreError::Store(fault) => write!(f, "the store failed: {}", fault.cause),
             RestoreError::Damaged(key) => write!(f, "the object `{key}` is damaged or missing"),
+            RestoreError::NoSnapshot(name, known) if known.is_empty() => {
+                write!(f, "there is no snapshot `{name}`; the volume has none")
+            }
+            RestoreError::NoSnapshot(name, known) => {
+                write!(f, "there is no snapshot `{name}`; the volume has {}", known.join(", "))
+            }
             RestoreError::Sink(cause) => write!(f, "what was read could not be written: {cause}"),
         }
     }
@@ -59,6 +69,8 @@ pub struct Restored {
     pub superblock: Superblock,
     /// Segments behind those that the superblock names.
     pub segments_beyond: u64,
+    /// The snapshot that it is, unless it is the volume itself.
+    pub snapshot: Option<Snapshot>,
     map: CloudMap,
 }
 
@@ -88,17 +100,10 @@ impl Restored {
     /// # Errors
     /// [`RestoreError`] where there is no volume, or an object that it needs is damaged.
     pub fn open(fetch: Fetch<'_>) -> Result<Self, RestoreError> {
-        let bytes = fetch(SUPERBLOCK_KEY, None).map_err(|fault| match fault.kind {
-            FaultKind::NotFound => RestoreError::Absent,
-            _ => RestoreError::Store(fault),
-        })?;
-        let damaged = || RestoreError::Damaged(SUPERBLOCK_KEY.to_owned());
-        let superblock = Superblock::decode(&bytes).ok_or_else(damaged)?;
+        let superblock = read_superblock(fetch)?;
         let mut map = CloudMap::default();
         if let Some(checkpoint) = superblock.checkpoint {
-            let bytes = get(fetch, &checkpoint.key(), None)?;
-            let damaged = || RestoreError::Damaged(checkpoint.key());
-            map = CloudMap::decode(&bytes).ok_or_else(damaged)?;
+            map = read_map(fetch, &checkpoint.key())?;
         }
         while let Some(name) = superblock.segment(map.number + 1) {
             match (read_index(fetch, name), name.number <= superblock.committed) {
@@ -109,7 +114,35 @@ impl Restored {
             }
         }
         let segments_beyond = map.number.saturating_sub(superblock.committed);
-        Ok(Restored { superblock, segments_beyond, map })
+        Ok(Restored { superblock, segments_beyond, snapshot: None, map })
+    }
+
+    /// Finds out what a snapshot is.
+    ///
+    /// # Errors
+    /// [`RestoreError`] where there is no such volume or snapshot, or an object that it needs is
+    /// damaged.
+    pub fn open_snapshot(fetch: Fetch<'_>, name: &str) -> Result<Self, RestoreError> {
+        let superblock = read_superblock(fetch)?;
+        let snapshot = superblock.snapshots.iter().find(|snapshot| snapshot.name == name).cloned();
+        let Some(snapshot) = snapshot else {
+            let known = superblock.snapshots.into_iter().map(|snapshot| snapshot.name).collect();
+            return Err(RestoreError::NoSnapshot(name.to_owned(), known));
+        };
+        let map = read_map(fetch, &snapshot.key())?;
+        Ok(Restored { superblock, segments_beyond: 0, snapshot: Some(snapshot), map })
+    }
+
+    /// Bytes of the volume, or of the volume that the snapshot is.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.snapshot.as_ref().map_or(self.superblock.size_bytes, |snapshot| snapshot.size_bytes)
+    }
+
+    /// The last segment of the history that it is.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.map.number
     }
 
     /// Segments that hold something of the volume.
@@ -124,6 +157,23 @@ impl Restored {
         self.map.totals().live * u64::from(self.superblock.block_bytes)
     }
 
+    /// Whose segments it shares, where it is a clone: objects whose keys [`crate::split_key`] tells
+    /// apart are theirs.
+    #[must_use]
+    pub fn bases(&self) -> &[Base] {
+        self.map.bases()
+    }
+
+    /// An object as people find it.
+    fn place_of(&self, key: &str) -> String {
+        match split_key(key) {
+            (Some(base), rest) if base < self.bases().len() => {
+                format!("{}/{rest}", self.bases()[base].url)
+            }
+            _ => key.to_owned(),
+        }
+    }
+
     /// Hands every run of data to `sink`, by offset in the volume; damaged ones are left out and
     /// named in the answer.
     ///
@@ -132,8 +182,8 @@ impl Restored {
     pub fn copy(&self, fetch: Fetch<'_>, sink: Sink<'_>) -> Result<Pass, RestoreError> {
         let mut pass = Pass::default();
         for (number, runs) in self.map.runs_by_segment(|_| true) {
-            let name = self.map.name(number).expect("the map knows its segments");
-            self.copy_segment(fetch, (name, &runs), sink, &mut pass)?;
+            let key = self.map.key(number).expect("the map knows its segments");
+            self.copy_segment(fetch, (&key, &runs), sink, &mut pass)?;
         }
         pass.damaged.sort_unstable_by_key(|(range, _)| range.start);
         Ok(pass)
@@ -142,7 +192,7 @@ impl Restored {
     fn copy_segment(
         &self,
         fetch: Fetch<'_>,
-        (name, runs): (SegmentName, &[(Range<u64>, ChunkPlace)]),
+        (key, runs): (&str, &[(Range<u64>, ChunkPlace)]),
         sink: Sink<'_>,
         pass: &mut Pass,
     ) -> Result<(), RestoreError> {
@@ -151,14 +201,14 @@ impl Restored {
             let range = u64::from(first.at)..u64::from(last.at) + u64::from(last.stored);
             let (from, length) = (range.start, range.end - range.start);
             pass.requests += 1;
-            let bytes = match get(fetch, &name.key(), Some(range)) {
+            let bytes = match get(fetch, key, Some(range)) {
                 Ok(bytes) => bytes,
                 Err(RestoreError::Damaged(_)) => Bytes::new(),
                 Err(error) => return Err(error),
             };
             pass.fetched += length.min(bytes.len() as u64);
             for (blocks, place) in group {
-                self.copy_run(blocks, place, (&bytes, from), &name, (sink, pass))?;
+                self.copy_run(blocks, place, (&bytes, from), key, (sink, pass))?;
             }
         }
         Ok(())
@@ -169,7 +219,7 @@ impl Restored {
         blocks: &Range<u64>,
         place: &ChunkPlace,
         (bytes, from): (&[u8], u64),
-        name: &SegmentName,
+        key: &str,
         (sink, pass): (Sink<'_>, &mut Pass),
     ) -> Result<(), RestoreError> {
         let block = u64::from(self.superblock.block_bytes);
@@ -179,13 +229,27 @@ impl Restored {
         let stored = bytes.get(at..at + place.stored as usize);
         let chunk = stored.and_then(|s| decode_chunk(s, place.encoding, place.crc, whole));
         let Some(chunk) = chunk else {
-            pass.damaged.push((offset..offset + length, name.key()));
+            pass.damaged.push((offset..offset + length, self.place_of(key)));
             return Ok(());
         };
         let skip = usize::from(place.skip) * block as usize;
         pass.bytes += length;
         sink(offset, &chunk[skip..skip + length as usize]).map_err(RestoreError::Sink)
     }
+}
+
+fn read_superblock(fetch: Fetch<'_>) -> Result<Superblock, RestoreError> {
+    let bytes = fetch(SUPERBLOCK_KEY, None).map_err(|fault| match fault.kind {
+        FaultKind::NotFound => RestoreError::Absent,
+        _ => RestoreError::Store(fault),
+    })?;
+    let damaged = || RestoreError::Damaged(SUPERBLOCK_KEY.to_owned());
+    Superblock::decode(&bytes).ok_or_else(damaged)
+}
+
+fn read_map(fetch: Fetch<'_>, key: &str) -> Result<CloudMap, RestoreError> {
+    let bytes = get(fetch, key, None)?;
+    CloudMap::decode(&bytes).ok_or_else(|| RestoreError::Damaged(key.to_owned()))
 }
 
 fn read_index(fetch: Fetch<'_>, name: SegmentName) -> Result<Index, RestoreError> {

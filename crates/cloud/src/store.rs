@@ -92,6 +92,14 @@ impl Store {
         Store { key, ..self }
     }
 
+    /// Another place with the same key.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn beside(&self, url: &str) -> Result<Self, String> {
+        Ok(Store::open(url)?.sealed(self.key.clone()))
+    }
+
     fn path(&self, key: &str) -> Path {
         key.split('/').fold(self.prefix.clone(), Path::join)
     }

@@ -234,6 +234,8 @@ mod tests {
             ublk: false,
             key: None,
             shards: 1,
+            clone_of: None,
+            compression: None,
         }
     }
 

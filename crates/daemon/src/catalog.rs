@@ -12,7 +12,7 @@
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig, VolumeConfig,
 };
-use crate::config::{DiscardChoice, DiscardWait, KeySource};
+use crate::config::{CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
 use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -216,6 +216,12 @@ pub struct VolumeRecord {
     /// there were such volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wide: Option<WideRecord>,
+    /// What it began as, by its place, where it is a clone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_of: Option<CloneSource>,
+    /// How its chunks travel, where it says so itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionChoice>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
@@ -545,6 +551,8 @@ mod tests {
                 ublk: false,
                 key: None,
                 wide: None,
+                clone_of: None,
+                compression: None,
                 configured: None,
             },
         );

@@ -7,6 +7,7 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
+use crate::cloud::store_finding;
 use crate::config::{Kind, Name};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
@@ -53,6 +54,9 @@ pub struct BackingFinding {
     pub path: String,
     /// What is wrong, if anything.
     pub problem: Option<String>,
+    /// The snapshot that was read in the volume's place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Name>,
 }
 
 /// The findings on a node.
@@ -81,19 +85,21 @@ impl CheckAnswer {
 }
 
 /// How much is looked at.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Depth {
     /// The contents of every live block in the levels.
     pub full: bool,
     /// Every block of volumes in object stores, read from there.
     pub backing: bool,
+    /// With `backing`, that snapshot of those volumes that have it, in their place.
+    pub snapshot: Option<Name>,
 }
 
 /// Looks at everything in `dir`, as deep as is asked for.
 ///
 /// # Errors
 /// A report when there is no node, it runs, or its catalog cannot be read.
-pub fn check(dir: &Path, depth: Depth) -> Result<CheckAnswer, Report> {
+pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     if !dir.join(crate::catalog::CATALOG_FILE_NAME).exists() {
         return Err(no_node(dir));
     }
@@ -106,7 +112,12 @@ pub fn check(dir: &Path, depth: Depth) -> Result<CheckAnswer, Report> {
     let stores = stores
         .map(|((level, shard, _), report)| store_answer(&catalog, level.clone(), *shard, report));
     let stores: Vec<StoreAnswer> = stores.collect();
-    let backings = backings(dir, &catalog, depth.backing);
+    let backings = backings(dir, &catalog, depth);
+    if let Some(snapshot) = &depth.snapshot
+        && backings.iter().all(|backing| backing.snapshot.is_none())
+    {
+        return Err(no_snapshot(dir, snapshot));
+    }
     let is_sound = stores.iter().all(|store| store.problems.is_empty())
         && backings.iter().all(|backing| backing.problem.is_none());
     Ok(CheckAnswer { node: catalog.node.to_string(), is_sound, stores, backings })
@@ -117,6 +128,13 @@ fn no_node(dir: &Path) -> Report {
         .cause("there is no node's catalog in that directory")
         .state("nothing was changed")
         .hint("name a node's directory with --dir")
+}
+
+fn no_snapshot(dir: &Path, snapshot: &Name) -> Report {
+    Report::new(ReportKind::NotFound, format!("cannot check `{}`", dir.display()))
+        .cause(format!("no volume that was read has a snapshot `{snapshot}`"))
+        .state("nothing was changed")
+        .hint("`layby volume snapshots` shows those of a volume; without --snapshot all is read")
 }
 
 fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
@@ -167,15 +185,21 @@ fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) 
     }
 }
 
-fn backings(dir: &Path, catalog: &Catalog, is_deep: bool) -> Vec<BackingFinding> {
+fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
     let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
     let finding = |(name, record): (&Name, &crate::catalog::VolumeRecord)| {
         let path = homes.name(record);
         let problem = homes.problem(record, catalog.block_bytes);
-        let deep = || is_deep.then(|| crate::cloud::store_problem(record)).flatten();
-        let problem = problem.or_else(deep);
-        BackingFinding { volume: name.clone(), path, problem }
+        let (mut problem, mut snapshot) = (problem, None);
+        if depth.backing
+            && problem.is_none()
+            && let Some(found) = store_finding(record, depth.snapshot.as_ref())
+        {
+            problem = found.problem;
+            snapshot = depth.snapshot.clone().filter(|_| found.is_snapshot);
+        }
+        BackingFinding { volume: name.clone(), path, problem, snapshot }
     };
     ready.map(finding).collect()
 }
@@ -190,12 +214,12 @@ mod tests {
     #[tokio::test]
     async fn missing_parts_are_found() {
         let node = MockNode::new("");
-        let answer = check(node.dir.path(), Depth::default()).expect("there is a catalog");
+        let answer = check(node.dir.path(), &Depth::default()).expect("there is a catalog");
         assert!(!answer.is_sound);
         assert_eq!((answer.stores.len(), answer.backings.len()), (4, 1));
         assert_eq!(answer.problems().count(), 5);
         let empty = tempfile::TempDir::new().expect("a temporary directory");
-        let report = check(empty.path(), Depth::default()).expect_err("no node");
+        let report = check(empty.path(), &Depth::default()).expect_err("no node");
         assert_eq!(report.kind, ReportKind::NotFound);
         assert!(!empty.path().join("lock").exists());
     }

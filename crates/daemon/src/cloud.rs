@@ -7,11 +7,15 @@
 //! Invariant: a volume's uuid is drawn once and found in its map file and its superblock.
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
+mod clones;
+mod removal;
+
 use crate::catalog::{NodeId, VolumePhase, VolumeRecord};
-use crate::config::{CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
+use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::RemoteHomes;
+use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
@@ -46,19 +50,37 @@ pub(crate) fn local_problem(dir: &Path, record: &VolumeRecord, block_bytes: u32)
     is_here.then(|| inspect(&paths, block_bytes).err().map(|error| error.to_string())).flatten()
 }
 
-/// What is wrong with a volume in its store, of which every block is read; none for other volumes.
-pub(crate) fn store_problem(record: &VolumeRecord) -> Option<String> {
+/// What reading all that a store has of a volume came to.
+pub(crate) struct StoreFinding {
+    /// What is wrong, if anything.
+    pub problem: Option<String>,
+    /// It was the snapshot that was asked for; else the volume, which has no such snapshot.
+    pub is_snapshot: bool,
+}
+
+/// Reads every block of a volume in its store, or of a snapshot of it where it has that one; none
+/// for other volumes.
+pub(crate) fn store_finding(
+    record: &VolumeRecord,
+    snapshot: Option<&Name>,
+) -> Option<StoreFinding> {
     if !is_store(&record.path) {
         return None;
     }
-    let read = crate::restore::restore(&url_of(record), record.key.as_ref(), None, &mut |_, _| ());
-    match read {
+    let (url, key) = (&url_of(record), record.key.as_ref());
+    let source = Source { url, key, snapshot: snapshot.map(Name::as_str) };
+    let read = restore(source, None, &mut |_, _| ());
+    let problem = match read {
+        Err(report) if snapshot.is_some() && report.kind == ReportKind::NotFound => {
+            return store_finding(record, None);
+        }
         Err(report) => Some(format!("{}: {}", report.error, report.cause)),
         Ok(answer) => answer.damaged.first().map(|first| {
             let count = answer.damaged.len();
             format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
         }),
-    }
+    };
+    Some(StoreFinding { problem, is_snapshot: snapshot.is_some() })
 }
 
 /// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
@@ -96,13 +118,19 @@ pub struct CloudHomes {
     node: Mutex<Option<(NodeId, u32)>>,
     runtime: tokio::runtime::Handle,
     uplink: Uplink,
-    watches: Mutex<BTreeMap<u32, Watch>>,
+    watches: Mutex<BTreeMap<u32, Watched>>,
 }
 
 impl fmt::Debug for CloudHomes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CloudHomes").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// A volume that is served, or was until its shard ended.
+struct Watched {
+    url: String,
+    watch: Watch,
 }
 
 /// A home that is open and waits for its shard.
@@ -152,8 +180,15 @@ impl CloudHomes {
         }
     }
 
-    fn watches(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Watch>> {
+    fn watches(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Watched>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The volume that this node serves at a place.
+    fn watch_at(&self, url: &str) -> Option<Watch> {
+        let watches = self.watches();
+        let found = watches.values().find(|watched| watched.url == url);
+        found.map(|watched| watched.watch.clone())
     }
 
     /// Who the node is, which its catalog says, and the bytes of its blocks.
@@ -219,23 +254,30 @@ impl CloudHomes {
                 refused(ReportKind::Corrupt, cause, RESTORE)
             });
         }
-        let found = self.superblock(store).map_err(|fault| {
+        let is_new = record.phase == VolumePhase::Creating;
+        let found = self.superblock(store);
+        let found = found.and_then(|found| self.finish_removal(store, found, is_new));
+        let found = found.map_err(|fault| {
             let kind = match fault.kind {
                 FaultKind::Denied => ReportKind::Denied,
+                FaultKind::Condition => ReportKind::InUse,
                 FaultKind::Device => ReportKind::Corrupt,
                 _ => ReportKind::Unreachable,
             };
             refused(kind, fault.cause, "look at the URL, the credentials and the link")
         })?;
         let Some(found) = found else {
-            if record.phase != VolumePhase::Creating {
+            if !is_new {
                 let cause = "neither this node nor the store knows the volume any more".to_owned();
                 return Err(refused(ReportKind::Corrupt, cause, "name the store that has it"));
             }
             self.check_empty(store).map_err(|cause| {
                 refused(ReportKind::Unreachable, cause, "look at the bucket and the prefix")
             })?;
-            return NodeId::draw().map(|id| VolumeUuid(id.0));
+            return match &record.clone_of {
+                Some(source) => self.make_clone(name, record, source, store),
+                None => NodeId::draw().map(|id| VolumeUuid(id.0)),
+            };
         };
         let (node, block_bytes) = self.node();
         let is_ours = found.node == node.to_string();
@@ -273,7 +315,7 @@ impl CloudHomes {
             node: VolumeUuid(node.0),
             size_bytes: record.length,
             block_bytes,
-            compression: self.config.compression(),
+            compression: self.config.compression(record.compression),
             takeover: self.config.takeover.contains(name),
             limits: self.config.limits,
         };
@@ -303,7 +345,8 @@ impl CloudHomes {
         let runtime = self.runtime.clone();
         let backing =
             CloudBacking::open(plan, &paths, store, lane, runtime, seed, wake).map_err(broken)?;
-        self.watches().insert(record.id, backing.watch());
+        let watched = Watched { url: url.clone(), watch: backing.watch() };
+        self.watches().insert(record.id, watched);
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
     }
 }
@@ -356,7 +399,7 @@ impl RemoteHomes for CloudHomes {
     fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report> {
         let watch = self.watches().remove(&record.id);
         if !discard
-            && let Some(said) = watch.and_then(|watch| watch.said())
+            && let Some(said) = watch.and_then(|watched| watched.watch.said())
             && !said.is_drained
         {
             return Err(kept(&self.paths(record), said.status.dirty_bytes));
@@ -383,12 +426,32 @@ impl RemoteHomes for CloudHomes {
             Report::new(ReportKind::Unreachable, error)
                 .cause(cause)
                 .state("the node serves it no more; some of its objects may be left")
-                .hint("remove what is left below that prefix with the store's own tools")
+                .hint("create a volume at that place, which removes what is left, and delete it")
         })
     }
 
     fn watch(&self, record: &VolumeRecord) -> Option<Watch> {
-        self.watches().get(&record.id).cloned()
+        self.watches().get(&record.id).map(|watched| watched.watch.clone())
+    }
+
+    fn check_discard(&self, record: &VolumeRecord) -> Result<(), Report> {
+        // Other nodes make and delete clones, too: the store knows best.
+        let key = record.key.as_ref().map(KeySource::read).transpose();
+        let store = key.and_then(|key| Ok(Store::open(&url_of(record))?.sealed(key)));
+        let found = store.ok().and_then(|store| self.superblock(&store).ok()).flatten();
+        let known = || self.watch(record)?.said()?.snapshots;
+        let snapshots = found.map(|block| block.snapshots).or_else(known);
+        let clones = snapshots.and_then(|snapshots| removal::clones_of(&snapshots));
+        clones.map_or(Ok(()), |clones| {
+            Err(Report::new(ReportKind::InUse, "the volume's data is in use")
+                .cause(format!("volumes are clones of it: {clones}"))
+                .state("nothing was changed")
+                .hint("delete these first, or keep its data with --data keep"))
+        })
+    }
+
+    fn snapshot_bytes(&self, source: &CloneSource, key: Option<&KeySource>) -> Result<u64, Report> {
+        CloudHomes::snapshot_bytes(self, source, key)
     }
 
     fn follow(&self, view: &View, uplink: &UplinkConfig) {
@@ -426,30 +489,5 @@ impl RemoteHomes for CloudHomes {
             Ok(_) => None,
             Err(cause) => Some(format!("`{}` cannot be read: {cause}", paths.map.display())),
         }
-    }
-}
-
-impl CloudHomes {
-    /// Removes a volume from the store: its superblock first, so that nobody finds half of it.
-    fn remove_objects(&self, store: &Store) -> Result<(), Fault> {
-        let perform = |request| match self.ask(store, request) {
-            End::Failed(fault) => Err(fault),
-            end => Ok(end),
-        };
-        let is_taken = |block: Superblock| block.node != self.node().0.to_string();
-        if self.superblock(store)?.is_some_and(is_taken) {
-            // Another node serves it now: what is there is that node's.
-            return Ok(());
-        }
-        perform(Request::Delete { key: SUPERBLOCK_KEY.to_owned() })?;
-        for prefix in ["segments/", "checkpoints/"] {
-            let End::Keys(keys) = perform(Request::List { prefix: prefix.to_owned() })? else {
-                continue;
-            };
-            for key in keys {
-                perform(Request::Delete { key })?;
-            }
-        }
-        Ok(())
     }
 }

@@ -7,11 +7,10 @@
 //! runtime's threads. Not for: levels, which are always files and devices; see `levels`.
 
 use crate::catalog::{VolumePhase, VolumeRecord};
-use crate::config::Name;
-use crate::config::UplinkConfig;
+use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
 use crate::control::volumes::discard_file;
-use crate::error::Report;
+use crate::error::{Report, ReportKind};
 use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
 use layby_engine::backing::{PartPlan, SharedLoss};
@@ -44,6 +43,22 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// # Errors
     /// A report when something is left.
     fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report>;
+
+    /// Whether a volume's data may go. May take long.
+    ///
+    /// # Errors
+    /// A report when other volumes rest on it.
+    fn check_discard(&self, _record: &VolumeRecord) -> Result<(), Report> {
+        Ok(())
+    }
+
+    /// Bytes of the snapshot that a volume is to be cloned from, by its place. May take long.
+    ///
+    /// # Errors
+    /// A report when there is none, or its store does not answer.
+    fn snapshot_bytes(&self, source: &CloneSource, _: Option<&KeySource>) -> Result<u64, Report> {
+        Err(no_clones(source))
+    }
 
     /// The way to see how safe a volume is and to hurry it; none where the home has none, or has
     /// not started.
@@ -158,6 +173,29 @@ impl Homes {
         }
     }
 
+    /// See [`RemoteHomes::check_discard`].
+    ///
+    /// # Errors
+    /// A report of the home's owner.
+    pub fn check_discard(&self, record: &VolumeRecord) -> Result<(), Report> {
+        self.owner(record).map_or(Ok(()), |owner| owner.check_discard(record))
+    }
+
+    /// See [`RemoteHomes::snapshot_bytes`].
+    ///
+    /// # Errors
+    /// A report of the homes' owner.
+    pub fn snapshot_bytes(
+        &self,
+        source: &CloneSource,
+        key: Option<&KeySource>,
+    ) -> Result<u64, Report> {
+        match &self.remote {
+            Some(remote) => remote.snapshot_bytes(source, key),
+            None => Err(no_clones(source)),
+        }
+    }
+
     /// See [`RemoteHomes::follow`].
     pub fn follow(&self, view: &View, uplink: &UplinkConfig) {
         if let Some(remote) = &self.remote {
@@ -198,6 +236,13 @@ impl Homes {
 fn make_file(path: &Path, length: u64) -> Result<(), OpenError> {
     let mode = OpenMode { create_length: Some(length), ..OpenMode::default() };
     open_disk(path, mode).map(drop)
+}
+
+fn no_clones(source: &CloneSource) -> Report {
+    Report::new(ReportKind::Invalid, format!("cannot clone `{source}`"))
+        .cause("this node has no volumes in object stores")
+        .state("nothing was changed")
+        .hint("clone it on a node that has")
 }
 
 #[cfg(test)]

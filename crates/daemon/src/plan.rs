@@ -336,6 +336,8 @@ mod tests {
             ublk: false,
             key: None,
             wide: None,
+            clone_of: None,
+            compression: None,
             configured: None,
         }
     }

@@ -8,7 +8,7 @@
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
-use layby_cloud::{End, Fault, FaultKind, Request, RestoreError, Restored, Store};
+use layby_cloud::{End, Fault, FaultKind, Request, RestoreError, Restored, Store, split_key};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -29,7 +29,10 @@ pub struct RestoreAnswer {
     pub size_bytes: u64,
     /// The node that served it last, in hexadecimal.
     pub node: String,
-    /// The last segment of the volume's history that is whole in the store.
+    /// The snapshot that was read; none where it was the volume itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// The last segment of the volume's history that is whole in the store, or the snapshot's.
     pub segment: u64,
     /// Bytes of blocks that hold data and were found whole.
     pub bytes: u64,
@@ -52,33 +55,53 @@ pub struct DamagedRange {
     pub object: String,
 }
 
-/// Reads the volume at `url`, encrypted where there is a `key`; into `file`, which must not exist,
-/// or only to verify it. `progress` hears bytes done and bytes in all.
+/// What to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The volume's place.
+    pub url: &'a str,
+    /// Where its key comes from, where it is encrypted.
+    pub key: Option<&'a KeySource>,
+    /// A snapshot of it; the volume itself without.
+    pub snapshot: Option<&'a str>,
+}
+
+/// Reads a volume, or a snapshot of it, into `file`, which must not exist, or only to verify it.
+/// `progress` hears bytes done and bytes in all.
 ///
 /// # Errors
 /// A report when there is no volume, the store fails, or the file cannot be written.
 pub fn restore(
-    url: &str,
-    key: Option<&KeySource>,
+    source: Source<'_>,
     file: Option<&Path>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RestoreAnswer, Report> {
+    let url = source.url;
     let error = format!("cannot restore the volume at `{url}`");
-    let key = key.map(KeySource::read).transpose();
-    let store = key.and_then(|key| Ok(Store::open(url)?.sealed(key))).map_err(|cause| {
-        Report::new(ReportKind::Invalid, error.as_str())
-            .cause(cause)
-            .state("nothing was read or written")
-            .hint("credentials come from the environment, such as AWS_ACCESS_KEY_ID")
-    })?;
+    let key = source.key.map(KeySource::read).transpose();
+    let store = key.and_then(|key| Ok(Store::open(url)?.sealed(key)));
+    let store = store.map_err(|cause| unreadable(&error, cause))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| Report::from_io(error.as_str(), &cause))?;
     let mut requests = 0;
-    let mut fetch = |key: &str, range: Option<Range<u64>>| {
+    let mut stores = vec![store];
+    let mut get = |stores: &[Store], key: &str, range: Option<Range<u64>>| {
         requests += 1;
-        runtime.block_on(fetch(&store, key, range))
+        let (base, key) = split_key(key);
+        let at = base.map_or(0, |base| base + 1);
+        runtime.block_on(fetch(&stores[at], key, range))
     };
-    let restored = Restored::open(&mut fetch).map_err(|cause| refusal(&error, &cause))?;
+    let mut own = |key: &str, range| get(&stores, key, range);
+    let restored = match source.snapshot {
+        Some(name) => Restored::open_snapshot(&mut own, name),
+        None => Restored::open(&mut own),
+    };
+    let restored = restored.map_err(|cause| refusal(&error, &cause))?;
+    for base in restored.bases() {
+        let beside = stores[0].beside(&base.url);
+        stores.push(beside.map_err(|cause| unreadable(&error, cause))?);
+    }
+    let mut fetch = |key: &str, range| get(&stores, key, range);
     let mut target = file.map(|path| Target::begin(path, &restored)).transpose()?;
     let total = restored.live_bytes();
     let mut done = 0;
@@ -94,18 +117,27 @@ pub fn restore(
     if let Some(target) = target.take() {
         target.finish(pass.damaged.is_empty())?;
     }
+    let (size_bytes, segment) = (restored.size_bytes(), restored.number());
     let block = restored.superblock;
     Ok(RestoreAnswer {
         volume: block.volume,
         name: block.name,
-        size_bytes: block.size_bytes,
+        size_bytes,
         node: block.node,
-        segment: block.committed + restored.segments_beyond,
+        snapshot: restored.snapshot.map(|snapshot| snapshot.name),
+        segment,
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,
         requests,
         damaged: pass.damaged.into_iter().map(damaged).collect(),
     })
+}
+
+fn unreadable(error: &str, cause: String) -> Report {
+    Report::new(ReportKind::Invalid, error)
+        .cause(cause)
+        .state("nothing was written")
+        .hint("credentials come from the environment, such as AWS_ACCESS_KEY_ID")
 }
 
 fn damaged((range, object): (Range<u64>, String)) -> DamagedRange {
@@ -133,6 +165,9 @@ async fn fetch(store: &Store, key: &str, range: Option<Range<u64>>) -> Result<by
 fn refusal(error: &str, cause: &RestoreError) -> Report {
     let (kind, hint) = match cause {
         RestoreError::Absent => (ReportKind::NotFound, "look at the URL and its prefix"),
+        RestoreError::NoSnapshot(..) => {
+            (ReportKind::NotFound, "name one of them, or leave --snapshot out")
+        }
         RestoreError::Store(fault) if fault.kind == FaultKind::Denied => {
             (ReportKind::Denied, "credentials come from the environment, a key by --key")
         }
@@ -169,7 +204,7 @@ impl Target {
         let partial = PathBuf::from(partial);
         let opened = OpenOptions::new().write(true).create(true).truncate(true).open(&partial);
         let sized = opened.and_then(|file| {
-            file.set_len(restored.superblock.size_bytes)?;
+            file.set_len(restored.size_bytes())?;
             Ok(file)
         });
         let file = sized.map_err(|cause| Report::from_io(error, &cause))?;

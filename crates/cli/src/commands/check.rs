@@ -6,8 +6,12 @@ use layby_daemon::check::{CheckAnswer, Depth, check as check_node};
 use layby_daemon::error::{Report, ReportKind};
 
 pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(), Failure> {
-    let depth = Depth { full: arguments.full, backing: arguments.backing };
-    let answer = check_node(&arguments.dir, depth)?;
+    let depth = Depth {
+        full: arguments.full,
+        backing: arguments.backing,
+        snapshot: arguments.snapshot.clone(),
+    };
+    let answer = check_node(&arguments.dir, &depth)?;
     if arguments.json {
         output.json(&answer)?;
     } else {
@@ -46,6 +50,12 @@ fn show(answer: &CheckAnswer, output: &mut Output) -> Result<(), Failure> {
     output.line(&stores.to_string())?;
     for problem in answer.problems() {
         output.line(&format!("problem: {problem}"))?;
+    }
+    for backing in answer.backings.iter().filter(|backing| backing.problem.is_none()) {
+        if let Some(snapshot) = &backing.snapshot {
+            let volume = &backing.volume;
+            output.line(&format!("snapshot `{snapshot}` of volume `{volume}` is whole"))?;
+        }
     }
     if answer.is_sound {
         let volumes = answer.backings.len();

@@ -11,6 +11,7 @@ mod manual;
 mod restore;
 mod serve;
 mod sizing;
+mod snapshot;
 mod status;
 mod uplink;
 mod volume;

@@ -7,8 +7,9 @@
 use crate::arguments::RestoreArguments;
 use crate::output::{Failure, Output, bytes};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use layby_daemon::config::Name;
 use layby_daemon::error::{Report, ReportKind};
-use layby_daemon::restore::{RestoreAnswer, restore as restore_volume};
+use layby_daemon::restore::{RestoreAnswer, Source, restore as restore_volume};
 
 /// Damaged ranges that are listed for a person.
 const RANGES_SHOWN: usize = 10;
@@ -25,12 +26,12 @@ pub(crate) fn restore(arguments: &RestoreArguments, output: &mut Output) -> Resu
         bar.set_length(total);
         bar.set_position(done);
     };
-    let answer = restore_volume(
-        &arguments.url,
-        arguments.key.as_ref(),
-        arguments.file.as_deref(),
-        &mut progress,
-    )?;
+    let source = Source {
+        url: &arguments.url,
+        key: arguments.key.as_ref(),
+        snapshot: arguments.snapshot.as_ref().map(Name::as_str),
+    };
+    let answer = restore_volume(source, arguments.file.as_deref(), &mut progress)?;
     bar.finish_and_clear();
     if arguments.json {
         output.json(&answer)?;
@@ -46,7 +47,10 @@ fn show(
     output: &mut Output,
 ) -> Result<(), Failure> {
     let (size, data) = (bytes(answer.size_bytes), bytes(answer.bytes));
-    output.line(&format!("volume `{}` of {size}, last served by {}", answer.name, answer.node))?;
+    let of = answer.snapshot.as_ref().map(|name| format!("snapshot `{name}` of "));
+    let of = of.unwrap_or_default();
+    output
+        .line(&format!("{of}volume `{}` of {size}, last served by {}", answer.name, answer.node))?;
     let (fetched, requests) = (bytes(answer.bytes_fetched), answer.requests);
     let segment = answer.segment;
     output.line(&format!(

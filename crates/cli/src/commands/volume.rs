@@ -1,5 +1,6 @@
 //! `layby volume`: volumes of a running node.
 
+use super::snapshot::{drop_snapshot, make, snapshots};
 use super::{amounts, amounts_text, ask, list_text};
 use crate::arguments::{
     DataArgument, NodeArguments, ShareArguments, VolumeArguments, VolumeCommand,
@@ -31,12 +32,21 @@ pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<
             ask(&node, |client| async move { client.drain(name.as_ref()).await })?;
             said("drained: every block is written back", &node, output)
         }
+        VolumeCommand::Snapshot { name, snapshot, node } => make(&name, snapshot, &node, output),
+        VolumeCommand::Snapshots { name, node } => snapshots(&name, &node, output),
+        VolumeCommand::SnapshotDelete { name, snapshot, node } => {
+            drop_snapshot(&name, &snapshot, &node, output)
+        }
         VolumeCommand::Delete { name, data, node } => delete(&name, data, &node, output),
     }
 }
 
 /// A sentence for people; scripts have the exit code.
-fn said(sentence: &str, node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
+pub(super) fn said(
+    sentence: &str,
+    node: &NodeArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
     if node.json { Ok(()) } else { output.line(sentence) }
 }
 
@@ -51,6 +61,8 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         ublk,
         key,
         shards,
+        clone_of,
+        compression,
         node,
         ..
     } = arguments;
@@ -84,6 +96,8 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         ublk,
         key,
         shards,
+        clone_of,
+        compression: compression.map(Into::into),
     };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
@@ -244,6 +258,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     ] {
         output.line(&format!("{word:<8} {text}"))?;
     }
+    if let Some(source) = &volume.clone_of {
+        output.line(&format!("{:<8} of `{source}`", "clone"))?;
+    }
     if let Some(cloud) = &volume.cloud {
         output.line(&format!("{:<8} {}", "cloud", cloud_text(cloud)))?;
     }
@@ -274,8 +291,12 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let refused = refused.map(|why| format!("; {} calls refused, last {why}", of.refused));
     let refused = refused.unwrap_or_default();
     let amplification = of.space_amplification.unwrap_or(1.0);
+    let kept = match of.snapshots.unwrap_or(0) {
+        0 => String::new(),
+        count => format!(", {count} snapshot(s) that keep {} more", bytes(of.kept_bytes)),
+    };
     format!(
-        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives), \
+        "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives{kept}), \
          {} requests{error}{refused}",
         of.segments,
         bytes(of.stored_bytes),

@@ -1,5 +1,6 @@
 //! Whole lives: load, faults, power cuts, lost disks, takeovers; beside a list of all writes.
 
+use super::snapshots::Snapshots;
 use super::world::{Disks, Faults, World};
 use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
@@ -47,10 +48,10 @@ fn content(number: usize, block: u64) -> Vec<u8> {
     bytes
 }
 
-struct Life {
-    world: World,
-    volume: Volume<Vec<u8>>,
-    now: Nanos,
+pub(super) struct Life {
+    pub(super) world: World,
+    pub(super) volume: Volume<Vec<u8>>,
+    pub(super) now: Nanos,
     history: Vec<Written>,
     /// Writes below this number survive a power cut; all are acknowledged in order.
     synced: usize,
@@ -60,11 +61,15 @@ struct Life {
     reads: BTreeMap<u64, (u64, Range<usize>)>,
     token: u64,
     node: VolumeUuid,
-    line: String,
+    pub(super) line: String,
+    /// What each block holds before the first write; zeros without.
+    pub(super) before: Option<Vec<Vec<u8>>>,
+    /// Snapshots, where a life has any.
+    pub(super) snapshots: Snapshots,
 }
 
 impl Life {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let plan = plan(NODE);
         let disks = Disks::new(JOURNAL, create(&plan, JOURNAL, seed));
         let mut world = World::new(seed, disks);
@@ -82,10 +87,12 @@ impl Life {
             token: 0,
             node: NODE,
             line: format!("replay with seed {seed}"),
+            before: None,
+            snapshots: Snapshots::default(),
         }
     }
 
-    fn token(&mut self) -> u64 {
+    pub(super) fn token(&mut self) -> u64 {
         self.token += 1;
         self.token
     }
@@ -118,7 +125,7 @@ impl Life {
     }
 
     /// Writes that have ended, up to the first that has not.
-    fn ended(&self) -> usize {
+    pub(super) fn ended(&self) -> usize {
         (0..).find(|number| !self.acknowledged.contains(number)).expect("some write is next")
     }
 
@@ -143,11 +150,15 @@ impl Life {
         let covers = |(_, written): &(usize, &Written)| written.blocks.contains(&block);
         match self.history[..count].iter().enumerate().rfind(covers) {
             Some((number, written)) if !written.is_zero => content(number, block),
+            None if self.before.is_some() => {
+                self.before.as_ref().expect("it was asked")[block as usize].clone()
+            }
             _ => vec![0; BLOCK as usize],
         }
     }
 
     fn collect(&mut self) {
+        self.collect_snapshots();
         while let Some(done) = self.volume.poll() {
             let token = done.token;
             if let Some(ended) = self.syncs.remove(&token) {
@@ -183,8 +194,9 @@ impl Life {
         self.collect();
     }
 
-    fn load(&mut self, steps: u64) {
+    pub(super) fn load(&mut self, steps: u64) {
         for _ in 0..steps {
+            self.load_snapshots();
             match self.world.rng.below(10) {
                 0..2 => self.write(),
                 2 => self.read(),
@@ -195,7 +207,7 @@ impl Life {
         }
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.world.faults = Faults::default();
         self.volume.set_draining(true);
         for _ in 0..20_000 {
@@ -212,13 +224,18 @@ impl Life {
     }
 
     /// The power fails, and the node starts again.
-    fn crash(&mut self) {
+    pub(super) fn crash(&mut self) {
         let actions = self.volume.take_actions();
         self.world.take(actions);
         self.world.cut_power();
-        self.volume = open(&mut self.world, plan(self.node), self.now);
+        // What an earlier session stored is read whatever the next one does.
+        let all = [Compression::None, Compression::Zstd(1), Compression::Lz4];
+        let compression = all[self.world.rng.below(3) as usize];
+        let plan = Plan { compression, ..plan(self.node) };
+        self.volume = open(&mut self.world, plan, self.now);
         self.reads.clear();
         self.syncs.clear();
+        self.forget_asked();
         let state = self.read_all();
         let count = self.prefix(&state, self.synced);
         self.history.truncate(count);
@@ -226,16 +243,18 @@ impl Life {
         self.writes.clear();
     }
 
+    /// Whether this is the state after the first `count` writes.
+    pub(super) fn is_prefix(&self, state: &[Vec<u8>], count: usize) -> bool {
+        (0..BLOCKS).all(|block| self.state(block, count) == state[block as usize])
+    }
+
     /// The one prefix of the history that this state is.
     fn prefix(&self, state: &[Vec<u8>], at_least: usize) -> usize {
-        let is_it = |count: &usize| {
-            (0..BLOCKS).all(|block| self.state(block, *count) == state[block as usize])
-        };
-        let found = (at_least..=self.history.len()).rev().find(is_it);
+        let found = (at_least..=self.history.len()).rev().find(|n| self.is_prefix(state, *n));
         found.unwrap_or_else(|| panic!("no prefix from {at_least} on: {}", self.line))
     }
 
-    fn read_all(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn read_all(&mut self) -> Vec<Vec<u8>> {
         let token = self.token();
         let buffer = vec![0xee; (BLOCKS * BLOCK) as usize];
         self.volume.submit(token, BackingOperation::Read { offset: 0, buffer });
@@ -262,10 +281,19 @@ impl Life {
     fn restore(&self) -> usize {
         let store = &self.world.store;
         let mut fetch = |key: &str, range| store.get(key, range).map(|(bytes, _)| bytes);
-        let restored = match Restored::open(&mut fetch) {
-            Err(crate::restore::RestoreError::Absent) => return 0,
-            found => found.unwrap_or_else(|error| panic!("{error}: {}", self.line)),
-        };
+        match Restored::open(&mut fetch) {
+            Err(crate::restore::RestoreError::Absent) => 0,
+            found => {
+                let restored = found.unwrap_or_else(|error| panic!("{error}: {}", self.line));
+                self.prefix(&self.state_of(&restored), 0)
+            }
+        }
+    }
+
+    /// All blocks of what a restore found.
+    pub(super) fn state_of(&self, restored: &Restored) -> Vec<Vec<u8>> {
+        let store = &self.world.store;
+        let mut fetch = |key: &str, range| store.get(key, range).map(|(bytes, _)| bytes);
         let mut state = vec![vec![0; BLOCK as usize]; BLOCKS as usize];
         let mut sink = |offset: u64, bytes: &[u8]| {
             for (index, block) in bytes.chunks(BLOCK as usize).enumerate() {
@@ -275,7 +303,12 @@ impl Life {
         };
         let pass = restored.copy(&mut fetch, &mut sink).expect("the store answers");
         assert_eq!(pass.damaged, Vec::new(), "{}", self.line);
-        self.prefix(&state, 0)
+        state
+    }
+
+    /// Writes that were ever submitted.
+    pub(super) fn submitted(&self) -> usize {
+        self.history.len()
     }
 }
 
@@ -290,7 +323,7 @@ pub(super) fn open(world: &mut World, plan: Plan, now: Nanos) -> Volume<Vec<u8>>
 
 impl Life {
     /// The node's disks are gone; another node, with empty ones, takes the volume.
-    fn lose_disks(&mut self, node: VolumeUuid) -> Volume<Vec<u8>> {
+    pub(super) fn lose_disks(&mut self, node: VolumeUuid) -> Volume<Vec<u8>> {
         let at_least = self.restore();
         self.node = node;
         let actions = self.volume.take_actions();
@@ -303,6 +336,7 @@ impl Life {
         self.reads.clear();
         self.syncs.clear();
         self.writes.clear();
+        self.forget_asked();
         let state = self.read_all();
         // What the store had is a prefix, so the least that this state can be is enough to ask.
         let count = self.prefix(&state, 0);

@@ -2,5 +2,6 @@
 
 mod hosted;
 mod lives;
+mod snapshots;
 mod waits;
 mod world;

@@ -20,13 +20,15 @@ pub(super) struct Faults {
     pub(super) is_cut: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Store {
     pub(super) objects: BTreeMap<String, (Bytes, u64)>,
     version: u64,
     pub(super) puts: u64,
     /// A key that never answers.
     pub(super) stuck: Option<String>,
+    /// Where a clone's base lies.
+    pub(super) base: Option<Box<Store>>,
 }
 
 fn failed(kind: FaultKind) -> End {
@@ -35,6 +37,9 @@ fn failed(kind: FaultKind) -> End {
 
 impl Store {
     pub(super) fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<(Bytes, u64), Fault> {
+        if let (Some(_), key) = crate::clone::split_key(key) {
+            return self.base.as_ref().expect("a clone has a base").get(key, range);
+        }
         let absent = || Fault { kind: FaultKind::NotFound, cause: key.to_owned() };
         let (bytes, version) = self.objects.get(key).ok_or_else(absent)?;
         let range = range.unwrap_or(0..u64::MAX);

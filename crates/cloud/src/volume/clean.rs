@@ -11,7 +11,7 @@
 
 use super::{Flight, Volume};
 use crate::action::{End, Request};
-use crate::map::ChunkPlace;
+use crate::map::{ChunkPlace, SegmentState, Totals};
 use crate::segment::{Builder, EntryKind};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -31,8 +31,9 @@ pub(super) struct Cleaning {
     /// Parts of victims, and their bytes where they have come.
     parts: BTreeMap<(u64, u64), (Vec<Run>, Option<Bytes>)>,
     is_under_way: bool,
-    /// Last segment, last committed one and their count when victims were last looked for.
-    looked_at: (u64, u64, usize),
+    /// Last segment, last committed one, their count and the snapshots' state when victims were
+    /// last looked for.
+    looked_at: (u64, u64, usize, u64),
     /// The segment of moves that is on its way.
     moves: Option<u64>,
     /// Dead segments wait for a checkpoint.
@@ -40,8 +41,7 @@ pub(super) struct Cleaning {
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
-    fn exceeds_amplification(&self) -> bool {
-        let totals = self.map.totals();
+    fn exceeds_amplification(&self, totals: Totals) -> bool {
         let bound = u64::from(self.plan.limits.amplification_percent_max);
         let spare = (totals.blocks - totals.live) * self.block();
         totals.blocks * 100 > totals.live * bound && spare > self.plan.limits.segment_bytes
@@ -55,19 +55,28 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.clean.wants_checkpoint = true;
         }
         let is_busy = self.clean.is_under_way || self.clean.moves.is_some();
-        if is_busy || !self.session.is_open() || !self.exceeds_amplification() {
+        let totals = self.map.totals();
+        if is_busy || !self.session.is_open() || !self.exceeds_amplification(totals) {
             return;
         }
-        // The choice is the same until a segment came, was committed or went.
-        let state = (self.map.number, self.session.committed(), self.map.segment_count());
+        // The choice is the same until a segment came, was committed or went, or a snapshot did.
+        let (number, committed) = (self.map.number, self.session.committed());
+        let state = (number, committed, self.map.segment_count(), self.snapshots.revision);
         if std::mem::replace(&mut self.clean.looked_at, state) == state {
             return;
         }
-        let victims = self.choose_victims();
+        let pins = self.pins();
+        if !self.exceeds_amplification(self.totals_to_free(&pins)) {
+            return;
+        }
+        let victims = self.choose_victims(&pins);
         if victims.is_empty() {
             // What exceeds is dead and waits to be deleted.
             let last = self.commit.checkpoint_stored.map_or(0, |checkpoint| checkpoint.number);
-            let mut dead = self.map.segments().filter(|(_, state)| state.live == 0);
+            let is_free = |number, state: &SegmentState| {
+                state.live == 0 && !self.is_kept(&pins, number, state)
+            };
+            let mut dead = self.map.segments().filter(|(number, state)| is_free(*number, state));
             self.clean.wants_checkpoint |= dead.any(|(number, _)| number > last);
             return;
         }
@@ -78,11 +87,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.finish_cleaning();
     }
 
-    /// The committed segments with the least alive, as many as make one segment of moves.
-    fn choose_victims(&self) -> Vec<u64> {
+    /// The committed segments with the least alive, as many as make one segment of moves. What a
+    /// snapshot keeps would not go if it was moved.
+    fn choose_victims(&self, pins: &[u64]) -> Vec<u64> {
         let committed = self.session.committed();
         let candidates = self.map.segments().filter(|(number, state)| {
-            *number <= committed && state.live > 0 && state.live * 8 < state.blocks * 7
+            let is_sparse = state.live > 0 && state.live * 8 < state.blocks * 7;
+            *number <= committed && is_sparse && !self.is_kept(pins, *number, state)
         });
         let mut candidates: Vec<(u64, u64, u64)> = candidates
             .map(|(number, state)| (state.live * 1000 / state.blocks, state.live, number))

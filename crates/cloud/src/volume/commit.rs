@@ -9,6 +9,8 @@
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
 use crate::meta::{Born, Committed, Frame};
+use crate::segment::SegmentName;
+use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::Checkpointed;
 use layby_types::Nanos;
 use std::ops::DerefMut;
@@ -58,6 +60,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         });
         self.upload.recorded > self.session.committed()
             || has_checkpoint
+            || self.has_snapshot_news()
             || self.session.wants_commit
     }
 
@@ -76,7 +79,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         let is_due = self.now >= self.commit_deadline();
         let is_idle = self.upload.count() == 0;
-        if is_due || self.is_pressed() || (self.is_draining && is_idle) {
+        let is_awaited = (self.is_draining && is_idle) || self.has_snapshot_news();
+        if is_due || self.is_pressed() || is_awaited {
             self.commit.last = self.now;
             self.propose();
         }
@@ -135,14 +139,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
-    /// Deletes segments that nothing needs: neither the committed map nor a replay from the
-    /// checkpoint that the superblock names.
+    /// Deletes segments that nothing needs: neither the committed map, nor a replay from the
+    /// checkpoint that the superblock names, nor a snapshot.
     fn delete_dead(&mut self, committed: u64) {
         let checkpoint = self.session.current().and_then(|block| block.checkpoint);
         let Some(checkpoint) = checkpoint.filter(|_| self.session.is_open()) else { return };
+        let pins = self.pins();
         let dead = self.map.segments().filter(|(number, state)| {
             let is_replayed = *number > checkpoint.number;
-            state.live == 0 && !is_replayed && state.dead_since <= committed
+            let is_dead = state.live == 0 && state.dead_since <= committed;
+            is_dead && !is_replayed && !self.is_kept(&pins, *number, state)
         });
         let dead: Vec<u64> =
             dead.map(|(number, _)| number).filter(|n| !self.commit.deleting.contains(n)).collect();
@@ -177,21 +183,29 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     pub(super) fn on_swept(&mut self, end: End) {
         let (End::Keys(keys), true) = (end, self.session.is_open()) else { return };
-        let named = self.session.current().and_then(|block| block.checkpoint);
-        let epoch = self.session.epoch();
-        let is_orphan = |key: &String| match crate::segment::SegmentName::parse(key) {
-            Some(name) if name.epoch >= epoch => false,
-            Some(name) => self.map.name(name.number) != Some(name),
-            None => {
-                let is_old =
-                    key.starts_with("checkpoints/") && !key.ends_with(&format!("-{epoch:08x}"));
-                is_old && named.is_none_or(|named| *key != named.key())
-            }
-        };
-        let orphans: Vec<String> = keys.into_iter().filter(is_orphan).collect();
+        let orphans: Vec<String> = keys.into_iter().filter(|key| self.is_orphan(key)).collect();
         for key in orphans {
             self.ask(Request::Delete { key }, Flight::Delete { number: None });
         }
+    }
+
+    /// Whether an object is an earlier session's that nothing names. Other volumes may lie below
+    /// the same prefix, so that only keys that begin as this one's do are.
+    fn is_orphan(&self, key: &str) -> bool {
+        let epoch = self.session.epoch();
+        match SegmentName::parse(key).filter(|name| name.key() == key) {
+            Some(name) if name.epoch >= epoch => return false,
+            Some(name) => return self.map.name(name.number) != Some(name),
+            None => {}
+        }
+        if key.starts_with(SNAPSHOTS_PREFIX) {
+            let is_old = epoch_of_key(key).is_some_and(|made| made < epoch);
+            let mut named = self.snapshots().unwrap_or_default().iter();
+            return is_old && named.all(|snapshot| snapshot.key() != key);
+        }
+        let named = self.session.current().and_then(|block| block.checkpoint);
+        let is_old = key.starts_with("checkpoints/") && !key.ends_with(&format!("-{epoch:08x}"));
+        is_old && named.is_none_or(|named| key != named.key())
     }
 
     /// Replaces the map file by one checkpoint where it has grown.

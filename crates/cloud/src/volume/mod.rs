@@ -17,6 +17,7 @@ mod commit;
 mod read;
 mod recover;
 mod session;
+mod snapshots;
 mod upload;
 mod wait;
 mod write;
@@ -26,6 +27,7 @@ use crate::journal::Journal;
 use crate::map::CloudMap;
 use crate::runs::{Place, Runs};
 use crate::segment::{Compression, Index, VolumeUuid};
+use crate::superblock::Base;
 use bytes::Bytes;
 use layby_types::{BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
@@ -144,6 +146,9 @@ enum Flight {
     MapReplaced,
     Superblock(session::Step),
     CheckpointPut,
+    SnapshotPut {
+        id: u64,
+    },
     /// Whether an object that is said to exist is the one that was put.
     Verify {
         put: Box<Flight>,
@@ -188,6 +193,7 @@ pub struct Volume<B> {
     commit: commit::Commits,
     session: session::Session,
     clean: clean::Cleaning,
+    snapshots: snapshots::Snapshots,
     /// Whether the store has ever said what this volume is, so that it can be served without it.
     is_known: bool,
     /// Calls that wait until it has, and since when.
@@ -220,6 +226,8 @@ pub struct Status {
     pub live_bytes: u64,
     /// Bytes of blocks in all segments, before encoding.
     pub segment_blocks_bytes: u64,
+    /// Of these, what the volume needs no more and its snapshots keep.
+    pub kept_bytes: u64,
     /// The last fault, in the store's words.
     pub last_fault: Option<String>,
     /// Why a call was refused last, if one was.
@@ -308,7 +316,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             self.session.on_answer();
             if let (Request::Put { key, bytes, .. }, End::Failed(_)) = (request, &end)
-                && matches!(flight, Flight::SegmentPut { .. } | Flight::CheckpointPut)
+                && matches!(
+                    flight,
+                    Flight::SegmentPut { .. } | Flight::CheckpointPut | Flight::SnapshotPut { .. }
+                )
             {
                 self.verify_put(flight, key, bytes);
                 return;
@@ -335,6 +346,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::MapReplaced => self.on_map_replaced(&end),
             Flight::Superblock(step) => self.on_superblock(step, end),
             Flight::CheckpointPut => self.on_checkpoint_put(),
+            Flight::SnapshotPut { id } => self.on_snapshot_put(id),
             Flight::Verify { put, key, bytes } => self.on_verified(*put, key, bytes, &end),
             Flight::CleanGet { from, number } => self.on_clean_get(number, from, end),
             Flight::Delete { number } => self.on_deleted(number),
@@ -388,6 +400,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.fail_held();
         self.fail_reads();
         self.fail_waiting_writes();
+        self.fail_snapshots();
     }
 
     /// Whether the cloud has all that was written.
@@ -422,6 +435,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.plan.limits.dirty_age_max = age;
     }
 
+    /// Whose segments it shares: objects whose keys [`crate::split_key`] tells apart are theirs.
+    #[must_use]
+    pub fn bases(&self) -> &[Base] {
+        self.map.bases()
+    }
+
     /// See [`Status`].
     #[must_use]
     pub fn status(&self) -> Status {
@@ -439,6 +458,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             stored_bytes: totals.bytes,
             live_bytes: totals.live * block,
             segment_blocks_bytes: totals.blocks * block,
+            kept_bytes: (totals.blocks - self.totals_to_free(&self.pins()).blocks) * block,
             last_fault: self.last_fault.as_ref().map(|fault| fault.cause.clone()),
             last_refusal: self.waiting.refusal.clone(),
             runs: self.map.run_count() as u64,
@@ -450,6 +470,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.write_next();
         self.sync_next();
         self.open_session();
+        self.take_snapshots();
         self.cut_next();
         self.commit_next();
         self.checkpoint_next();

@@ -109,8 +109,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         let from = u64::from(first.place.at);
         let to = u64::from(last.place.at) + u64::from(last.place.stored);
-        let name = self.map.name(first.place.number).expect("the map knows its segments");
-        let request = Request::Get { key: name.key(), range: Some(from..to) };
+        let key = self.map.key(first.place.number).expect("the map knows its segments");
+        let request = Request::Get { key, range: Some(from..to) };
         self.job(job).left += 1;
         self.ask(request, Flight::ReadChunks { job, parts, from });
     }

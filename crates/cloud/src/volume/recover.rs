@@ -142,6 +142,7 @@ impl<B> Volume<B> {
             commit: Commits::new(born, tail),
             session: Session::new(),
             clean: super::clean::Cleaning::default(),
+            snapshots: super::snapshots::Snapshots::default(),
             is_known: tail.epoch > 0,
             held: Vec::new(),
             waiting: super::wait::Waiting::default(),

@@ -91,6 +91,17 @@ impl Session {
         matches!(self.state, State::Lost(_))
     }
 
+    pub(super) fn lost(&self) -> Option<&str> {
+        match &self.state {
+            State::Lost(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    pub(super) fn proposed(&self) -> Option<&Superblock> {
+        self.proposed.as_ref()
+    }
+
     pub(super) fn is_proposing(&self) -> bool {
         self.proposed.is_some()
     }
@@ -139,6 +150,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.state = State::Lost(why);
         self.session.proposed = None;
         self.fail_writes();
+        self.fail_snapshots();
         self.release_held();
     }
 
@@ -199,6 +211,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_own = block.node == self.plan.node.to_string();
         if block.volume != self.plan.volume.to_string() {
             return Some(format!("the prefix holds another volume, {}", block.volume));
+        }
+        if block.deleted.is_some() {
+            return Some("the volume was deleted".to_owned());
         }
         if block.block_bytes != self.plan.block_bytes {
             let theirs = block.block_bytes;
@@ -315,6 +330,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             block.checkpoint = Some(checkpoint);
             drop_epochs_before(&mut block.epochs, checkpoint.number);
         }
+        self.propose_snapshots(&mut block);
+        block.format = block.format_needed();
         let bytes = block.encode().into();
         let condition = match &self.session.current {
             Some((_, tag)) => Condition::Replace(tag.clone()),
@@ -339,6 +356,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             committed: 0,
             checkpoint: None,
             epochs: Vec::new(),
+            snapshots: Vec::new(),
+            bases: Vec::new(),
+            deleted: None,
         }
     }
 
@@ -347,7 +367,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_first = !self.session.is_open();
         self.session.epoch = block.epoch;
         let committed = block.committed;
+        let before = self.snapshots().unwrap_or_default().to_vec();
         self.session.current = Some((block, tag));
+        self.settle_snapshots(&before);
         if is_first {
             self.session.state = State::Open;
             self.upload.number_next = committed + 1;

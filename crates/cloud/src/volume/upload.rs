@@ -65,9 +65,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let journal = &self.journal;
         let from = journal.batches.partition_point(|batch| batch.seq < self.upload.cut_next);
         let limit = self.plan.limits.segment_bytes;
+        let boundary = self.snapshot_boundary();
+        let end = boundary.unwrap_or(u64::MAX).min(self.write.written_next);
         let (mut bytes, mut to) = (0, from);
         while let Some(batch) = journal.batches.get(to)
-            && batch.seq < self.write.written_next
+            && batch.seq < end
             && (bytes == 0 || batch.entries.is_empty() || bytes + batch.bytes <= limit)
         {
             // Padding costs nothing.
@@ -78,7 +80,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let next = journal.batches.get(to);
         let is_full = next.is_some_and(|batch| batch.seq < self.write.written_next);
         let is_old = self.now >= oldest.since.saturating_add(self.plan.limits.dirty_age_max);
-        (is_full || is_old || self.is_draining || self.is_pressed()).then_some(from..to)
+        let is_wanted = self.is_draining || boundary.is_some();
+        (is_full || is_old || is_wanted || self.is_pressed()).then_some(from..to)
     }
 
     /// Whether the journal runs full.
@@ -250,6 +253,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         while let Some(upload) = self.upload.under_way.pop_front_if(is_stored) {
             let Stage::Stored(index) = upload.stage else { unreachable!("it was asked") };
             self.apply(&index, upload.journal_next);
+            self.take_snapshots();
             self.upload.marks.push_back((upload.number, upload.journal_next));
             let frame = Frame::Stored(index).encode();
             self.upload.map_file_bytes += frame.len() as u64;

@@ -275,6 +275,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.write.is_lost = true;
         self.fail_writes();
+        self.fail_snapshots();
     }
 
     /// Calls that wait for the journal's room fail.

@@ -13,7 +13,7 @@ use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
     VolumeConfig,
 };
-use crate::config::{DiscardChoice, DiscardWait};
+use crate::config::{CloneSource, DiscardChoice, DiscardWait};
 use crate::control::{Control, View};
 use crate::error::Report;
 use crate::metrics::durability;
@@ -226,6 +226,9 @@ pub struct VolumeAnswer {
     /// How safe it is in its object store, where that is its home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<super::cloud::CloudAnswer>,
+    /// The snapshot that it began as, where it is a clone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_of: Option<CloneSource>,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -538,6 +541,7 @@ impl Reading {
             ublk: record.ublk,
             ublk_device: self.control.block_device(layby_types::VolumeId(record.id)),
             cloud: self.cloud(record),
+            clone_of: record.clone_of.clone(),
             traffic: self.traffic(|id| id == record.id),
         }
     }

@@ -40,7 +40,12 @@ pub struct CloudAnswer {
     pub stored_bytes: u64,
     /// Bytes of blocks that hold data.
     pub live_bytes: u64,
-    /// Bytes of blocks in all segments over the live ones; none before there are any.
+    /// Bytes of blocks that the volume needs no more and its snapshots keep.
+    pub kept_bytes: u64,
+    /// Snapshots; none before the store has said so.
+    pub snapshots: Option<u64>,
+    /// Bytes of blocks in all segments, without what snapshots keep, over the live ones; none
+    /// before there are any.
     pub space_amplification: Option<f64>,
     /// Requests to the store.
     pub requests: u64,
@@ -74,7 +79,7 @@ impl CloudAnswer {
     }
 
     fn from_said(said: Said) -> CloudAnswer {
-        let Said { status, is_drained, .. } = said;
+        let Said { status, is_drained, snapshots, .. } = said;
         let (link, why, down_seconds) = match status.link {
             Link::Opening => ("opening", None, None),
             Link::Up => ("up", None, None),
@@ -97,8 +102,10 @@ impl CloudAnswer {
             segments: status.segments,
             stored_bytes: status.stored_bytes,
             live_bytes: live,
+            kept_bytes: status.kept_bytes,
+            snapshots: snapshots.map(|snapshots| snapshots.len() as u64),
             space_amplification: (live > 0)
-                .then(|| status.segment_blocks_bytes as f64 / live as f64),
+                .then(|| (status.segment_blocks_bytes - status.kept_bytes) as f64 / live as f64),
             requests: counters.requests,
             requests_repeated: counters.repeated,
             requests_hedged: counters.hedged,

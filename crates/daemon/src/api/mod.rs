@@ -13,6 +13,7 @@ mod guard;
 mod schedule;
 mod schema;
 mod sizing;
+mod snapshots;
 mod uplink;
 mod wear;
 
@@ -32,6 +33,7 @@ pub use sizing::{
     ClassSizingAnswer, PolicyAnswer, PredictionAnswer, ShardSizingAnswer, SizeAnswer, SizingAnswer,
     VolumeSizingAnswer,
 };
+pub use snapshots::SnapshotAnswer;
 pub use uplink::UplinkAnswer;
 pub use wear::{HealthAnswer, WearAnswer};
 
@@ -45,7 +47,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router, middleware};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -62,6 +64,11 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{name}", get(volume).patch(volume_set).delete(volume_delete))
         .route("/v1/volumes/{name}/drain", post(volume_drain))
+        .route(
+            "/v1/volumes/{name}/snapshots",
+            get(snapshots::snapshots).post(snapshots::snapshot_create),
+        )
+        .route("/v1/volumes/{name}/snapshots/{snapshot}", delete(snapshots::snapshot_delete))
         .route("/v1/classes", get(classes).post(class_create))
         .route("/v1/classes/{name}", get(class).patch(class_set).delete(class_delete))
         .route("/v1/levels", get(levels))

@@ -6,13 +6,13 @@
 //! Cost: a connection per request.
 
 use crate::api::{
-    ClassAnswer, LevelAnswer, SizingAnswer, StatusAnswer, UplinkAnswer, VolumeAnswer,
-    WritebackAnswer,
+    ClassAnswer, LevelAnswer, SizingAnswer, SnapshotAnswer, StatusAnswer, UplinkAnswer,
+    VolumeAnswer, WritebackAnswer,
 };
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
-    ClassCreate, ClassPatch, DeleteData, Recorded, RecordingAnswer, RecordingStart, VolumeCreate,
-    VolumePatch, WatermarksPatch, WritebackPatch,
+    ClassCreate, ClassPatch, DeleteData, Recorded, RecordingAnswer, RecordingStart, SnapshotCreate,
+    VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
 use crate::error::{Report, ReportKind};
 use http_body_util::{BodyExt, Full, Limited};
@@ -91,6 +91,33 @@ impl ControlClient {
     pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
         let data = if data == DeleteData::Keep { "keep" } else { "delete" };
         let path = format!("/v1/volumes/{name}?data={data}");
+        self.call(Method::DELETE, &path, NOTHING).await.map(drop)
+    }
+    /// The snapshots of a volume.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn snapshots(&self, volume: &Name) -> Result<Vec<SnapshotAnswer>, Report> {
+        self.get(&format!("/v1/volumes/{volume}/snapshots")).await
+    }
+    /// Makes a snapshot; answers when the store has it.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn snapshot_create(
+        &self,
+        volume: &Name,
+        name: Name,
+    ) -> Result<SnapshotAnswer, Report> {
+        let path = format!("/v1/volumes/{volume}/snapshots");
+        self.answer(Method::POST, &path, Some(&SnapshotCreate { name })).await
+    }
+    /// Deletes a snapshot.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn snapshot_delete(&self, volume: &Name, name: &Name) -> Result<(), Report> {
+        let path = format!("/v1/volumes/{volume}/snapshots/{name}");
         self.call(Method::DELETE, &path, NOTHING).await.map(drop)
     }
     /// Writes back the dirty blocks of a volume, or of all.

@@ -23,7 +23,7 @@ const OBJECT_BYTES_MIN: u64 = 256 << 10;
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// How chunks travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompressionChoice {
     /// As they are.
@@ -31,6 +31,8 @@ pub enum CompressionChoice {
     None,
     /// Compressed by Zstandard.
     Zstd,
+    /// Compressed by LZ4.
+    Lz4,
 }
 
 /// The table, checked.
@@ -51,14 +53,15 @@ pub struct CloudConfig {
 }
 
 impl CloudConfig {
-    /// For the library that packs chunks.
+    /// For the library that packs chunks, of a volume that says this, or nothing, itself.
     #[must_use]
-    pub fn compression(&self) -> Compression {
+    pub fn compression(&self, own: Option<CompressionChoice>) -> Compression {
         /// Fast, since a link is slower than a core at any level.
         const LEVEL: i32 = 1;
-        match self.compression {
+        match own.unwrap_or(self.compression) {
             CompressionChoice::None => Compression::None,
             CompressionChoice::Zstd => Compression::Zstd(LEVEL),
+            CompressionChoice::Lz4 => Compression::Lz4,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Cost: read once; a running node is changed through the control API.
 
 pub(crate) mod checks;
+mod clone;
 mod cloud;
 mod devices;
 mod discard;
@@ -24,6 +25,7 @@ mod wear;
 
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
+pub use clone::CloneSource;
 pub(crate) use cloud::LOCAL_DIR;
 pub use cloud::{CloudConfig, CompressionChoice};
 pub use devices::MAIN_DEVICE;

@@ -10,6 +10,7 @@
 mod classes;
 mod recording;
 mod request;
+mod snapshots;
 pub(crate) mod volumes;
 mod wide;
 
@@ -22,6 +23,7 @@ pub use recording::{
 pub use request::{
     ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
+pub use snapshots::SnapshotCreate;
 
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};

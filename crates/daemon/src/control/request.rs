@@ -7,7 +7,9 @@
 use crate::config::{
     Admission, AllowRule, Amount, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
 };
-use crate::config::{DiscardChoice, DiscardWait, KeySource, VolumeConfig};
+use crate::config::{
+    CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource, VolumeConfig,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,6 +64,14 @@ pub struct VolumeCreate {
         skip_serializing_if = "VolumeConfig::is_one"
     )]
     pub shards: u8,
+    /// What it begins as, where its home is an object store: a snapshot, `VOLUME@SNAPSHOT` of this
+    /// node or `URL@SNAPSHOT`. It shares that one's objects, and has its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_of: Option<CloneSource>,
+    /// How its blocks travel and are stored, where its home is an object store; as the
+    /// configuration says when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionChoice>,
 }
 
 /// A change to a volume.

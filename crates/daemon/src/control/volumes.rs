@@ -9,7 +9,8 @@ use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, repor
 use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
-    FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in, checks,
+    CloneSource, FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in,
+    checks,
 };
 use crate::error::{Report, ReportKind};
 use crate::ublk;
@@ -33,8 +34,9 @@ impl Control {
         let error = format!("cannot create volume `{}`", request.name);
         let mut view = View::clone(&self.view());
         let name = request.name.clone();
+        let (clone_of, size) = self.clone_source(&request, &error).await?;
         let config = VolumeConfig {
-            size: request.size,
+            size,
             class: request.class.unwrap_or_else(|| built_in("normal")),
             path: request.path,
             read_only: request.read_only,
@@ -52,6 +54,14 @@ impl Control {
             ublk::check(&error).await?;
         }
         add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
+        let record = view.catalog.volumes.get_mut(&name).expect("it was just added");
+        (record.clone_of, record.compression) = (clone_of, request.compression);
+        if record.compression.is_some() && !is_store(&record.path) {
+            return Err(Report::new(ReportKind::Invalid, error)
+                .cause("only volumes in object stores are compressed, and its path is none")
+                .state("nothing was changed")
+                .hint("leave --compression out, or name a store with --path"));
+        }
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
@@ -191,8 +201,9 @@ impl Control {
         let record = self.existing_volume(&error, name)?;
         let mut view = View::clone(&self.view());
         let discard = data == DeleteData::Delete;
-        if !discard {
-            self.check_drained(&record, &error).await?;
+        match discard {
+            false => self.check_drained(&record, &error).await?,
+            true => self.check_discard(&record).await.map_err(|e| within(&error, e))?,
         }
         self.devices.detach(self, name, VolumeId(record.id), &error).await?;
         if discard {
@@ -239,6 +250,58 @@ impl Control {
 }
 
 impl Control {
+    /// The place of what a new volume is to be cloned from, and how long the volume is to be.
+    async fn clone_source(
+        &self,
+        request: &VolumeCreate,
+        error: &str,
+    ) -> Result<(Option<CloneSource>, Option<Size>), Report> {
+        let Some(source) = request.clone_of.clone() else { return Ok((None, request.size)) };
+        let refused = |cause: &str, hint: &str| {
+            Report::new(ReportKind::Invalid, error)
+                .cause(cause)
+                .state("nothing was changed")
+                .hint(hint)
+        };
+        if !request.path.as_deref().is_some_and(is_store) {
+            let cause = "a clone's home is an object store, and its path is none";
+            return Err(refused(
+                cause,
+                "give the clone a place with --path, such as s3://bucket/new",
+            ));
+        }
+        let source = match source.is_url() {
+            true => source,
+            false => {
+                let base = source.volume.parse::<Name>().map_err(|cause| refused(&cause, ""))?;
+                let record = self.existing_volume(error, &base)?;
+                if !is_store(&record.path) {
+                    let cause = format!("volume `{base}` is in a file or a device");
+                    return Err(refused(&cause, "only volumes in object stores have snapshots"));
+                }
+                CloneSource { volume: record.path.to_string_lossy().into_owned(), ..source }
+            }
+        };
+        let (homes, key, asked) = (self.facts.homes.clone(), request.key.clone(), source.clone());
+        let asking =
+            tokio::task::spawn_blocking(move || homes.snapshot_bytes(&asked, key.as_ref()));
+        let bytes = asking.await.expect("an owner of homes reports, it does not panic");
+        let bytes = bytes.map_err(|e| within(error, e))?;
+        match request.size {
+            Some(Size(size)) if size < bytes => {
+                let cause = format!("the snapshot has {}", format_bytes(bytes));
+                Err(refused(&cause, "leave --size out, and shrink the clone when it is there"))
+            }
+            size => Ok((Some(source), Some(size.unwrap_or(Size(bytes))))),
+        }
+    }
+
+    async fn check_discard(&self, record: &VolumeRecord) -> Result<(), Report> {
+        let (homes, record) = (self.facts.homes.clone(), record.clone());
+        let checking = tokio::task::spawn_blocking(move || homes.check_discard(&record));
+        checking.await.expect("an owner of homes reports, it does not panic")
+    }
+
     /// A volume's journal goes with it, so the store must have all that is to be kept.
     async fn check_drained(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
         let Some(watch) = self.facts.homes.watch(record) else { return Ok(()) };
@@ -311,6 +374,8 @@ pub(crate) fn add_to_view(
         ublk: config.ublk,
         key: config.key.clone(),
         wide,
+        clone_of: None,
+        compression: None,
         configured: None,
     };
     check_record(view, name, &record, error)?;
