@@ -107,9 +107,21 @@ impl Life {
         Superblock::decode(&bytes).expect("it is whole")
     }
 
+    /// Lives on until all that was asked of snapshots has ended.
+    fn end_changes(&mut self) {
+        for _ in 0..20_000 {
+            if self.snapshots.asked.is_empty() && self.snapshots.dropping.is_empty() {
+                return;
+            }
+            self.load(1);
+        }
+        panic!("changes of snapshots do not end: {}", self.line);
+    }
+
     /// Drops all snapshots that the store has, those that nobody was told of included.
     fn drop_all(&mut self) {
         self.snapshots.every = 0;
+        self.end_changes();
         for snapshot in self.superblock().snapshots {
             let id = self.token();
             let name = snapshot.name;
@@ -117,12 +129,7 @@ impl Life {
             self.snapshots.dropping.insert(id, name.clone());
             self.volume.change_snapshots(id, SnapshotChange::Drop { name });
         }
-        for _ in 0..20_000 {
-            if self.snapshots.dropping.is_empty() {
-                break;
-            }
-            self.load(1);
-        }
+        self.end_changes();
         assert_eq!(self.superblock().snapshots, Vec::new(), "{}", self.line);
     }
 }
