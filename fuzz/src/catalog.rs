@@ -73,6 +73,9 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             discard_delay: volume.discard_delay,
             ublk: volume.ublk,
             key: volume.key.clone(),
+            wide: None,
+            clone_of: None,
+            compression: None,
             configured: Some(volume.clone()),
         };
         full.volumes.insert(name.clone(), record);

@@ -8,6 +8,7 @@
 //! Cost: a node starts in well under a second. Not for: anything that a room can test by itself.
 #![forbid(unsafe_code)]
 
+pub mod cloud;
 mod connection;
 pub mod guest;
 mod history;

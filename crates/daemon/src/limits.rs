@@ -3,8 +3,8 @@
 //! How: a volume's limits go to the shard that serves it. A class's go to every shard that serves
 //! volumes of it, each with the part that its volumes are of all the class's; so the parts make up
 //! the whole exactly, no message passes between shards, and a class whose volumes lie on one shard
-//! has all of its limit there. A wide volume's limits, and its class's, are kept by the shard of its
-//! first part, to which the others then send its requests whole.
+//! has all of its limit there. A wide volume's limits, and its class's, are kept by the shard of
+//! its first part, to which the others then send its requests whole.
 //! Invariant: what all shards together let through for a class is at most its limit.
 //! Cost: a pass over the volumes per change. The price of parts: where the volumes of one shard are
 //! idle, those of another cannot use what is left.

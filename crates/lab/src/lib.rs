@@ -149,7 +149,7 @@ impl Experiment {
                 "Links: forecasts of an uplink's bandwidth beside the naive one, and admission"
             }
             Experiment::Esi => {
-                "ESI: an edge gateway's files on an object store, one object per file beside bundles"
+                "ESI: an edge gateway's files on an object store, an object for each beside bundles"
             }
         }
     }

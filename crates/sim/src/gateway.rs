@@ -5,12 +5,12 @@
 //! gathers into bundles, in the order and number that `policy::uplink` says, over a model of the
 //! link and the store. What is not in the store takes room in the cache; a write that finds none
 //! waits, and fails where it waits longer than its client does.
-//! Invariant: the same plan and seed give the same outcome; every byte written is uploaded, unless a
-//! write has failed.
+//! Invariant: the same plan and seed give the same outcome; every byte written is uploaded, unless
+//! a write has failed.
 //! Cost: an event per piece written and per request. Not for: reads, or what a real node takes for
 //! either; see `bench esi`.
-//! Source: Sondur, Kant, Vucetic and Byers, "Storage on the edge": the time of a file is that of its
-//! metadata and that of its bytes (section II), and an object goes up as a whole (section V).
+//! Source: Sondur, Kant, Vucetic and Byers, "Storage on the edge": the time of a file is that of
+//! its metadata and of its bytes (section II), and an object goes up as a whole (section V).
 
 use layby_device::link::Link;
 use layby_device::object_store::{Answer, ObjectStore, RequestKind, StoreModel};

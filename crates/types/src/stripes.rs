@@ -1,6 +1,6 @@
 //! How a wide volume's bytes are dealt to its parts: stripe after stripe, in turn.
 //!
-//! How: stripe `k` of the volume belongs to part `k % parts`, and is that part's stripe `k / parts`.
+//! How: stripe `k` of the volume belongs to part `k % parts`, and is that part's `k / parts`th.
 //! So a part's bytes lie densely in the part, and a range of the volume is one range of each part
 //! that it touches. Everything follows from [`Stripes::below`], a count.
 //! Invariant: the addresses of the volume and the pairs of part and address within it correspond
@@ -158,8 +158,8 @@ mod tests {
         }
     }
 
-    /// Goal: the parts' ranges of a range are the range, each byte once and in order. Method: random
-    /// ranges; pieces of all parts, laid side by side by their address in the volume.
+    /// Goal: the parts' ranges of a range are the range, each byte once and in order. Method:
+    /// random ranges; pieces of all parts, laid side by side by their address in the volume.
     #[test]
     fn ranges_are_whole() {
         let mut rng = Rng::new(3);

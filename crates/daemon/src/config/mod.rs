@@ -784,7 +784,10 @@ fn lay_over(class: &mut ClassConfig, table: ClassTable) {
     set(&mut class.keep_reads, table.keep_reads);
     set(&mut class.admission, table.admission);
     set(&mut class.weight, table.weight);
-    class.latency_objective = table.latency_objective.or(class.latency_objective);
+    if let Some(objective) = table.latency_objective {
+        // None at all, as in a live change.
+        class.latency_objective = Some(objective).filter(|time| time.0.0 > 0);
+    }
     set(&mut class.share, table.share);
     set(&mut class.cap, table.cap);
     class.limits = class.limits.changed(table.limits);

@@ -123,24 +123,6 @@ impl ShardPort for MockShard {
                     state.volumes.insert(plan.spec.id.0, plan);
                 });
             }
-            Command::StartLink { volume, is_lead, answer, .. } => {
-                let what = if is_lead { "lead" } else { "link" };
-                self.answer(format!("{what} {}", volume.0), answer, |_| ());
-            }
-            Command::SetLed(volumes, answer) => {
-                let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
-                self.answer(format!("led {ids:?}"), answer, |_| ());
-            }
-            Command::Join { volume, links, lead, answer } => {
-                let ways = links.iter().chain([&lead]).flatten().count();
-                self.answer(format!("join {} by {ways}", volume.0), answer, |_| ());
-            }
-            Command::Unjoin(volume, answer) => {
-                self.answer(format!("unjoin {}", volume.0), answer, |_| ());
-            }
-            Command::ResizeHome { volume, length, answer } => {
-                self.answer(format!("home {} {length}", volume.0), answer, |_| ());
-            }
             Command::SetVolume(spec, answer) => {
                 self.answer(format!("set {}", spec.id.0), answer, |state| {
                     let known = state.volumes.get_mut(&spec.id.0);
@@ -181,8 +163,36 @@ impl ShardPort for MockShard {
                 self.answer("size".into(), answer, |state| state.sized = sized);
             }
             Command::Stop(answer) => self.answer("stop".into(), answer, |s| s.stopped = true),
+            wide => self.on_wide(wide),
         }
         Ok(())
+    }
+}
+
+impl MockShard {
+    /// What only parts of wide volumes are told.
+    fn on_wide(&self, command: Command) {
+        match command {
+            Command::StartLink { volume, is_lead, answer, .. } => {
+                let what = if is_lead { "lead" } else { "link" };
+                self.answer(format!("{what} {}", volume.0), answer, |_| ());
+            }
+            Command::SetLed(volumes, answer) => {
+                let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
+                self.answer(format!("led {ids:?}"), answer, |_| ());
+            }
+            Command::Join { volume, links, lead, answer } => {
+                let ways = links.iter().chain([&lead]).flatten().count();
+                self.answer(format!("join {} by {ways}", volume.0), answer, |_| ());
+            }
+            Command::Unjoin(volume, answer) => {
+                self.answer(format!("unjoin {}", volume.0), answer, |_| ());
+            }
+            Command::ResizeHome { volume, length, answer } => {
+                self.answer(format!("home {} {length}", volume.0), answer, |_| ());
+            }
+            _ => unreachable!("others are known elsewhere"),
+        }
     }
 }
 

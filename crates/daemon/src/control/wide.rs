@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(next, 3, "each part has had a number");
     }
 
-    /// Goal: while a volume or its class has limits, one shard keeps them: its clients go there, and
-    /// the others are told to send whole requests. Method: a limit set and taken away.
+    /// Goal: while a volume or its class has limits, one shard keeps them: its clients go there,
+    /// and the others are told to send whole requests. Method: a limit set and taken away.
     #[tokio::test]
     async fn one_shard_keeps_limits() {
         let node = MockNode::new("");

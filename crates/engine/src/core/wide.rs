@@ -105,8 +105,8 @@ fn bit(part: u8) -> u64 {
 }
 
 impl Core {
-    /// [`Core::submit`] by the addresses of the volume's part that is here, for who has dealt the request
-    /// already. For volumes of one shard it is [`Core::submit`].
+    /// [`Core::submit`] by the addresses of the volume's part that is here, for who has dealt the
+    /// request already. For volumes of one shard it is [`Core::submit`].
     pub fn submit_part(
         &mut self,
         io: &mut dyn Io,

@@ -108,10 +108,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.drain(&mut self.io, ticket, volume);
             }
             Command::StartRecording(volumes, answer) => {
-                let time = clock_gettime(ClockId::Monotonic);
-                let monotonic = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-                let clock = Nanos(monotonic.saturating_sub(self.io.now().0));
-                self.core.start_recording(volumes, clock);
+                self.start_recording(volumes);
                 answer(Ok(()));
             }
             Command::TakeRecorded { end, answer } => answer(Ok(self.core.take_recorded(end))),
@@ -141,6 +138,13 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.guests.leave(&mut self.io, None);
             }
         }
+    }
+
+    fn start_recording(&mut self, volumes: Vec<VolumeId>) {
+        let time = clock_gettime(ClockId::Monotonic);
+        let monotonic = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        let clock = Nanos(monotonic.saturating_sub(self.io.now().0));
+        self.core.start_recording(volumes, clock);
     }
 
     /// The shard's counters.

@@ -6,8 +6,8 @@
 //! while their rank has too much in the core's hands. What a turn answered is announced at the end
 //! of the turn with one call, where the guest wants it.
 //! What other shards ask of a wide volume's part comes by a link, which is such a queue without a
-//! descriptor: its shard wakes this one, and its limits were asked for there. A link never waits for
-//! its rank's bytes in the core's hands, since some of them may wait for a link themselves.
+//! descriptor: its shard wakes this one, and its limits were asked for there. A link never waits
+//! for its rank's bytes in the core's hands, since some of them may wait for a link themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
 //! from it is left unanswered, so that the memory behind it is not touched afterwards.
 //! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.

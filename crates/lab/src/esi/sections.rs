@@ -46,12 +46,12 @@ fn parameters(options: &Options) -> Section {
     say("seeds", one, other);
     section(
         "Parameters",
-        "The time per file and the disk's bandwidth of the object gateway are fitted to the paper's \
-         Table II. The node's own time per file is that of an ext4 on a volume in `bench esi`. The \
-         paper does not say what its link carries. At 35 Mbit/s and less Table IV's cases end as \
-         there. Over a faster one 3 of 200 GB are up before a cache of 197 GB is full, which passes \
-         then, and over one of 240 Mbit/s an object of 1 GB is up before its client gives up, so \
-         that all pass.",
+        "The time per file and the disk's bandwidth of the object gateway are fitted to the \
+         paper's Table II. The node's own time per file is that of an ext4 on a volume in \
+         `bench esi`. The paper does not say what its link carries. At 35 Mbit/s and less Table \
+         IV's cases end as there. Over a faster one 3 of 200 GB are up before a cache of 197 GB \
+         is full, which passes then, and over one of 240 Mbit/s an object of 1 GB is up before \
+         its client gives up, so that all pass.",
         table,
     )
 }
@@ -78,8 +78,9 @@ fn clients(runs: &[Run]) -> Section {
     }
     section(
         "Clients (findings 1 and 2)",
-        "What clients write while there is room. The paper gives a band of 2 to 25 MB/s for tiny and \
-         small files beside Table II's averages; several of its clients write at once, one does here.",
+        "What clients write while there is room. The paper gives a band of 2 to 25 MB/s for tiny \
+         and small files beside Table II's averages; several of its clients write at once, one \
+         does here.",
         table,
     )
 }
@@ -131,9 +132,9 @@ fn caches(runs: &[Run]) -> Section {
     }
     section(
         "Caches (finding 3)",
-        "The paper's gateway walks its cache in the background: 197 GB are slower than 99 and 3200 are \
-         no better than 985. Nothing here does, in the model by construction; of the node itself \
-         `cargo xtask bench metadata` and `bench esi` tell.",
+        "The paper's gateway walks its cache in the background: 197 GB are slower than 99 and \
+         3200 are no better than 985. Nothing here does, in the model by construction; of the \
+         node itself `cargo xtask bench metadata` and `bench esi` tell.",
         table,
     )
 }
@@ -171,8 +172,9 @@ fn bursts(runs: &[Run]) -> Section {
     }
     section(
         "Bursts beyond the cache (finding 6)",
-        "200 files of 1 GB. An object needs room for its whole file, which comes back when another one \
-         is up as a whole; a bundle needs room for a write, so that a burst slows down to the link. \
+        "200 files of 1 GB. An object needs room for its whole file, which comes back when \
+         another one is up as a whole; a bundle needs room for a write, so that a burst slows \
+         down to the link. \
          The paper's two servers differ in disks, which the model does not tell apart.",
         table,
     )
@@ -197,8 +199,8 @@ fn refused() -> Section {
     }
     section(
         "Refused at once",
-        "What the node's admission answers to a burst of 200 GB with a time to be accepted in: what \
-         cannot be kept is refused before it begins, with the reason.",
+        "What the node's admission answers to a burst of 200 GB with a time to be accepted in: \
+         what cannot be kept is refused before it begins, with the reason.",
         table,
     )
 }
