@@ -541,3 +541,30 @@ fn mistakes_are_explained() {
     refusal.assert_explains(&["the number of shards of this node is 2"]);
     Node::start(&dir, &options(declared)).stop();
 }
+
+/// Goal: a volume whose length is no multiple of a block comes home whole, on one shard and on two.
+/// Method: its last bytes written and drained; the home's own bytes; a restart.
+#[test]
+fn a_volume_may_end_in_the_middle_of_a_block() {
+    const TAIL: u64 = 5 * 512;
+    const ODD: u64 = 9 * STRIPE + TAIL;
+    for shards in ["1", "2"] {
+        let setup = Setup::new("");
+        let size = ODD.to_string();
+        setup.node.layby(&["volume", "create", "odd", "--size", &size, "--shards", shards]);
+        let data = vec![7; 2 * TAIL as usize];
+        let write = Request::Write { offset: ODD - 2 * TAIL, data: data.clone(), fua: true };
+        let answer = setup.open("odd").call(&write).expect("the node is there");
+        answer.expect("it is written");
+        setup.node.layby(&["volume", "drain", "odd"]);
+        let path = setup.show("odd")["path"].as_str().expect("it has a home").to_owned();
+        let home = std::fs::read(setup.dir().join(path)).expect("a file");
+        assert_eq!(home.len() as u64, ODD);
+        assert!(home.ends_with(&data), "{shards} shards: the tail came home");
+        let setup = setup.restart("");
+        let read = Request::Read { offset: ODD - 2 * TAIL, length: 2 * TAIL as u32 };
+        let answer = setup.open("odd").call(&read).expect("the node is there");
+        assert!(answer.expect("it is read") == data);
+        setup.finish();
+    }
+}

@@ -8,6 +8,8 @@
 //! Not for: how a remote home reaches what is far away; that is its own.
 
 mod part;
+#[cfg(test)]
+mod tests;
 
 pub use part::{PartHome, PartPlan, SharedLoss};
 
@@ -104,7 +106,11 @@ impl HomeBacking {
     /// Why it stays as it was, sorted by remedy, with the cause.
     pub fn resize(&mut self, io: &mut dyn Io, length: u64) -> Result<(), (ErrorKind, String)> {
         match self {
-            HomeBacking::File(file) => resize_disk(io, file.disk, length),
+            HomeBacking::File(file) => {
+                resize_disk(io, file.disk, length)?;
+                file.length = length;
+                Ok(())
+            }
             HomeBacking::Part(_) => Ok(()),
             HomeBacking::Remote(remote) => {
                 let resized = remote.backing.resize(length);
@@ -126,6 +132,7 @@ impl HomeBacking {
         let HomeBacking::Part(part) = self else { panic!("only wide volumes have parts") };
         resize_disk(io, part.file.disk, length)?;
         part.plan.length = length;
+        part.file.length = length;
         Ok(())
     }
 
@@ -216,26 +223,65 @@ impl RemoteHome {
     }
 }
 
-/// A file or block device.
+/// A file or block device. A volume may end in the middle of a block, and its home with it: of
+/// what is asked of that block, the home hears its part.
 pub struct FileBacking {
     /// The disk behind it.
     pub disk: DiskId,
     name: String,
     tag: u64,
+    /// Bytes of the volume.
+    length: u64,
+    /// By the token of a call that goes beyond: where the volume ends, how much is beyond, and
+    /// whether it asks for runs.
+    clipped: HashMap<u64, Clip>,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
     syncs: Syncs,
+}
+
+/// What a home does not hear of a call.
+struct Clip {
+    end: u64,
+    over: u64,
+    is_extents: bool,
 }
 
 /// Bits of a token that the caller of a home may use.
 pub const TOKEN_BITS: u32 = 36;
 
 impl FileBacking {
-    /// A home on an attached disk; `tag` goes above [`TOKEN_BITS`] of every token.
+    /// A home of `length` bytes on an attached disk; `tag` goes above [`TOKEN_BITS`] of every token.
     #[must_use]
-    pub fn new(disk: DiskId, name: String, tag: u64) -> Self {
+    pub fn new(disk: DiskId, name: String, tag: u64, length: u64) -> Self {
         let (queue, done) = (VecDeque::new(), VecDeque::new());
-        FileBacking { disk, name, tag, queue, done, syncs: Syncs::default() }
+        let (syncs, clipped) = (Syncs::default(), HashMap::new());
+        FileBacking { disk, name, tag, length, clipped, queue, done, syncs }
+    }
+
+    /// Cuts off what lies beyond the volume's end.
+    fn clip(&mut self, token: u64, operation: &mut BackingOperation<Buffer>) {
+        let is_extents = matches!(operation, BackingOperation::Extents { .. });
+        let (offset, length) = match operation {
+            BackingOperation::Write { offset, buffer, .. } => (*offset, buffer.len() as u64),
+            BackingOperation::Zero { offset, length, .. }
+            | BackingOperation::Extents { offset, length } => (*offset, *length),
+            // What is read beyond the end is zeros already.
+            BackingOperation::Read { .. } | BackingOperation::Sync => return,
+        };
+        let end = self.length;
+        let over = (offset + length).saturating_sub(end);
+        if over == 0 || over >= length {
+            return;
+        }
+        self.clipped.insert(token, Clip { end, over, is_extents });
+        match operation {
+            BackingOperation::Write { buffer, .. } => buffer.set_length((length - over) as usize),
+            BackingOperation::Zero { length, .. } | BackingOperation::Extents { length, .. } => {
+                *length -= over;
+            }
+            BackingOperation::Read { .. } | BackingOperation::Sync => {}
+        }
     }
 
     /// Hands queued operations to the kernel.
@@ -249,12 +295,16 @@ impl FileBacking {
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
         let result = self.syncs.end(token, done.result.map(drop).map_err(kind_of));
-        self.done.push_back(BackingDone {
-            token,
-            result,
-            buffer: done.buffer,
-            extents: done.extents.iter().map(|e| (e.offset, e.length, e.data)).collect(),
-        });
+        let runs = done.extents.iter().map(|e| (e.offset, e.length, e.data));
+        let (mut extents, mut buffer) = (runs.collect::<Vec<_>>(), done.buffer);
+        if let Some(Clip { end, over, is_extents }) = self.clipped.remove(&token) {
+            let whole = |buffer: &mut Buffer| buffer.set_length(buffer.len() + over as usize);
+            buffer.iter_mut().for_each(whole);
+            if is_extents && result.is_ok() {
+                extents.push((end, over, false));
+            }
+        }
+        self.done.push_back(BackingDone { token, result, buffer, extents });
     }
 }
 
@@ -273,8 +323,9 @@ pub fn kind_of(error: IoError) -> ErrorKind {
 }
 
 impl Backing<Buffer> for FileBacking {
-    fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>) {
+    fn submit(&mut self, token: u64, mut operation: BackingOperation<Buffer>) {
         assert!(token < 1 << TOKEN_BITS, "the tag lies above the caller's bits");
+        self.clip(token, &mut operation);
         let disk = self.disk;
         let operation = match operation {
             BackingOperation::Read { offset, buffer } => IoOperation::Read { disk, offset, buffer },

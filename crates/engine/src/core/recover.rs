@@ -170,10 +170,12 @@ impl Core {
         let write_through = home.spec.write_through;
         let tag = (TAG_HOME << 20) | u64::from(volume.0);
         let backing = match home.place {
-            HomePlace::Disk { disk, name } => HomeBacking::File(FileBacking::new(disk, name, tag)),
+            HomePlace::Disk { disk, name } => {
+                HomeBacking::File(FileBacking::new(disk, name, tag, home.spec.length))
+            }
             HomePlace::Part { disk, name, plan } => {
                 self.wides.add(volume, &plan);
-                let file = FileBacking::new(disk, name, tag);
+                let file = FileBacking::new(disk, name, tag, plan.length);
                 HomeBacking::Part(Box::new(PartHome::new(file, plan)))
             }
             HomePlace::Remote(remote) => {
