@@ -297,7 +297,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let watch = Watch { said: listener, orders, control: Arc::new(control) };
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
-        let durable = durable.map_err(failed(&paths.map))?;
+        let (durable, sync_thread) = durable.map_err(failed(&paths.map))?;
         let host = Host {
             volume,
             journal,
@@ -316,7 +316,12 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             wake: Box::new(wake),
         };
         let thread = std::thread::Builder::new().name("cloud".to_owned());
-        let thread = thread.spawn(move || host.run(&inbox)).map_err(failed(&paths.journal))?;
+        let body = move || {
+            host.run(&inbox);
+            // Who drops a home may remove its files, or open it anew: nothing is replaced later.
+            let _ = sync_thread.join();
+        };
+        let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
         Ok(CloudBacking { events, done, name, watch, thread: Some(thread) })
     }
 
@@ -376,7 +381,7 @@ fn durable_thread<B: Send + 'static>(
     journal: Arc<File>,
     map: PathBuf,
     events: Sender<Event<B>>,
-) -> io::Result<Sender<(ActionId, Action)>> {
+) -> io::Result<(Sender<(ActionId, Action)>, JoinHandle<()>)> {
     let (sender, inbox) = channel::<(ActionId, Action)>();
     let work = move || {
         while let Ok((id, action)) = inbox.recv() {
@@ -392,8 +397,8 @@ fn durable_thread<B: Send + 'static>(
             }
         }
     };
-    std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work)?;
-    Ok(sender)
+    let thread = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work)?;
+    Ok((sender, thread))
 }
 
 fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
