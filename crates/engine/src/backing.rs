@@ -251,7 +251,8 @@ struct Clip {
 pub const TOKEN_BITS: u32 = 36;
 
 impl FileBacking {
-    /// A home of `length` bytes on an attached disk; `tag` goes above [`TOKEN_BITS`] of every token.
+    /// A home of `length` bytes on an attached disk; `tag` goes above [`TOKEN_BITS`] of every
+    /// token.
     #[must_use]
     pub fn new(disk: DiskId, name: String, tag: u64, length: u64) -> Self {
         let (queue, done) = (VecDeque::new(), VecDeque::new());
