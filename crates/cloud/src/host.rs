@@ -297,7 +297,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let watch = Watch { said: listener, orders, control: Arc::new(control) };
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
-        let (durable, sync_thread) = durable.map_err(failed(&paths.map))?;
+        let Durables { sender: durable, thread: syncing } = durable.map_err(failed(&paths.map))?;
         let host = Host {
             volume,
             journal,
@@ -319,7 +319,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let body = move || {
             host.run(&inbox);
             // Who drops a home may remove its files, or open it anew: nothing is replaced later.
-            let _ = sync_thread.join();
+            let _ = syncing.join();
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
         Ok(CloudBacking { events, done, name, watch, thread: Some(thread) })
@@ -376,12 +376,18 @@ fn failed(error: &io::Error) -> End {
     End::Failed(Fault { kind: FaultKind::Device, cause: error.to_string() })
 }
 
+/// The thread that performs what must be durable, and the way to it.
+struct Durables {
+    sender: Sender<(ActionId, Action)>,
+    thread: JoinHandle<()>,
+}
+
 /// Performs what must be durable, in order.
 fn durable_thread<B: Send + 'static>(
     journal: Arc<File>,
     map: PathBuf,
     events: Sender<Event<B>>,
-) -> io::Result<(Sender<(ActionId, Action)>, JoinHandle<()>)> {
+) -> io::Result<Durables> {
     let (sender, inbox) = channel::<(ActionId, Action)>();
     let work = move || {
         while let Ok((id, action)) = inbox.recv() {
@@ -398,7 +404,7 @@ fn durable_thread<B: Send + 'static>(
         }
     };
     let thread = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work)?;
-    Ok((sender, thread))
+    Ok(Durables { sender, thread })
 }
 
 fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
