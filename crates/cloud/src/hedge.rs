@@ -53,6 +53,7 @@ impl Hedge {
         let late = self.seen().late;
         let end = tokio::select! {
             end = &mut first => end,
+            // Nothing but time tells that an answer is late.
             () = sleep(late) => {
                 self.sent.fetch_add(1, Ordering::Relaxed);
                 either(first, ask()).await

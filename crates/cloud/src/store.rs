@@ -117,6 +117,23 @@ impl Store {
         }
     }
 
+    /// Performs a request, up to `attempts_max` times at growing intervals where its fault may
+    /// pass. For who has nothing else to do meanwhile: a volume repeats its requests itself.
+    pub async fn insist(&self, request: Request, attempts_max: u32) -> End {
+        const REST_MIN: Duration = Duration::from_millis(200);
+        let mut attempt = 1;
+        loop {
+            match self.perform(request.clone()).await {
+                End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < attempts_max => {
+                    // Nothing tells that the store answers again but asking it.
+                    tokio::time::sleep(REST_MIN * (1 << (attempt - 1))).await;
+                    attempt += 1;
+                }
+                end => return end,
+            }
+        }
+    }
+
     async fn ask(&self, request: Request) -> Result<End, Error> {
         match request {
             Request::Get { key, range } => {

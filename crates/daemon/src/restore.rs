@@ -145,20 +145,11 @@ fn damaged((range, object): (Range<u64>, String)) -> DamagedRange {
 }
 
 async fn fetch(store: &Store, key: &str, range: Option<Range<u64>>) -> Result<bytes::Bytes, Fault> {
-    let mut attempt = 0;
-    loop {
-        let request = Request::Get { key: key.to_owned(), range: range.clone() };
-        attempt += 1;
-        match store.perform(request).await {
-            End::Bytes(bytes, _) => return Ok(bytes),
-            End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < ATTEMPTS_MAX => {
-                // Nothing tells that the store answers again but asking it.
-                let rest = std::time::Duration::from_millis(100 << attempt);
-                tokio::time::sleep(rest).await;
-            }
-            End::Failed(fault) => return Err(fault),
-            end => unreachable!("a get ends with bytes or a fault: {end:?}"),
-        }
+    let request = Request::Get { key: key.to_owned(), range };
+    match store.insist(request, ATTEMPTS_MAX).await {
+        End::Bytes(bytes, _) => Ok(bytes),
+        End::Failed(fault) => Err(fault),
+        end => unreachable!("a get ends with bytes or a fault: {end:?}"),
     }
 }
 

@@ -43,20 +43,6 @@ fn failed(error: &str, fault: Fault) -> Report {
     refused(error, kind, fault.cause, hint)
 }
 
-/// Performs a request, again and again where its fault may pass.
-async fn insist(store: Store, request: Request) -> End {
-    for attempt in 0.. {
-        match store.perform(request.clone()).await {
-            End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < ATTEMPTS_MAX => {
-                // Nothing tells that the store answers again but asking it.
-                tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
-            }
-            end => return end,
-        }
-    }
-    unreachable!("the last attempt's end is returned")
-}
-
 /// A volume's superblock, and the version that the store has.
 struct Found {
     block: Superblock,
@@ -66,7 +52,8 @@ struct Found {
 impl CloudHomes {
     pub(super) fn insist(&self, store: &Store, request: Request) -> End {
         let (runtime, store) = (self.runtime.clone(), store.clone());
-        let asking = std::thread::spawn(move || runtime.block_on(insist(store, request)));
+        let asking =
+            std::thread::spawn(move || runtime.block_on(store.insist(request, ATTEMPTS_MAX)));
         asking.join().expect("a request ends with a fault, it does not panic")
     }
 

@@ -440,7 +440,11 @@ fn check_wide(view: &View, name: &Name, wide: WideRecord, length: u64) -> Result
     let (shards, most) = (wide.shards, view.layout.shards);
     if shards == 0 || shards > most {
         let cause = format!("a volume cannot lie over {shards} shards: the node has {most}");
-        let hint = format!("write 1 to {most}; a node keeps its number of shards for life");
+        let hint = match most {
+            1 => "leave `shards` out".to_owned(),
+            _ => format!("write 1 to {most}"),
+        };
+        let hint = format!("{hint}; a node keeps its number of shards for life");
         return refused(cause, hint);
     }
     let least = u64::from(shards) * wide.stripe_bytes;
