@@ -1,4 +1,7 @@
 //! `layby volume snapshot`, `snapshots` and `snapshot-delete`: snapshots of a volume in its store.
+//!
+//! How: each asks the node's control API and prints its answer, or passes it on as JSON.
+//! Cost: a request. Not for: reading a snapshot; see `restore`.
 
 use super::ask;
 use super::volume::said;

@@ -1,4 +1,6 @@
 //! Lives with snapshots: made, kept through all that may happen, and dropped.
+//!
+//! How: lives of a volume in the simulated world, beside what it was when each snapshot was made.
 
 use super::lives::{JOURNAL, Life, NODE};
 use super::world::{Disks, Faults, World};

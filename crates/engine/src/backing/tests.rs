@@ -1,4 +1,6 @@
 //! Homes whose volume ends in the middle of a block.
+//!
+//! How: a file's home alone, over a simulated disk.
 
 use super::*;
 use crate::io::SimIo;
