@@ -463,6 +463,27 @@ impl Core {
         self.run(io, None);
     }
 
+    /// Does one step of what ends left for later, which they do where [`Io::is_stepwise`]; false
+    /// when there was nothing.
+    pub fn go_on(&mut self, io: &mut dyn Io) -> bool {
+        let has_gone_on = self.levels.iter_mut().any(|level| level.go_on(io));
+        if has_gone_on {
+            self.run(io, None);
+        }
+        has_gone_on
+    }
+
+    /// Whether ends left something for later.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.log().is_some_and(|(_, log)| log.owes_pump())
+    }
+
+    /// Bounds what one destage gathers, in bytes; `None` where nobody waits for its steps.
+    pub fn set_merge_limit(&mut self, bytes: Option<u32>) {
+        self.cache.set_merge_limit(bytes);
+    }
+
     fn on_home(&mut self, io: &mut dyn Io, done: IoDone) {
         let number = (done.token.0 >> TOKEN_BITS) as u32 & (HOMES_MAX - 1);
         let id = VolumeId(number);

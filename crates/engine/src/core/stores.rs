@@ -104,6 +104,12 @@ impl Level {
         }
     }
 
+    /// Does what an end left for later; true when there was something.
+    pub(super) fn go_on(&mut self, io: &mut dyn Io) -> bool {
+        let Level::Ssd(store) = self else { return false };
+        store.go_on(io)
+    }
+
     pub(super) fn take_events(&mut self, events: &mut Vec<StoreEvent>) {
         match self {
             Level::Memory(_) => {}

@@ -182,6 +182,11 @@ pub trait Io {
         let _ = rank;
         None
     }
+
+    /// Whether long work goes in steps, since somebody better may ask between them.
+    fn is_stepwise(&self) -> bool {
+        false
+    }
     /// Receives what is there already, without waiting; `None` where nothing is, or where only a
     /// submitted receive can tell.
     fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {

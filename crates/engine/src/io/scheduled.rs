@@ -68,6 +68,7 @@ pub struct Scheduled<H> {
     ended: VecDeque<(u64, IoDone)>,
     /// Ends of lower ranks wait until they are asked for.
     is_deferring: bool,
+    is_stepwise: bool,
 }
 
 impl<H: Io> Scheduled<H> {
@@ -86,6 +87,7 @@ impl<H: Io> Scheduled<H> {
             flights_free: Vec::new(),
             ended: VecDeque::new(),
             is_deferring: false,
+            is_stepwise: false,
         }
     }
 
@@ -101,6 +103,11 @@ impl<H: Io> Scheduled<H> {
     /// What goes straight on: this rank and better ones.
     pub fn set_best(&mut self, best: Rank) {
         self.best = best;
+    }
+
+    /// Whether somebody is served below the best rank, so that long work goes in steps.
+    pub fn set_stepwise(&mut self, is_stepwise: bool) {
+        self.is_stepwise = is_stepwise;
     }
 
     /// A window of the best rank's objective has ended.
@@ -259,6 +266,10 @@ impl<H: Io> Io for Scheduled<H> {
 
     fn batch_bytes(&self, rank: Rank) -> Option<usize> {
         (rank > self.best).then_some(self.limits.quantum_bytes as usize * BATCH_QUANTA)
+    }
+
+    fn is_stepwise(&self) -> bool {
+        self.is_stepwise
     }
 
     fn has_arrived(&mut self) -> bool {

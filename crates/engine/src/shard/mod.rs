@@ -34,6 +34,9 @@ use std::sync::mpsc::Receiver;
 /// How long a stop waits for clients that have their answers and do not take them.
 const STOP_PATIENCE: Nanos = Nanos::from_secs(10);
 
+/// Turns that background work which is due lets pass at most, while somebody asks.
+const TICKS_PUT_OFF_MAX: u32 = 4;
+
 /// Where notices go: the daemon's log.
 pub type NoticeSink = Box<dyn FnMut(Notice) + Send>;
 
@@ -51,6 +54,8 @@ pub struct Shard<S, H> {
     has_lower: bool,
     /// Ends of devices' work had the last round's turn, so it is the clients'.
     owes_clients: bool,
+    /// Turns in a row in which background work was due and let others pass.
+    ticks_put_off: u32,
     clients: Vec<Option<Client<S>>>,
     guests: Guests,
     commands: Receiver<Command<S>>,
@@ -85,6 +90,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             best: Rank::FIRST,
             has_lower: false,
             owes_clients: false,
+            ticks_put_off: 0,
             clients: Vec::new(),
             guests: Guests::default(),
             commands,
@@ -123,7 +129,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     pub fn turn(&mut self) -> bool {
         self.set_now();
         self.take_commands();
-        if self.core.next_deadline() <= self.io.now() {
+        if self.core.next_deadline() <= self.io.now() && !self.puts_tick_off() {
             self.core.on_tick(&mut self.io);
         }
         self.release();
@@ -159,6 +165,14 @@ impl<S: Session, H: Host> Shard<S, H> {
         let order = (self.best, u64::from(self.limits.quantum_bytes));
         self.guests.go_on(&mut self.io, &mut self.core, &mut self.gate, order);
         true
+    }
+
+    /// Background work lets those pass that have asked meanwhile, a bounded number of turns.
+    fn puts_tick_off(&mut self) -> bool {
+        let puts_off = self.has_lower && self.ticks_put_off < TICKS_PUT_OFF_MAX;
+        let puts_off = puts_off && self.io.has_arrived();
+        self.ticks_put_off = if puts_off { self.ticks_put_off + 1 } else { 0 };
+        puts_off
     }
 
     fn set_now(&mut self) {

@@ -19,6 +19,9 @@ use layby_types::Session;
 
 /// Rounds of a turn at most: commands and deadlines are looked at between turns.
 const ROUNDS_MAX: usize = 8;
+/// What one destage gathers beside better clients, in quanta: its blocks are looked up, asked for
+/// and settled in one go.
+const MERGE_QUANTA: u32 = 16;
 
 impl<S: Session, H: Host> Shard<S, H> {
     /// A client has something to do.
@@ -37,7 +40,8 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.answer();
             }
             self.serve_round();
-            let is_idle = !self.ready.has_work() && !self.io.has_ended();
+            let has_ended = self.io.has_ended() || self.core.has_left();
+            let is_idle = !self.ready.has_work() && !has_ended;
             if !self.has_lower || is_idle || self.guests.has_more() || self.io.has_arrived() {
                 return;
             }
@@ -57,10 +61,14 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.answer();
         }
         let mut done = std::mem::take(&mut self.done);
+        let mut has_ended = false;
         if !std::mem::take(&mut self.owes_clients) {
-            self.io.hand_out(&mut done);
+            has_ended = self.core.go_on(&mut self.io);
+            if !has_ended {
+                self.io.hand_out(&mut done);
+            }
         }
-        let has_ended = !done.is_empty();
+        has_ended |= !done.is_empty();
         done.drain(..).for_each(|done| self.route(done));
         self.done = done;
         self.owes_clients = has_ended && self.has_lower && self.io.has_arrived();
@@ -134,6 +142,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         let best = ranks.min().unwrap_or(Rank::FIRST);
         let mut ranks = self.clients.iter().flatten().map(|client| client.rank);
         self.has_lower = ranks.any(|rank| rank > best) || self.guests.ranks().any(|r| r > best);
+        self.io.set_stepwise(self.has_lower);
+        let merged = self.limits.quantum_bytes.saturating_mul(MERGE_QUANTA);
+        self.core.set_merge_limit(self.has_lower.then_some(merged));
         let clients = || self.clients.iter().flatten().filter(|client| !client.is_dead());
         self.core.note_users(|volume| {
             clients().any(|client| client.volume == volume) || self.guests.has_guest(volume)

@@ -234,9 +234,8 @@ pub(super) struct Flight {
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
     pub(super) queue: VecDeque<Queued>,
-    /// Data of the queue's blocks, in order, from `data_taken` on.
-    pub(super) data: Vec<u8>,
-    pub(super) data_taken: usize,
+    /// Data of the queue's blocks, in order.
+    pub(super) data: VecDeque<u8>,
     /// Open segment and its first free block within it.
     pub(super) open: Option<(u32, u32)>,
     pub(super) flight: Option<Flight>,
@@ -337,6 +336,8 @@ pub struct LogStore {
     pub(super) checkpoint: Checkpoint,
     pub(super) events: Vec<StoreEvent>,
     pub(super) counters: LogCounters,
+    /// What an end made possible was not started yet.
+    pub(super) owes_pump: bool,
     /// The owner's, for the next checkpoint.
     pub(super) note: [u8; NOTE_BYTES],
     /// The last batch failed, with this.
@@ -451,7 +452,7 @@ impl LogStore {
             self.enqueue(stream, Queued { record, ticket: Some(ticket), durable, origin: NOWHERE });
         }
         let state = &mut self.streams[stream as usize];
-        state.data.extend_from_slice(data);
+        state.data.extend(data);
         state.rank = state.rank.min(io.rank());
         self.counters.bytes_appended += data.len() as u64;
         self.pump(io);
@@ -589,7 +590,14 @@ impl LogStore {
     pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         let (purpose, payload) = self.unpack(done.token);
         match purpose {
-            Purpose::Batch => self.on_batch(io, payload as usize, done),
+            Purpose::Batch => {
+                self.on_batch(io, payload as usize, done);
+                if io.is_stepwise() {
+                    // What the end answers comes first; the next batch is a step of its own.
+                    self.owes_pump = true;
+                    return;
+                }
+            }
             Purpose::Read => super::log_read::on_io(self, io, payload, done),
             Purpose::Sync => self.on_sync(done.result),
             Purpose::Clean => super::log_clean::on_io(self, io, done),
@@ -599,6 +607,21 @@ impl LogStore {
             Purpose::Discard => super::log_discard::on_io(self, io, payload, &done),
         }
         self.pump(io);
+    }
+
+    /// Does what an end left for later; true when there was something.
+    pub fn go_on(&mut self, io: &mut dyn Io) -> bool {
+        if self.owes_pump {
+            self.pump(io);
+            return true;
+        }
+        false
+    }
+
+    /// Whether an end left something for later.
+    #[must_use]
+    pub fn owes_pump(&self) -> bool {
+        self.owes_pump
     }
 
     /// Background work: cleaning, checkpoints, idle forgets; a bounded step per call. Call it when
@@ -623,6 +646,7 @@ impl LogStore {
         if super::log_clean::wants_step(self)
             || super::log_checkpoint::wants_step(self)
             || super::log_retire::wants_step(self)
+            || self.owes_pump
         {
             return Nanos::ZERO;
         }

@@ -42,6 +42,7 @@ pub(super) fn kind_of(error: IoError) -> ErrorKind {
 impl LogStore {
     /// Starts whatever can start: a batch per stream, a sync.
     pub(super) fn pump(&mut self, io: &mut dyn Io) {
+        self.owes_pump = false;
         for stream in Stream::ALL {
             self.start_batch(io, stream);
         }
@@ -77,7 +78,6 @@ impl LogStore {
             let stranded = core::mem::take(&mut state.queue);
             state.ended_total += stranded.len() as u64;
             state.data.clear();
-            state.data_taken = 0;
             for queued in stranded {
                 if let Record::Block { slot, .. } = queued.record {
                     self.end_pending(slot, None);
@@ -294,13 +294,12 @@ impl LogStore {
         };
         header.encode(page);
         let state = &mut self.streams[stream as usize];
-        let end = state.data_taken + data.len();
-        data.copy_from_slice(&state.data[state.data_taken..end]);
-        state.data_taken = end;
-        if state.queue.is_empty() || state.data_taken * 2 > state.data.len() {
-            state.data.drain(..state.data_taken);
-            state.data_taken = 0;
-        }
+        let (front, back) = state.data.as_slices();
+        let split = front.len().min(data.len());
+        let rest = data.len() - split;
+        data[..split].copy_from_slice(&front[..split]);
+        data[split..].copy_from_slice(&back[..rest]);
+        state.data.drain(..data.len());
     }
 
     /// The seq up to which every batch of this epoch is durable, given that `own` is not.

@@ -2,8 +2,8 @@
 //!
 //! How: one victim at a time is read whole; its descriptors say which slots its blocks were for; a
 //! block still live is appended to the relocation stream with the seq of the original, so that a
-//! copy never outranks a record that superseded the original. An emptied segment waits for a
-//! checkpoint, as any other.
+//! copy never outranks a record that superseded the original. A step looks at a bounded part of
+//! the victim. An emptied segment waits for a checkpoint, as any other.
 //! Invariant: a slot moves to the copy only if it still points to the original when the copy is
 //! written. A block that does not match its checksum is reported and stays where it is.
 //! Cost: one segment read and its live blocks written per segment gained.
@@ -13,10 +13,15 @@ use super::log_layout::{BatchHeader, Record, SPARE_BLOCKS_MIN};
 use super::{CorruptInfo, SlotView, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
-use layby_types::{ErrorKind, Nanos, Slot};
+use layby_types::{ErrorKind, Nanos, Seq, Slot};
 
 /// How long cleaning rests after a device error.
 const REST: Nanos = Nanos::from_millis(100);
+
+/// What a step spends: on each record that it looks at, and on each block that it sums and copies.
+pub(super) const STEP: u32 = 128;
+const STEP_LOOK: u32 = 1;
+pub(super) const STEP_COPY: u32 = 8;
 
 /// How often a victim is read before its segment counts as damaged: an error may pass.
 const READ_TRIES: u8 = 3;
@@ -33,10 +38,31 @@ enum State {
     #[default]
     Idle,
     Reading(u32),
-    /// Read; the next tick queues its live blocks.
-    Loaded(u32, Buffer),
-    /// This many copies are queued or in flight.
-    Copying(usize),
+    Copying(Copying),
+}
+
+/// A victim that was read.
+#[derive(Debug)]
+struct Copying {
+    /// Copies that are queued or in flight.
+    left: usize,
+    /// What of it was not looked at yet.
+    rest: Option<Rest>,
+}
+
+/// A victim's bytes, and how far the steps have come.
+#[derive(Debug)]
+struct Rest {
+    victim: u32,
+    generation: Seq,
+    bytes: Buffer,
+    /// The descriptor's block, its next record, and that record's data.
+    at: u32,
+    record: usize,
+    data: u32,
+    /// Slots whose copies were queued, and where the originals lie.
+    queued: Vec<(Slot, u32)>,
+    is_bad: bool,
 }
 
 impl Cleaning {
@@ -73,15 +99,15 @@ pub(super) fn wants_checkpoint(log: &LogStore) -> bool {
 }
 
 pub(super) fn wants_step(log: &LogStore) -> bool {
-    match log.cleaning.state {
+    match &log.cleaning.state {
         State::Idle => {
             log.cleaning.failed
                 || log.cleaning.resting_until.is_none()
                     && is_wanted(log)
                     && choose_victim(log).is_some()
         }
-        State::Loaded(..) => true,
-        _ => false,
+        State::Copying(Copying { rest, .. }) => rest.is_some(),
+        State::Reading(_) => false,
     }
 }
 
@@ -95,7 +121,7 @@ pub(super) fn is_stranded(log: &LogStore) -> bool {
     let relocate = &log.streams[Stream::Relocate as usize];
     let gains_nothing = match log.cleaning.state {
         State::Idle => choose_victim(log).is_none(),
-        State::Copying(_) => !relocate.queue.is_empty(),
+        State::Copying(Copying { rest: None, .. }) => !relocate.queue.is_empty(),
         _ => false,
     };
     gains_nothing
@@ -114,20 +140,37 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
     if log.cleaning.resting_until.is_some_and(|until| now >= until) {
         log.cleaning.resting_until = None;
     }
-    match core::mem::take(&mut log.cleaning.state) {
-        State::Idle if log.cleaning.resting_until.is_none() && is_wanted(log) => {
-            if let Some(victim) = choose_victim(log) {
-                load(log, io, victim);
-            }
-        }
-        State::Loaded(victim, buffer) => {
-            let copies = queue_copies(log, victim, &buffer, view);
-            io.recycle(buffer);
-            log.cleaning.state = State::Copying(copies);
-            end_if_copied(log);
-        }
-        state => log.cleaning.state = state,
+    if let State::Copying(Copying { rest, .. }) = &mut log.cleaning.state
+        && let Some(rest) = rest.take()
+    {
+        return go_on(log, io, rest, view);
     }
+    if log.cleaning.is_idle()
+        && log.cleaning.resting_until.is_none()
+        && is_wanted(log)
+        && let Some(victim) = choose_victim(log)
+    {
+        load(log, io, victim);
+    }
+}
+
+/// Queues copies of some of the rest's live blocks.
+fn go_on(log: &mut LogStore, io: &mut dyn Io, mut rest: Rest, view: &dyn SlotView) {
+    let is_whole = queue_copies(log, &mut rest, view);
+    let State::Copying(copying) = &mut log.cleaning.state else { panic!("a victim's rest") };
+    if !is_whole {
+        copying.rest = Some(rest);
+        return;
+    }
+    // A block that nobody could find or verify keeps its segment.
+    let is_there = |(slot, at): &&(Slot, u32)| log.slots[slot.0 as usize].location == *at;
+    let unmoved = rest.queued.iter().filter(is_there).count() as u32;
+    let segment = &log.segments[rest.victim as usize];
+    if segment.generation == rest.generation && (rest.is_bad || segment.live > unmoved) {
+        set_damaged(log, rest.victim);
+    }
+    io.recycle(rest.bytes);
+    end_if_copied(log);
 }
 
 fn load(log: &mut LogStore, io: &mut dyn Io, victim: u32) {
@@ -151,7 +194,10 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     log.segments[victim as usize].pins -= 1;
     let buffer = done.buffer.expect("a read returns its buffer");
     if done.result.is_ok() {
-        log.cleaning.state = State::Loaded(victim, buffer);
+        let generation = log.segments[victim as usize].generation;
+        let (at, record, data, queued, is_bad) = (1, 0, 0, Vec::new(), false);
+        let rest = Rest { victim, generation, bytes: buffer, at, record, data, queued, is_bad };
+        log.cleaning.state = State::Copying(Copying { left: 0, rest: Some(rest) });
     } else {
         io.recycle(buffer);
         log.cleaning.failed = true;
@@ -173,42 +219,49 @@ fn set_damaged(log: &mut LogStore, victim: u32) {
     }
 }
 
-/// Queues a copy of every live block of the victim; the number of them.
-fn queue_copies(log: &mut LogStore, victim: u32, bytes: &[u8], view: &dyn SlotView) -> usize {
+/// Queues copies of the rest's live blocks, a step of them; true when the end was reached.
+fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView) -> bool {
     let block = log.geometry.block_bytes as usize;
-    let (size, first) = (log.geometry.segment_blocks, log.geometry.segment_first(victim));
-    let generation = log.segments[victim as usize].generation;
-    let (mut at, mut copies, mut bad) = (1, 0, 0);
-    while at < size {
-        let page = &bytes[at as usize * block..];
-        let Some(header) = BatchHeader::decode(page, log.instance, generation) else {
-            at += 1;
+    let (size, first) = (log.geometry.segment_blocks, log.geometry.segment_first(rest.victim));
+    let mut left = STEP;
+    // A segment that was used anew meanwhile holds nothing of what was read.
+    while rest.at < size && log.segments[rest.victim as usize].generation == rest.generation {
+        let page = &rest.bytes[rest.at as usize * block..];
+        let Some(header) = BatchHeader::decode(page, log.instance, rest.generation) else {
+            rest.at += 1;
             continue;
         };
-        let mut data = at + 1;
-        for index in 0..usize::from(header.entries) {
-            let Some(record @ Record::Block { .. }) = Record::decode(page, index) else { continue };
-            if data >= size {
-                break;
+        if rest.record == 0 {
+            rest.data = rest.at + 1;
+        }
+        while rest.record < usize::from(header.entries) && rest.data < size {
+            if left == 0 {
+                return false;
             }
-            let content = &bytes[data as usize * block..(data as usize + 1) * block];
+            left = left.saturating_sub(STEP_LOOK);
+            let record = Record::decode(page, rest.record);
+            rest.record += 1;
+            let Some(record @ Record::Block { .. }) = record else { continue };
+            let data = rest.data;
+            rest.data += 1;
+            let content = &rest.bytes[data as usize * block..(data as usize + 1) * block];
             match copy_if_live(log, record, first + data, content, view) {
-                Copied::Queued => copies += 1,
-                Copied::Bad => bad += 1,
+                Copied::Queued(slot) => {
+                    rest.queued.push((slot, first + data));
+                    left = left.saturating_sub(STEP_COPY);
+                }
+                Copied::Bad => rest.is_bad = true,
                 Copied::Dead => {}
             }
-            data += 1;
         }
-        at += 1 + u32::from(header.blocks);
+        rest.at += 1 + u32::from(header.blocks);
+        rest.record = 0;
     }
-    if bad > 0 || log.segments[victim as usize].live > copies {
-        set_damaged(log, victim);
-    }
-    copies as usize
+    true
 }
 
 enum Copied {
-    Queued,
+    Queued(Slot),
     Dead,
     Bad,
 }
@@ -242,9 +295,12 @@ fn copy_if_live(
     }
     let record = Record::Block { key, seq, slot, crc, dirty: owner.dirty };
     log.enqueue(Stream::Relocate, Queued { record, ticket: None, durable: false, origin });
-    log.streams[Stream::Relocate as usize].data.extend_from_slice(content);
+    log.streams[Stream::Relocate as usize].data.extend(content);
     log.counters.bytes_relocated += content.len() as u64;
-    Copied::Queued
+    if let State::Copying(copying) = &mut log.cleaning.state {
+        copying.left += 1;
+    }
+    Copied::Queued(slot)
 }
 
 /// A copy's batch has ended, at `place` if well.
@@ -254,14 +310,14 @@ pub(super) fn relocated(log: &mut LogStore, slot: Slot, origin: u32, place: Opti
         Some(_) => {}
         None => log.cleaning.failed = true,
     }
-    if let State::Copying(left) = &mut log.cleaning.state {
-        *left -= 1;
+    if let State::Copying(copying) = &mut log.cleaning.state {
+        copying.left -= 1;
         end_if_copied(log);
     }
 }
 
 fn end_if_copied(log: &mut LogStore) {
-    if let State::Copying(0) = log.cleaning.state {
+    if let State::Copying(Copying { left: 0, rest: None }) = log.cleaning.state {
         log.cleaning.state = State::Idle;
         log.counters.segments_cleaned += 1;
     }

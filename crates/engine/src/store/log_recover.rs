@@ -558,6 +558,7 @@ impl LogStore {
             events: Vec::new(),
             counters: Default::default(),
             note: parts.trailer.note,
+            owes_pump: false,
             failing: None,
         };
         for winner in &replayed.winners {

@@ -1,12 +1,14 @@
 //! Cleaning under the least favourable writes: a full level, one block per batch.
 
+use super::log_clean::{STEP, STEP_COPY};
 use super::tests_both::for_each_seed;
 use super::tests_log::TAG;
 use super::{
     AppendEntry, LogConfig, LogStore, Region, SegmentPlan, SeqSource, SlotInfo, SlotView,
     StoreEvent, StoreIdentity, Stream, Ticket,
 };
-use crate::io::{Io, SimIo};
+use crate::io::{Io, Scheduled, SimIo};
+use layby_cache::schedule::ScheduleLimits;
 use layby_types::{
     BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId,
 };
@@ -88,6 +90,25 @@ impl Churn {
         slots
     }
 
+    /// Reads a slot, which must hold what was written.
+    fn check(&mut self, slot: Slot) {
+        self.log.read(&mut self.io, Ticket(2), &[slot]);
+        for _ in 0..TURNS_MAX {
+            let mut done = Vec::new();
+            self.io.wait(Nanos(self.io.now().0 + 1_000_000), &mut done);
+            done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));
+            let mut events = Vec::new();
+            self.log.take_events(&mut events);
+            for event in events {
+                let StoreEvent::Read { result, .. } = event else { continue };
+                let bytes = result.unwrap_or_else(|_| panic!("{slot:?} cannot be read"));
+                assert!(*bytes == self.data[..], "{slot:?} has other bytes");
+                return self.io.recycle(bytes);
+            }
+        }
+        panic!("a read never ends");
+    }
+
     /// Waits until the log has nothing left to do by itself.
     pub(super) fn rest(&mut self) {
         let rested = (0..TURNS_MAX).any(|_| {
@@ -167,4 +188,65 @@ fn damaged_segments_never_make_cleaning_endless() {
         }
     });
     assert!(refused.into_inner() > 0, "no log was full of damage");
+}
+
+/// Goal: a victim is copied in steps of bounded length, and every live block of it arrives,
+/// whatever is overwritten between the steps. Method: segments of a MiB in a full log, random
+/// overwrites; what each tick relocates is counted, at the end every slot is read.
+#[test]
+fn victims_are_copied_in_steps() {
+    for_each_seed(2, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut churn = Churn::new(seed, 64 << 20, BlockSize::MIN);
+        let slots = churn.log.slot_count();
+        let bound = u64::from(STEP / STEP_COPY + 1) * u64::from(BlockSize::MIN.bytes());
+        let mut longest = 0;
+        for step in 0..2 * slots {
+            let slot = if step < slots { step } else { rng.below(slots.into()) as u32 };
+            let entry = AppendEntry { slot: Slot(slot), key: key(Slot(slot)), dirty: true };
+            let data = churn.data.clone();
+            churn.log.append(&mut churn.io, Ticket(1), Stream::Write, &[entry], &data, false);
+            churn.filled.0 = churn.filled.0.max(slot + 1);
+            let mut has_ended = false;
+            for _ in 0..TURNS_MAX {
+                let before = churn.log.counters().bytes_relocated;
+                has_ended |= churn.turn().is_some();
+                longest = longest.max(churn.log.counters().bytes_relocated - before);
+                if has_ended {
+                    break;
+                }
+            }
+            assert!(has_ended, "a write never ends");
+        }
+        churn.rest();
+        let cleaned = churn.log.counters().segments_cleaned;
+        assert!(cleaned > 10, "{cleaned} segments cleaned");
+        assert!(0 < longest && longest <= bound, "{longest} bytes in a step, {bound} allowed");
+        assert_eq!(churn.log.counters().corrupt_blocks, 0);
+        (0..slots).for_each(|slot| churn.check(Slot(slot)));
+    });
+}
+
+/// Goal: beside a better rank the end of a batch leaves the next one to a step of its own, which a
+/// deadline brings if nobody else does. Method: two writes behind each other, by hand.
+#[test]
+fn an_end_leaves_the_next_batch_to_a_step() {
+    for is_stepwise in [true, false] {
+        let Churn { io, mut log, data, .. } = Churn::new(1, 2 << 20, BlockSize::MIN);
+        let mut io = Scheduled::new(io, ScheduleLimits::DEFAULT);
+        io.set_stepwise(is_stepwise);
+        for number in 0..2 {
+            let entry = AppendEntry { slot: Slot(number), key: key(Slot(number)), dirty: true };
+            log.append(&mut io, Ticket(number.into()), Stream::Write, &[entry], &data, true);
+        }
+        assert_eq!(log.counters().batches, 1, "one at a time");
+        let mut done = Vec::new();
+        io.wait(Nanos::NEVER, &mut done);
+        done.drain(..).for_each(|done| log.on_io(&mut io, done));
+        assert_eq!(log.counters().batches, if is_stepwise { 1 } else { 2 });
+        assert_eq!(log.owes_pump(), is_stepwise);
+        assert_eq!(log.next_deadline() == Nanos::ZERO, is_stepwise);
+        assert_eq!(log.go_on(&mut io), is_stepwise);
+        assert_eq!((log.counters().batches, log.go_on(&mut io)), (2, false));
+    }
 }
