@@ -26,6 +26,7 @@ mod servers;
 mod serving;
 mod traces;
 mod vhost;
+mod wide;
 
 use crate::process::{self, Failure};
 use clap::{Args, ValueEnum};
@@ -114,6 +115,8 @@ enum Entry {
     /// The edge gateway's workloads on an ext4 in an object store: tiny files, bursts beyond the
     /// cache
     Esi,
+    /// A volume over two shards beside one on one shard: what the busiest shard spends per request
+    Wide,
 }
 
 /// What the reader of the written document must know.
@@ -186,6 +189,7 @@ fn measure(
         Entry::Cloud => cloud::measure(&plan, arguments),
         Entry::Cut => cut::measure(&plan, arguments),
         Entry::Esi => esi::measure(&plan, arguments),
+        Entry::Wide => wide::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
                 Entry::ReadHit => entries::read_hit(&plan)?,

@@ -40,7 +40,7 @@ const SLOT_NONE: u64 = u64::MAX - 1;
 /// Attempts to get flights back from the kernel when a ring is dropped.
 const DRAIN_ROUNDS_MAX: usize = 1024;
 /// Entries that one call of the kernel takes, where more are queued.
-const ENTRIES_PER_ENTER: usize = 8;
+const ENTRIES_PER_ENTER: usize = 4;
 
 struct Disk {
     files: Arc<OpenDisk>,

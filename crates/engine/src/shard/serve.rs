@@ -21,7 +21,7 @@ use layby_types::Session;
 const ROUNDS_MAX: usize = 8;
 /// What one destage gathers beside better clients, in quanta: its blocks are looked up, asked for
 /// and settled in one go.
-const MERGE_QUANTA: u32 = 16;
+const MERGE_QUANTA: u32 = 8;
 
 impl<S: Session, H: Host> Shard<S, H> {
     /// A client has something to do.
