@@ -259,13 +259,17 @@ const UNIT_BYTES_TOLD_MIN: u64 = 64 << 10;
 
 /// What the disk says of how it would like to be written.
 fn hint_note(path: &Path) -> Option<String> {
-    let DeviceHints { unit_bytes, write_streams } = device_hints(path)?;
+    let DeviceHints { unit_bytes, write_streams, takes_lives } = device_hints(path)?;
     let unit = unit_bytes.filter(|unit| *unit >= UNIT_BYTES_TOLD_MIN);
     let unit = unit.map(|unit| format!("would like to be written by {}", Size(unit)));
-    let streams = (write_streams > 0)
-        .then(|| format!("offers {write_streams} write streams, which Layby does not use yet"));
+    let streams = (write_streams > 0).then(|| format!("offers {write_streams} write streams"));
     let known: Vec<String> = unit.into_iter().chain(streams).collect();
-    (!known.is_empty()).then(|| format!("the disk {}", known.join(" and ")))
+    let known = (!known.is_empty()).then(|| format!("the disk {}", known.join(" and ")));
+    let lives = takes_lives.then(|| {
+        "the kernel takes write-life hints; whether the disk heeds them it does not say".to_owned()
+    });
+    let both: Vec<String> = known.into_iter().chain(lives).collect();
+    (!both.is_empty()).then(|| both.join("; "))
 }
 
 fn notes(arguments: &ProbeArguments, probed: &Probed) -> Vec<String> {

@@ -8,6 +8,7 @@
 
 #![expect(unsafe_code, reason = "an ioctl that rustix does not name")]
 
+use super::life::takes_lives;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::os::fd::OwnedFd;
@@ -35,13 +36,16 @@ pub struct DeviceHints {
     /// Write streams that it offers (those of NVMe's flexible data placement, as Linux 6.16 and
     /// later know them); 0 for none.
     pub write_streams: u32,
+    /// The kernel takes write-life hints for the file or device.
+    pub takes_lives: bool,
 }
 
 /// What the disk says that a block device is, or that holds a file or directory; `None` where there
 /// is none, as under a file system in memory, or the kernel tells nothing.
 #[must_use]
 pub fn device_hints(path: &Path) -> Option<DeviceHints> {
-    queue_of(path).map(|queue| hints_in(&queue))
+    let takes_lives = || std::fs::File::open(path).is_ok_and(|file| takes_lives(&file.into()));
+    queue_of(path).map(|queue| DeviceHints { takes_lives: takes_lives(), ..hints_in(&queue) })
 }
 
 /// The kernel's directory about a device's queue; a partition has that of its disk.
@@ -63,6 +67,7 @@ fn hints_in(queue: &Path) -> DeviceHints {
     DeviceHints {
         unit_bytes: units.into_iter().filter_map(number).max(),
         write_streams: number("max_write_streams").map_or(0, |count| count as u32),
+        takes_lives: false,
     }
 }
 
@@ -76,7 +81,7 @@ mod tests {
     fn a_device_says_how_it_is_written() {
         let queue = tempfile::tempdir().expect("a temporary directory");
         let hints = || {
-            let DeviceHints { unit_bytes, write_streams } = hints_in(queue.path());
+            let DeviceHints { unit_bytes, write_streams, .. } = hints_in(queue.path());
             (unit_bytes, write_streams)
         };
         assert_eq!(hints(), (None, 0));

@@ -8,7 +8,7 @@
 
 use super::flights::Flight;
 use super::open::OpenDisk;
-use super::{DiskExtent, IoDone, IoError, IoOperation, Waker};
+use super::{DiskExtent, IoDone, IoError, IoOperation, Waker, WriteHints};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::VecDeque;
@@ -105,6 +105,7 @@ fn work(shared: &Shared) {
     loop {
         if let Some(Job { disk, mut flight }) = queue.jobs.pop_front() {
             drop(queue);
+            tell_life(&disk, &flight);
             let outcome = perform(&disk, &mut flight.operation);
             let (result, extents) = match outcome {
                 Ok((bytes, extents)) => (Ok(bytes), extents),
@@ -120,6 +121,16 @@ fn work(shared: &Shared) {
         } else {
             queue = shared.arrived.wait(queue).expect("no thread panics while it holds the queue");
         }
+    }
+}
+
+/// Says how long what is written is likely to live; another thread may say otherwise meanwhile.
+fn tell_life(disk: &OpenDisk, flight: &Flight) {
+    if let (Some(life), IoOperation::Write { .. }) = (flight.life, &flight.operation)
+        && disk.hints.way(false) == WriteHints::Lives
+    {
+        disk.hints.tell(&disk.buffered, life);
+        disk.hints.count_write();
     }
 }
 

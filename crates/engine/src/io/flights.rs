@@ -6,7 +6,7 @@
 //! Cost: constant per call; memory for the most flights there ever were.
 //! Not for: ordering; sockets keep their own queues of slots.
 
-use super::{IoDone, IoError, IoOperation, Token};
+use super::{IoDone, IoError, IoOperation, Token, WriteLife};
 
 /// Most operations in flight; the shard's own limits lie far below, so passing it is a bug.
 pub(super) const FLIGHTS_MAX: usize = 1 << 16;
@@ -22,11 +22,16 @@ pub(super) struct Flight {
     pub(super) retreats: u8,
     /// Bytes of one system call at most.
     pub(super) piece: usize,
+    /// How long what it writes is likely to live, where its disk is to hear of it.
+    pub(super) life: Option<WriteLife>,
+    /// Its entry in the kernel's hands names a write stream.
+    pub(super) is_streamed: bool,
 }
 
 impl Flight {
     pub(super) fn new(token: Token, operation: IoOperation) -> Self {
-        Flight { token, operation, moved: 0, retreats: 0, piece: usize::MAX }
+        let (piece, life, is_streamed) = (usize::MAX, None, false);
+        Flight { token, operation, moved: 0, retreats: 0, piece, life, is_streamed }
     }
 
     pub(super) fn end(self, result: Result<usize, IoError>) -> IoDone {

@@ -8,8 +8,8 @@
 use super::pool::PoolIo;
 use super::ring::RingIo;
 use super::{
-    Buffer, DiskId, EventId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk, OpenError,
-    OpenMode, Opened, SocketId, Token, VolatileIo, Waker, open_disk,
+    Buffer, DiskId, EventId, HintState, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenDisk,
+    OpenError, OpenMode, Opened, SocketId, Token, VolatileIo, Waker, WriteLife, open_disk,
 };
 use layby_types::Nanos;
 use rustix::net::{AddressFamily, sockopt};
@@ -148,6 +148,18 @@ impl Io for HostIo {
 
     fn submit(&mut self, token: Token, operation: IoOperation) {
         either!(self, io => io.submit(token, operation));
+    }
+
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        either!(self, io => io.set_life(life));
+    }
+
+    fn hint_state(&self, disk: DiskId) -> HintState {
+        either!(self, io => io.hint_state(disk))
+    }
+
+    fn take_refusal(&mut self) -> Option<(DiskId, IoError)> {
+        either!(self, io => io.take_refusal())
     }
 
     fn has_arrived(&mut self) -> bool {

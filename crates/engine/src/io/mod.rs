@@ -16,6 +16,7 @@ mod conformance;
 mod events;
 mod flights;
 mod host;
+mod life;
 mod linger;
 mod mapping;
 mod open;
@@ -35,6 +36,7 @@ pub use buffer::{
 };
 pub(crate) use events::check as check_event;
 pub use host::{HostIo, IoChoice};
+pub use life::{HintState, WriteHints, WriteLife};
 pub use open::{OpenDisk, OpenError, OpenMode, open_disk};
 pub use operation::OperationKind;
 pub use passed::{PASSED_MAX, take_passed};
@@ -166,6 +168,21 @@ pub trait Io {
     /// The rank of what is submitted now.
     fn rank(&self) -> Rank {
         Rank::FIRST
+    }
+    /// What is written from now on is likely to live so long; `None` where nobody knows. It counts
+    /// for disks that were opened with hints, as far as the kernel and the device take any.
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        let _ = life;
+    }
+    /// What a disk has heard of the lives of what is written to it.
+    fn hint_state(&self, disk: DiskId) -> HintState {
+        let _ = disk;
+        HintState::default()
+    }
+    /// A device that has refused write streams since the last call, and why. They were written
+    /// without, and are from then on.
+    fn take_refusal(&mut self) -> Option<(DiskId, IoError)> {
+        None
     }
     /// Whether a `wait` would bring what has come since the last one; yes where nobody can tell. A
     /// hint, and cheap: whoever has more to do at low rank looks between two pieces of it.

@@ -7,7 +7,8 @@
 //! Cost: a handful of system calls per disk.
 //! Not for: sockets, or disks of a simulation.
 
-use super::BUFFER_ALIGN;
+use super::life::DiskHints;
+use super::{BUFFER_ALIGN, device_hints};
 use layby_types::ErrorKind;
 use rustix::event::Timespec;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
@@ -34,6 +35,8 @@ pub struct OpenMode {
     pub is_shared: bool,
     /// Nothing may be written: the kernel refuses every change.
     pub is_read_only: bool,
+    /// The device may hear how long what is written is likely to live.
+    pub hints: bool,
 }
 
 /// An open file or device, ready to be attached.
@@ -43,6 +46,8 @@ pub struct OpenDisk {
     pub(super) direct: Option<OwnedFd>,
     /// The path, for reports.
     pub(super) name: String,
+    /// What it hears of the lives of writes.
+    pub(super) hints: DiskHints,
     length: AtomicU64,
     /// Whether this call created the file.
     pub created: bool,
@@ -106,7 +111,24 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
     let direct = if mode.direct { open_direct(path, &buffered, mode) } else { None };
     let name = path.display().to_string();
     let length = AtomicU64::new(length);
-    Ok(OpenDisk { buffered, direct, name, length, created: found.is_none(), block_device })
+    let hints = match mode.hints {
+        true => DiskHints::find(&buffered, streams_of(path, &direct, block_device), mode.is_shared),
+        false => DiskHints::default(),
+    };
+    let created = found.is_none();
+    Ok(OpenDisk { buffered, direct, name, hints, length, created, block_device })
+}
+
+/// Write streams are for direct writes to a block device.
+fn streams_of(path: &Path, direct: &Option<OwnedFd>, block_device: bool) -> u32 {
+    let may_have = block_device && direct.is_some();
+    may_have.then(|| device_hints(path)).flatten().map_or(0, |hints| hints.write_streams)
+}
+
+impl Drop for OpenDisk {
+    fn drop(&mut self) {
+        self.hints.take_back(&self.buffered);
+    }
 }
 
 impl OpenDisk {

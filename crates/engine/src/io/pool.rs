@@ -16,8 +16,8 @@ use super::flights::Flight;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
-    Buffer, BufferPool, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId,
-    Token, Waker,
+    Buffer, BufferPool, DiskId, EventId, HintState, Io, IoDone, IoError, IoOperation, Mapping,
+    SocketId, Token, Waker, WriteLife,
 };
 use layby_types::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -48,6 +48,8 @@ pub struct PoolIo {
     events: Vec<Option<events::Event>>,
     ready: Vec<IoDone>,
     blocking: Blocking,
+    /// Of what is written now.
+    life: Option<WriteLife>,
     waker: Waker,
     clock: Clock,
 }
@@ -71,6 +73,7 @@ impl PoolIo {
             events: Vec::new(),
             ready: Vec::new(),
             blocking: Blocking::new(waker.clone()),
+            life: None,
             waker,
             clock: Clock::start(),
         })
@@ -228,7 +231,8 @@ impl Io for PoolIo {
     fn submit(&mut self, token: Token, operation: IoOperation) {
         let length = operation.disk().map_or(0, |disk| self.disk_length(disk));
         let checked = operation.check(length);
-        let flight = Flight::new(token, operation);
+        let mut flight = Flight::new(token, operation);
+        flight.life = self.life;
         if let Err(error) = checked {
             return self.ready.push(flight.end(Err(error)));
         }
@@ -254,6 +258,14 @@ impl Io for PoolIo {
                 self.blocking.start(files, flight);
             }
         }
+    }
+
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        self.life = life;
+    }
+
+    fn hint_state(&self, disk: DiskId) -> HintState {
+        self.disk(disk).hints.state(false)
     }
 
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {

@@ -12,6 +12,8 @@
 mod entries;
 mod events;
 mod kernel;
+mod lives;
+mod stream;
 
 use super::blocking::{Blocking, zero_flags, zero_unsupported};
 use super::clock::Clock;
@@ -20,12 +22,13 @@ use super::linger::Linger;
 use super::mapping::HostMapping;
 use super::open::OpenDisk;
 use super::{
-    Buffer, BufferPool, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, SocketId,
-    Token, Waker,
+    Buffer, BufferPool, DiskId, EventId, HintState, Io, IoDone, IoError, IoOperation, Mapping,
+    SocketId, Token, Waker, WriteLife,
 };
 use entries::FileMark;
 use kernel::{Entered, Kernel};
 use layby_types::Nanos;
+use lives::Lives;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
@@ -77,6 +80,7 @@ pub struct RingIo {
     blocking: Blocking,
     /// Bytes that what is submitted moves at once.
     piece: usize,
+    lives: Lives,
     waker: Waker,
     waker_counter: Buffer,
     waker_mark: FileMark,
@@ -114,6 +118,7 @@ impl RingIo {
             has_collected: false,
             blocking: Blocking::new(waker.clone()),
             piece: usize::MAX,
+            lives: Lives::default(),
             waker,
             waker_counter,
             waker_mark,
@@ -204,6 +209,7 @@ impl RingIo {
     /// Puts a flight's next entry into the ring.
     fn start(&mut self, slot: u32) {
         let registered = self.arena_registered.then_some(0);
+        let stream = self.stream_for(slot);
         let flight = self.flights.get_mut(slot);
         let (moved, retreats, piece) = (flight.moved, flight.retreats, flight.piece);
         let disk = |id: &DiskId| self.disks[id.0 as usize].as_ref().expect("the disk is attached");
@@ -221,7 +227,7 @@ impl RingIo {
                 let until = buffer.len().min(moved.saturating_add(piece));
                 let (at, rest) = (*offset + moved as u64, &buffer[moved..until]);
                 let mark = disk(id).mark(at, rest.len(), retreats);
-                entries::write(mark, at, rest, *durable, registered)
+                lives::named(entries::write(mark, at, rest, *durable, registered), stream)
             }
             IoOperation::Sync { disk: id } => entries::sync(disk(id).buffered),
             IoOperation::Zero { disk: id, offset, length, keep_allocated } => {
@@ -242,7 +248,7 @@ impl RingIo {
             }
         };
         self.disk_entries += usize::from(flight.operation.disk().is_some());
-        self.kernel.push(u64::from(slot), entry);
+        self.push(u64::from(slot), entry);
     }
 
     /// Handles one end that the kernel reported. Returns whether it was the waker's.
@@ -319,10 +325,10 @@ impl RingIo {
 
     /// The kernel refused: once more, another way, or for good?
     fn on_failed(&mut self, slot: u32, errno: Errno) -> Step {
-        let flight = self.flights.get_mut(slot);
-        if matches!(errno, Errno::INTR | Errno::AGAIN) {
+        if matches!(errno, Errno::INTR | Errno::AGAIN) || self.is_stream_refused(slot, errno) {
             return Step::Again;
         }
+        let flight = self.flights.get_mut(slot);
         match &flight.operation {
             IoOperation::Zero { .. } if zero_unsupported(errno) => {
                 flight.retreats += 1;
@@ -393,15 +399,14 @@ impl RingIo {
         if !self.waker_posted {
             self.waker_posted = true;
             let entry = entries::wake(self.waker_mark, &mut self.waker_counter);
-            self.kernel.push(SLOT_WAKER, entry);
+            self.push(SLOT_WAKER, entry);
         }
     }
 
     /// Hands queued entries to the kernel before a descriptor they name goes away.
     fn flush(&mut self) {
         if self.kernel.queued() > 0 {
-            self.kernel.enter(Nanos::ZERO);
-            self.disk_entries = 0;
+            self.enter(Nanos::ZERO);
         }
     }
 }
@@ -447,6 +452,7 @@ impl Io for RingIo {
         // A durable write in pieces would be made durable once for each.
         let is_cut = !matches!(flight.operation, IoOperation::Write { durable: true, .. });
         flight.piece = if is_cut { self.piece } else { usize::MAX };
+        flight.life = self.lives.now;
         if let Err(error) = checked {
             return self.ready.push(flight.end(Err(error)));
         }
@@ -477,6 +483,18 @@ impl Io for RingIo {
         }
     }
 
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        self.lives.now = life;
+    }
+
+    fn hint_state(&self, disk: DiskId) -> HintState {
+        self.disk(disk).files.hints.state(true)
+    }
+
+    fn take_refusal(&mut self) -> Option<(DiskId, IoError)> {
+        self.lives.refusal.take()
+    }
+
     fn has_arrived(&mut self) -> bool {
         self.kernel.has_ends()
     }
@@ -505,13 +523,11 @@ impl Io for RingIo {
             // One entry takes up what was queued and deferred. The kernel may raise its flag again
             // at once and for ever; who has something to do must not wait for it to fall.
             if self.disk_entries > 0 || self.kernel.deferred() {
-                self.disk_entries = 0;
-                self.kernel.enter(Nanos::ZERO);
+                self.enter(Nanos::ZERO);
                 self.reap(done);
             }
             return;
         }
-        self.disk_entries = 0;
         let started = self.clock.now();
         if !self.look(started, deadline, done) {
             self.wait_in_kernel(deadline, done);
@@ -598,10 +614,10 @@ impl RingIo {
             return false;
         }
         let before = done.len();
-        self.kernel.enter(Nanos::ZERO);
+        self.enter(Nanos::ZERO);
         loop {
             if self.kernel.deferred() {
-                self.kernel.enter(Nanos::ZERO);
+                self.enter(Nanos::ZERO);
             }
             if self.reap(done) || done.len() > before {
                 return true;
@@ -621,7 +637,7 @@ impl RingIo {
                 Nanos::NEVER => Nanos::NEVER,
                 deadline => deadline.since(self.clock.now()),
             };
-            let expired = self.kernel.enter(span) == Entered::Expired || span == Nanos::ZERO;
+            let expired = self.enter(span) == Entered::Expired || span == Nanos::ZERO;
             if self.reap(done) || expired || done.len() > before {
                 return;
             }
@@ -635,7 +651,7 @@ impl Drop for RingIo {
             return;
         }
         if self.kernel.try_submit(0) {
-            self.kernel.push(SLOT_NONE, entries::cancel_all());
+            self.push(SLOT_NONE, entries::cancel_all());
         }
         for _ in 0..DRAIN_ROUNDS_MAX {
             if self.flights.count() == 0 && !self.waker_posted {

@@ -10,8 +10,8 @@
 //! Not for: ordering, which nobody may expect of operations that are in flight together.
 
 use super::{
-    Buffer, DiskId, EventId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode,
-    Opened, SocketId, Token, Waker,
+    Buffer, DiskId, EventId, HintState, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError,
+    OpenMode, Opened, SocketId, Token, Waker, WriteLife,
 };
 use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits, Verdict};
 use layby_types::Nanos;
@@ -38,6 +38,8 @@ struct Flight {
     bytes: u64,
     /// Bytes of work that its end brings.
     work: u64,
+    /// How long what it writes is likely to live.
+    life: Option<WriteLife>,
 }
 
 /// A device as it stands now.
@@ -58,6 +60,7 @@ pub struct Scheduled<H> {
     inner: H,
     limits: ScheduleLimits,
     rank: Rank,
+    life: Option<WriteLife>,
     best: Rank,
     disks: Vec<Option<DeviceQueue<(u32, IoOperation)>>>,
     /// What budgets begin with, for disks of which it is known, and for all others.
@@ -79,6 +82,7 @@ impl<H: Io> Scheduled<H> {
             inner,
             limits,
             rank: Rank::FIRST,
+            life: None,
             best: Rank::FIRST,
             disks: Vec::new(),
             starts: Vec::new(),
@@ -159,9 +163,12 @@ impl<H: Io> Scheduled<H> {
     }
 
     fn start(&mut self, (slot, operation): (u32, IoOperation)) {
+        let flight = self.flights[slot as usize].as_ref();
+        self.inner.set_life(flight.expect("a flight starts before it ends").life);
         self.inner.set_piece(self.limits.quantum_bytes as usize * BATCH_QUANTA);
         self.inner.submit(Token(TAG_FLIGHT << 56 | u64::from(slot)), operation);
         self.inner.set_piece(usize::MAX);
+        self.inner.set_life(self.life);
     }
 
     fn start_next(&mut self, index: usize) {
@@ -250,7 +257,8 @@ impl<H: Io> Io for Scheduled<H> {
         let (Some((bytes, work)), Some(disk)) = (cost, operation.disk()) else {
             return self.inner.submit(token, operation);
         };
-        let (rank, slot) = (self.rank, self.insert(Flight { token, disk, bytes, work }));
+        let life = self.life;
+        let (rank, slot) = (self.rank, self.insert(Flight { token, disk, bytes, work, life }));
         if let Some(started) = self.queue(disk).submit(rank, bytes, (slot, operation)) {
             self.start(started);
         }
@@ -262,6 +270,19 @@ impl<H: Io> Io for Scheduled<H> {
 
     fn rank(&self) -> Rank {
         self.rank
+    }
+
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        self.life = life;
+        self.inner.set_life(life);
+    }
+
+    fn hint_state(&self, disk: DiskId) -> HintState {
+        self.inner.hint_state(disk)
+    }
+
+    fn take_refusal(&mut self) -> Option<(DiskId, IoError)> {
+        self.inner.take_refusal()
     }
 
     fn batch_bytes(&self, rank: Rank) -> Option<usize> {

@@ -19,6 +19,7 @@ mod tests;
 use super::operation::OperationKind;
 use super::{
     Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
+    WriteLife,
 };
 use disk::{Change, Fault, SimDisk};
 use fuse::Fuse;
@@ -65,6 +66,9 @@ pub struct SimIo {
     flights: Vec<Flight>,
     pool: BufferPool,
     waker: Waker,
+    life: Option<WriteLife>,
+    /// Offsets of writes and their lives, where a test wants to know.
+    lives: Option<Vec<(DiskId, u64, Option<WriteLife>)>>,
     /// Since the last end, and ever.
     idle_waits: u32,
     waits_in_vain: u64,
@@ -84,6 +88,8 @@ impl SimIo {
             flights: Vec::new(),
             pool: BufferPool::new(0),
             waker: Waker::flag_only(),
+            life: None,
+            lives: None,
             idle_waits: 0,
             waits_in_vain: 0,
         }
@@ -116,6 +122,16 @@ impl SimIo {
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// Writes from here on are noted, with the life that each was submitted under.
+    pub fn note_lives(&mut self) {
+        self.lives = Some(Vec::new());
+    }
+
+    /// Takes what was noted: disk, first byte, life.
+    pub fn take_lives(&mut self) -> Vec<(DiskId, u64, Option<WriteLife>)> {
+        self.lives.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Operations submitted and not ended.
@@ -454,6 +470,10 @@ impl Io for SimIo {
         self.pool.take(length)
     }
 
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        self.life = life;
+    }
+
     fn has_arrived(&mut self) -> bool {
         self.can_end()
     }
@@ -469,6 +489,11 @@ impl Io for SimIo {
             disk.mark()
         });
         let step = step_of(&operation, Deed::Begun(operation.kind()));
+        if let (Some(lives), IoOperation::Write { disk, offset, .. }) =
+            (&mut self.lives, &operation)
+        {
+            lives.push((*disk, *offset, self.life));
+        }
         self.flights.push(Flight { token, operation, mark });
         self.fuse.burn(step);
     }

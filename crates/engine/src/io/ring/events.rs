@@ -74,7 +74,7 @@ impl RingIo {
         let (mark, slot) = (event.mark, event.slot);
         self.kernel.forget_file(mark);
         match slot {
-            Some(slot) => self.kernel.push(SLOT_NONE, entries::cancel(u64::from(slot))),
+            Some(slot) => self.push(SLOT_NONE, entries::cancel(u64::from(slot))),
             None => self.events[id.0 as usize] = None,
         }
     }

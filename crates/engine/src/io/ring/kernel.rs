@@ -105,14 +105,16 @@ impl Kernel {
         }
     }
 
-    /// Queues an entry.
-    pub(super) fn push(&mut self, slot: u64, entry: Entry) {
-        let entry = entry.user_data(slot);
+    /// Queues an entry; false while there is no room, until `enter` has handed others over.
+    pub(super) fn try_push(&mut self, entry: &Entry) -> bool {
         // SAFETY: the memory named by the entry belongs to a flight, which is neither moved nor
         // freed before the entry's end; `RingIo::drop` leaks what the kernel will not give back.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.enter(Nanos::ZERO);
-        }
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// Whether the next entry would be handed over with those before it.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.ring.submission().is_full()
     }
 
     /// Entries queued and not yet seen by the kernel.

@@ -8,7 +8,7 @@
 use super::SimIo;
 use crate::io::{
     Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode, Opened,
-    SocketId, Token, Waker,
+    SocketId, Token, Waker, WriteLife,
 };
 use layby_types::{ErrorKind, Nanos};
 use rustix::io::Errno;
@@ -46,6 +46,10 @@ impl Io for SimHost {
 
     fn buffer(&mut self, length: usize) -> Buffer {
         self.machine().buffer(length)
+    }
+
+    fn set_life(&mut self, life: Option<WriteLife>) {
+        self.machine().set_life(life);
     }
 
     fn has_arrived(&mut self) -> bool {
