@@ -329,7 +329,11 @@ fn cases(blocks: u32) -> Vec<(&'static str, Case)> {
     let each = shapes.into_iter().flat_map(|shape| modes.map(|(name, mode)| (name, mode, shape)));
     let case = |mode, segment: u32, erase_pages, is_sparing| {
         let discard = DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT };
-        let segments = SegmentPlan { bytes: u64::from(segment) * BLOCK as u64, discard };
+        let segments = SegmentPlan {
+            bytes: u64::from(segment) * BLOCK as u64,
+            discard,
+            ..SegmentPlan::default()
+        };
         Case { blocks, erase_pages, segments, is_sparing }
     };
     // What longer segments owe to the room that they leave spare.

@@ -183,6 +183,13 @@ fn log(shard: u8, notice: &Notice) {
             slots,
             "a segment failed for good and is retired: the level is smaller"
         ),
+        Notice::StreamsRefused { disk, errno } => tracing::warn!(
+            shard,
+            disk,
+            errno,
+            "the device offers write streams and refuses them; it is written without, and nothing \
+             was lost"
+        ),
         Notice::CheckpointFailed => {
             tracing::warn!(shard, "a checkpoint could not be written; it is tried again");
         }

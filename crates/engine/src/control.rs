@@ -7,7 +7,7 @@
 
 use crate::backing::{PartPlan, RemoteBacking};
 use crate::core::ClassLatency;
-use crate::io::{DeviceLoad, Host, IoError, SocketId, Waker, check_event};
+use crate::io::{DeviceLoad, HintState, Host, IoError, SocketId, Waker, check_event};
 use crate::link::{FarEnd, NearEnd};
 use hdrhistogram::Histogram;
 use layby_cache::discards::{DiscardCount, DiscardCounters, DiscardLimits};
@@ -451,6 +451,8 @@ pub struct LevelStats {
     pub segment_bytes: u64,
     /// What became of freed segments on their way to the device, where it has a log.
     pub discards: Option<DiscardStats>,
+    /// What its device hears of how long writes live, where it has a log.
+    pub hints: Option<HintState>,
 }
 
 /// How a level's flash wears. Bytes by cause are since the shard started.

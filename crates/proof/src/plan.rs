@@ -321,7 +321,7 @@ pub fn segments_of(seed: u64, ssd_bytes: u64) -> SegmentPlan {
     let longer = (9 + rng.below(8)) * BLOCK;
     let fits = slots_for(ssd_bytes, BlockSize::MIN, longer) >= 16;
     let bytes = if fits && rng.chance(1, 2) { longer } else { 0 };
-    SegmentPlan { bytes, discard }
+    SegmentPlan { bytes, discard, ..SegmentPlan::default() }
 }
 
 /// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are

@@ -3,7 +3,7 @@
 use super::ask;
 use crate::arguments::{LevelArguments, LevelCommand, WritebackArguments};
 use crate::output::{Failure, Output, bytes, percent, table};
-use layby_daemon::api::{HealthAnswer, LevelAnswer, WearAnswer};
+use layby_daemon::api::{HealthAnswer, HintWay, LevelAnswer, WearAnswer};
 use layby_daemon::control::{WatermarksPatch, WritebackPatch};
 
 pub(crate) fn level(arguments: LevelArguments, output: &mut Output) -> Result<(), Failure> {
@@ -87,6 +87,7 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
         ));
         lines.extend(budget_line(level.name.as_str(), wear));
         lines.extend(discard_line(level));
+        lines.extend(hint_line(level));
         lines.extend(
             level.health.as_ref().map(|health| health_line(level.name.as_str(), health, wear)),
         );
@@ -132,6 +133,23 @@ fn discard_line(level: &LevelAnswer) -> Option<String> {
         all.sent,
         bytes(all.pending_bytes),
     ))
+}
+
+/// What the device hears of how long writes live; nothing where it hears nothing and nobody
+/// refused.
+fn hint_line(level: &LevelAnswer) -> Option<String> {
+    let hints = level.hints?;
+    let refused = if hints.is_refused { "; something it seemed to offer was refused" } else { "" };
+    let text = match hints.way {
+        HintWay::None if !hints.is_refused => return None,
+        HintWay::None => "no write-life hints: the kernel or the device refuses them".to_owned(),
+        HintWay::Lives => format!(
+            "{} writes with a write-life hint, set {} times{refused}",
+            hints.writes, hints.changes
+        ),
+        HintWay::Streams => format!("{} writes to {} streams", hints.writes, hints.streams),
+    };
+    Some(format!("level {}: {text}", level.name))
 }
 
 fn budget_line(name: &str, wear: &WearAnswer) -> Option<String> {

@@ -7,7 +7,7 @@
 
 use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
 use super::sizing::SizingAnswer;
-use super::wear::{HealthAnswer, WearAnswer};
+use super::wear::{HealthAnswer, HintAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
@@ -337,6 +337,9 @@ pub struct LevelAnswer {
     /// What became of its free segments on their way to the device; none where it has no log.
     #[serde(default)]
     pub discards: Option<DiscardAnswer>,
+    /// What its device hears of how long writes live; none where it has no log.
+    #[serde(default)]
+    pub hints: Option<HintAnswer>,
     /// How its flash wears; none where it is not flash.
     #[serde(default)]
     pub wear: Option<WearAnswer>,
@@ -642,6 +645,7 @@ impl Reading {
             segments_suspect: sum(|l| l.segments_suspect),
             segment_bytes: shards.first().map_or(0, |shard| shard.segment_bytes),
             discards: level_discards(&shards),
+            hints: HintAnswer::of(&shards),
             wear: WearAnswer::of(&shards, healths.get(&level.name)),
             health: healths.get(&level.name).map(HealthAnswer::from),
         }

@@ -35,7 +35,7 @@ pub use sizing::{
 };
 pub use snapshots::SnapshotAnswer;
 pub use uplink::UplinkAnswer;
-pub use wear::{HealthAnswer, WearAnswer};
+pub use wear::{HealthAnswer, HintAnswer, HintWay, WearAnswer};
 
 use crate::config::{Name, UplinkConfig};
 use crate::control::{

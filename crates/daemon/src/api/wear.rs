@@ -1,12 +1,14 @@
 //! How a flash level wears, as the control API answers it.
 //!
 //! How: the shards' parts are added up; days left follow from the rates, and from what the device
-//! says of itself, where it does: the sooner end counts.
+//! says of itself, where it does: the sooner end counts. Of hints, the first shard says which way
+//! they go, since all have one device.
 //! Cost: a few additions per shard and request.
 
 use crate::health::DeviceHealth;
 use layby_engine::control::{LevelStats, WearStats};
 use layby_engine::core::days_left;
+use layby_engine::io::{HintState, WriteHints};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -93,6 +95,54 @@ impl WearAnswer {
             days_left_by_device: by_device,
             copies_refused: sum(|p| p.copies_refused),
             dirty_passed_by: sum(|p| p.dirty_passed_by),
+        })
+    }
+}
+
+/// How a level's device hears of the lives of what is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HintWay {
+    /// Not at all.
+    #[default]
+    None,
+    /// By the kernel's write-life hints.
+    Lives,
+    /// By write streams.
+    Streams,
+}
+
+/// What a level's device has heard of how long what is written is likely to live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HintAnswer {
+    /// In which way it hears.
+    pub way: HintWay,
+    /// Write streams in use.
+    pub streams: u8,
+    /// Writes with a hint or a stream, since the node started.
+    pub writes: u64,
+    /// System calls that set another hint.
+    pub changes: u64,
+    /// The kernel or the device has refused what it seemed to offer.
+    pub is_refused: bool,
+}
+
+impl HintAnswer {
+    /// Of the shards' parts of a level; `None` where they have no log.
+    #[must_use]
+    pub fn of(shards: &[&LevelStats]) -> Option<HintAnswer> {
+        let parts: Vec<HintState> = shards.iter().filter_map(|level| level.hints).collect();
+        let (way, streams) = match parts.first()?.way {
+            WriteHints::None => (HintWay::None, 0),
+            WriteHints::Lives => (HintWay::Lives, 0),
+            WriteHints::Streams(count) => (HintWay::Streams, count),
+        };
+        Some(HintAnswer {
+            way,
+            streams,
+            writes: parts.iter().map(|part| part.writes).sum(),
+            changes: parts.iter().map(|part| part.changes).sum(),
+            is_refused: parts.iter().any(|part| part.refusal.is_some()),
         })
     }
 }

@@ -83,10 +83,37 @@ pub(super) struct LevelTable {
     pub(super) discard: Option<super::DiscardChoice>,
     pub(super) discard_delay: Option<super::DiscardWait>,
     pub(super) discard_bandwidth: Option<Size>,
+    pub(super) hints: Option<super::HintChoice>,
     pub(super) dirty_red: Option<Percent>,
     pub(super) dirty_green: Option<Percent>,
     pub(super) used_red: Option<Percent>,
     pub(super) used_green: Option<Percent>,
+}
+
+impl LevelTable {
+    /// A level of which nothing but this is written.
+    pub(super) fn new(name: Name, kind: super::Kind, size: Size) -> LevelTable {
+        LevelTable {
+            name,
+            kind,
+            size,
+            path: None,
+            persistence: None,
+            policy: None,
+            endurance: None,
+            drive_writes_per_day: None,
+            life: None,
+            segment: None,
+            discard: None,
+            discard_delay: None,
+            discard_bandwidth: None,
+            hints: None,
+            dirty_red: None,
+            dirty_green: None,
+            used_red: None,
+            used_green: None,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -35,7 +35,7 @@ pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
-pub use segments::SegmentConfig;
+pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
@@ -595,6 +595,7 @@ fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Pro
         discard: table.discard,
         discard_delay: table.discard_delay,
         discard_bandwidth: table.discard_bandwidth,
+        hints: table.hints,
     };
     Ok(LevelConfig {
         segments: segments.read(index, table.kind)?,
@@ -620,25 +621,7 @@ fn default_levels(dir: &Path) -> Result<Vec<LevelConfig>, Problem> {
         ("nvm", Kind::Nvm, NVM_BYTES_DEFAULT),
         ("ssd", Kind::Ssd, SSD_BYTES_DEFAULT),
     ];
-    let table = |(name, kind, size)| LevelTable {
-        name: built_in(name),
-        kind,
-        size: Size(size),
-        path: None,
-        persistence: None,
-        policy: None,
-        endurance: None,
-        drive_writes_per_day: None,
-        life: None,
-        segment: None,
-        discard: None,
-        discard_delay: None,
-        discard_bandwidth: None,
-        dirty_red: None,
-        dirty_green: None,
-        used_red: None,
-        used_green: None,
-    };
+    let table = |(name, kind, size)| LevelTable::new(built_in(name), kind, Size(size));
     let numbered = defaults.into_iter().enumerate();
     numbered.map(|(index, default)| level(dir, index, table(default))).collect()
 }

@@ -1,4 +1,5 @@
-//! How a level's log uses its flash, as it is written: its segments, and discards of free ones.
+//! How a level's log uses its flash, as it is written: its segments, discards of free ones, and
+//! what the device hears of how long writes live.
 //!
 //! How: `segment` is fixed for the level's life; the others are read at every start.
 //! Invariant: what is handed out lies within the engine's and the policy's bounds, and is said of a
@@ -10,6 +11,7 @@ use super::{DiscardChoice, DiscardWait, Kind, Size};
 use crate::plan::PART_ALIGNMENT;
 use layby_cache::discards::DiscardLimits;
 use layby_engine::store::SegmentPlan;
+use serde::Deserialize;
 
 /// How a level's log uses its flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,19 @@ pub struct SegmentConfig {
     pub discard_delay: DiscardWait,
     /// Bytes per second that are discarded at most; 0 for no limit.
     pub discard_bandwidth: u64,
+    /// Whether the device hears how long what is written is likely to live.
+    pub hints: HintChoice,
+}
+
+/// Whether a level's device hears how long what is written is likely to live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HintChoice {
+    /// As the kernel and the device take it: by write streams, else by the kernel's hints.
+    #[default]
+    Auto,
+    /// It does not.
+    Off,
 }
 
 impl SegmentConfig {
@@ -36,7 +51,8 @@ impl SegmentConfig {
             whole => (whole / u64::from(shards)).max(least),
         };
         let discard = DiscardLimits { bytes_per_second_max, ..limits };
-        SegmentPlan { bytes: self.bytes.unwrap_or(0), discard }
+        let hints = self.hints == HintChoice::Auto;
+        SegmentPlan { bytes: self.bytes.unwrap_or(0), discard, hints }
     }
 }
 
@@ -47,6 +63,7 @@ pub(super) struct SegmentKeys {
     pub(super) discard: Option<DiscardChoice>,
     pub(super) discard_delay: Option<DiscardWait>,
     pub(super) discard_bandwidth: Option<Size>,
+    pub(super) hints: Option<HintChoice>,
 }
 
 impl SegmentKeys {
@@ -61,6 +78,7 @@ impl SegmentKeys {
             ("discard", self.discard.is_some()),
             ("discard_delay", self.discard_delay.is_some()),
             ("discard_bandwidth", self.discard_bandwidth.is_some()),
+            ("hints", self.hints.is_some()),
         ];
         if let Some((key, _)) =
             written.iter().find(|(_, is_written)| *is_written && kind != Kind::Ssd)
@@ -96,6 +114,7 @@ impl SegmentKeys {
             discard: self.discard,
             discard_delay: delay,
             discard_bandwidth: self.discard_bandwidth.map_or(0, |size| size.0),
+            hints: self.hints.unwrap_or_default(),
         })
     }
 }

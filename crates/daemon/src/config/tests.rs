@@ -348,15 +348,19 @@ fn levels_say_how_they_use_their_flash() {
     let (in_file, on_device) = (read("").plan(false, 1), read("").plan(true, 1));
     assert_eq!((in_file.bytes, in_file.discard.mode), (0, DiscardMode::Off));
     assert_eq!((on_device.bytes, on_device.discard.mode), (0, DiscardMode::Delayed));
+    assert!(in_file.hints && on_device.hints && read("hints = \"auto\"").plan(false, 1).hints);
     let all = "segment = \"4MiB\"\ndiscard = \"immediate\"\ndiscard_delay = \"adaptive\"\n\
-               discard_bandwidth = \"100MiB\"";
+               discard_bandwidth = \"100MiB\"\nhints = \"off\"";
     let plan = read(all).plan(false, 2);
     assert_eq!((plan.bytes, plan.discard.mode), (4 << 20, DiscardMode::Immediate));
     assert_eq!(plan.discard.delay, DiscardDelay::ADAPTIVE);
     assert_eq!(plan.discard.bytes_per_second_max, 50 << 20);
+    assert!(!plan.hints);
     for (kind, keys, word) in [
         ("memory", "segment = \"1MiB\"", "no log on flash"),
         ("nvm", "discard = \"off\"", "no log on flash"),
+        ("memory", "hints = \"auto\"", "no log on flash"),
+        ("ssd", "hints = \"on\"", "auto"),
         ("ssd", "segment = \"256KiB\"", "512KiB"),
         ("ssd", "segment = \"65MiB\"", "64MiB"),
         ("ssd", "segment = \"1000KiB\"", "multiple of 64KiB"),

@@ -1,7 +1,7 @@
 //! How flash levels wear, as Prometheus reads it.
 
 use super::{Sample, Scrape, Value, count, family, family_in, gauge};
-use crate::api::WearAnswer;
+use crate::api::{HintAnswer, WearAnswer};
 use crate::config::Name;
 use crate::health::DeviceHealth;
 use layby_engine::control::LevelStats;
@@ -24,6 +24,7 @@ impl Scrape {
             })
             .collect();
         self.encode_segments(encoder)?;
+        self.encode_hints(encoder)?;
         self.encode_health(encoder)?;
         let labels = |name: &str| vec![("level", name.to_owned())];
         let causes = answers.iter().flat_map(|(name, wear)| {
@@ -86,6 +87,25 @@ impl Scrape {
             .write(encoder, gauges(|h| h.bytes_written.map(|bytes| bytes as f64)))?;
         family("layby_level_smart_failing", "1 where the device warns of its failure")
             .write(encoder, gauges(|h| Some(f64::from(u8::from(h.is_failing)))))
+    }
+
+    fn encode_hints(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let answers: Vec<(&str, HintAnswer)> = self
+            .level_names()
+            .filter_map(|(index, name)| {
+                let shards: Vec<_> =
+                    self.snapshots.iter().filter_map(|s| s.levels.get(index)).collect();
+                Some((name, HintAnswer::of(&shards)?))
+            })
+            .collect();
+        let labels = |name: &str| vec![("level", name.to_owned())];
+        let counts = |of: fn(&HintAnswer) -> u64| -> Vec<Sample> {
+            answers.iter().map(|(name, hints)| count(labels(name), of(hints))).collect()
+        };
+        family("layby_level_hinted_writes", "Writes with a write-life hint or a write stream")
+            .write(encoder, counts(|hints| hints.writes))?;
+        family("layby_level_hint_changes", "System calls that set another write-life hint")
+            .write(encoder, counts(|hints| hints.changes))
     }
 
     fn encode_segments(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -144,6 +144,13 @@ pub enum Notice {
         /// Slots left; 0 when the level takes nothing new any more.
         slots: u32,
     },
+    /// A device has refused write streams; it is written without from now on.
+    StreamsRefused {
+        /// The disk's name.
+        disk: String,
+        /// The system's error number.
+        errno: i32,
+    },
     /// A client broke the protocol or its volume went away; it was disconnected.
     ClientBroken {
         /// Who it was.

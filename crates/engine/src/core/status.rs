@@ -5,6 +5,7 @@
 
 use super::{Core, Level};
 use crate::control::{LevelStats, OperationStats, Snapshot, VolumeStats};
+use crate::io::DiskId;
 use hdrhistogram::Histogram;
 use layby_types::{Call, LevelIndex, Nanos, Operation};
 
@@ -82,6 +83,12 @@ impl Core {
         }
     }
 
+    /// The level that is a log, and its disk.
+    #[must_use]
+    pub fn log_disk(&self) -> Option<(usize, DiskId)> {
+        self.log().map(|(index, log)| (index, log.disk()))
+    }
+
     fn volume_stats(&self, id: layby_types::VolumeId, home: &super::Home) -> VolumeStats {
         let counters = self.cache.volume_counters(id).cloned().unwrap_or_default();
         let held = |l| self.cache.held_by(id, LevelIndex(l));
@@ -144,6 +151,7 @@ impl Core {
             segments_suspect: segments[2],
             segment_bytes: segments[3],
             discards,
+            hints: None,
         }
     }
 }

@@ -155,6 +155,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             volume.connections = self.clients.iter().flatten().filter(mine).count() as u64;
             volume.waits = self.gate.waits(volume.volume);
         }
+        if let Some((level, disk)) = self.core.log_disk() {
+            snapshot.levels[level].hints = Some(self.io.hint_state(disk));
+        }
         snapshot.devices = self.io.loads();
         snapshot.ranks = self.rank_stats();
         let cpu = clock_gettime(ClockId::ThreadCPUTime);

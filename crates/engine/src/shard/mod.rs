@@ -252,6 +252,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
+        if let Some((disk, error)) = self.io.take_refusal() {
+            let disk = self.io.disk_name(disk).to_owned();
+            (self.notices)(Notice::StreamsRefused { disk, errno: error.errno });
+        }
         let mut has_gone = false;
         for BrokenQueue { peer, volume, reason } in self.guests.flush(&mut self.gate) {
             (self.notices)(Notice::ClientBroken { peer, volume, reason });

@@ -9,8 +9,8 @@ use super::{NoticeSink, Shard};
 use crate::control::{BackingPlan, CommandError, ShardSender, StartReport, VolumePlan};
 use crate::core::{Core, CoreError, HomePlace, HomePlan, LevelPlan, WearPlan};
 use crate::io::{
-    ARENA_BYTES_DEFAULT, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode, Persistence,
-    Scheduled, VOLATILE_BYTES_DEFAULT, Waker,
+    ARENA_BYTES_DEFAULT, HintState, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode,
+    Persistence, Scheduled, VOLATILE_BYTES_DEFAULT, Waker, WriteHints,
 };
 use crate::store::{Region, SegmentPlan, StoreError, StoreIdentity};
 use layby_cache::schedule::{Load, ScheduleLimits};
@@ -333,6 +333,7 @@ fn open_level(
     // Shards of one node share the file; the node's lock keeps other nodes out.
     let mode = OpenMode {
         direct: kind == LevelKind::Ssd,
+        hints: kind == LevelKind::Ssd && part.segments.hints,
         is_shared: plan.count > 1,
         ..OpenMode::default()
     };
@@ -345,7 +346,9 @@ fn open_level(
     let region = Region { disk, base: part.base, length: part.length, block_size };
     let format = plan.is_new;
     if kind == LevelKind::Ssd {
-        let line = format!("{}: ssd log, {size}, {direct}, durable by device flush", part.name);
+        let hints = hints_line(io.hint_state(disk), part.segments.hints);
+        let name = &part.name;
+        let line = format!("{name}: ssd log, {size}, {direct}, durable by device flush, {hints}");
         let (segments, wear) = (part.segments, part.wear);
         return Ok((LevelPlan::Ssd { region, format, segments, wear }, line));
     }
@@ -356,6 +359,18 @@ fn open_level(
         Persistence::Sync => "durable by file sync, grouped",
     };
     Ok((LevelPlan::Nvm { region, format }, format!("{}: nvm slots, {size}, {how}", part.name)))
+}
+
+/// What the level's device hears of how long writes live.
+fn hints_line(state: HintState, is_wanted: bool) -> String {
+    match (state.way, state.refusal) {
+        (WriteHints::Streams(count), _) => format!("{count} write streams"),
+        (WriteHints::Lives, _) => "write-life hints".to_owned(),
+        (WriteHints::None, Some(error)) if is_wanted => {
+            format!("no write-life hints: the kernel says {error}")
+        }
+        (WriteHints::None, _) => "no write-life hints".to_owned(),
+    }
 }
 
 /// Opens a volume's home.

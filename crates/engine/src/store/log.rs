@@ -25,7 +25,7 @@ use super::{
     CorruptInfo, Region, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, StoreIdentity,
     Stream, Ticket,
 };
-use crate::io::{Buffer, Io, IoDone, Token};
+use crate::io::{Buffer, DiskId, Io, IoDone, Token};
 use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
@@ -49,6 +49,8 @@ pub struct SegmentPlan {
     pub bytes: u64,
     /// Whether and when freed segments are discarded.
     pub discard: DiscardLimits,
+    /// Whether the device may hear how long what is written is likely to live.
+    pub hints: bool,
 }
 
 impl SegmentPlan {
@@ -63,7 +65,7 @@ impl SegmentPlan {
 impl Default for SegmentPlan {
     fn default() -> Self {
         let discard = DiscardLimits { mode: DiscardMode::Off, ..DiscardLimits::DEFAULT };
-        SegmentPlan { bytes: 0, discard }
+        SegmentPlan { bytes: 0, discard, hints: false }
     }
 }
 
@@ -394,6 +396,11 @@ impl LogStore {
         super::log_recover::open(io, config, seqs)
     }
 
+    /// The disk it lies on.
+    #[must_use]
+    pub fn disk(&self) -> DiskId {
+        self.config.region.disk
+    }
     /// Logical slots of this log.
     #[must_use]
     pub fn slot_count(&self) -> u32 {

@@ -149,7 +149,9 @@ impl LogStore {
         let token = self.token(Purpose::Batch, stream as u64);
         let rank = io.rank();
         io.set_rank(plan.rank);
+        io.set_life(Some(stream.life()));
         io.submit(token, IoOperation::Write { disk, offset, buffer, durable });
+        io.set_life(None);
         io.set_rank(rank);
     }
 

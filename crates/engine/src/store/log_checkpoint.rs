@@ -15,7 +15,7 @@ use super::log_layout::{
     CHUNK_ENTRIES, CheckpointEntry, OpenSegment, SEGMENT_BYTES_DEFAULT, Trailer, encode_chunk,
 };
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
-use crate::io::{Io, IoDone, IoOperation};
+use crate::io::{Io, IoDone, IoOperation, WriteLife};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
@@ -24,6 +24,9 @@ use layby_types::{ErrorKind, Nanos, Seq, Slot};
 const SLOTS_PER_STEP: u32 = 4 * CHUNK_ENTRIES as u32;
 /// How long checkpoints rest after a device error.
 const REST: Nanos = Nanos::from_millis(100);
+/// How long what a checkpoint writes lives beside what the streams write, see
+/// [`super::Stream::life`].
+const LIFE: WriteLife = WriteLife::Short;
 
 #[derive(Debug)]
 pub(super) struct Checkpoint {
@@ -249,7 +252,9 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Chunk, 0));
     let rank = io.rank();
     io.set_rank(Rank::BACKGROUND);
+    io.set_life(Some(LIFE));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: false });
+    io.set_life(None);
     io.set_rank(rank);
 }
 
@@ -303,7 +308,9 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
     log.counters.bytes_checkpoint += buffer.len() as u64;
     let offset = log.offset_of(log.geometry.checkpoint_first(area));
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
+    io.set_life(Some(LIFE));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
+    io.set_life(None);
 }
 
 /// Takes the end of the trailer's write.

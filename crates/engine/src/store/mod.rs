@@ -57,6 +57,8 @@ mod tests_discard;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
+mod tests_lives;
+#[cfg(test)]
 mod tests_log;
 #[cfg(test)]
 mod tests_retire;
@@ -67,7 +69,7 @@ pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, SegmentPlan, slots_
 pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};
 pub use resolve::{Loser, Resolved, resolve};
 
-use crate::io::{Buffer, DiskId};
+use crate::io::{Buffer, DiskId, WriteLife};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
 use log_layout::NOTE_BYTES;
 use std::cell::Cell;
@@ -159,6 +161,19 @@ pub enum Stream {
 impl Stream {
     /// All streams, by index.
     pub const ALL: [Stream; 3] = [Stream::Write, Stream::Promote, Stream::Relocate];
+
+    /// How long its blocks are likely to live, beside the others'. Clients overwrite what they
+    /// write, and it goes home; copies of what was read stay until nobody reads them; what cleaning
+    /// finds alive has outlived all that was written with it. A checkpoint is shorter than all: the
+    /// next but one overwrites it, after an eighth of the log at most.
+    #[must_use]
+    pub fn life(self) -> WriteLife {
+        match self {
+            Stream::Write => WriteLife::Medium,
+            Stream::Promote => WriteLife::Long,
+            Stream::Relocate => WriteLife::Extreme,
+        }
+    }
 }
 
 /// What the shard must have brought to safety before it answers `peer_synced`.

@@ -17,7 +17,8 @@ const LENGTH: u64 = 265 * BlockSize::MIN.bytes() as u64;
 
 fn plan(mode: DiscardMode, delay: Nanos) -> SegmentPlan {
     let delay = DiscardDelay::Fixed(delay);
-    SegmentPlan { discard: DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT }, bytes: 0 }
+    let discard = DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT };
+    SegmentPlan { discard, ..SegmentPlan::default() }
 }
 
 fn churn(seed: u64, mode: DiscardMode, delay: Nanos) -> Churn {
