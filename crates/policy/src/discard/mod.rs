@@ -6,7 +6,8 @@
 //! first. The delay is fixed, or follows reuse and free space, and sending keeps to a bandwidth.
 //! Invariant: no unit that was written after it was freed is ever handed out, if the caller calls
 //! [`Discards::written`] before it issues the write and lets that write wait while
-//! [`Discards::is_in_flight`]. Counters balance exactly, see [`DiscardCounters`].
+//! [`Discards::is_in_flight`]; where the write may fail, [`Discards::withhold`] stands for it, and
+//! [`Discards::end_withheld`] decides. Counters balance exactly, see [`DiscardCounters`].
 //! Cost: logarithmic in the runs held, plus the runs that a call touches; about 100 bytes a run.
 //! Not for data: a discard is advice, and who promises zeros must remember them elsewhere.
 //! Source: Delay-D (Kang, Aerospace 2024, 11, 47), algorithm 1.
@@ -165,6 +166,8 @@ pub struct Discards {
     limits: DiscardLimits,
     runs: Runs,
     in_flight: alloc::vec::Vec<Range<u64>>,
+    /// Cut out of the runs for writes under way.
+    withheld: alloc::vec::Vec<Range<u64>>,
     counters: DiscardCounters,
     delay: Delay,
     /// When the oldest of what waits for the next round was received.
@@ -184,6 +187,7 @@ impl Discards {
             limits,
             runs: Runs::default(),
             in_flight: alloc::vec::Vec::new(),
+            withheld: alloc::vec::Vec::new(),
             counters: DiscardCounters::default(),
             delay: Delay::new(limits.delay),
             since: Nanos::NEVER,
@@ -263,6 +267,45 @@ impl Discards {
         self.delay.on_cancelled(cut.bytes);
         self.keep_bounds();
         self.rest();
+    }
+
+    /// `range` is about to be written by a write that may fail: nothing of it is handed out until
+    /// [`Discards::end_withheld`] of the same range. What waits beside it waits on. Two such writes
+    /// must not overlap; each piece cut out counts as a range of its own. Nothing is dropped for
+    /// the sake of the bounds, here and there: who relies on that begins no such write while
+    /// [`Discards::is_full`].
+    pub fn withhold(&mut self, range: Range<u64>) {
+        let mut pieces: alloc::vec::Vec<_> = self.runs.within(range.clone()).collect();
+        let cut = self.runs.remove(range);
+        self.counters.split += pieces.len() as u64 + cut.split - cut.gone;
+        self.withheld.append(&mut pieces);
+        self.hasten_largest();
+        self.rest();
+    }
+
+    /// The write of a range that was withheld has ended: what was withheld is cancelled where it
+    /// was written, and else waits again.
+    pub fn end_withheld(&mut self, range: &Range<u64>, is_written: bool, now: Nanos) {
+        let is_mine = |piece: &mut Range<u64>| range.start <= piece.start && piece.end <= range.end;
+        let mine: alloc::vec::Vec<_> = self.withheld.extract_if(.., is_mine).collect();
+        for piece in mine {
+            let bytes = piece.end - piece.start;
+            if is_written {
+                self.counters.cancelled.add(1, bytes);
+                self.delay.on_cancelled(bytes);
+                continue;
+            }
+            self.since = self.since.min(now);
+            let merged = self.runs.insert(piece);
+            self.counters.merged.add(merged.ranges, merged.bytes);
+        }
+        self.hasten_largest();
+    }
+
+    /// What is withheld, in no order.
+    #[must_use]
+    pub fn withheld(&self) -> &[Range<u64>] {
+        &self.withheld
     }
 
     /// Takes the next range to discard at `now`, or `None` when there is none yet. Call until
@@ -393,10 +436,12 @@ impl Discards {
         self.rest();
     }
 
-    /// What waits now.
+    /// What waits now, what is withheld included.
     #[must_use]
     pub fn pending(&self) -> DiscardCount {
-        DiscardCount { ranges: self.runs.len() as u64, bytes: self.runs.bytes() }
+        let mut all = DiscardCount { ranges: self.runs.len() as u64, bytes: self.runs.bytes() };
+        self.withheld.iter().for_each(|piece| all.add(1, piece.end - piece.start));
+        all
     }
 
     /// What became of the ranges so far.
@@ -459,13 +504,17 @@ impl Discards {
     /// so that they leave in order. Writes that split runs may exceed the bound: once it is
     /// doubled, the largest are dropped.
     fn keep_bounds(&mut self) {
+        self.hasten_largest();
+        while self.runs.len() > 2 * self.limits.ranges_max as usize {
+            let range = self.runs.take_largest().expect("the table is not empty");
+            self.counters.dropped.add(1, range.end - range.start);
+        }
+    }
+
+    fn hasten_largest(&mut self) {
         let (ranges, bytes) = (self.limits.ranges_max as usize, self.limits.bytes_max);
         if self.is_full() {
             self.runs.mark_largest(ranges - ranges.div_ceil(8), bytes - bytes / 8);
-        }
-        while self.runs.len() > 2 * ranges {
-            let range = self.runs.take_largest().expect("the table is not empty");
-            self.counters.dropped.add(1, range.end - range.start);
         }
     }
 }

@@ -247,6 +247,47 @@ fn what_is_given_back_waits_again() {
     assert_balanced(&table);
 }
 
+/// Goal: nothing is handed out of what a write withholds, its neighbours wait on, and the write's
+/// end decides: cancelled, or waiting again. Method: the middle, the edge and all of ranges, both
+/// ends.
+#[test]
+fn a_write_that_may_fail_withholds() {
+    for is_written in [true, false] {
+        let mut table = table(|_| {});
+        [0..30, 40..50, 60..80].into_iter().for_each(|range| _ = table.reclaim(range, SECOND));
+        let writes = [10..20, 38..50, 70..90];
+        writes.iter().for_each(|range| table.withhold(range.clone()));
+        assert_balanced(&table);
+        assert_eq!(table.pending(), DiscardCount { ranges: 6, bytes: 60 });
+        assert_eq!(table.counters().split, 3, "two in the middle, one at an edge");
+        table.withhold(100..110);
+        table.end_withheld(&(100..110), is_written, SECOND);
+        writes.iter().for_each(|range| table.end_withheld(range, is_written, SECOND));
+        assert!(table.withheld().is_empty());
+        assert_balanced(&table);
+        let sent = drain(&mut table, Nanos::from_secs(6));
+        let (cancelled, left) = match is_written {
+            true => (DiscardCount { ranges: 3, bytes: 30 }, vec![0..10, 20..30, 60..70]),
+            false => (DiscardCount::default(), vec![0..30, 40..50, 60..80]),
+        };
+        assert_eq!((table.counters().cancelled, sent), (cancelled, left));
+    }
+}
+
+/// Goal: while everything is withheld no deadline is due, and what comes back is due after a delay
+/// of its own. Method: one range, a write of all of it that fails.
+#[test]
+fn what_comes_back_waits_anew() {
+    let mut table = table(|_| {});
+    table.reclaim(0..8, Nanos::ZERO);
+    table.withhold(0..8);
+    assert_eq!(table.next_deadline(), Nanos::NEVER);
+    assert_eq!(table.due(Nanos::NEVER), None);
+    table.end_withheld(&(0..8), false, SECOND);
+    assert_eq!(table.next_deadline(), Nanos::from_secs(6));
+    assert_eq!(drain(&mut table, Nanos::from_secs(6)), vec![0..8]);
+}
+
 /// One unit of the modelled device: what its owner wrote last, and what the device holds.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Unit {
@@ -260,6 +301,8 @@ struct World {
     table: Discards,
     units: Vec<Unit>,
     flying: Vec<Range<u64>>,
+    /// Writes under way that may fail.
+    writing: Vec<Range<u64>>,
     now: Nanos,
     version: u32,
 }
@@ -284,6 +327,35 @@ impl World {
         self.units(range).fill(Unit { wanted: version, held: version });
     }
 
+    /// Begins a write that may fail, unless another one or a discard is in the way.
+    fn begin(&mut self, range: Range<u64>) {
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        let is_free = !self.writing.iter().any(overlaps) && !self.table.is_in_flight(&range);
+        if is_free && !self.table.is_full() {
+            self.table.withhold(range.clone());
+            self.writing.push(range);
+        }
+    }
+
+    /// A failed write leaves what was there, of which nothing is promised where it was freed.
+    fn end_write(&mut self, index: usize, is_written: bool) {
+        let range = self.writing.swap_remove(index);
+        self.table.end_withheld(&range, is_written, self.now);
+        if is_written {
+            self.version += 1;
+            let version = self.version;
+            self.units(&range).fill(Unit { wanted: version, held: version });
+        }
+    }
+
+    /// Ends the writes that overlap a range, since nobody frees or writes below them.
+    fn end_writes(&mut self, range: &Range<u64>, rng: &mut Rng) {
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        while let Some(index) = self.writing.iter().position(overlaps) {
+            self.end_write(index, rng.chance(1, 2));
+        }
+    }
+
     fn end_one(&mut self, index: usize) {
         let range = self.flying.swap_remove(index);
         // The latest moment at which the device may forget what was there.
@@ -296,6 +368,8 @@ impl World {
         while let Some(range) = self.table.due_part(self.now, 1 + u64::from(self.version % 16)) {
             let live = self.units(&range).iter().any(|unit| unit.wanted != 0);
             assert!(!live, "{range:?} was written after it was freed");
+            let overlaps = |w: &Range<u64>| w.start < range.end && range.start < w.end;
+            assert!(!self.writing.iter().any(overlaps), "{range:?} is being written");
             self.flying.push(range);
         }
     }
@@ -304,6 +378,9 @@ impl World {
         while !self.flying.is_empty() {
             self.end_one(0);
         }
+        while !self.writing.is_empty() {
+            self.end_write(0, false);
+        }
         self.table.forget(0..u64::MAX);
     }
 
@@ -311,10 +388,16 @@ impl World {
         let range = self.range(rng);
         match rng.below(100) {
             0..40 => {
+                self.end_writes(&range, rng);
                 self.units(&range).iter_mut().for_each(|unit| unit.wanted = 0);
                 self.table.reclaim(range, self.now);
             }
-            40..75 => self.write(&range),
+            40..60 => {
+                self.end_writes(&range, rng);
+                self.write(&range);
+            }
+            60..68 => self.begin(range),
+            68..75 => self.end_writes(&range, rng),
             75..85 => self.timer(),
             85..93 if !self.flying.is_empty() => {
                 self.end_one(rng.below(self.flying.len() as u64) as usize);
@@ -334,7 +417,10 @@ impl World {
         let stale = self.units.iter().position(|u| u.wanted != 0 && u.held != u.wanted);
         assert_eq!(stale, None, "a read after a write returns that write");
         let limits = self.table.limits();
-        assert!(self.table.pending().ranges <= 2 * u64::from(limits.ranges_max));
+        let waiting = self.table.pending().ranges - self.table.withheld().len() as u64;
+        // What came back may exceed the bound, by as much as can be under way.
+        let back = self.units.len() as u64;
+        assert!(waiting <= 2 * u64::from(limits.ranges_max) + back);
         for run in self.table.pending_in(0..u64::MAX) {
             assert!(self.units[run.start as usize..run.end as usize].iter().all(|u| u.wanted == 0));
         }
@@ -354,8 +440,8 @@ fn any_interleaving_is_sound() {
             limits.mode = [DiscardMode::Immediate, DiscardMode::Delayed][rng.below(2) as usize];
         });
         let units = vec![Unit::default(); 16 + rng.below(200) as usize];
-        let (flying, now, version) = (Vec::new(), Nanos::ZERO, 0);
-        let mut world = World { table, units, flying, now, version };
+        let (flying, writing, now, version) = (Vec::new(), Vec::new(), Nanos::ZERO, 0);
+        let mut world = World { table, units, flying, writing, now, version };
         for _ in 0..600 {
             world.step(&mut rng);
             world.check();
