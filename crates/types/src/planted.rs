@@ -46,11 +46,15 @@ pub enum Plant {
     OwedOmitted,
     /// A segment of the log is discarded when it becomes empty, before a checkpoint has freed it.
     DiscardEarly,
+    /// A write over a discard that waits leaves it waiting, so that it reaches the newer bytes.
+    CancelOmitted,
+    /// A write that cancels a discard is answered before a start would know of it.
+    CancelEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 18] = [
+    pub const ALL: [Plant; 20] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -69,6 +73,8 @@ impl Plant {
         Plant::MergeOmitted,
         Plant::OwedOmitted,
         Plant::DiscardEarly,
+        Plant::CancelOmitted,
+        Plant::CancelEarly,
     ];
 }
 

@@ -1,13 +1,14 @@
 //! Discards on their way to a home: at once, later, or never.
 //!
-//! How: a range that the log holds a durable tombstone for may wait in its volume's
-//! [`Discards`]; the cache hears at once that it was zeroed. Until the home has heard of it, reads
-//! of it are answered with zeros, its tombstone stays live, so that a crash repeats it, and writes
-//! of it to the home are held, which sends it at once. A checkpoint writes down that the home owes
-//! it. When it was sent, the home is synced and the tombstone is done for, as after any zeroing.
-//! Invariant: nothing is written to a home where a discard waits or is in flight; a tombstone is
-//! done for only when none of its range waits. So no discard reaches a newer write, and what was
-//! acknowledged reads as zeros across power cuts.
+//! How: a range that the log holds a durable tombstone for may wait in its volume's [`Discards`];
+//! the cache hears at once that it was zeroed. Until the home has heard of it, reads of it are
+//! answered with zeros, its tombstone stays live, so that a crash repeats it, and writes of it to
+//! the home cancel it (see `cancels`), or are held, which sends it at once. A checkpoint writes
+//! down that the home owes it. When it was sent, the home is synced and the tombstone is done for,
+//! as after any zeroing.
+//! Invariant: nothing is written to a home where a discard waits unwithheld or is in flight; a
+//! tombstone is done for only when none of its range waits. So no discard reaches a newer write,
+//! and what was acknowledged reads as zeros across power cuts.
 //! Cost: a look-up per read of a home, and a pass over the live tombstones per discard sent.
 //! Not for: volumes whose writes pass no log; their discards go at once.
 
@@ -27,7 +28,7 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 
 /// What one home has not heard of.
 pub(super) struct HomeDiscards {
-    table: Discards,
+    pub(super) table: Discards,
     flights: HashMap<u64, Range<u64>>,
     /// How often in a row the home has refused. Every second time zeros are written instead.
     failures: u32,
@@ -54,11 +55,17 @@ impl HomeDiscards {
         }
     }
 
+    /// Whether the home has refused the last discard.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// What of `bytes` reads as zeros whatever the home says.
     fn zeros(&self, bytes: &Range<u64>) -> Vec<Range<u64>> {
         let cut = |run: &Range<u64>| run.start.max(bytes.start)..run.end.min(bytes.end);
-        let flying = self.table.in_flight().iter().map(cut).filter(|run| run.start < run.end);
-        self.table.pending_in(bytes.clone()).chain(flying).collect()
+        let others = self.table.in_flight().iter().chain(self.table.withheld());
+        let others = others.map(cut).filter(|run| run.start < run.end);
+        self.table.pending_in(bytes.clone()).chain(others).collect()
     }
 }
 
@@ -128,7 +135,7 @@ impl Core {
         true
     }
 
-    fn bytes_of(&self, blocks: &Range<u64>) -> Range<u64> {
+    pub(super) fn bytes_of(&self, blocks: &Range<u64>) -> Range<u64> {
         let size = self.cache.spec().block_size;
         size.offset_of(BlockIndex(blocks.start))..size.offset_of(BlockIndex(blocks.end))
     }
@@ -178,7 +185,7 @@ impl Core {
         true
     }
 
-    fn note_discards(&mut self, id: VolumeId) {
+    pub(super) fn note_discards(&mut self, id: VolumeId) {
         if let Some(home) = self.homes.get(&id) {
             self.delays.at = self.delays.at.min(home.discards.next_deadline());
         }
@@ -270,9 +277,11 @@ impl Core {
 
     /// These blocks have become zeros below otherwise.
     pub(super) fn cancel_discards(&mut self, id: VolumeId, blocks: Range<u64>) {
-        let bytes = self.bytes_of(&blocks);
+        let (bytes, now) = (self.bytes_of(&blocks), self.now);
         if let Some(home) = self.homes.get_mut(&id) {
-            home.discards.table.written(bytes);
+            // Not `written`, which may drop others where it splits too much: they are promised.
+            home.discards.table.withhold(bytes.clone());
+            home.discards.table.end_withheld(&bytes, true, now);
         }
     }
 

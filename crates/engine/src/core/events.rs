@@ -82,6 +82,24 @@ impl Tombstones {
         self.held.push(write);
     }
 
+    /// Those that overlap these blocks, with theirs; `None` where the home of one has heard of all
+    /// of it, or hears of it otherwise.
+    pub(super) fn waiting_under(
+        &self,
+        id: VolumeId,
+        blocks: &Range<u64>,
+    ) -> Option<Vec<(Seq, Range<u64>)>> {
+        let overlaps =
+            |t: &&LiveTombstone| t.volume == id && t.first < blocks.end && blocks.start < t.end;
+        let met = self.live.iter().filter(overlaps);
+        met.map(|t| t.delayed.then_some((t.seq, t.first..t.end))).collect()
+    }
+
+    /// Whether a start would redo it.
+    pub(super) fn is_live(&self, seq: Seq) -> bool {
+        self.live.iter().any(|tombstone| tombstone.seq == seq)
+    }
+
     /// The operation's range was logged, and its home is to hear of it later; false where nothing
     /// was logged, so that a crash would forget it.
     pub(super) fn delay(&mut self, op: OpId) -> bool {
@@ -294,11 +312,13 @@ impl Core {
 
     /// Writes that waited for a tombstone to be done for go on.
     pub(super) fn release_held(&mut self) {
-        if self.tombstones.ending == 0 && self.tombstones.held.is_empty() {
+        let is_idle = self.tombstones.ending == 0 && self.tombstones.held.is_empty();
+        if is_idle && self.cancels.is_empty() {
             return;
         }
         let durable = self.log().map_or(u64::MAX, |(_, log)| log.forgets_durable());
         self.tombstones.end_durable(durable);
+        self.release_cancels();
         for write in std::mem::take(&mut self.tombstones.held) {
             let Action::WriteBacking { op, volume, first, count, .. } = &write else {
                 panic!("only writes are held")
@@ -321,6 +341,7 @@ impl Core {
             let Action::WriteBacking { op, .. } = write else { panic!("only writes are held") };
             self.done(op, Err(kind));
         }
+        self.fail_cancels(kind, None);
     }
 
     // ---- homes ----
@@ -380,6 +401,9 @@ impl Core {
         done: BackingDone<Buffer>,
     ) {
         let op = OpId(done.token as u32);
+        if self.is_cancelling(op) {
+            return self.on_cancel_written(io, done);
+        }
         if let Some(seq) = self.tombstones.zeroing.remove(&op) {
             return self.on_zeroed(io, id, (op, seq), done.result);
         }
@@ -468,6 +492,9 @@ impl Core {
             let Action::WriteBacking { op, .. } = write else { panic!("only writes are held") };
             self.done(op, Err(kind));
         }
+        let refused: Vec<Seq> =
+            self.tombstones.delayed_in(id, blocks).map(|(seq, _)| seq).collect();
+        self.fail_cancels(kind, Some(&refused));
         if self.peer_sync.as_ref().is_some_and(|peer| !peer.delayed.is_empty()) {
             self.fail_peer_sync();
         }
@@ -607,6 +634,7 @@ impl Core {
     /// A volume is gone, and with it what a checkpoint waits for on its behalf.
     pub(super) fn forget_tombstones(&mut self, id: VolumeId) {
         self.tombstones.forget_volume(id);
+        self.cancels.forget_volume(id);
         if let Some(peer) = &mut self.peer_sync {
             let live: HashSet<Seq> = self.tombstones.live.iter().map(|t| t.seq).collect();
             peer.delayed.retain(|seq| live.contains(seq));

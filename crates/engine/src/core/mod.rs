@@ -9,6 +9,7 @@
 //! Not for: several threads; each shard has a core of its own, and they share nothing.
 
 mod answer;
+mod cancels;
 mod decisions;
 mod discards;
 mod events;
@@ -234,6 +235,8 @@ pub struct Core {
     checkpoints: Vec<bool>,
     peer_sync: Option<PeerSync>,
     tombstones: Tombstones,
+    /// Writes to homes that cancel what waits there.
+    cancels: cancels::Cancels,
     delays: discards::Delays,
     /// Durable forgets that the NVM level knows of.
     forgets_told: u64,

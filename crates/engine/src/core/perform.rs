@@ -326,9 +326,11 @@ impl Core {
         let Action::WriteBacking { op, volume, first, count, source, durable } = action else {
             panic!("a write is performed as one")
         };
-        if self.tombstones.covers(volume, first.0, count) {
+        let blocks = first.0..first.0 + u64::from(count);
+        if self.tombstones.covers(volume, first.0, count) && !self.begin_cancel(op, volume, &blocks)
+        {
             self.tombstones.hold(action);
-            self.hasten_discards(volume, first.0..first.0 + u64::from(count));
+            self.hasten_discards(volume, blocks);
             return 0;
         }
         let size = self.cache.spec().block_size;

@@ -129,6 +129,7 @@ impl Core {
             checkpoints: Vec::new(),
             peer_sync: None,
             tombstones: Tombstones::default(),
+            cancels: super::cancels::Cancels::default(),
             delays: super::discards::Delays::default(),
             forgets_told: 0,
             ended: Vec::new(),

@@ -2,6 +2,7 @@
 //!
 //! How: the same kind of history as the cache's own tests, through real stores and formats.
 
+mod cancels;
 mod devices;
 mod discards;
 mod far;

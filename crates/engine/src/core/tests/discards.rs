@@ -7,12 +7,12 @@ use layby_cache::discards::{DiscardCause, DiscardDelay, DiscardLimits, DiscardMo
 use rustix::io::Errno;
 use std::cell::Cell;
 
-const HOME: usize = 1;
-const VOLUME: u32 = 2;
+pub(super) const HOME: usize = 1;
+pub(super) const VOLUME: u32 = 2;
 
 /// Eight blocks of value 40 at home and nowhere else dirty; discards wait for an hour, which the
 /// simulated time jumps over at some seeds.
-fn waiting(seed: u64) -> World {
+pub(super) fn waiting(seed: u64) -> World {
     let mut world = World::new(seed, quiet());
     (0..8).for_each(|block| write_block(&mut world, VOLUME, block, 40).expect("a write"));
     world.drain().expect("the home takes it");
@@ -20,25 +20,25 @@ fn waiting(seed: u64) -> World {
     world
 }
 
-fn set(world: &mut World, mode: DiscardMode) {
+pub(super) fn set(world: &mut World, mode: DiscardMode) {
     let delay = DiscardDelay::Fixed(Nanos::from_secs(3600));
     let limits = DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT };
     world.core.set_discard(VolumeId(VOLUME), limits);
 }
 
-fn trim(world: &mut World, first: u64, count: u64) {
+pub(super) fn trim(world: &mut World, first: u64, count: u64) {
     world.run(VOLUME, call(Operation::Trim, first * BLOCK, count * BLOCK), 0).expect("a trim");
 }
 
-fn home_block(world: &World, block: u64) -> u8 {
+pub(super) fn home_block(world: &World, block: u64) -> u8 {
     world.io.peek(world.homes[HOME])[(block * BLOCK) as usize]
 }
 
-fn stats(world: &World) -> crate::control::DiscardStats {
+pub(super) fn stats(world: &World) -> crate::control::DiscardStats {
     world.core.snapshot().volumes[HOME].discards
 }
 
-fn turn_until(world: &mut World, is_done: impl Fn(&World) -> bool) {
+pub(super) fn turn_until(world: &mut World, is_done: impl Fn(&World) -> bool) {
     for _ in 0..TURNS_MAX {
         if is_done(world) {
             return;
@@ -98,7 +98,7 @@ fn neighbours_reach_the_home_as_one() {
     assert!(merged.get() > 2, "the time jumped in most lives");
 }
 
-fn checkpoint(world: &mut World) {
+pub(super) fn checkpoint(world: &mut World) {
     let before = checkpoints(world);
     world.core.end_with_checkpoint(&mut world.io);
     assert!(checkpoints(world) > before, "a checkpoint ends well; SEED={}", world.seed);
