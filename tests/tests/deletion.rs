@@ -46,10 +46,10 @@ fn create(node: &Node) {
     node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &url]);
 }
 
-/// Goal: a deleted volume is served, restored and made anew by nobody, loses nothing of what it had,
-/// and comes back whole, after a kill, too. Method: writes, a deletion, all that must be refused
-/// with its words, `layby restore` and `layby check` that are told, a kill, its return; then again
-/// under another name, with a volume of its old name beside it.
+/// Goal: a deleted volume is served, restored and made anew by nobody, loses nothing of what it
+/// had, and comes back whole, after a kill, too. Method: writes, a deletion, all that must be
+/// refused with its words, `layby restore` and `layby check` that are told, a kill, its return;
+/// then again under another name, with a volume of its old name beside it.
 #[test]
 fn a_deleted_volume_comes_back() {
     let Some(world) = World::new() else { return };
@@ -144,8 +144,8 @@ fn a_deletion_needs_no_link() {
 
 /// Goal: when its grace is over a volume goes, to the last object, through a store that refuses and
 /// through kills, and once that has begun it cannot come back; another volume beside it, and one
-/// made at its place later, lose nothing. Method: a grace of a second; deletes refused by the store,
-/// a kill, the fault lifted; the bucket's objects and the node's files.
+/// made at its place later, lose nothing. Method: a grace of a second; deletes refused by the
+/// store, a kill, the fault lifted; the bucket's objects and the node's files.
 #[test]
 fn a_volume_goes_when_its_grace_is_over() {
     let Some(world) = World::new() else { return };
@@ -189,8 +189,8 @@ fn a_volume_goes_when_its_grace_is_over() {
 }
 
 /// Goal: a deletion without a grace takes all at once; where the store fails it says so, leaves no
-/// half of a volume to be opened, and the node finishes it by itself. Method: deletes refused by the
-/// store, another node, the fault lifted; then one that goes through, and the end of a grace.
+/// half of a volume to be opened, and the node finishes it by itself. Method: deletes refused by
+/// the store, another node, the fault lifted; then one that goes through, and the end of a grace.
 #[test]
 fn a_deletion_now_is_finished_by_the_node() {
     let Some(world) = World::new() else { return };

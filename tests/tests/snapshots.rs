@@ -215,8 +215,9 @@ fn a_clone_has_the_key_of_its_base() {
 }
 
 /// Goal: a clone whose making a crash interrupted holds up no start, whether the store answers then
-/// or not: it is made when the node has come up, or taken back and made by the next command. Method:
-/// a clone whose first object is never taken, a kill; a start with the link down, one with it up.
+/// or not: it is made when the node has come up, or taken back and made by the next command.
+/// Method: a clone whose first object is never taken, a kill; a start with the link down, one with
+/// it up.
 #[test]
 fn a_clone_that_broke_off_holds_up_no_start() {
     let Some(world) = World::new() else { return };

@@ -233,9 +233,9 @@ mod tests {
         assert_eq!(Superblock::decode(&block.encode()), None, "a later layout");
     }
 
-    /// Goal: the word of a deletion is written as ever where the removal has not begun, what earlier
-    /// programs wrote is read, as of a removal that has begun, and the word taken back leaves what
-    /// was. Method: golden text; both ways.
+    /// Goal: the word of a deletion is written as ever where the removal has not begun, what
+    /// earlier programs wrote is read, as of a removal that has begun, and the word taken back
+    /// leaves what was. Method: golden text; both ways.
     #[test]
     fn a_deletion_is_a_word_with_two_times() {
         let block = example();

@@ -372,8 +372,8 @@ fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
 }
 
 /// Volumes in object stores that were being made when the node ended, and of which nobody was told
-/// that they are there. A store that does not answer, or a base that is not served yet, is no reason
-/// to serve nobody: they are made when the node has come up.
+/// that they are there. A store that does not answer, or a base that is not served yet, is no
+/// reason to serve nobody: they are made when the node has come up.
 fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'a Name> {
     let is_unmade = |record: &VolumeRecord| {
         record.phase == VolumePhase::Creating

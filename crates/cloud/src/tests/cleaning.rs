@@ -33,9 +33,9 @@ fn settle(world: &mut World, volume: &mut Volume<Vec<u8>>, now: &mut Nanos) {
     panic!("does not settle: {:?}", volume.status());
 }
 
-/// Goal: random overwrites are cleaned within the bound of space, and by about a request per segment
-/// that goes, of not much more than what is moved. Method: 24 times half of a volume overwritten by
-/// chance, in segments of 128 blocks; the volume's own counters.
+/// Goal: random overwrites are cleaned within the bound of space, and by about a request per
+/// segment that goes, of not much more than what is moved. Method: 24 times half of a volume
+/// overwritten by chance, in segments of 128 blocks; the volume's own counters.
 #[test]
 fn cleaning_asks_little_of_the_store() {
     let limits = Limits { segment_bytes: SEGMENT_BYTES, ..plan(NODE).limits };

@@ -203,8 +203,8 @@ fn end_of(place: &ChunkPlace) -> u64 {
 }
 
 /// Runs of a victim, in the order of their places, as they are fetched: over small gaps, and over
-/// larger ones, the least first, as long as these are no more than twice what lives. A request saved
-/// is worth the same wherever it is, so no other choice saves more of them for these bytes.
+/// larger ones, the least first, as long as these are no more than twice what lives. A request
+/// saved is worth the same wherever it is, so no other choice saves more of them for these bytes.
 fn parts_of(runs: Vec<Run>) -> Vec<Vec<Run>> {
     let mut gaps: Vec<(u64, usize)> = Vec::new();
     let (mut live, mut end) = (0, None);
@@ -266,9 +266,9 @@ mod tests {
         parts.iter().map(|part| end_of(&part[part.len() - 1].1) - u64::from(part[0].1.at)).sum()
     }
 
-    /// Goal: what lives of a victim comes in few requests, each run in one of them, and without much
-    /// more than lives. Method: victims of every share of live blocks; the requests that gaps of
-    /// 32 KiB would take beside, in sum over seeds.
+    /// Goal: what lives of a victim comes in few requests, each run in one of them, and without
+    /// much more than lives. Method: victims of every share of live blocks; the requests that gaps
+    /// of 32 KiB would take beside, in sum over seeds.
     #[test]
     fn victims_are_read_in_few_requests() {
         for percent in [1, 2, 5, 10, 20, 30, 50, 80] {

@@ -213,8 +213,8 @@ struct DeleteQuery {
     data: Option<DeleteData>,
 }
 
-/// Deletes a volume and disconnects its clients. With `data=delete`, a volume in an object store can
-/// come back until its grace is over; with `data=now` also a deleted one goes for good.
+/// Deletes a volume and disconnects its clients. With `data=delete`, a volume in an object store
+/// can come back until its grace is over; with `data=now` also a deleted one goes for good.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
     params(("name" = Name, Path), DeleteQuery),
     responses((status = 204), (status = "default", body = Report)))]

@@ -66,7 +66,8 @@ impl Control {
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
-        // A wide volume's file is made before its shards are asked; a chosen one may have been there.
+        // A wide volume's file is made before its shards are asked; a chosen one may have been
+        // there.
         self.finish_creation(view, &name, config.path.is_none(), &error).await
     }
 
@@ -210,8 +211,8 @@ impl Control {
         }
     }
 
-    /// Deletes a volume; its clients are disconnected. What it has in an object store goes after its
-    /// grace, or now; [`DeleteData::Now`] also ends the grace of one that was deleted before.
+    /// Deletes a volume; its clients are disconnected. What it has in an object store goes after
+    /// its grace, or now; [`DeleteData::Now`] also ends the grace of one that was deleted before.
     ///
     /// # Errors
     /// A report when there is no such volume, its dirty blocks cannot be written back, or, where it
