@@ -65,7 +65,6 @@ fn cleaning_asks_little_of_the_store() {
     }
     let status = volume.status();
     let counters = status.counters;
-    println!("{counters:?}");
     let spare = status.segment_blocks_bytes - status.live_bytes;
     assert!(spare <= status.live_bytes / 4 + 4 * SEGMENT_BYTES, "{status:?}");
     assert!(counters.segments_deleted > 60 && counters.bytes_moved > 4 << 20, "{counters:?}");

@@ -288,7 +288,6 @@ mod tests {
                 assert!(fetched(&parts) <= 3 * live + small, "{percent} % seed {seed}");
                 assert_eq!(parts.concat(), runs, "{percent} % seed {seed}");
             }
-            println!("{percent} %: {before} requests by gaps alone, {now} now");
             assert!(now <= before);
             if percent >= 20 {
                 assert!(now <= 2 * 20, "{percent} %: {now} requests for 20 victims");
