@@ -5,7 +5,9 @@
 //! Invariant: a catalog that was read is written and read again unchanged.
 //! Not for: what a node makes of a catalog, which removes files of volumes that were deleted.
 
-use layby_daemon::catalog::{Catalog, LevelRecord, Live, NodeId, VolumePhase, VolumeRecord};
+use layby_daemon::catalog::{
+    Catalog, DeletedRecord, LevelRecord, Live, NodeId, VolumePhase, VolumeRecord,
+};
 use layby_daemon::config::{Config, Kind, Name, Overrides, Size};
 use layby_daemon::error::{Report, ReportKind};
 use std::path::Path;
@@ -76,8 +78,19 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             wide: None,
             clone_of: None,
             compression: None,
+            local: (id == 1).then_some(0),
             configured: Some(volume.clone()),
         };
+        if id == 1 {
+            full.deleted.push(DeletedRecord {
+                name: name.clone(),
+                volume: Some("1f".repeat(16)),
+                at_unix: 1_800_000_000,
+                grace_seconds: 604_800,
+                waited_seconds: 5,
+                record: record.clone(),
+            });
+        }
         full.volumes.insert(name.clone(), record);
     }
     for (name, class) in config.classes {

@@ -141,6 +141,16 @@ impl Client {
         Client { connection, ..self }
     }
 
+    /// The same at another volume, or at one of another name.
+    ///
+    /// # Panics
+    /// When the node does not serve it.
+    #[must_use]
+    pub fn reopen_at(self, node: &Node, name: &str) -> Client {
+        let connection = Connection::open(&node.socket(), name).expect("the node serves it");
+        Client { connection, ..self }
+    }
+
     /// A client of another volume that holds the same now; its writes are told apart.
     ///
     /// # Panics

@@ -210,6 +210,49 @@ fn a_cap_is_changed_live() {
     client.verify_store(&world, &node);
 }
 
+/// Goal: how a volume's chunks are stored changes while it is served, holds after a kill, and what
+/// was stored before is read as ever. Method: blocks that shrink, in each way in turn; bytes sent.
+#[test]
+fn compression_changes_live() {
+    const SHRINK: u64 = 200;
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(300);
+    let sent = |node: &Node| {
+        node.layby(&["volume", "drain", VOLUME]);
+        let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+        shown["cloud"]["bytes_put"].as_u64().expect("a number")
+    };
+    let cost = |node: &Node, client: &mut Client, fill: u8| {
+        let before = sent(node);
+        for block in 0..SHRINK {
+            let data = vec![fill; BLOCK as usize];
+            client.ask(&Request::Write { offset: block * BLOCK, data, fua: false });
+        }
+        sent(node) - before
+    };
+    for (fill, how) in [(1, "none"), (2, "zstd"), (3, "lz4")] {
+        node.layby(&["volume", "set", VOLUME, "--compression", how]);
+        let cost = cost(&node, &mut client, fill);
+        assert_eq!(cost >= SHRINK * BLOCK, how == "none", "{how}: {cost} bytes");
+    }
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let file = ["volume", "set", "vol0", "--compression", "lz4", "--dir", &dir];
+    layby_tests::layby(&file).assert_explains(&["only volumes in object stores"]);
+    node.kill9();
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    assert!(cost(&node, &mut client, 9) < SHRINK * BLOCK, "it is forgotten");
+    for block in 0..BLOCKS {
+        let bytes = client.ask(&Request::Read { offset: block * BLOCK, length: BLOCK as u32 });
+        let held = contents(block, client.blocks[block as usize]);
+        let filled = vec![9; BLOCK as usize];
+        assert!(bytes == if block < SHRINK { filled } else { held }, "block {block}");
+    }
+}
+
 /// Goal: an object that never answers delays the reads of its own blocks and nobody else. Method:
 /// one block in a segment of its own, a node without its cache, that segment's reads swallowed;
 /// a read of the block, all others beside it; then the fault is lifted.

@@ -5,8 +5,9 @@
 //! Where the store's program is missing the tests say so and skip.
 
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, verify_image};
-use layby_tests::link::{Effect, Fault, Operation, StoreError};
-use layby_tests::{Node, S3Server};
+use layby_tests::link::{Cut, Effect, Fault, Operation};
+use layby_tests::{Node, S3Server, binary};
+use std::process::{Command, Stdio};
 
 /// Goal: a snapshot holds what was acknowledged before it, whatever is written, cleaned or killed
 /// later; the store alone gives it back and `layby check` verifies it; once deleted its room is
@@ -124,7 +125,7 @@ fn clones_share_what_their_base_holds() {
     node.layby(&["volume", "drain", "one"]);
     node.layby(&["volume", "snapshot-delete", "one", "s2"]);
     one.verify();
-    node.layby(&["volume", "delete", "one", "--data", "delete"]);
+    node.layby(&["volume", "delete", "one", "--data", "now"]);
     node.layby(&["volume", "snapshot-delete", VOLUME, "s1"]);
     let left = world.server.objects();
     let strange: Vec<_> = left.keys().filter(|key| !key.starts_with("maps/")).collect();
@@ -171,11 +172,11 @@ fn another_node_clones_and_takes(world: &World, two: &Client) {
     taken.verify();
     taken.write(100);
     other.layby(&["volume", "drain"]);
-    other.layby(&["volume", "delete", "two", "--data", "delete"]);
+    other.layby(&["volume", "delete", "two", "--data", "now"]);
     // The other node marked its clone: the base's own learns of it when it says otherwise.
     let words = ["volume", "snapshot-delete", "one", "s2", "--dir", &dir];
     layby_tests::layby(&words).assert_explains(&["`three`"]);
-    other.layby(&["volume", "delete", "three", "--data", "delete"]);
+    other.layby(&["volume", "delete", "three", "--data", "now"]);
 }
 
 /// Goal: a clone of an encrypted volume is made and read with its base's key alone, and is as
@@ -213,34 +214,51 @@ fn a_clone_has_the_key_of_its_base() {
     assert!(!is_whole && text.contains("encrypted"), "{text}");
 }
 
-/// Goal: a deletion that breaks off leaves no half of a volume to be opened, and is finished by the
-/// next volume at its place. Method: deletes refused by the store, `layby restore`, a new volume.
+/// Goal: a clone whose making a crash interrupted holds up no start, whether the store answers then
+/// or not: it is made when the node has come up, or taken back and made by the next command.
+/// Method: a clone whose first object is never taken, a kill; a start with the link down, one with
+/// it up.
 #[test]
-fn a_deletion_that_broke_off_is_finished() {
+fn a_clone_that_broke_off_holds_up_no_start() {
     let Some(world) = World::new() else { return };
     let node = world.start_new("a");
-    let mut client = Client::open(&node);
-    client.write(500);
-    node.layby(&["volume", "drain", VOLUME]);
-    let denied = Fault::new(Effect::Fail(StoreError::ACCESS_DENIED)).on(Operation::Delete);
-    let fault = world.link.fault(denied);
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let words = ["volume", "delete", VOLUME, "--data", "delete", "--dir", &dir];
-    layby_tests::layby(&words).assert_explains(&["some of its objects may be left"]);
-    assert!(fault.hits() > 0);
+    let mut base = Client::open(&node);
+    base.write(500);
+    node.layby(&["volume", "snapshot", VOLUME, "s1"]);
+    let then = base.blocks.clone();
+    break_off(&world, node);
+    world.link.cut(Cut::Refuse);
+    let node = world.start("a");
+    let mut base = base.reopen(&node);
+    base.write(50);
+    world.link.restore();
+    base.verify();
+    let (dir, one) = (world.dir("a").to_string_lossy().into_owned(), place("one"));
+    let words = ["volume", "create", "one", "--path", &one, "--clone-of", "maps@s1"];
+    let again = [&words[..], &["--dir", &dir]].concat();
+    // Until it is taken back its name is taken.
+    assert!((0..5000).any(|_| layby_tests::layby(&again).success), "it is never taken back");
+    Client { blocks: then.clone(), ..base.clone_at(&node, "one") }.verify();
+    node.layby(&["volume", "delete", "one", "--data", "now"]);
+    break_off(&world, node);
+    let node = world.start("a");
+    assert!((0..5000).any(|_| node.layby(&["volume", "list"]).contains("one")), "it is not made");
+    Client { blocks: then, ..base.clone_at(&node, "one") }.verify();
+    base.reopen(&node).verify();
+}
+
+/// A node ends while it makes a clone, whose first object the store never takes.
+fn break_off(world: &World, node: Node) {
+    let silent = Fault::new(Effect::NeverAnswer).on(Operation::Put).key("one/");
+    let fault = world.link.fault(silent);
+    let (dir, one) = (world.dir("a").to_string_lossy().into_owned(), place("one"));
+    let mut making = Command::new(binary());
+    making.args(["volume", "create", "one", "--path", &one, "--clone-of", "maps@s1"]);
+    let making = making.args(["--dir", &dir]).stderr(Stdio::piped()).spawn();
+    let making = making.expect("the program runs");
+    fault.wait_hits(1);
+    node.kill9();
+    let end = making.wait_with_output().expect("it ends with its node");
+    assert!(!end.status.success(), "nobody is told that it is there");
     fault.lift();
-    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
-    let other = world.start("b");
-    let create = ["volume", "create", VOLUME, "--size", &size, "--path", &url];
-    let refused =
-        layby_tests::layby(&[&create[..], &["--dir", &world.dir("b").to_string_lossy()]].concat());
-    refused.assert_explains(&["deleted the volume there"]);
-    drop(other);
-    node.layby(&create);
-    let mut client = Client::open(&node);
-    client.verify();
-    client.write(100);
-    client.verify_store(&world, &node);
-    node.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
-    assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
 }

@@ -229,7 +229,13 @@ Examples:
   layby volume create test --path s3://bucket/test --clone-of maps@monday")]
     Create(VolumeCreateArguments),
     /// List the volumes of a node
-    List(NodeArguments),
+    List {
+        /// List those in object stores that were deleted and can come back, instead
+        #[arg(long)]
+        deleted: bool,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
     /// Show one volume and its counters
     Show {
         /// The volume
@@ -297,23 +303,43 @@ Examples:
     #[command(after_help = "\
 Examples:
   layby volume delete maps
-  layby volume delete maps --data delete")]
+  layby volume delete maps --data delete
+  layby volume delete maps --data now")]
     Delete {
         /// The volume
         name: Name,
-        /// `keep` writes dirty blocks back and keeps the backing file; `delete` throws all away
+        /// `keep` writes dirty blocks back and keeps the backing file; `delete` throws all away, in
+        /// an object store after a grace in which `undelete` brings it back; `now` without one
         #[arg(long, value_name = "WHAT", default_value = "keep")]
         data: DataArgument,
+        #[command(flatten)]
+        node: NodeArguments,
+    },
+    /// Bring a volume in an object store back that was deleted, as long as its grace lasts
+    #[command(after_help = "\
+Examples:
+  layby volume undelete maps
+  layby volume undelete maps --as maps-of-friday")]
+    Undelete {
+        /// The volume
+        name: Name,
+        /// The name that it gets, where another volume has its own by now
+        #[arg(long = "as", value_name = "NAME")]
+        new_name: Option<Name>,
+        /// Which one, where several of its name were deleted
+        #[arg(long)]
+        number: Option<u32>,
         #[command(flatten)]
         node: NodeArguments,
     },
 }
 
 /// What becomes of a deleted volume's data.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DataArgument {
     Keep,
     Delete,
+    Now,
 }
 
 /// How blocks travel and are stored.
@@ -419,6 +445,9 @@ pub(crate) struct VolumeSetArguments {
     /// Whether it is a block device of this host's kernel, too
     #[arg(long, value_name = "BOOL")]
     pub(crate) ublk: Option<bool>,
+    /// How its blocks travel to its object store and are stored there from now on
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compression: Option<CompressionArgument>,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }
@@ -622,6 +651,9 @@ pub(crate) struct RestoreArguments {
     /// Read this snapshot of the volume
     #[arg(long, value_name = "NAME")]
     pub(crate) snapshot: Option<Name>,
+    /// Read the volume though it was deleted
+    #[arg(long)]
+    pub(crate) deleted: bool,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -113,6 +113,8 @@ pub enum Order {
     Drain(bool),
     /// The volume has another size, in bytes.
     Resize(u64),
+    /// Chunks are stored in another way from now on.
+    Compress(Compression),
     /// Say how safe it is now.
     Say,
     /// Make or drop a snapshot.
@@ -142,7 +144,7 @@ impl Watch {
     }
 
     /// Makes or drops a snapshot, which takes until the store has said so: where it does not
-    /// answer, this waits for it.
+    /// answer, this waits for it. Who stops waiting before a snapshot has begun gets none.
     ///
     /// # Errors
     /// [`SnapshotError`] when that cannot be; after [`SnapshotError::Lost`] and
@@ -447,6 +449,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             let now = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
             self.now = now;
             self.volume.on_tick(now);
+            self.withdraw();
             self.act();
             self.hand_out();
             let now_state = (self.volume.is_lost(), self.volume.is_drained());
@@ -602,11 +605,18 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         }
     }
 
+    /// Snapshots that nobody waits for are not begun.
+    fn withdraw(&mut self) {
+        let gone = self.answers.extract_if(.., |_, answer| answer.is_closed());
+        gone.for_each(|(number, _)| self.volume.withdraw_snapshot(number));
+    }
+
     fn heed(&mut self, order: Order, number: u64) {
         self.heard = number;
         match order {
             Order::Drain(is_draining) => self.volume.set_draining(is_draining),
             Order::Resize(bytes) => self.volume.set_size(bytes),
+            Order::Compress(compression) => self.volume.set_compression(compression),
             Order::Say => {}
             Order::Snapshots(change, answer) => {
                 self.answers.insert(number, answer);

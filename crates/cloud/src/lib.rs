@@ -18,6 +18,7 @@ mod host;
 mod journal;
 mod map;
 mod meta;
+mod removal;
 mod restore;
 mod runs;
 mod segment;
@@ -37,6 +38,7 @@ pub use host::{
     CloudBacking, HostError, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
 };
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
+pub use removal::{CONFLICTS_MAX, Goal, Removal, RemovalError, Step};
 pub use restore::{Fetch, Pass, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use snapshot::{

@@ -11,7 +11,7 @@ use crate::clone::split_key;
 use crate::map::{ChunkPlace, CloudMap};
 use crate::segment::{HEADER_BYTES, Index, SegmentName, decode_chunk};
 use crate::snapshot::Snapshot;
-use crate::superblock::{Base, SUPERBLOCK_KEY, Superblock};
+use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -40,6 +40,8 @@ pub enum RestoreError {
     Damaged(String),
     /// There is no such snapshot; the names of those that there are.
     NoSnapshot(String, Vec<String>),
+    /// The volume was deleted, and nobody said that it is to be read all the same.
+    Deleted(Deleted),
     /// What was read could not be written.
     Sink(String),
 }
@@ -56,6 +58,10 @@ impl fmt::Display for RestoreError {
             RestoreError::NoSnapshot(name, known) => {
                 write!(f, "there is no snapshot `{name}`; the volume has {}", known.join(", "))
             }
+            RestoreError::Deleted(deleted) if deleted.has_begun() => {
+                f.write_str("the volume was deleted, and its objects go or are gone in part")
+            }
+            RestoreError::Deleted(_) => f.write_str("the volume was deleted, and is still whole"),
             RestoreError::Sink(cause) => write!(f, "what was read could not be written: {cause}"),
         }
     }
@@ -100,7 +106,30 @@ impl Restored {
     /// # Errors
     /// [`RestoreError`] where there is no volume, or an object that it needs is damaged.
     pub fn open(fetch: Fetch<'_>) -> Result<Self, RestoreError> {
+        Self::find(fetch, None, true)
+    }
+
+    /// Finds out what the store has of a volume, or of its snapshot, or that it was deleted, unless
+    /// it is to be read all the same.
+    ///
+    /// # Errors
+    /// [`RestoreError`] as in [`Restored::open_snapshot`]; [`RestoreError::Deleted`].
+    pub fn find(
+        fetch: Fetch<'_>,
+        snapshot: Option<&str>,
+        is_deleted_wanted: bool,
+    ) -> Result<Self, RestoreError> {
         let superblock = read_superblock(fetch)?;
+        if let Some(deleted) = superblock.deleted.filter(|_| !is_deleted_wanted) {
+            return Err(RestoreError::Deleted(deleted));
+        }
+        match snapshot {
+            Some(name) => Self::snapshot_of(superblock, fetch, name),
+            None => Self::volume_of(superblock, fetch),
+        }
+    }
+
+    fn volume_of(superblock: Superblock, fetch: Fetch<'_>) -> Result<Self, RestoreError> {
         let mut map = CloudMap::default();
         if let Some(checkpoint) = superblock.checkpoint {
             map = read_map(fetch, &checkpoint.key())?;
@@ -123,7 +152,14 @@ impl Restored {
     /// [`RestoreError`] where there is no such volume or snapshot, or an object that it needs is
     /// damaged.
     pub fn open_snapshot(fetch: Fetch<'_>, name: &str) -> Result<Self, RestoreError> {
-        let superblock = read_superblock(fetch)?;
+        Self::find(fetch, Some(name), true)
+    }
+
+    fn snapshot_of(
+        superblock: Superblock,
+        fetch: Fetch<'_>,
+        name: &str,
+    ) -> Result<Self, RestoreError> {
         let snapshot = superblock.snapshots.iter().find(|snapshot| snapshot.name == name).cloned();
         let Some(snapshot) = snapshot else {
             let known = superblock.snapshots.into_iter().map(|snapshot| snapshot.name).collect();

@@ -71,8 +71,20 @@ pub struct Superblock {
 pub struct Deleted {
     /// When, in seconds since 1970.
     pub at_unix: u64,
-    /// From when on its objects may go.
+    /// From when on its objects may go, by the clock of the node that deleted it; for people.
     pub until_unix: u64,
+    /// Its objects go from now on: nobody takes the word back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removing: bool,
+}
+
+impl Deleted {
+    /// Whether objects of the volume may be gone. Before there was a grace, both times were the
+    /// same, and its objects went with the word.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.removing || self.until_unix <= self.at_unix
+    }
 }
 
 /// A volume whose segments another one shares.
@@ -128,6 +140,15 @@ impl Superblock {
     #[must_use]
     pub fn marked_deleted(&self, deleted: Deleted) -> Superblock {
         let mut block = Superblock { deleted: Some(deleted), ..self.clone() };
+        block.revision += 1;
+        block.format = block.format_needed();
+        block
+    }
+
+    /// The same of a volume that is not deleted any more.
+    #[must_use]
+    pub fn undeleted(&self) -> Superblock {
+        let mut block = Superblock { deleted: None, ..self.clone() };
         block.revision += 1;
         block.format = block.format_needed();
         block
@@ -210,5 +231,25 @@ mod tests {
         assert_eq!(Superblock::decode(&block.encode()), Some(block.clone()));
         block.format = FORMAT_SNAPSHOTS + 1;
         assert_eq!(Superblock::decode(&block.encode()), None, "a later layout");
+    }
+
+    /// Goal: the word of a deletion is written as ever where the removal has not begun, what
+    /// earlier programs wrote is read, as of a removal that has begun, and the word taken back
+    /// leaves what was. Method: golden text; both ways.
+    #[test]
+    fn a_deletion_is_a_word_with_two_times() {
+        let block = example();
+        let waits = Deleted { at_unix: 5, until_unix: 9, removing: false };
+        let marked = block.marked_deleted(waits);
+        let text = String::from_utf8(marked.encode()).expect("JSON");
+        assert!(text.contains("\"deleted\":{\"at_unix\":5,\"until_unix\":9}}"), "{text}");
+        assert_eq!(Superblock::decode(text.as_bytes()), Some(marked.clone()));
+        assert!(!waits.has_begun() && Deleted { removing: true, ..waits }.has_begun());
+        assert!(Deleted { until_unix: 5, ..waits }.has_begun(), "an earlier program's");
+        let gone = block.marked_deleted(Deleted { removing: true, ..waits });
+        let text = String::from_utf8(gone.encode()).expect("JSON");
+        assert!(text.contains("\"until_unix\":9,\"removing\":true}}"), "{text}");
+        let back = marked.undeleted();
+        assert_eq!(back, Superblock { revision: block.revision + 2, ..block });
     }
 }

@@ -7,7 +7,7 @@
 //! otherwise is refused, since blocks would be looked for where they are not.
 //! Cost: runs once per start.
 
-use crate::catalog::{Catalog, LevelRecord, NodeId, VolumePhase};
+use crate::catalog::{Catalog, DeletedRecord, LevelRecord, NodeId, VolumePhase};
 use crate::config::{
     ClassConfig, Config, Kind, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT,
     VolumeConfig, built_in, checks,
@@ -57,7 +57,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     let mut notes = Vec::new();
     let mut view = combine(config, catalog, &mut notes)?;
     finish_deletions(homes, &mut view, &mut notes)?;
-    declare_volumes(config, &mut view, is_new)?;
+    declare_volumes(config, &mut view, is_new, &mut notes)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
     notes.extend(crate::cloud::placement_notes(config, &view));
@@ -216,26 +216,43 @@ fn combine_classes(
     classes
 }
 
-/// Throws away what a crash left of volumes that were being deleted.
+/// Throws away what a crash left of volumes that were being deleted. Stores are told later, since
+/// one that does not answer is no reason to serve nobody.
 fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> Result<(), Report> {
     let volumes = &mut view.catalog.volumes;
     let deleting = volumes.extract_if(.., |_, record| record.phase == VolumePhase::Deleting);
     for (name, record) in deleting.collect::<Vec<_>>() {
-        match homes.release(&record, true) {
-            // A store that does not answer is no reason to serve nobody.
-            Err(left) if homes.writes_through(&record) => {
-                notes.push(format!("volume `{name}` was deleted; {}: {}", left.error, left.cause));
-            }
-            released => {
-                released?;
-                notes.push(format!("the deletion of volume `{name}` was completed"));
-            }
+        if homes.writes_through(&record) {
+            notes.push(format!("volume `{name}` was deleted; its objects in its store go now"));
+            let (at_unix, volume) = (now_unix(), homes.identity(&record));
+            let (grace_seconds, waited_seconds) = (0, 0);
+            view.catalog.deleted.push(DeletedRecord {
+                name,
+                volume,
+                at_unix,
+                grace_seconds,
+                waited_seconds,
+                record,
+            });
+            continue;
         }
+        homes.release(&record, true)?;
+        notes.push(format!("the deletion of volume `{name}` was completed"));
     }
     Ok(())
 }
 
-fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(), Report> {
+/// Seconds since 1970, by this machine's clock.
+pub(crate) fn now_unix() -> u64 {
+    u64::try_from(chrono::Utc::now().timestamp()).unwrap_or(0)
+}
+
+fn declare_volumes(
+    config: &Config,
+    view: &mut View,
+    is_new: bool,
+    notes: &mut Vec<String>,
+) -> Result<(), Report> {
     if is_new && config.volumes.is_empty() && view.catalog.volumes.is_empty() {
         let default = VolumeConfig {
             size: Some(Size(VOLUME_BYTES_DEFAULT)),
@@ -258,6 +275,12 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
     for (name, declared) in &config.volumes {
         if view.catalog.volumes.contains_key(name) {
             update_volume(config, view, name, declared)?;
+        } else if is_deleted(view, name, declared) {
+            notes.push(format!(
+                "volume `{name}` of the configuration was deleted, and its objects are still in \
+                 its store: it is not made anew"
+            ));
+            continue;
         } else {
             let error = format!("cannot create volume `{name}` of the configuration");
             add_to_view(view, &config.dir, name, declared, &error)?;
@@ -266,6 +289,13 @@ fn declare_volumes(config: &Config, view: &mut View, is_new: bool) -> Result<(),
         record.configured = Some(declared.clone());
     }
     Ok(())
+}
+
+/// Whether a volume that is not there was deleted and still has its place in its store.
+fn is_deleted(view: &View, name: &Name, declared: &VolumeConfig) -> bool {
+    view.catalog.deleted.iter().any(|deleted| {
+        deleted.name == *name && declared.path.as_ref() == Some(&deleted.record.path)
+    })
 }
 
 /// Brings a volume to what the configuration says, if that was edited since it was last applied.

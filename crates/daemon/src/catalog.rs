@@ -222,11 +222,40 @@ pub struct VolumeRecord {
     /// How its chunks travel, where it says so itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionChoice>,
+    /// The number by which its journal and its map are called, where it had another one when they
+    /// were made: a volume whose deletion was taken back has a new number, but its old files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<u32>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
 }
 
+/// A volume that was deleted and whose objects are still in their store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeletedRecord {
+    /// Its name; another volume may have it by now.
+    pub name: Name,
+    /// What it is in its store, in hexadecimal, so that no other volume at its place is taken for
+    /// it; none where the node never knew.
+    pub volume: Option<String>,
+    /// When it was deleted, in seconds since 1970, by this node's clock; for people.
+    pub at_unix: u64,
+    /// Seconds of this node's life that its objects stay.
+    pub grace_seconds: u64,
+    /// How many of them have passed.
+    pub waited_seconds: u64,
+    /// What it was.
+    pub record: VolumeRecord,
+}
+
 impl VolumeRecord {
+    /// The number by which its journal and its map are called.
+    #[must_use]
+    pub fn local_number(&self) -> u32 {
+        self.local.unwrap_or(self.id)
+    }
+
     /// How it is dealt to its parts; none where it is on one shard.
     #[must_use]
     pub fn stripes(&self) -> Option<Stripes> {
@@ -271,6 +300,11 @@ pub struct Catalog {
     pub volume_id_next: u32,
     /// By name.
     pub volumes: BTreeMap<Name, VolumeRecord>,
+    /// Volumes in object stores that were deleted, oldest first, for as long as they can come back
+    /// or their objects are not all gone. Left out where there are none, as in catalogs from before
+    /// there was a grace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedRecord>,
     /// Classes changed live, by name.
     pub classes: BTreeMap<Name, Live<ClassConfig>>,
     /// Watermarks changed live, by level.
@@ -295,6 +329,7 @@ impl Catalog {
             levels,
             volume_id_next: 0,
             volumes: BTreeMap::new(),
+            deleted: Vec::new(),
             classes: BTreeMap::new(),
             watermarks: BTreeMap::new(),
             writeback: None,
@@ -442,7 +477,9 @@ fn decode(bytes: &[u8]) -> Result<Catalog, Refusal> {
 }
 
 fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
-    let wides = catalog.volumes.iter().filter_map(|(name, record)| Some((name, record.wide?)));
+    let deleted = catalog.deleted.iter().map(|deleted| (&deleted.name, &deleted.record));
+    let all = catalog.volumes.iter().chain(deleted);
+    let wides = all.filter_map(|(name, record)| Some((name, record.wide?)));
     let is_bad = |wide: &WideRecord| {
         Stripes::new(wide.stripe_bytes, wide.shards).is_none()
             || wide.shards > catalog.shards
@@ -553,6 +590,7 @@ mod tests {
                 wide: None,
                 clone_of: None,
                 compression: None,
+                local: None,
                 configured: None,
             },
         );
@@ -606,6 +644,30 @@ mod tests {
         catalog.save(dir.path()).expect("the directory is writable");
         let report = Catalog::load(dir.path()).expect_err("a part has no shard");
         assert!(report.cause.contains("over 2 of 1 shards"), "{report}");
+    }
+
+    /// Goal: catalogs from before there was a grace are read, and deleted volumes survive. Method:
+    /// without one no byte speaks of it; with one, a round trip.
+    #[test]
+    fn deleted_volumes_are_kept() {
+        let dir = directory();
+        let mut catalog = example();
+        let text = String::from_utf8(catalog.to_bytes()).expect("text");
+        assert!(!text.contains("\"deleted\"") && !text.contains("\"local\""));
+        let mut record = catalog.volumes.remove("vol0").expect("the example has it");
+        assert_eq!(record.local_number(), record.id);
+        record.local = Some(7);
+        assert_eq!(record.local_number(), 7);
+        catalog.deleted.push(DeletedRecord {
+            name: name("vol0"),
+            volume: Some("00".repeat(16)),
+            at_unix: 1_800_000_000,
+            grace_seconds: 604_800,
+            waited_seconds: 60,
+            record,
+        });
+        catalog.save(dir.path()).expect("the directory is writable");
+        assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog)));
     }
 
     /// Goal: a crash at any step of a save leaves the old or the new catalog. Method: stop before

@@ -6,7 +6,7 @@
 //! Cost: headers and recent records; with `full` every live block is read, with `backing` all that
 //! object stores hold of the volumes.
 
-use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
+use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::store_finding;
 use crate::config::{Kind, Name};
 use crate::error::{Report, ReportKind};
@@ -57,6 +57,9 @@ pub struct BackingFinding {
     /// The snapshot that was read in the volume's place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Name>,
+    /// The volume was deleted, and can come back or is not all gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
 }
 
 /// The findings on a node.
@@ -188,20 +191,25 @@ fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) 
 fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding> {
     let homes = Homes::new(dir, None);
     let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
-    let finding = |(name, record): (&Name, &crate::catalog::VolumeRecord)| {
+    let ready = ready.map(|(name, record)| (name, record, None));
+    let deleted = catalog.deleted.iter().map(|gone| (&gone.name, &gone.record, Some(gone)));
+    let finding = |(name, record, gone): (&Name, &VolumeRecord, Option<&DeletedRecord>)| {
         let path = homes.name(record);
         let problem = homes.problem(record, catalog.block_bytes);
         let (mut problem, mut snapshot) = (problem, None);
+        // Of one whose grace is over anything may be gone.
+        let is_whole = gone.is_none_or(|gone| gone.waited_seconds < gone.grace_seconds);
         if depth.backing
+            && is_whole
             && problem.is_none()
-            && let Some(found) = store_finding(record, depth.snapshot.as_ref())
+            && let Some(found) = store_finding(record, depth.snapshot.as_ref(), gone.is_some())
         {
             problem = found.problem;
             snapshot = depth.snapshot.clone().filter(|_| found.is_snapshot);
         }
-        BackingFinding { volume: name.clone(), path, problem, snapshot }
+        BackingFinding { volume: name.clone(), path, problem, snapshot, deleted: gone.is_some() }
     };
-    ready.map(finding).collect()
+    ready.chain(deleted).map(finding).collect()
 }
 
 #[cfg(test)]

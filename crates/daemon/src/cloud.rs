@@ -10,7 +10,7 @@
 mod clones;
 mod removal;
 
-use crate::catalog::{NodeId, VolumePhase, VolumeRecord};
+use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
@@ -19,8 +19,8 @@ use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, End, Fault, FaultKind, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock,
-    VolumeUuid, Watch, inspect, prepare, volume_of,
+    CloudBacking, Compression, End, Fault, FaultKind, Order, Paths, Plan, Request, SUPERBLOCK_KEY,
+    Store, Superblock, VolumeUuid, Watch, inspect, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -44,7 +44,8 @@ pub fn is_store(path: &Path) -> bool {
 /// What is wrong with a volume's journal and map, where they are in the node's directory; `None`
 /// also where the configuration put them elsewhere.
 pub(crate) fn local_problem(dir: &Path, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
-    let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{}.{what}", record.id));
+    let number = record.local_number();
+    let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{number}.{what}"));
     let paths = Paths { journal: place("journal"), map: place("map") };
     let is_here = paths.map.exists() || paths.journal.exists();
     is_here.then(|| inspect(&paths, block_bytes).err().map(|error| error.to_string())).flatten()
@@ -63,16 +64,17 @@ pub(crate) struct StoreFinding {
 pub(crate) fn store_finding(
     record: &VolumeRecord,
     snapshot: Option<&Name>,
+    deleted: bool,
 ) -> Option<StoreFinding> {
     if !is_store(&record.path) {
         return None;
     }
     let (url, key) = (&url_of(record), record.key.as_ref());
-    let source = Source { url, key, snapshot: snapshot.map(Name::as_str) };
+    let source = Source { url, key, snapshot: snapshot.map(Name::as_str), deleted };
     let read = restore(source, None, &mut |_, _| ());
     let problem = match read {
         Err(report) if snapshot.is_some() && report.kind == ReportKind::NotFound => {
-            return store_finding(record, None);
+            return store_finding(record, None, deleted);
         }
         Err(report) => Some(format!("{}: {}", report.error, report.cause)),
         Ok(answer) => answer.damaged.first().map(|first| {
@@ -131,6 +133,8 @@ impl fmt::Debug for CloudHomes {
 struct Watched {
     url: String,
     watch: Watch,
+    /// How it was last told to store chunks.
+    compression: Compression,
 }
 
 /// A home that is open and waits for its shard.
@@ -173,7 +177,7 @@ impl CloudHomes {
     }
 
     fn paths(&self, record: &VolumeRecord) -> Paths {
-        let id = record.id;
+        let id = record.local_number();
         Paths {
             journal: self.config.journal_dir.join(format!("{id}.journal")),
             map: self.config.map_dir.join(format!("{id}.map")),
@@ -309,13 +313,14 @@ impl CloudHomes {
         let store = Store::open(&url).map_err(bad)?.sealed(key);
         let volume = self.identify(error, name, record, &store)?;
         let (node, block_bytes) = self.node();
+        let compression = self.config.compression(record.compression);
         let plan = Plan {
             volume,
             name: name.to_string(),
             node: VolumeUuid(node.0),
             size_bytes: record.length,
             block_bytes,
-            compression: self.config.compression(record.compression),
+            compression,
             takeover: self.config.takeover.contains(name),
             limits: self.config.limits,
         };
@@ -345,7 +350,7 @@ impl CloudHomes {
         let runtime = self.runtime.clone();
         let backing =
             CloudBacking::open(plan, &paths, store, lane, runtime, seed, wake).map_err(broken)?;
-        let watched = Watched { url: url.clone(), watch: backing.watch() };
+        let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
         self.watches().insert(record.id, watched);
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
     }
@@ -396,38 +401,34 @@ impl RemoteHomes for CloudHomes {
         Ok(Arc::new(self.open(&error, name, record)?))
     }
 
-    fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report> {
+    fn release(&self, record: &VolumeRecord) -> Result<(), Report> {
         let watch = self.watches().remove(&record.id);
-        if !discard
-            && let Some(said) = watch.and_then(|watched| watched.watch.said())
+        if let Some(said) = watch.and_then(|watched| watched.watch.said())
             && !said.is_drained
         {
             return Err(kept(&self.paths(record), said.status.dirty_bytes));
         }
-        let paths = self.paths(record);
-        for path in [paths.journal, paths.map] {
-            match std::fs::remove_file(&path) {
-                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                    let error = format!("cannot remove `{}`", path.display());
-                    return Err(Report::from_io(error, &cause));
-                }
-                _ => {}
-            }
-        }
-        if !discard {
-            return Ok(());
-        }
-        let url = url_of(record);
-        let key = record.key.as_ref().map(KeySource::read).transpose();
-        let store = key.and_then(|key| Ok(Store::open(&url)?.sealed(key)));
-        let removed = store.and_then(|s| self.remove_objects(&s).map_err(|fault| fault.cause));
-        removed.map_err(|cause| {
-            let error = format!("cannot remove the volume's objects from `{url}`");
-            Report::new(ReportKind::Unreachable, error)
-                .cause(cause)
-                .state("the node serves it no more; some of its objects may be left")
-                .hint("create a volume at that place, which removes what is left, and delete it")
-        })
+        self.remove_local(record)
+    }
+
+    fn identity(&self, record: &VolumeRecord) -> Option<String> {
+        self.identity_of(record)
+    }
+
+    fn close(&self, record: &VolumeRecord) {
+        self.watches().remove(&record.id);
+    }
+
+    fn mark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        self.say_deleted(deleted)
+    }
+
+    fn undelete(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        self.unmark_deleted(deleted)
+    }
+
+    fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        CloudHomes::remove(self, deleted)
     }
 
     fn watch(&self, record: &VolumeRecord) -> Option<Watch> {
@@ -436,8 +437,7 @@ impl RemoteHomes for CloudHomes {
 
     fn check_discard(&self, record: &VolumeRecord) -> Result<(), Report> {
         // Other nodes make and delete clones, too: the store knows best.
-        let key = record.key.as_ref().map(KeySource::read).transpose();
-        let store = key.and_then(|key| Ok(Store::open(&url_of(record))?.sealed(key)));
+        let store = self.store_of(record);
         let found = store.ok().and_then(|store| self.superblock(&store).ok()).flatten();
         let known = || self.watch(record)?.said()?.snapshots;
         let snapshots = found.map(|block| block.snapshots).or_else(known);
@@ -446,7 +446,7 @@ impl RemoteHomes for CloudHomes {
             Err(Report::new(ReportKind::InUse, "the volume's data is in use")
                 .cause(format!("volumes are clones of it: {clones}"))
                 .state("nothing was changed")
-                .hint("delete these first, or keep its data with --data keep"))
+                .hint("delete these with --data now first, or keep its data with --data keep"))
         })
     }
 
@@ -455,6 +455,14 @@ impl RemoteHomes for CloudHomes {
     }
 
     fn follow(&self, view: &View, uplink: &UplinkConfig) {
+        for record in view.catalog.volumes.values() {
+            let wanted = self.config.compression(record.compression);
+            if let Some(watched) = self.watches().get_mut(&record.id)
+                && std::mem::replace(&mut watched.compression, wanted) != wanted
+            {
+                watched.watch.order(Order::Compress(wanted));
+            }
+        }
         // It was checked before it was shown.
         self.uplink.set_timetable(uplink.check().unwrap_or_default());
         for (index, slot) in view.classes.iter().enumerate() {

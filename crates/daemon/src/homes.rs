@@ -6,7 +6,7 @@
 //! Cost: nothing on the data path; what an owner does may take long, so it is called off the
 //! runtime's threads. Not for: levels, which are always files and devices; see `levels`.
 
-use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
 use crate::control::volumes::discard_file;
@@ -37,12 +37,45 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// A report when it cannot be had, or belongs to somebody else.
     fn prepare(&self, name: &Name, record: &VolumeRecord) -> Result<Arc<dyn OpenRemote>, Report>;
 
-    /// No shard holds the home any more, or none ever did: the volume was deleted, or could not be
-    /// served. With `discard` its data goes, too. Repeated after a crash in between.
+    /// No shard holds the home any more, or none ever did: the volume was deleted and its data
+    /// stays where it is, or it could not be served. Repeated after a crash in between.
     ///
     /// # Errors
     /// A report when something is left.
-    fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report>;
+    fn release(&self, record: &VolumeRecord) -> Result<(), Report>;
+
+    /// What a volume is, whatever its name and its node; none where the node does not know.
+    fn identity(&self, _record: &VolumeRecord) -> Option<String> {
+        None
+    }
+
+    /// No shard holds the home any more, and what the node has of it stays.
+    fn close(&self, _record: &VolumeRecord) {}
+
+    /// Says where a deleted volume lives that it is deleted, so that nobody serves it, and lets go
+    /// of what is not needed to bring it back. May take long; repeated.
+    ///
+    /// # Errors
+    /// A report when that could not be said.
+    fn mark_deleted(&self, _deleted: &DeletedRecord) -> Result<(), Report> {
+        Ok(())
+    }
+
+    /// Takes that word back: the volume is whole and can be served. May take long.
+    ///
+    /// # Errors
+    /// A report when its data may be gone, or its place does not answer.
+    fn undelete(&self, _deleted: &DeletedRecord) -> Result<(), Report> {
+        Ok(())
+    }
+
+    /// A deleted volume's data goes for good. May take long; repeated until it succeeds.
+    ///
+    /// # Errors
+    /// A report when something is left.
+    fn remove(&self, _deleted: &DeletedRecord) -> Result<(), Report> {
+        Ok(())
+    }
 
     /// Whether a volume's data may go. May take long.
     ///
@@ -161,16 +194,54 @@ impl Homes {
     }
 
     /// A volume is gone, or was never served: its home goes, with its data where that is wanted. A
-    /// device is left as it is. May take long.
+    /// device is left as it is, and so is data in a store; see [`RemoteHomes::remove`]. May take
+    /// long.
     ///
     /// # Errors
     /// A report when something is left.
     pub fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report> {
         match self.owner(record) {
-            Some(owner) => owner.release(record, discard),
+            Some(owner) => owner.release(record),
             None if discard => discard_file(&self.path(record)),
             None => Ok(()),
         }
+    }
+
+    /// See [`RemoteHomes::identity`].
+    #[must_use]
+    pub fn identity(&self, record: &VolumeRecord) -> Option<String> {
+        self.owner(record)?.identity(record)
+    }
+
+    /// See [`RemoteHomes::close`].
+    pub fn close(&self, record: &VolumeRecord) {
+        if let Some(owner) = self.owner(record) {
+            owner.close(record);
+        }
+    }
+
+    /// See [`RemoteHomes::mark_deleted`].
+    ///
+    /// # Errors
+    /// A report of the home's owner.
+    pub fn mark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        self.owner(&deleted.record).map_or(Ok(()), |owner| owner.mark_deleted(deleted))
+    }
+
+    /// See [`RemoteHomes::undelete`].
+    ///
+    /// # Errors
+    /// A report of the home's owner.
+    pub fn undelete(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        self.owner(&deleted.record).map_or(Ok(()), |owner| owner.undelete(deleted))
+    }
+
+    /// See [`RemoteHomes::remove`].
+    ///
+    /// # Errors
+    /// A report of the home's owner.
+    pub fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        self.owner(&deleted.record).map_or(Ok(()), |owner| owner.remove(deleted))
     }
 
     /// See [`RemoteHomes::check_discard`].
@@ -249,7 +320,7 @@ fn no_clones(source: &CloneSource) -> Report {
 mod tests {
     use super::*;
     use crate::control::tests::MockNode;
-    use crate::control::{DeleteData, VolumeCreate, VolumePatch};
+    use crate::control::{DeleteData, UndeleteRequest, VolumeCreate, VolumePatch};
     use crate::error::ReportKind;
     use layby_engine::backing::RemoteBacking;
     use layby_engine::control::CommandError;
@@ -279,6 +350,18 @@ mod tests {
         fn note(&self, line: String) {
             self.log.lock().expect("one test").push(line);
         }
+        fn take(&self) -> Vec<String> {
+            std::mem::take(&mut *self.log.lock().expect("one test"))
+        }
+        fn refuse(&self, whether: bool) {
+            *self.refuses.lock().expect("one test") = whether;
+        }
+        fn refused(&self, cause: &str) -> Result<(), Report> {
+            match *self.refuses.lock().expect("one test") {
+                true => Err(Report::new(ReportKind::Unreachable, "cannot").cause(cause)),
+                false => Ok(()),
+            }
+        }
     }
 
     impl RemoteHomes for Owner {
@@ -299,9 +382,24 @@ mod tests {
                 false => Ok(Arc::new(Opener)),
             }
         }
-        fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report> {
-            self.note(format!("release {} {:?} {discard}", record.id, record.phase));
+        fn release(&self, record: &VolumeRecord) -> Result<(), Report> {
+            self.note(format!("release {} {:?}", record.id, record.phase));
             Ok(())
+        }
+        fn close(&self, record: &VolumeRecord) {
+            self.note(format!("close {}", record.id));
+        }
+        fn mark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+            self.note(format!("mark {}", deleted.record.id));
+            Ok(())
+        }
+        fn undelete(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+            self.note(format!("undelete {}", deleted.record.id));
+            self.refused("its removal has begun")
+        }
+        fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+            self.note(format!("remove {}", deleted.record.id));
+            self.refused("no answer")
         }
         fn watch(&self, _: &VolumeRecord) -> Option<layby_cloud::Watch> {
             None
@@ -315,19 +413,27 @@ mod tests {
         }
     }
 
+    fn name(text: &str) -> Name {
+        text.parse().expect("a good name")
+    }
+
+    fn wanted(volume: &str) -> VolumeCreate {
+        let text = format!("{{\"name\":\"{volume}\",\"size\":\"1MiB\",\"class\":\"bulk\"}}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn with_owner(text: &str) -> (Arc<Owner>, MockNode) {
+        let owner = Arc::new(Owner::default());
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        (owner.clone(), MockNode::with_homes(dir, text, Some(owner)))
+    }
+
     /// Goal: a volume of an owner's is prepared before its shard hears of it, writes through for
     /// life, and is released after its shard has let go; files are files as ever. Method: creates,
     /// a change, a refusal, a deletion and a restart over mock shards.
     #[tokio::test]
     async fn owners_are_asked_in_order() {
-        let owner = Arc::new(Owner::default());
-        let dir = tempfile::TempDir::new().expect("a temporary directory");
-        let node = MockNode::with_homes(dir, "", Some(owner.clone()));
-        let name = |text: &str| -> Name { text.parse().expect("a good name") };
-        let wanted = |volume: &str| -> VolumeCreate {
-            let text = format!("{{\"name\":\"{volume}\",\"size\":\"1MiB\",\"class\":\"bulk\"}}");
-            serde_json::from_str(&text).expect("JSON")
-        };
+        let (owner, node) = with_owner("");
         node.control.volume_create(wanted("far")).await.expect("the owner has it");
         let plan = |node: &MockNode, id: u32| {
             node.shards.iter().find_map(|shard| {
@@ -341,19 +447,99 @@ mod tests {
         assert_eq!(plan(&node, 1), Some((true, true)));
         let patch = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
         node.control.volume_set(&name("far"), patch).await.expect("a change");
-        *owner.refuses.lock().expect("one test") = true;
+        owner.refuse(true);
         let report = node.control.volume_create(wanted("other")).await.expect_err("refused");
         assert_eq!(report.kind, ReportKind::InUse, "{report}");
-        *owner.refuses.lock().expect("one test") = false;
-        let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
+        owner.refuse(false);
+        let deleted = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
         deleted.expect("its shard lets go");
-        let log = owner.log.lock().expect("one test").clone();
         let expected = [
             "prepare far Creating",
             "prepare other Creating",
-            "release 2 Creating false",
-            "release 1 Ready true",
+            "release 2 Creating",
+            "release 1 Ready",
         ];
-        assert_eq!(log, expected);
+        assert_eq!(owner.take(), expected);
+    }
+
+    /// Goal: a deleted volume is nobody's to see, comes back under its name and a new number, or
+    /// under another name, and goes for good when it is told to; what fails changes nothing, and a
+    /// restart forgets nothing. Method: both ways over mock shards, with an owner that refuses.
+    #[tokio::test]
+    async fn deleted_volumes_wait_and_come_back() {
+        let (owner, node) = with_owner("");
+        let control = &node.control;
+        control.volume_create(wanted("far")).await.expect("the owner has it");
+        let deleted = control.volume_delete(&name("far"), DeleteData::Delete).await;
+        deleted.expect("its shard lets go");
+        assert_eq!(owner.take(), ["prepare far Creating", "close 1"], "nothing is removed");
+        assert!(node.shards.iter().any(|s| s.state().log.contains(&"remove 1 false".to_owned())));
+        control.volume_create(wanted("far")).await.expect("the name is free");
+        let back = |new_name| UndeleteRequest { number: None, new_name };
+        let taken = control.volume_undelete(&name("far"), back(None)).await.expect_err("taken");
+        assert!(taken.hint.contains("--as"), "{taken}");
+        owner.refuse(true);
+        let refused = control.volume_undelete(&name("far"), back(Some(name("old")))).await;
+        assert!(refused.expect_err("it is refused").cause.contains("has begun"));
+        assert_eq!(control.deleted_volumes().await.len(), 1, "it is where it was");
+        owner.refuse(false);
+        let view = control.volume_undelete(&name("far"), back(Some(name("old")))).await;
+        view.expect("it comes back");
+        let record = control.view().catalog.volumes["old"].clone();
+        assert_eq!((record.id, record.local, record.phase), (3, Some(1), VolumePhase::Ready));
+        assert!(control.deleted_volumes().await.is_empty());
+        assert!(owner.take().ends_with(&["undelete 1".into(), "prepare old Ready".into()]));
+        owner.refuse(true);
+        let now =
+            control.volume_delete(&name("old"), DeleteData::Now).await.expect_err("no answer");
+        assert_eq!(now.kind, ReportKind::Unreachable);
+        assert!(!control.view().catalog.volumes.contains_key("old"), "it is served no more");
+        let left = control.deleted_volumes().await;
+        assert!(left[0].problem.as_ref().is_some_and(|why| why.contains("no answer")), "{left:?}");
+        owner.refuse(false);
+        let again = control.volume_delete(&name("old"), DeleteData::Keep).await;
+        assert_eq!(again.expect_err("it is deleted").kind, ReportKind::NotFound);
+        control.volume_delete(&name("old"), DeleteData::Now).await.expect("it is removed");
+        assert!(control.deleted_volumes().await.is_empty());
+        let kept = crate::catalog::Catalog::load(node.dir.path()).expect("sound").expect("there");
+        assert!(kept.deleted.is_empty() && !kept.volumes.contains_key("old"));
+        let gone = control.volume_undelete(&name("old"), back(None)).await.expect_err("gone");
+        assert_eq!(gone.kind, ReportKind::NotFound);
+    }
+
+    /// Goal: a deleted volume's objects go when the node has lived through its grace, whatever any
+    /// clock says, and not before; what fails is tried again. Method: virtual time, a clock that
+    /// was wrong by years at the deletion, a restart in between, an owner that refuses.
+    #[tokio::test(start_paused = true)]
+    async fn only_the_nodes_own_time_ends_a_grace() {
+        const GRACE: &str = "[cloud]\ngrace = \"3h\"\n";
+        let (owner, node) = with_owner(GRACE);
+        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
+        deleted.expect("its shard lets go");
+        let minute = std::time::Duration::from_secs(60);
+        let attend = async |node: &MockNode, time: std::time::Duration| {
+            let running = crate::control::attend_deleted(Arc::clone(&node.control));
+            let _ = tokio::time::timeout(time, running).await;
+        };
+        attend(&node, 120 * minute).await;
+        assert!(owner.take().ends_with(&["mark 1".to_owned()]), "it is marked once");
+        let mut catalog = node.control.view().catalog.clone();
+        let waited = catalog.deleted[0].waited_seconds;
+        assert!((6600..=7200).contains(&waited), "{waited}");
+        catalog.deleted[0].at_unix = 5;
+        catalog.save(node.dir.path()).expect("a writable directory");
+        let node = MockNode::with_homes(node.dir, GRACE, Some(owner.clone()));
+        attend(&node, 30 * minute).await;
+        assert_eq!(owner.take(), ["mark 1"], "a new life says it again");
+        owner.refuse(true);
+        attend(&node, 90 * minute).await;
+        let tries = owner.take();
+        assert!(tries.len() > 1 && tries.iter().all(|line| line == "remove 1"), "{tries:?}");
+        assert!(tries.len() < 50, "at growing intervals");
+        owner.refuse(false);
+        attend(&node, 30 * minute).await;
+        assert_eq!(owner.take(), ["remove 1"]);
+        assert!(node.control.view().catalog.deleted.is_empty());
     }
 }

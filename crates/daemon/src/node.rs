@@ -11,9 +11,9 @@
 
 use crate::activation::Passed;
 use crate::assembly::{Prepared, prepare};
-use crate::catalog::{Catalog, DirectoryLock, VolumePhase};
+use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::CloudHomes;
-use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, NbdConfig};
+use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
@@ -199,12 +199,18 @@ impl Node {
         }
         let (its_config, its_homes) = (config.clone(), homes.clone());
         let starting = tokio::task::spawn_blocking(move || {
-            let requests = requests(&its_config, &view, &its_homes, is_new)?;
+            let plans = plans(&view, &its_homes)?;
+            let requests = requests(&its_config, &view, &plans, is_new)?;
             Ok((start_shards(&*starter, requests)?, view))
         });
         let (started, view) = starting.await.expect("a starter reports, it does not panic")?;
         let (ports, reports, ended) = watch(started);
-        let view = came_up(&config.dir, view)?;
+        let view = came_up(&config.dir, view, &homes)?;
+        notes.extend(unmade(&view.catalog, &homes).map(|name| {
+            format!(
+                "volume `{name}` was being made when the node ended: it is made now, or taken back"
+            )
+        }));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
@@ -294,8 +300,12 @@ impl Node {
             let server = nbd_server.clone();
             doors.spawn(async move { server.accept_tcp(&listener).await });
         }
+        let view = control.view();
+        let unmade = unmade(&view.catalog, &control.facts().homes).cloned().collect();
+        doors.spawn(crate::control::finish_creations(Arc::clone(&control), unmade));
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
+        doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
         let router = api::router(Arc::clone(&control));
         doors.spawn(listen::serve_unix(control_socket, router.clone()));
         if let Some(http) = http {
@@ -361,20 +371,38 @@ fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
     Ok(lock)
 }
 
+/// Volumes in object stores that were being made when the node ended, and of which nobody was told
+/// that they are there. A store that does not answer, or a base that is not served yet, is no
+/// reason to serve nobody: they are made when the node has come up.
+fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'a Name> {
+    let is_unmade = |record: &VolumeRecord| {
+        record.phase == VolumePhase::Creating
+            && record.configured.is_none()
+            && homes.writes_through(record)
+    };
+    catalog.volumes.iter().filter(move |(_, record)| is_unmade(record)).map(|(name, _)| name)
+}
+
+/// What shards are told of the volumes that they serve from the start.
+fn plans(view: &View, homes: &Homes) -> Result<Vec<VolumePlan>, Report> {
+    let later: Vec<&Name> = unmade(&view.catalog, homes).collect();
+    let mut plans = Vec::new();
+    for (name, record) in view.catalog.volumes.iter().filter(|(name, _)| !later.contains(name)) {
+        plans.extend(view.volume_plans(homes, name, record)?);
+    }
+    Ok(plans)
+}
+
 fn requests(
     config: &Config,
     view: &View,
-    homes: &Homes,
+    plans: &[VolumePlan],
     is_new: bool,
 ) -> Result<Vec<ShardRequest>, Report> {
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
     let count = view.layout.shards;
     let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
-    let mut plans = Vec::new();
-    for (name, record) in &view.catalog.volumes {
-        plans.extend(view.volume_plans(homes, name, record)?);
-    }
     let request = |index: u8| {
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
             let length = view.layout.part_bytes(number);
@@ -461,10 +489,11 @@ fn watch(started: Vec<StartedShard>) -> Watched {
 }
 
 /// Remembers that levels and backing files are there from now on.
-fn came_up(dir: &Path, mut view: View) -> Result<View, Report> {
+fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
     let before = view.catalog.clone();
     view.catalog.is_started = true;
-    for record in view.catalog.volumes.values_mut() {
+    let later: Vec<Name> = unmade(&before, homes).cloned().collect();
+    for (_, record) in view.catalog.volumes.iter_mut().filter(|(name, _)| !later.contains(name)) {
         record.phase = VolumePhase::Ready;
     }
     if view.catalog != before {

@@ -338,6 +338,7 @@ mod tests {
             wide: None,
             clone_of: None,
             compression: None,
+            local: None,
             configured: None,
         }
     }

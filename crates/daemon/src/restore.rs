@@ -8,7 +8,9 @@
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
-use layby_cloud::{End, Fault, FaultKind, Request, RestoreError, Restored, Store, split_key};
+use layby_cloud::{
+    Deleted, End, Fault, FaultKind, Request, RestoreError, Restored, Store, split_key,
+};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -32,6 +34,9 @@ pub struct RestoreAnswer {
     /// The snapshot that was read; none where it was the volume itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// The volume was deleted, and when its objects go, by its node's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<Deleted>,
     /// The last segment of the volume's history that is whole in the store, or the snapshot's.
     pub segment: u64,
     /// Bytes of blocks that hold data and were found whole.
@@ -64,6 +69,8 @@ pub struct Source<'a> {
     pub key: Option<&'a KeySource>,
     /// A snapshot of it; the volume itself without.
     pub snapshot: Option<&'a str>,
+    /// Read it though it was deleted.
+    pub deleted: bool,
 }
 
 /// Reads a volume, or a snapshot of it, into `file`, which must not exist, or only to verify it.
@@ -92,10 +99,7 @@ pub fn restore(
         runtime.block_on(fetch(&stores[at], key, range))
     };
     let mut own = |key: &str, range| get(&stores, key, range);
-    let restored = match source.snapshot {
-        Some(name) => Restored::open_snapshot(&mut own, name),
-        None => Restored::open(&mut own),
-    };
+    let restored = Restored::find(&mut own, source.snapshot, source.deleted);
     let restored = restored.map_err(|cause| refusal(&error, &cause))?;
     for base in restored.bases() {
         let beside = stores[0].beside(&base.url);
@@ -125,6 +129,7 @@ pub fn restore(
         size_bytes,
         node: block.node,
         snapshot: restored.snapshot.map(|snapshot| snapshot.name),
+        deleted: block.deleted,
         segment,
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,
@@ -159,6 +164,13 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
         RestoreError::NoSnapshot(..) => {
             (ReportKind::NotFound, "name one of them, or leave --snapshot out")
         }
+        RestoreError::Deleted(deleted) if deleted.has_begun() => {
+            (ReportKind::NotFound, "--deleted reads what is left of it, and names what is not")
+        }
+        RestoreError::Deleted(_) => (
+            ReportKind::InUse,
+            "--deleted reads it all the same; `layby volume undelete` at its node brings it back",
+        ),
         RestoreError::Store(fault) if fault.kind == FaultKind::Denied => {
             (ReportKind::Denied, "credentials come from the environment, a key by --key")
         }

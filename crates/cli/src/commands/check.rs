@@ -57,8 +57,14 @@ fn show(answer: &CheckAnswer, output: &mut Output) -> Result<(), Failure> {
             output.line(&format!("snapshot `{snapshot}` of volume `{volume}` is whole"))?;
         }
     }
+    for gone in answer.backings.iter().filter(|backing| backing.deleted) {
+        output.line(&format!(
+            "volume `{}` was deleted; what it has is in `{}`",
+            gone.volume, gone.path
+        ))?;
+    }
     if answer.is_sound {
-        let volumes = answer.backings.len();
+        let volumes = answer.backings.iter().filter(|backing| !backing.deleted).count();
         output.line(&format!("sound: every structure is whole, {volumes} volume(s) are there"))?;
     }
     Ok(())

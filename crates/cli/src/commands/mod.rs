@@ -6,6 +6,7 @@
 
 mod check;
 mod class;
+mod deletion;
 mod level;
 mod manual;
 mod restore;

@@ -30,6 +30,7 @@ pub(crate) fn restore(arguments: &RestoreArguments, output: &mut Output) -> Resu
         url: &arguments.url,
         key: arguments.key.as_ref(),
         snapshot: arguments.snapshot.as_ref().map(Name::as_str),
+        deleted: arguments.deleted,
     };
     let answer = restore_volume(source, arguments.file.as_deref(), &mut progress)?;
     bar.finish_and_clear();
@@ -51,6 +52,12 @@ fn show(
     let of = of.unwrap_or_default();
     output
         .line(&format!("{of}volume `{}` of {size}, last served by {}", answer.name, answer.node))?;
+    if let Some(deleted) = &answer.deleted {
+        output.line(match deleted.has_begun() {
+            true => "it was deleted, and its objects go: what is left is read",
+            false => "it was deleted, and is still whole",
+        })?;
+    }
     let (fetched, requests) = (bytes(answer.bytes_fetched), answer.requests);
     let segment = answer.segment;
     output.line(&format!(

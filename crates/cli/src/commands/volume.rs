@@ -1,16 +1,17 @@
 //! `layby volume`: volumes of a running node.
 
+use super::deletion::{delete, list_deleted, undelete};
 use super::snapshot::{drop_snapshot, make, snapshots};
 use super::{amounts, amounts_text, ask, list_text};
 use crate::arguments::{
-    DataArgument, NodeArguments, ShareArguments, VolumeArguments, VolumeCommand,
-    VolumeCreateArguments, VolumeSetArguments,
+    NodeArguments, ShareArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments,
+    VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
 use layby_daemon::api::{CloudAnswer, DiscardAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer};
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
-use layby_daemon::control::{DeleteData, VolumeCreate, VolumePatch};
+use layby_daemon::control::{UndeleteRequest, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use std::path::PathBuf;
 pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<(), Failure> {
     match arguments.command {
         VolumeCommand::Create(arguments) => create(arguments, output),
-        VolumeCommand::List(node) => list(&node, output),
+        VolumeCommand::List { deleted: true, node } => list_deleted(&node, output),
+        VolumeCommand::List { node, .. } => list(&node, output),
         VolumeCommand::Show { name, node } => {
             let answer = ask(&node, |client| async move { client.volume(&name).await })?;
             show(&answer, &node, output)
@@ -38,6 +40,10 @@ pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<
             drop_snapshot(&name, &snapshot, &node, output)
         }
         VolumeCommand::Delete { name, data, node } => delete(&name, data, &node, output),
+        VolumeCommand::Undelete { name, new_name, number, node } => {
+            let request = UndeleteRequest { number, new_name };
+            undelete(&name, &request, &node, output)
+        }
     }
 }
 
@@ -138,7 +144,8 @@ pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts)
 
 fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeSetArguments { name, class, read_only, allow, allow_all, .. } = arguments;
-    let VolumeSetArguments { shares, limits, discard, discard_delay, ublk, node, .. } = arguments;
+    let VolumeSetArguments { shares, limits, discard, discard_delay, .. } = arguments;
+    let VolumeSetArguments { ublk, compression, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let allow = (allow_all || !allow.is_empty()).then_some(allow);
     let limits = limits.into();
@@ -156,31 +163,9 @@ fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure
         discard,
         discard_delay,
         ublk,
+        compression: compression.map(Into::into),
     };
     change(&name, patch, &node, output)
-}
-
-fn delete(
-    name: &Name,
-    data: DataArgument,
-    node: &NodeArguments,
-    output: &mut Output,
-) -> Result<(), Failure> {
-    let data = match data {
-        DataArgument::Keep => DeleteData::Keep,
-        DataArgument::Delete => DeleteData::Delete,
-    };
-    let before = ask(node, |client| async move {
-        // Where its data stays; should it not exist, deleting it says so in its own words.
-        let before = client.volume(name).await;
-        client.volume_delete(name, data).await?;
-        before
-    })?;
-    let sentence = match data {
-        DeleteData::Keep => format!("deleted volume {name}; its data is in `{}`", before.path),
-        DeleteData::Delete => format!("deleted volume {name} and its data"),
-    };
-    said(&sentence, node, output)
 }
 
 fn list(node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {

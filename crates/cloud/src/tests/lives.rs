@@ -243,6 +243,58 @@ impl Life {
         self.writes.clear();
     }
 
+    /// Lives on without new calls.
+    pub(super) fn tick(&mut self) {
+        self.step();
+    }
+
+    /// All that was written is durable.
+    pub(super) fn sync_all(&mut self) {
+        for _ in 0..20_000 {
+            if self.ended() == self.history.len() {
+                break;
+            }
+            self.step();
+        }
+        self.sync();
+        for _ in 0..20_000 {
+            if self.synced == self.history.len() {
+                return;
+            }
+            self.step();
+        }
+        panic!("a sync does not end: {}", self.line);
+    }
+
+    /// The node lets go of the volume: what was under way may still arrive.
+    pub(super) fn stop(&mut self) {
+        let actions = self.volume.take_actions();
+        self.world.take(actions);
+        self.world.cut_power();
+        self.reads.clear();
+        self.syncs.clear();
+        self.writes.clear();
+        self.forget_asked();
+    }
+
+    /// The node opens the volume from its disks.
+    pub(super) fn open_again(&mut self) {
+        self.volume = open(&mut self.world, plan(self.node), self.now);
+    }
+
+    /// Another node, with empty disks, begins to take the volume.
+    pub(super) fn take_over(&mut self, node: VolumeUuid) {
+        self.node = node;
+        let plan = Plan { takeover: true, ..plan(node) };
+        self.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, self.world.rng.next_u64()));
+        self.volume = open(&mut self.world, plan, self.now);
+    }
+
+    /// What all blocks hold after all writes.
+    pub(super) fn whole_state(&self) -> Vec<Vec<u8>> {
+        (0..BLOCKS).map(|block| self.state(block, self.history.len())).collect()
+    }
+
     /// Whether this is the state after the first `count` writes.
     pub(super) fn is_prefix(&self, state: &[Vec<u8>], count: usize) -> bool {
         (0..BLOCKS).all(|block| self.state(block, count) == state[block as usize])

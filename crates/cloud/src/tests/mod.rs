@@ -1,7 +1,9 @@
 //! Lives of a volume in a simulated world.
 
+mod cleaning;
 mod hosted;
 mod lives;
+mod removal;
 mod snapshots;
 mod waits;
 mod world;

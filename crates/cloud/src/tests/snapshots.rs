@@ -289,6 +289,39 @@ fn impossible_snapshots_are_refused() {
     assert_eq!(end(&mut life, drop("1")), Err(SnapshotError::Closed));
 }
 
+/// Goal: a snapshot that nobody waits for any more is not made, and holds nothing up; one that has
+/// begun is made all the same. Method: withdrawn while the link is cut; and at every step of one.
+#[test]
+fn a_snapshot_that_nobody_waits_for_is_not_made() {
+    let mut life = Life::new(6350);
+    life.load(300);
+    life.settle();
+    life.volume.set_draining(false);
+    life.world.faults.is_cut = true;
+    life.load(50);
+    let id = life.ask_snapshot();
+    life.load(50);
+    life.volume.withdraw_snapshot(id);
+    life.forget_asked();
+    life.settle();
+    assert_eq!(life.superblock().snapshots, [], "it was withdrawn");
+    let mut made = 0;
+    for steps in 0..40 {
+        let mut life = Life::new(6351);
+        life.load(300);
+        let id = life.ask_snapshot();
+        life.load(steps);
+        life.volume.withdraw_snapshot(id);
+        life.settle();
+        let names = life.superblock().snapshots.len();
+        // Whoever was not told finds it whole, or not at all.
+        assert_eq!(life.snapshots.held.len(), names, "{steps}");
+        life.verify_snapshots();
+        made += names;
+    }
+    assert!((1..40).contains(&made), "{made} of 40 were made");
+}
+
 /// Goal: what an earlier session put for a snapshot that was never named is swept away, and what is
 /// named stays, and what lies below is another volume's. Method: objects of each, a restart.
 #[test]
@@ -400,7 +433,7 @@ impl Life {
     }
 
     /// Makes a change and waits for its end.
-    fn end_of(&mut self, change: SnapshotChange) -> Result<(), SnapshotError> {
+    pub(super) fn end_of(&mut self, change: SnapshotChange) -> Result<(), SnapshotError> {
         let id = self.token();
         self.volume.change_snapshots(id, change);
         for _ in 0..5000 {

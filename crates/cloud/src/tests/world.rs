@@ -238,6 +238,11 @@ impl World {
         Some(if is_lost { failed(FaultKind::Retry) } else { end })
     }
 
+    /// Performs a request of one that waits for its end.
+    pub(super) fn ask(&mut self, request: &Request) -> End {
+        self.object(request).expect("its object answers")
+    }
+
     /// The node dies with what it had under way: requests to the store may still arrive.
     pub(super) fn cut_power(&mut self) {
         for (_, action) in std::mem::take(&mut self.journal) {

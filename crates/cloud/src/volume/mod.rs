@@ -253,6 +253,10 @@ pub struct Counters {
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
     pub bytes_moved: u64,
+    /// Requests by which cleaning read, repetitions left out.
+    pub clean_reads: u64,
+    /// Bytes that these asked for.
+    pub clean_bytes_read: u64,
     /// Calls answered with an error since the store could not serve them in time.
     pub refused: u64,
     /// Second requests for what was late, counted among all.
@@ -428,6 +432,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.session.wants_commit = true;
         self.step();
+    }
+
+    /// How chunks of segments that are cut from now on are stored; the others stay as they are.
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.plan.compression = compression;
     }
 
     /// How old a write gets from now on before it is uploaded whatever the segment's size.

@@ -78,6 +78,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.step();
     }
 
+    /// Nobody waits for a change any more: a snapshot of which nothing is on its way yet is not
+    /// made. What has begun goes on, since it may be done already.
+    pub fn withdraw_snapshot(&mut self, id: u64) {
+        let waits = |change: &Change| matches!(change.stage, Stage::Waiting { .. });
+        self.snapshots.changes.retain(|change| change.id != id || !waits(change));
+        self.step();
+    }
+
     /// Takes the end of one change, if there is one.
     pub fn poll_snapshots(&mut self) -> Option<(u64, Result<(), SnapshotError>)> {
         self.snapshots.ends.pop_front()

@@ -61,6 +61,10 @@ pub struct CloudAnswer {
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
     pub bytes_moved: u64,
+    /// Requests by which cleaning read what it moved; they are among all.
+    pub cleaning_requests: u64,
+    /// Bytes that these asked for.
+    pub cleaning_bytes_read: u64,
 }
 
 /// What a volume in an object store says of itself; none of others, and before its first turn.
@@ -113,6 +117,8 @@ impl CloudAnswer {
             bytes_put: counters.bytes_put,
             segments_deleted: counters.segments_deleted,
             bytes_moved: counters.bytes_moved,
+            cleaning_requests: counters.clean_reads,
+            cleaning_bytes_read: counters.clean_bytes_read,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod answer;
 mod cloud;
+mod deletion;
 mod guard;
 mod schedule;
 mod schema;
@@ -27,6 +28,7 @@ pub use answer::{
 };
 pub use cloud::CloudAnswer;
 pub(crate) use cloud::cloud_answer;
+pub use deletion::DeletedAnswer;
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
 pub use sizing::{
@@ -69,6 +71,8 @@ pub fn router(control: Arc<Control>) -> Router {
             get(snapshots::snapshots).post(snapshots::snapshot_create),
         )
         .route("/v1/volumes/{name}/snapshots/{snapshot}", delete(snapshots::snapshot_delete))
+        .route("/v1/deleted-volumes", get(deletion::deleted_volumes))
+        .route("/v1/deleted-volumes/{name}/undelete", post(deletion::volume_undelete))
         .route("/v1/classes", get(classes).post(class_create))
         .route("/v1/classes/{name}", get(class).patch(class_set).delete(class_delete))
         .route("/v1/levels", get(levels))
@@ -209,7 +213,8 @@ struct DeleteQuery {
     data: Option<DeleteData>,
 }
 
-/// Deletes a volume and disconnects its clients.
+/// Deletes a volume and disconnects its clients. With `data=delete`, a volume in an object store
+/// can come back until its grace is over; with `data=now` also a deleted one goes for good.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
     params(("name" = Name, Path), DeleteQuery),
     responses((status = 204), (status = "default", body = Report)))]

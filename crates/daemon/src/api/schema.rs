@@ -23,6 +23,8 @@ use utoipa::OpenApi;
         super::volume_set,
         super::volume_delete,
         super::volume_drain,
+        super::deletion::deleted_volumes,
+        super::deletion::volume_undelete,
         super::snapshots::snapshots,
         super::snapshots::snapshot_create,
         super::snapshots::snapshot_delete,

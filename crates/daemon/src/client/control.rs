@@ -6,13 +6,13 @@
 //! Cost: a connection per request.
 
 use crate::api::{
-    ClassAnswer, LevelAnswer, SizingAnswer, SnapshotAnswer, StatusAnswer, UplinkAnswer,
-    VolumeAnswer, WritebackAnswer,
+    ClassAnswer, DeletedAnswer, LevelAnswer, SizingAnswer, SnapshotAnswer, StatusAnswer,
+    UplinkAnswer, VolumeAnswer, WritebackAnswer,
 };
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
     ClassCreate, ClassPatch, DeleteData, Recorded, RecordingAnswer, RecordingStart, SnapshotCreate,
-    VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
+    UndeleteRequest, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
 use crate::error::{Report, ReportKind};
 use http_body_util::{BodyExt, Full, Limited};
@@ -89,9 +89,32 @@ impl ControlClient {
     /// # Errors
     /// A report.
     pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
-        let data = if data == DeleteData::Keep { "keep" } else { "delete" };
+        let data = match data {
+            DeleteData::Keep => "keep",
+            DeleteData::Delete => "delete",
+            DeleteData::Now => "now",
+        };
         let path = format!("/v1/volumes/{name}?data={data}");
         self.call(Method::DELETE, &path, NOTHING).await.map(drop)
+    }
+    /// Deleted volumes that can come back or are not all gone.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn deleted_volumes(&self) -> Result<Vec<DeletedAnswer>, Report> {
+        self.get("/v1/deleted-volumes").await
+    }
+    /// Takes the deletion of a volume back.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volume_undelete(
+        &self,
+        name: &Name,
+        request: &UndeleteRequest,
+    ) -> Result<VolumeAnswer, Report> {
+        let path = format!("/v1/deleted-volumes/{name}/undelete");
+        self.answer(Method::POST, &path, Some(request)).await
     }
     /// The snapshots of a volume.
     ///

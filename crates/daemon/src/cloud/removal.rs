@@ -1,18 +1,19 @@
-//! Volumes that go from their stores.
+//! Volumes that go from their stores: marked as deleted, brought back, removed.
 //!
-//! How: the superblock says first that the volume is deleted, so that nobody opens half of it or
-//! clones it; then its objects go, then its marks in its bases, and the superblock last. So a
-//! removal that broke off goes on where it was.
-//! Invariant: nothing goes that a clone rests on, and nothing that another node serves.
-//! Cost: a request per object. Not for: files and devices; see `homes`.
+//! How: [`Removal`] holds the conversation with the store; here its requests are performed, and
+//! what the node keeps of the volume goes when nothing needs it any more.
+//! Invariant: a volume's journal and map stay as long as they hold what its store lacks, and it can
+//! come back. The journal goes before the map, so a map without a journal is a leftover.
+//! Cost: two requests per word, and one per object. Not for: files and devices; see `homes`.
 
-use super::CloudHomes;
+use super::{CloudHomes, url_of};
+use crate::catalog::{DeletedRecord, VolumeRecord};
+use crate::config::KeySource;
+use crate::error::{Report, ReportKind};
 use layby_cloud::{
-    Base, Deleted, End, Fault, FaultKind, Request, SUPERBLOCK_KEY, Snapshot, Store, Superblock,
+    Deleted, Fault, FaultKind, Goal, Removal, RemovalError, Snapshot, Step, Store, Superblock,
+    VolumeUuid, inspect, volume_of,
 };
-
-/// Prefixes of all that a volume has beside its superblock.
-const PREFIXES: [&str; 3] = ["segments/", "checkpoints/", "snapshots/"];
 
 /// The clones of a volume, by their names and places.
 pub(super) fn clones_of(snapshots: &[Snapshot]) -> Option<String> {
@@ -31,63 +32,155 @@ impl CloudHomes {
         found: Option<Superblock>,
         is_new: bool,
     ) -> Result<Option<Superblock>, Fault> {
-        match found {
-            Some(block) if block.deleted.is_none() => Ok(Some(block)),
-            Some(block) if is_new && block.node == self.node().0.to_string() => {
-                self.remove_objects(store).map(|()| None)
-            }
-            Some(block) => {
-                let cause = format!("node {} deleted the volume there, not to the end", block.node);
-                Err(Fault { kind: FaultKind::Condition, cause })
-            }
-            None => Ok(None),
+        let Some(block) = found else { return Ok(None) };
+        let Some(deleted) = block.deleted else { return Ok(Some(block)) };
+        if is_new && deleted.has_begun() && block.node == self.node().0.to_string() {
+            let volume = block.volume.parse().ok();
+            let removed = self.converse(store, volume, Goal::Remove(deleted));
+            return removed.map(|()| None).map_err(|cause| match cause {
+                RemovalError::Store(fault) => fault,
+                other => Fault { kind: FaultKind::Denied, cause: other.to_string() },
+            });
         }
-    }
-
-    /// Removes a volume from its store.
-    pub(super) fn remove_objects(&self, store: &Store) -> Result<(), Fault> {
-        let Some(block) = self.superblock(store)? else { return Ok(()) };
-        if block.node != self.node().0.to_string() {
-            // Another node serves it now: what is there is that node's.
-            return Ok(());
-        }
-        let refused = |block: &Superblock| {
-            let cause = format!("volumes are clones of it: {}", clones_of(&block.snapshots)?);
-            Some(Fault { kind: FaultKind::Denied, cause })
+        let how = match deleted.has_begun() {
+            true => "not to the end",
+            false => "and can bring it back until its grace is over",
         };
-        let now = u64::try_from(chrono::Utc::now().timestamp()).unwrap_or(0);
-        let deleted = Deleted { at_unix: now, until_unix: now };
-        let change = |block: &Superblock| Ok(block.marked_deleted(deleted));
-        let is_done = |block: &Superblock| block.deleted.is_some() || refused(block).is_some();
-        self.replace(store, change, is_done)?;
-        let Some(block) = self.superblock(store)? else { return Ok(()) };
-        if let Some(refused) = refused(&block) {
-            return Err(refused);
-        }
-        for prefix in PREFIXES {
-            let End::Keys(keys) = self.done(store, Request::List { prefix: prefix.to_owned() })?
-            else {
-                continue;
-            };
-            for key in keys {
-                self.done(store, Request::Delete { key })?;
-            }
-        }
-        if let Some(Base { url, snapshot, .. }) = block.bases.last() {
-            let unreachable = |cause| Fault { kind: FaultKind::Denied, cause };
-            let base = store.beside(url).map_err(unreachable)?;
-            if !self.unmark(url, snapshot, store.url(), &base) {
-                let cause = format!("`{url}` cannot be told that its clone is gone");
-                return Err(Fault { kind: FaultKind::Retry, cause });
-            }
-        }
-        self.done(store, Request::Delete { key: SUPERBLOCK_KEY.to_owned() }).map(drop)
+        let cause = format!("node {} deleted the volume there, {how}", block.node);
+        Err(Fault { kind: FaultKind::Condition, cause })
     }
 
-    fn done(&self, store: &Store, request: Request) -> Result<End, Fault> {
-        match self.insist(store, request) {
-            End::Failed(fault) => Err(fault),
-            end => Ok(end),
+    /// Talks with a volume's store until it is over.
+    fn converse(
+        &self,
+        store: &Store,
+        volume: Option<VolumeUuid>,
+        goal: Goal,
+    ) -> Result<(), RemovalError> {
+        let mut removal = Removal::new(VolumeUuid(self.node().0.0), volume, goal);
+        loop {
+            match removal.step() {
+                Step::Ask(request) => removal.on_end(self.insist(store, request)),
+                Step::TellBase(base) => {
+                    let is_told = store.beside(&base.url).is_ok_and(|beside| {
+                        self.unmark(&base.url, &base.snapshot, store.url(), &beside)
+                    });
+                    removal.on_base(is_told);
+                }
+                Step::Over(result) => return result,
+            }
         }
     }
+
+    fn converse_about(&self, deleted: &DeletedRecord, goal: Goal) -> Result<(), RemovalError> {
+        let denied = |cause| RemovalError::Store(Fault { kind: FaultKind::Denied, cause });
+        let store = self.store_of(&deleted.record).map_err(denied)?;
+        let volume = deleted.volume.as_ref().and_then(|volume| volume.parse().ok());
+        self.converse(&store, volume, goal)
+    }
+
+    pub(super) fn store_of(&self, record: &VolumeRecord) -> Result<Store, String> {
+        let key = record.key.as_ref().map(KeySource::read).transpose()?;
+        Ok(Store::open(&url_of(record))?.sealed(key))
+    }
+
+    /// See [`crate::homes::RemoteHomes::identity`].
+    pub(super) fn identity_of(&self, record: &VolumeRecord) -> Option<String> {
+        let map = std::fs::read(&self.paths(record).map).ok()?;
+        volume_of(&map).map(|volume| volume.to_string())
+    }
+
+    /// See [`crate::homes::RemoteHomes::mark_deleted`].
+    pub(super) fn say_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        let told = self.converse_about(deleted, Goal::Mark(word(deleted)));
+        told.map_err(|cause| {
+            let url = url_of(&deleted.record);
+            let error = format!("cannot say at `{url}` that volume `{}` is deleted", deleted.name);
+            refusal(error, &cause).state("the node serves it no more, and goes on trying")
+        })?;
+        match self.is_whole_in_store(&deleted.record) {
+            true => self.remove_local(&deleted.record),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the store has all of a volume that is not served, its size included, so that the
+    /// node needs nothing of its own to bring it back.
+    fn is_whole_in_store(&self, record: &VolumeRecord) -> bool {
+        let store = self.store_of(record).ok();
+        let found = store.and_then(|store| self.superblock(&store).ok()).flatten();
+        let is_long = found.is_some_and(|block| block.size_bytes == record.length);
+        is_long && inspect(&self.paths(record), self.node().1).is_ok_and(|missing| missing == 0)
+    }
+
+    /// See [`crate::homes::RemoteHomes::undelete`].
+    pub(super) fn unmark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        let error = || format!("cannot bring back volume `{}`", deleted.name);
+        let paths = self.paths(&deleted.record);
+        if paths.map.exists() && !paths.journal.exists() {
+            self.remove_local(&deleted.record)?;
+        }
+        let told = self.converse_about(deleted, Goal::Unmark);
+        told.map_err(|cause| refusal(error(), &cause).state("nothing was changed"))
+    }
+
+    /// See [`crate::homes::RemoteHomes::remove`].
+    pub(super) fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        match self.converse_about(deleted, Goal::Remove(word(deleted))) {
+            // What is there is not this volume, or another node's to delete.
+            Ok(()) | Err(RemovalError::OtherNode(_) | RemovalError::OtherVolume(_)) => {
+                self.remove_local(&deleted.record)
+            }
+            Err(cause) => {
+                let url = url_of(&deleted.record);
+                let error = format!("cannot remove the objects of `{}` from `{url}`", deleted.name);
+                Err(refusal(error, &cause).state(
+                    "the node serves it no more; some of its objects may be left, and the node \
+                     goes on trying",
+                ))
+            }
+        }
+    }
+
+    /// What the node keeps of a volume goes.
+    pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
+        let paths = self.paths(record);
+        for path in [paths.journal, paths.map] {
+            match std::fs::remove_file(&path) {
+                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                    let error = format!("cannot remove `{}`", path.display());
+                    return Err(Report::from_io(error, &cause));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the superblock is to say.
+fn word(deleted: &DeletedRecord) -> Deleted {
+    let at_unix = deleted.at_unix;
+    let until_unix = at_unix.saturating_add(deleted.grace_seconds);
+    // A word with two times alike is an earlier program's, whose removal has begun.
+    Deleted { at_unix, until_unix: until_unix.max(at_unix + 1), removing: false }
+}
+
+fn refusal(error: String, cause: &RemovalError) -> Report {
+    let (kind, hint) = match cause {
+        RemovalError::Absent => (ReportKind::NotFound, "its objects are gone"),
+        RemovalError::OtherNode(_) => (ReportKind::InUse, "it is that node's to delete"),
+        RemovalError::OtherVolume(_) => (ReportKind::InUse, "the volume itself is gone"),
+        RemovalError::HasClones(_) => (ReportKind::InUse, "delete these with their data first"),
+        RemovalError::Begun => (
+            ReportKind::InUse,
+            "`layby restore --deleted` reads what is left, and names what is not",
+        ),
+        RemovalError::Damaged => (ReportKind::Corrupt, "`layby restore` says more of it"),
+        RemovalError::Store(fault) if fault.kind == FaultKind::Denied => {
+            (ReportKind::Denied, "look at the credentials and the key")
+        }
+        _ => (ReportKind::Unreachable, "look at the link; `layby volume list --deleted` says more"),
+    };
+    Report::new(kind, error).cause(cause.to_string()).hint(hint)
 }

@@ -22,6 +22,12 @@ const OBJECT_BYTES_MIN: u64 = 256 << 10;
 /// Bytes of a segment object at most.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
+/// A deleted volume can come back for so long when nothing is said: long enough for a weekend and
+/// for who notices on Monday, and a small part of what a month in the store costs.
+const GRACE_DEFAULT: Nanos = Nanos::from_secs(7 * 86_400);
+/// The same, at most.
+const GRACE_MAX: Nanos = Nanos::from_secs(365 * 86_400);
+
 /// How chunks travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -50,6 +56,8 @@ pub struct CloudConfig {
     pub limits: Limits,
     /// Volumes that are taken from the node that serves them.
     pub takeover: Vec<Name>,
+    /// How long a deleted volume can come back before its objects go; none where it is zero.
+    pub grace: Nanos,
 }
 
 impl CloudConfig {
@@ -77,6 +85,7 @@ pub(super) struct CloudTable {
     dirty_age: Option<Time>,
     object: Option<Size>,
     takeover: Vec<Name>,
+    grace: Option<Time>,
 }
 
 impl CloudTable {
@@ -94,6 +103,7 @@ impl CloudTable {
             compression: self.compression,
             limits,
             takeover: self.takeover,
+            grace: self.grace.map_or(GRACE_DEFAULT, |Time(grace)| grace),
         };
         check(&config).map(|()| config)
     }
@@ -111,6 +121,10 @@ fn check(config: &CloudConfig) -> Result<(), Problem> {
     if !(DIRTY_AGE_MIN..=DIRTY_AGE_MAX).contains(&age) {
         let cause = format!("{age} is outside {DIRTY_AGE_MIN} to {DIRTY_AGE_MAX}");
         return refused("dirty_age", cause, "write a time such as 5s");
+    }
+    if config.grace > GRACE_MAX {
+        let cause = format!("{} is more than {GRACE_MAX}", config.grace);
+        return refused("grace", cause, "write a time such as 7d; 0s is none");
     }
     let object = config.limits.segment_bytes;
     if !(OBJECT_BYTES_MIN..=OBJECT_BYTES_MAX).contains(&object) {

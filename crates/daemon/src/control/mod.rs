@@ -8,6 +8,7 @@
 //! Not for: the data path; a shard is told what to do and decides alone.
 
 mod classes;
+mod deletion;
 mod recording;
 mod request;
 mod snapshots;
@@ -17,6 +18,8 @@ mod wide;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use deletion::attend_deleted;
+pub use deletion::{DeletedVolume, UndeleteRequest};
 pub use recording::{
     RECORDING_SILENCE_MAX, Recorded, RecordedVolume, RecordingAnswer, RecordingStart, Request,
 };
@@ -24,6 +27,7 @@ pub use request::{
     ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
 pub use snapshots::SnapshotCreate;
+pub(crate) use volumes::finish_creations;
 
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
@@ -188,6 +192,8 @@ pub struct Control {
     devices: HostDevices,
     /// Which shard of a wide volume gets the next client.
     turns: wide::Turns,
+    /// Deleted volumes that can come back or are not all gone.
+    deletions: deletion::Deletions,
 }
 
 impl Control {
@@ -201,7 +207,20 @@ impl Control {
         let devices = HostDevices::new(&facts.dir, view_node);
         let doors = OnceLock::new();
         let (healths, turns) = (RwLock::default(), wide::Turns::default());
-        Control { facts, shards, view, sizing, healths, change, recording, doors, devices, turns }
+        let deletions = deletion::Deletions::default();
+        Control {
+            facts,
+            shards,
+            view,
+            sizing,
+            healths,
+            change,
+            recording,
+            doors,
+            devices,
+            turns,
+            deletions,
+        }
     }
 
     /// What does not change.

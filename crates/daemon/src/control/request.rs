@@ -110,6 +110,9 @@ pub struct VolumePatch {
     /// Whether it is a block device of this host's kernel, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ublk: Option<bool>,
+    /// How its blocks travel and are stored from now on, where its home is an object store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionChoice>,
 }
 
 /// What becomes of a deleted volume's data.
@@ -118,8 +121,11 @@ pub struct VolumePatch {
 pub enum DeleteData {
     /// Dirty blocks are written back first, and the backing file stays.
     Keep,
-    /// Everything goes, the backing file too; a block device stays as it is.
+    /// Everything goes, the backing file too; a block device stays as it is. What is in an object
+    /// store goes when its grace is over, and can come back until then.
     Delete,
+    /// The same without a grace; also of a volume that was deleted before.
+    Now,
 }
 
 /// A new class.

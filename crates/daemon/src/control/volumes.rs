@@ -6,7 +6,7 @@
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
 use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
-use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
+use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
     CloneSource, FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in,
@@ -16,10 +16,11 @@ use crate::error::{Report, ReportKind};
 use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
-use layby_types::{Stripes, VolumeId, format_bytes};
+use layby_types::{Nanos, Stripes, VolumeId, format_bytes};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where backing files lie that nobody chose a place for, within the node's directory.
 pub(crate) const VOLUMES_DIR_NAME: &str = "volumes";
@@ -65,29 +66,48 @@ impl Control {
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
-        let record = &view.catalog.volumes[&name];
-        let added = match self.plan_volume(&view, &name, record).await {
-            Ok(plans) => self.add_parts(&view, record, plans).await.map_err(|refused| {
-                report(&refused, &*error).hint("correct the cause and repeat the command")
-            }),
-            Err(refused) => Err(within(&error, refused)),
-        };
-        match added {
+        // A wide volume's file is made before its shards are asked; a chosen one may have been
+        // there.
+        self.finish_creation(view, &name, config.path.is_none(), &error).await
+    }
+
+    /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back.
+    async fn finish_creation(
+        &self,
+        mut view: View,
+        name: &Name,
+        is_own_file: bool,
+        error: &str,
+    ) -> Result<(), Report> {
+        let record = view.catalog.volumes[name].clone();
+        match self.serve(&view, name, &record, error).await {
             Ok(()) => {
-                set_phase(&mut view, &name, VolumePhase::Ready);
+                set_phase(&mut view, name, VolumePhase::Ready);
                 self.publish_served(view).await;
-                self.devices.attach_asked(self, &name, &error).await
+                self.devices.attach_asked(self, name, error).await
             }
             Err(refused) => {
-                let record = view.catalog.volumes.remove(&name).expect("it was just added");
-                self.publish(view).await.map_err(|e| within(&error, e))?;
-                // A wide volume's file was made before its shards were asked; a chosen one may have
-                // been there.
-                let is_new = record.wide.is_some() && config.path.is_none();
+                view.catalog.volumes.remove(name);
+                self.publish(view).await.map_err(|e| within(error, e))?;
+                let is_new = record.wide.is_some() && is_own_file;
                 self.release_home(record, is_new).await?;
                 Err(refused)
             }
         }
+    }
+
+    /// Prepares a volume's home and has its shards serve it.
+    pub(super) async fn serve(
+        &self,
+        view: &View,
+        name: &Name,
+        record: &VolumeRecord,
+        error: &str,
+    ) -> Result<(), Report> {
+        let plans = self.plan_volume(view, name, record).await.map_err(|e| within(error, e))?;
+        self.add_parts(view, record, plans).await.map_err(|refused| {
+            report(&refused, error).hint("correct the cause and repeat the command")
+        })
     }
 
     /// Has shards serve a new volume; should one refuse, the others let go of their parts.
@@ -191,41 +211,67 @@ impl Control {
         }
     }
 
-    /// Deletes a volume; its clients are disconnected.
+    /// Deletes a volume; its clients are disconnected. What it has in an object store goes after
+    /// its grace, or now; [`DeleteData::Now`] also ends the grace of one that was deleted before.
     ///
     /// # Errors
-    /// A report when there is no such volume, or its dirty blocks cannot be written back.
+    /// A report when there is no such volume, its dirty blocks cannot be written back, or, where it
+    /// goes now, its store does not let go of all; the node then goes on trying.
     pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
-        let _change = self.change.lock().await;
         let error = format!("cannot delete volume `{name}`");
-        let record = self.existing_volume(&error, name)?;
-        let mut view = View::clone(&self.view());
-        let discard = data == DeleteData::Delete;
-        match discard {
-            false => self.check_drained(&record, &error).await?,
-            true => self.check_discard(&record).await.map_err(|e| within(&error, e))?,
+        let is_now = data == DeleteData::Now;
+        let is_served = self.view().volumes().any(|(known, _)| known == name);
+        if is_now && !is_served && self.view().catalog.deleted.iter().any(|d| d.name == *name) {
+            return self.purge(name, &error).await;
         }
-        self.devices.detach(self, name, VolumeId(record.id), &error).await?;
+        match self.delete(name, data, &error).await? {
+            Some(number) if is_now || self.facts.config.cloud.grace == Nanos::ZERO => {
+                self.remove_deleted(number, &error).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes a volume; its number where it is one of the deleted volumes from now on.
+    async fn delete(
+        &self,
+        name: &Name,
+        data: DeleteData,
+        error: &str,
+    ) -> Result<Option<u32>, Report> {
+        let _change = self.change.lock().await;
+        let record = self.existing_volume(error, name)?;
+        let discard = data != DeleteData::Keep;
+        match discard {
+            false => self.check_drained(&record, error).await?,
+            true => self.check_discard(&record).await.map_err(|e| within(error, e))?,
+        }
+        self.devices.detach(self, name, VolumeId(record.id), error).await?;
+        if discard && self.facts.homes.writes_through(&record) {
+            let now = data == DeleteData::Now;
+            return self.delete_in_store(name, record, now, error).await.map(Some);
+        }
+        let mut view = View::clone(&self.view());
         if discard {
             set_phase(&mut view, name, VolumePhase::Deleting);
-            self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
+            self.publish(view.clone()).await.map_err(|e| within(error, e))?;
         }
         let removed = self.remove_parts(&view, &record, discard).await;
         removed.map_err(|refused| {
-            report(&refused, &*error).state(if discard {
+            report(&refused, error).state(if discard {
                 "the volume is no longer served; its data goes at the next start"
             } else {
                 "the volume is still there; blocks not written back are safe in their level"
             })
         })?;
         view.catalog.volumes.remove(name);
-        self.publish(view).await.map_err(|e| within(&error, e))?;
-        self.release_home(record, discard).await
+        self.publish(view).await.map_err(|e| within(error, e))?;
+        self.release_home(record, discard).await.map(|()| None)
     }
 
     /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
     /// kept is home before the first part goes: then a refusal leaves the volume as it was.
-    async fn remove_parts(
+    pub(super) async fn remove_parts(
         &self,
         view: &View,
         record: &VolumeRecord,
@@ -246,6 +292,26 @@ impl Control {
             self.ask(shard, remove).await?;
         }
         Ok(())
+    }
+}
+
+/// Makes volumes whose creation a crash interrupted, once the node has come up, or takes them back:
+/// nobody was told that they are there, so whoever asked asks again.
+pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
+    for name in names {
+        let _change = control.change.lock().await;
+        let view = View::clone(&control.view());
+        let phase = view.catalog.volumes.get(&name).map(|record| record.phase);
+        if phase != Some(VolumePhase::Creating) {
+            continue;
+        }
+        let error = format!("cannot make volume `{name}`, whose creation had broken off");
+        match control.finish_creation(view, &name, false, &error).await {
+            Ok(()) => tracing::info!(%name, "a volume whose creation had broken off is there"),
+            Err(refused) => {
+                tracing::warn!(cause = refused.cause, "{error}: it is taken back; create it again");
+            }
+        }
     }
 }
 
@@ -316,12 +382,12 @@ impl Control {
 }
 
 /// The outer error with the inner report's cause: what the operator asked for, and why it failed.
-fn within(error: &str, inner: Report) -> Report {
+pub(super) fn within(error: &str, inner: Report) -> Report {
     let cause = format!("{}: {}", inner.error, inner.cause);
     Report { error: error.to_owned(), cause, ..inner }
 }
 
-fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
+pub(super) fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
     if let Some(record) = view.catalog.volumes.get_mut(name) {
         record.phase = phase;
     }
@@ -376,6 +442,7 @@ pub(crate) fn add_to_view(
         wide,
         clone_of: None,
         compression: None,
+        local: None,
         configured: None,
     };
     check_record(view, name, &record, error)?;
@@ -383,7 +450,7 @@ pub(crate) fn add_to_view(
     Ok(())
 }
 
-fn check_record(
+pub(super) fn check_record(
     view: &View,
     name: &Name,
     record: &VolumeRecord,
@@ -527,6 +594,16 @@ fn place_in_store(
         let cause = format!("`{}` is used by {other}", store.display());
         return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
     }
+    let path = FileIdentity::of(&dir.join(store));
+    let is_there =
+        |deleted: &&DeletedRecord| FileIdentity::of(&dir.join(&deleted.record.path)).is_same(&path);
+    if let Some(deleted) = view.catalog.deleted.iter().find(is_there) {
+        let (store, name) = (store.display(), &deleted.name);
+        let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
+        let hint = "`layby volume undelete` brings it back, `layby volume delete --data now` \
+                    removes them; or choose another prefix";
+        return Err(refused(ReportKind::InUse, cause, hint));
+    }
     let Some(Size(length)) = size else {
         let cause = "a volume in an object store has no length of its own yet".to_owned();
         return Err(refused(ReportKind::Invalid, cause, "add --size"));
@@ -574,6 +651,12 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
         }
         record.length = length;
     }
+    if patch.compression.is_some() && !is_store(&record.path) {
+        let cause = "only volumes in object stores are compressed, and its home is none";
+        let hint = "leave --compression out";
+        return Err(Problem::new(Place::Volume(name.clone()), "compression", cause, hint));
+    }
+    record.compression = patch.compression.or(record.compression);
     record.class = patch.class.unwrap_or_else(|| record.class.clone());
     record.read_only = patch.read_only.unwrap_or(record.read_only);
     if let Some(allow) = patch.allow {

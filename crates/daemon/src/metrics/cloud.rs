@@ -60,6 +60,10 @@ impl Scrape {
             .write(encoder, counts(|of| of.bytes_put))?;
         family_in(Unit::Bytes, "layby_cloud_moved", "Bytes of blocks that cleaning moved")
             .write(encoder, counts(|of| of.bytes_moved))?;
+        family("layby_cloud_cleaning_requests", "Requests by which cleaning read")
+            .write(encoder, counts(|of| of.cleaning_requests))?;
+        family_in(Unit::Bytes, "layby_cloud_cleaning_read", "Bytes that cleaning asked for")
+            .write(encoder, counts(|of| of.cleaning_bytes_read))?;
         self.encode_uplink(encoder)
     }
 

@@ -1,0 +1,93 @@
+//! `layby volume delete`, `undelete` and `list --deleted`: volumes that go, and that come back.
+//!
+//! How: each asks the node's control API and prints its answer, or passes it on as JSON.
+//! Cost: a request or two. Not for: reading a deleted volume elsewhere; see `restore`.
+
+use super::ask;
+use super::volume::said;
+use crate::arguments::{DataArgument, NodeArguments};
+use crate::output::{Failure, Output, bytes, table};
+use layby_daemon::api::DeletedAnswer;
+use layby_daemon::cloud::is_store;
+use layby_daemon::config::Name;
+use layby_daemon::control::{DeleteData, UndeleteRequest};
+use std::path::Path;
+
+pub(super) fn delete(
+    name: &Name,
+    data: DataArgument,
+    node: &NodeArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let data = match data {
+        DataArgument::Keep => DeleteData::Keep,
+        DataArgument::Delete => DeleteData::Delete,
+        DataArgument::Now => DeleteData::Now,
+    };
+    let (before, left) = ask(node, |client| async move {
+        // Where its data stays; should it not exist, deleting it says so in its own words.
+        let before = client.volume(name).await;
+        client.volume_delete(name, data).await?;
+        let left = client.deleted_volumes().await?;
+        Ok((before.ok(), left))
+    })?;
+    let place = before.map(|before| before.path).unwrap_or_default();
+    let waits = left.iter().rev().find(|gone| gone.name == *name && gone.path == place);
+    let sentence = match (data, waits) {
+        (DeleteData::Keep, _) => format!("deleted volume {name}; its data is in `{place}`"),
+        (DeleteData::Delete, Some(gone)) if is_store(Path::new(&place)) => format!(
+            "deleted volume {name}; `layby volume undelete {name}` brings it back for {}, then its \
+             data goes",
+            time_text(gone.left_seconds)
+        ),
+        _ => format!("deleted volume {name} and its data"),
+    };
+    said(&sentence, node, output)
+}
+
+pub(super) fn undelete(
+    name: &Name,
+    request: &UndeleteRequest,
+    node: &NodeArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let back = ask(node, |client| async move { client.volume_undelete(name, request).await })?;
+    if node.json {
+        return output.json(&back);
+    }
+    let (size, path) = (bytes(back.size_bytes), &back.path);
+    output.line(&format!("volume {} of {size} is back, in `{path}`", back.name))
+}
+
+pub(super) fn list_deleted(node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
+    let found = ask(node, |client| async move { client.deleted_volumes().await })?;
+    if node.json {
+        return output.json(&found);
+    }
+    let mut table = table(["volume", "number", "size", "deleted", "left", "state", "path"], 2);
+    for gone in found {
+        let (left, state) = (time_text(gone.left_seconds), state_text(&gone));
+        let (number, size) = (gone.number.to_string(), bytes(gone.size_bytes));
+        table.add_row([gone.name.to_string(), number, size, gone.deleted, left, state, gone.path]);
+    }
+    output.line(&table.to_string())
+}
+
+fn state_text(gone: &DeletedAnswer) -> String {
+    match (&gone.problem, gone.is_marked) {
+        (Some(problem), _) => format!("tried again: {problem}"),
+        (None, _) if gone.left_seconds <= 0.0 => "its objects go".to_owned(),
+        (None, true) => "can come back".to_owned(),
+        (None, false) => "can come back; its store is being told".to_owned(),
+    }
+}
+
+/// A time as people say it, in the largest unit that tells it well.
+fn time_text(seconds: f64) -> String {
+    const UNITS: [(f64, &str); 3] = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min")];
+    let unit = UNITS.iter().find(|(unit, _)| seconds >= 1.5 * unit);
+    match unit {
+        Some((unit, name)) => format!("{:.1} {name}", seconds / unit),
+        None => format!("{seconds:.0} s"),
+    }
+}

@@ -1,0 +1,256 @@
+//! A volume's end: the word that it is deleted, that word taken back, and the removal.
+//!
+//! How: a conversation with the store, one request after the other, performed by whoever holds it.
+//! The superblock says first that the volume is deleted, so that nobody serves or clones it; a
+//! second word says that its objects go from now on. Then they go, then its mark in its base, and
+//! the superblock last. Each word is a replacement on a condition.
+//! Invariant: no object goes before the second word is there, and from then on nobody takes the
+//! first one back; nothing goes that a clone rests on, that another node serves, or that is another
+//! volume's. A conversation that broke off at any request may begin anew, and ends as it would
+//! have.
+//! Cost: two requests per word, and one per object.
+//! Not for: when it is time, which the node says; nor for repeating requests, see [`crate::Store`].
+
+use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
+use crate::segment::VolumeUuid;
+use crate::snapshot::CloneMark;
+use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
+use std::fmt;
+
+/// How often a replacement that met another one is tried again.
+pub const CONFLICTS_MAX: u32 = 16;
+/// Prefixes of all that a volume has beside its superblock.
+const PREFIXES: [&str; 3] = ["segments/", "checkpoints/", "snapshots/"];
+
+/// What is to be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The superblock says that the volume is deleted.
+    Mark(Deleted),
+    /// It says so no more, and the volume is whole.
+    Unmark,
+    /// All is gone. The times are said where nothing said so before.
+    Remove(Deleted),
+}
+
+/// What comes next.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A request to the volume's store.
+    Ask(Request),
+    /// The base is to be told that its clone is gone.
+    TellBase(Base),
+    /// It is over.
+    Over(Result<(), RemovalError>),
+}
+
+/// Why a goal was not reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemovalError {
+    /// There is no volume at its place; where it was to go, that is the goal.
+    Absent,
+    /// Another node serves it, by its number: what is there is that one's.
+    OtherNode(String),
+    /// Another volume is there, by its number.
+    OtherVolume(String),
+    /// These volumes are clones of it.
+    HasClones(String),
+    /// Its objects go, so the word stays.
+    Begun,
+    /// Its superblock is damaged or of a later version.
+    Damaged,
+    /// Its base, at this place, was not told.
+    BaseSilent(String),
+    /// Others replaced its superblock again and again.
+    Conflicts,
+    /// The store failed, in its words.
+    Store(Fault),
+}
+
+impl fmt::Display for RemovalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemovalError::Absent => f.write_str("there is no volume at its place any more"),
+            RemovalError::OtherNode(node) => write!(f, "node {node} serves it"),
+            RemovalError::OtherVolume(volume) => write!(f, "another volume is there, {volume}"),
+            RemovalError::HasClones(names) => write!(f, "volumes are clones of it: {names}"),
+            RemovalError::Begun => f.write_str("its removal has begun, so it is not whole"),
+            RemovalError::Damaged => {
+                f.write_str("the superblock there is damaged or of a later version")
+            }
+            RemovalError::BaseSilent(url) => {
+                write!(f, "`{url}` cannot be told that its clone is gone")
+            }
+            RemovalError::Conflicts => f.write_str("others replace its superblock again and again"),
+            RemovalError::Store(fault) => f.write_str(&fault.cause),
+        }
+    }
+}
+
+impl std::error::Error for RemovalError {}
+
+enum Stage {
+    /// What does the store say?
+    Look,
+    /// The superblock is replaced.
+    Replace(Box<Superblock>, Tag),
+    /// Objects with this prefix are looked for.
+    List(usize),
+    /// These go, the last one first.
+    Delete(usize, Vec<String>),
+    /// The base is told.
+    Tell(Base),
+    /// The superblock goes.
+    Last,
+    Over(Result<(), RemovalError>),
+}
+
+/// The conversation; see the file's header.
+pub struct Removal {
+    node: VolumeUuid,
+    volume: Option<VolumeUuid>,
+    goal: Goal,
+    stage: Stage,
+    conflicts: u32,
+    /// The base of the volume, where it is a clone.
+    base: Option<Base>,
+}
+
+impl Removal {
+    /// A conversation on behalf of `node` about a volume, where its number is known.
+    #[must_use]
+    pub fn new(node: VolumeUuid, volume: Option<VolumeUuid>, goal: Goal) -> Removal {
+        Removal { node, volume, goal, stage: Stage::Look, conflicts: 0, base: None }
+    }
+
+    /// What is to be done next; its end is awaited by [`Removal::on_end`], of a base by
+    /// [`Removal::on_base`].
+    #[must_use]
+    pub fn step(&self) -> Step {
+        let superblock = || SUPERBLOCK_KEY.to_owned();
+        Step::Ask(match &self.stage {
+            Stage::Look => Request::Get { key: superblock(), range: None },
+            Stage::Replace(block, tag) => Request::Put {
+                key: superblock(),
+                bytes: block.encode().into(),
+                condition: Condition::Replace(tag.clone()),
+            },
+            Stage::List(prefix) => Request::List { prefix: PREFIXES[*prefix].to_owned() },
+            Stage::Delete(_, keys) => {
+                let key = keys.last().expect("a stage without keys is left at once").clone();
+                Request::Delete { key }
+            }
+            Stage::Tell(base) => return Step::TellBase(base.clone()),
+            Stage::Last => Request::Delete { key: superblock() },
+            Stage::Over(result) => return Step::Over(result.clone()),
+        })
+    }
+
+    /// The request of the last step has ended.
+    pub fn on_end(&mut self, end: End) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Look);
+        self.stage = match (stage, end) {
+            (Stage::Look, End::Bytes(bytes, tag)) => self.on_found(&bytes, tag),
+            (Stage::Look, End::Failed(fault)) if fault.kind == FaultKind::NotFound => {
+                Stage::Over(match self.goal {
+                    Goal::Remove(_) => Ok(()),
+                    _ => Err(RemovalError::Absent),
+                })
+            }
+            // Others were faster, or this one was with the answer lost: it is looked up.
+            (Stage::Replace(..), End::Failed(fault)) if fault.kind == FaultKind::Condition => {
+                self.on_conflict()
+            }
+            (_, End::Failed(fault)) => Stage::Over(Err(RemovalError::Store(fault))),
+            (Stage::Replace(..), _) => match self.goal {
+                Goal::Remove(_) => Stage::List(0),
+                _ => Stage::Over(Ok(())),
+            },
+            (Stage::List(prefix), End::Keys(keys)) => self.next_key(prefix, keys),
+            (Stage::Delete(prefix, mut keys), _) => {
+                keys.pop();
+                self.next_key(prefix, keys)
+            }
+            (Stage::Last, _) => Stage::Over(Ok(())),
+            (_, end) => unreachable!("a request ends as its kind does: {end:?}"),
+        };
+    }
+
+    /// Whether the base knows, or is gone.
+    pub fn on_base(&mut self, is_told: bool) {
+        let Stage::Tell(base) = &self.stage else { unreachable!("no base was to be told") };
+        self.stage = match is_told {
+            true => Stage::Last,
+            false => Stage::Over(Err(RemovalError::BaseSilent(base.url.clone()))),
+        };
+    }
+
+    fn on_conflict(&mut self) -> Stage {
+        self.conflicts += 1;
+        match self.conflicts > CONFLICTS_MAX {
+            true => Stage::Over(Err(RemovalError::Conflicts)),
+            false => Stage::Look,
+        }
+    }
+
+    fn on_found(&mut self, bytes: &[u8], tag: Option<Tag>) -> Stage {
+        let (Some(block), Some(tag)) = (Superblock::decode(bytes), tag) else {
+            return Stage::Over(Err(RemovalError::Damaged));
+        };
+        if let Some(refused) = self.refusal(&block) {
+            return Stage::Over(Err(refused));
+        }
+        let replaced = match (self.goal, block.deleted) {
+            (Goal::Mark(_), Some(_)) | (Goal::Unmark, None) => return Stage::Over(Ok(())),
+            (Goal::Mark(deleted), None) => block.marked_deleted(deleted),
+            (Goal::Unmark, Some(_)) => block.undeleted(),
+            (Goal::Remove(said), deleted) => {
+                self.base = block.bases.last().cloned();
+                if deleted.is_some_and(|deleted| deleted.has_begun()) {
+                    return Stage::List(0);
+                }
+                let deleted = Deleted { removing: true, ..deleted.unwrap_or(said) };
+                block.marked_deleted(deleted)
+            }
+        };
+        Stage::Replace(Box::new(replaced), tag)
+    }
+
+    fn refusal(&self, block: &Superblock) -> Option<RemovalError> {
+        if self.volume.is_some_and(|volume| volume.to_string() != block.volume) {
+            return Some(RemovalError::OtherVolume(block.volume.clone()));
+        }
+        if block.node != self.node.to_string() {
+            return Some(RemovalError::OtherNode(block.node.clone()));
+        }
+        match (self.goal, block.deleted) {
+            (Goal::Unmark, Some(deleted)) if deleted.has_begun() => Some(RemovalError::Begun),
+            (Goal::Remove(_), _) => clones_of(block).map(RemovalError::HasClones),
+            _ => None,
+        }
+    }
+
+    /// The next object, or what follows when there is none left.
+    fn next_key(&mut self, prefix: usize, keys: Vec<String>) -> Stage {
+        if !keys.is_empty() {
+            return Stage::Delete(prefix, keys);
+        }
+        if prefix + 1 < PREFIXES.len() {
+            return Stage::List(prefix + 1);
+        }
+        self.base.take().map_or(Stage::Last, Stage::Tell)
+    }
+}
+
+impl Superblock {
+    /// The volumes that are clones of this one.
+    pub fn clones(&self) -> impl Iterator<Item = &CloneMark> {
+        self.snapshots.iter().flat_map(|snapshot| &snapshot.clones)
+    }
+}
+
+fn clones_of(block: &Superblock) -> Option<String> {
+    let names = block.clones().map(|clone| format!("`{}` ({})", clone.name, clone.url));
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}

@@ -1,0 +1,288 @@
+//! Deletions of volumes: marked, taken back, removed; broken off anywhere, and met by other nodes.
+//!
+//! How: a life of a volume in the simulated world fills a store; then conversations with that store
+//! are held, cut after any number of requests, with faults or without, and lives go on after them.
+
+use super::lives::{Life, NODE};
+use super::world::{Faults, Store};
+use crate::action::{Condition, End, FaultKind, Request};
+use crate::clone::ClonePlan;
+use crate::removal::{Goal, Removal, RemovalError, Step};
+use crate::segment::VolumeUuid;
+use crate::snapshot::{CloneMark, SnapshotChange};
+use crate::superblock::{Deleted, SUPERBLOCK_KEY, Superblock};
+use crate::volume::Link;
+
+const VOLUME: VolumeUuid = VolumeUuid([1; 16]);
+const OTHER: VolumeUuid = VolumeUuid([8; 16]);
+const GRACE: Deleted = Deleted { at_unix: 100, until_unix: 900, removing: false };
+/// What lies below a volume's place is another's.
+const BESIDE: &str = "other/segments/0000000000000001-00000000";
+/// Requests of a conversation at most, repetitions included.
+const REQUESTS_MAX: usize = 10_000;
+
+/// A settled life with a snapshot, beside an object of another volume.
+fn life(seed: u64) -> Life {
+    let mut life = Life::new(seed);
+    life.load(600);
+    life.settle();
+    let make = SnapshotChange::Make { name: "s0".to_owned(), now_unix: 7 };
+    assert_eq!(life.end_of(make), Ok(()));
+    let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
+    life.world.store.perform(&Request::Put { key: BESIDE.to_owned(), bytes, condition });
+    life
+}
+
+/// Talks until it is over, or for so many requests; a fault that may pass is met by asking again.
+fn talk(life: &mut Life, goal: Goal, requests: usize) -> Option<Result<(), RemovalError>> {
+    let mut removal = Removal::new(NODE, Some(VOLUME), goal);
+    for _ in 0..requests {
+        match removal.step() {
+            Step::Over(result) => return Some(result),
+            Step::TellBase(_) => removal.on_base(true),
+            Step::Ask(request) => {
+                let mut answers = std::iter::from_fn(|| Some(life.world.ask(&request)));
+                let end = answers.find(|end| match end {
+                    End::Failed(fault) => fault.kind != FaultKind::Retry,
+                    _ => true,
+                });
+                removal.on_end(end.expect("faults are not for ever"));
+            }
+        }
+    }
+    match removal.step() {
+        Step::Over(result) => Some(result),
+        _ => None,
+    }
+}
+
+fn whole(life: &mut Life, goal: Goal) -> Result<(), RemovalError> {
+    talk(life, goal, REQUESTS_MAX).expect("a conversation ends")
+}
+
+fn superblock(store: &Store) -> Option<Superblock> {
+    let (bytes, _) = store.get(SUPERBLOCK_KEY, None).ok()?;
+    Some(Superblock::decode(&bytes).expect("it is whole"))
+}
+
+/// All that the volume has beside its superblock.
+fn objects(store: &Store) -> Vec<String> {
+    let keys = store.objects.keys().filter(|key| *key != SUPERBLOCK_KEY && *key != BESIDE);
+    keys.cloned().collect()
+}
+
+/// Goal: a marked volume is served by nobody and loses nothing; with the word taken back it is what
+/// it was, its snapshot included, on its node's disks or on empty ones. Method: lives with faults,
+/// writes that the store lacks, marks and their end cut after any request, a power cut.
+#[test]
+fn a_deletion_taken_back_loses_nothing() {
+    for seed in 7000..7030 {
+        let mut life = life(seed);
+        life.volume.set_draining(false);
+        life.load(50);
+        life.sync_all();
+        let faults = Faults { errors: 20, lost_replies: 20, conflicts: 10, is_cut: false };
+        life.stop();
+        let before = objects(&life.world.store);
+        let state = life.whole_state();
+        life.world.faults = faults;
+        for requests in 0..3 {
+            talk(&mut life, Goal::Mark(GRACE), requests);
+        }
+        assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()));
+        let marked = superblock(&life.world.store).expect("it stays");
+        assert_eq!(marked.deleted, Some(GRACE), "{}", life.line);
+        assert_eq!(objects(&life.world.store), before, "{}", life.line);
+        life.world.faults = Faults::default();
+        life.open_again();
+        for _ in 0..200 {
+            life.tick();
+        }
+        let link = life.volume.status().link;
+        assert!(matches!(&link, Link::Lost(why) if why.contains("deleted")), "{link:?}");
+        assert_eq!(objects(&life.world.store), before, "{}", life.line);
+        life.world.faults = faults;
+        for requests in 0..3 {
+            talk(&mut life, Goal::Unmark, requests);
+        }
+        assert_eq!(whole(&mut life, Goal::Unmark), Ok(()));
+        life.world.faults = Faults::default();
+        let now = superblock(&life.world.store).expect("it stays");
+        assert!(now.deleted.is_none() && now.snapshots.len() == 1, "{now:?}");
+        life.stop();
+        life.open_again();
+        assert!(life.read_all() == state, "{}", life.line);
+        life.crash();
+        life.load(200);
+        life.settle();
+    }
+}
+
+/// Goal: a removal that breaks off at any request is finished by the next one, takes all that is
+/// the volume's and nothing else, and cannot be taken back once an object may be gone; until then
+/// it can, whole. Method: removals cut after every number of requests there is, with a mark before
+/// them and without; each continued, and each met by the wish to take it back.
+#[test]
+fn a_removal_that_broke_off_goes_on() {
+    for is_marked in [true, false] {
+        let mut life = life(7100);
+        life.stop();
+        if is_marked {
+            assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()));
+        }
+        let (full, all) = (life.world.store.clone(), objects(&life.world.store));
+        assert!(all.len() > 6, "{all:?}");
+        for requests in 0.. {
+            life.world.store = full.clone();
+            let end = talk(&mut life, Goal::Remove(GRACE), requests);
+            let has_begun = superblock(&life.world.store)
+                .is_none_or(|block| block.deleted.is_some_and(|deleted| deleted.has_begun()));
+            let left = objects(&life.world.store);
+            assert!(has_begun || left == all, "{requests}: nothing goes before the word");
+            let cut = life.world.store.clone();
+            match whole(&mut life, Goal::Unmark) {
+                Ok(()) => assert!(!has_begun && left == all, "{requests}"),
+                Err(RemovalError::Begun) => assert!(has_begun, "{requests}"),
+                Err(RemovalError::Absent) => assert!(end.is_some(), "{requests}"),
+                Err(other) => panic!("{requests}: {other}"),
+            }
+            life.world.store = cut;
+            assert_eq!(whole(&mut life, Goal::Remove(GRACE)), Ok(()), "{requests}");
+            let kept: Vec<&String> = life.world.store.objects.keys().collect();
+            assert_eq!(kept, [BESIDE], "{requests}");
+            if end.is_some() {
+                break;
+            }
+        }
+    }
+}
+
+/// Goal: what fails on the way, or is said to conflict, changes no end. Method: removals and marks
+/// under faults, by many seeds.
+#[test]
+fn removals_end_through_faults() {
+    for seed in 7200..7240 {
+        let mut life = life(seed);
+        life.stop();
+        life.world.faults = Faults { errors: 30, lost_replies: 30, conflicts: 20, is_cut: false };
+        if seed % 2 == 0 {
+            assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()), "{}", life.line);
+        }
+        assert_eq!(whole(&mut life, Goal::Remove(GRACE)), Ok(()), "{}", life.line);
+        let kept: Vec<&String> = life.world.store.objects.keys().collect();
+        assert_eq!(kept, [BESIDE], "{}", life.line);
+        assert_eq!(whole(&mut life, Goal::Unmark), Err(RemovalError::Absent));
+    }
+}
+
+/// Goal: a node that lost its volume to another neither marks nor removes it, and one that deleted
+/// it keeps another from taking it. Method: all goals after a takeover; a takeover after a mark.
+#[test]
+fn a_fenced_node_deletes_nothing() {
+    let mut life = life(7300);
+    drop(life.lose_disks(OTHER));
+    life.settle();
+    let before = life.world.store.objects.clone();
+    for goal in [Goal::Mark(GRACE), Goal::Unmark, Goal::Remove(GRACE)] {
+        let refused = whole(&mut life, goal);
+        assert_eq!(refused, Err(RemovalError::OtherNode(OTHER.to_string())), "{goal:?}");
+    }
+    assert!(life.world.store.objects == before, "it changed what is another node's");
+    // Its own node, which serves it, finds out at its next word.
+    life.stop();
+    let mut removal = Removal::new(OTHER, Some(VolumeUuid([2; 16])), Goal::Remove(GRACE));
+    while let Step::Ask(request) = removal.step() {
+        removal.on_end(life.world.ask(&request));
+    }
+    let Step::Over(refused) = removal.step() else { panic!("it is over") };
+    assert_eq!(refused, Err(RemovalError::OtherVolume(VOLUME.to_string())));
+    assert!(life.world.store.objects == before);
+}
+
+/// Goal: between a mark and a node that is just taking the volume there is one winner. Method: the
+/// taking node's requests by turns with the mark's, at every offset.
+#[test]
+fn a_mark_and_a_takeover_have_one_winner() {
+    for offset in 0..12 {
+        let mut life = life(7400);
+        life.stop();
+        life.take_over(OTHER);
+        let mut removal = Removal::new(NODE, Some(VOLUME), Goal::Mark(GRACE));
+        for _ in 0..offset {
+            life.tick();
+        }
+        let end = loop {
+            match removal.step() {
+                Step::Ask(request) => removal.on_end(life.world.ask(&request)),
+                Step::TellBase(_) => unreachable!("a mark tells no base"),
+                Step::Over(end) => break end,
+            }
+            life.tick();
+        };
+        for _ in 0..400 {
+            life.tick();
+        }
+        let block = superblock(&life.world.store).expect("it stays");
+        let link = life.volume.status().link;
+        match end {
+            Ok(()) => assert!(matches!(link, Link::Lost(_)) && block.deleted.is_some()),
+            Err(RemovalError::OtherNode(_)) => {
+                assert!(link == Link::Up && block.deleted.is_none(), "{offset}: {link:?}");
+            }
+            Err(other) => panic!("{offset}: {other}"),
+        }
+    }
+}
+
+/// Goal: what a clone rests on stays, deleted or not, until the clone is gone; a clone's removal
+/// tells its base first. Method: a marked base; the steps of a clone's removal.
+#[test]
+fn clones_keep_their_base() {
+    let mut life = life(7500);
+    let clone = CloneMark { url: "mem://clone".to_owned(), name: "clone".to_owned() };
+    let mark = SnapshotChange::Mark { name: "s0".to_owned(), clone };
+    assert_eq!(life.end_of(mark), Ok(()));
+    life.stop();
+    let base = superblock(&life.world.store).expect("it is there");
+    assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()));
+    let all = objects(&life.world.store);
+    let refused = whole(&mut life, Goal::Remove(GRACE)).expect_err("a clone rests on it");
+    assert!(matches!(&refused, RemovalError::HasClones(who) if who.contains("clone")));
+    assert_eq!(objects(&life.world.store), all);
+    assert_eq!(whole(&mut life, Goal::Unmark), Ok(()), "nothing has begun");
+    let snapshot = base.snapshots[0].clone();
+    let (map, _) = life.world.store.get(&snapshot.key(), None).expect("it is whole");
+    let plan = ClonePlan {
+        volume: VOLUME,
+        name: "clone".to_owned(),
+        url: "mem://clone".to_owned(),
+        node: NODE,
+        size_bytes: base.size_bytes,
+        base_url: "mem://base".to_owned(),
+    };
+    let made = plan.objects(&base, &snapshot, &map).expect("it can be cloned");
+    let mut store = Store::default();
+    for (key, bytes) in
+        [(&made.checkpoint_key[..], made.checkpoint), (SUPERBLOCK_KEY, made.superblock)]
+    {
+        let (key, bytes, condition) = (key.to_owned(), bytes.into(), Condition::Create);
+        store.perform(&Request::Put { key, bytes, condition });
+    }
+    for is_told in [false, true] {
+        let mut removal = Removal::new(NODE, Some(VOLUME), Goal::Remove(GRACE));
+        let end = loop {
+            match removal.step() {
+                Step::Ask(request) => removal.on_end(store.perform(&request)),
+                Step::TellBase(base) => {
+                    assert_eq!((base.url.as_str(), base.snapshot.as_str()), ("mem://base", "s0"));
+                    assert!(store.objects.contains_key(SUPERBLOCK_KEY), "it can go on from here");
+                    removal.on_base(is_told);
+                }
+                Step::Over(end) => break end,
+            }
+        };
+        let silent = RemovalError::BaseSilent("mem://base".to_owned());
+        assert_eq!(end, if is_told { Ok(()) } else { Err(silent) });
+        assert_eq!(store.objects.is_empty(), is_told);
+    }
+}

@@ -1,0 +1,75 @@
+//! Deleted volumes in object stores, as the control API answers them.
+//!
+//! How: each handler is one call on [`Control`](crate::control::Control).
+//! Invariant: as in the API's own header. Cost: a list of what the catalog has.
+
+use super::{Answer, Body, Node, name_of, volume_answer};
+use crate::api::VolumeAnswer;
+use crate::config::Name;
+use crate::control::{DeletedVolume, UndeleteRequest};
+use crate::error::Report;
+use axum::Json;
+use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A deleted volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedAnswer {
+    /// Its name; another volume may have it by now.
+    pub name: Name,
+    /// Its number, which no other volume ever has.
+    pub number: u32,
+    /// Its place.
+    pub path: String,
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// When it was deleted by this node's clock, in UTC, such as `2026-11-22T14:30:00Z`.
+    pub deleted: String,
+    /// Seconds of the node's life for which it can come back; at zero its objects go.
+    pub left_seconds: f64,
+    /// Its store has said, in this life of the node, that it knows of the deletion.
+    pub is_marked: bool,
+    /// What failed last and is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl From<DeletedVolume> for DeletedAnswer {
+    fn from(deleted: DeletedVolume) -> Self {
+        let DeletedVolume { record, left, is_marked, problem } = deleted;
+        let seconds = i64::try_from(record.at_unix).unwrap_or(0);
+        let at = chrono::DateTime::from_timestamp(seconds, 0).unwrap_or_default();
+        DeletedAnswer {
+            name: record.name,
+            number: record.record.id,
+            path: record.record.path.to_string_lossy().into_owned(),
+            size_bytes: record.record.length,
+            deleted: at.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            left_seconds: left.as_secs_f64(),
+            is_marked,
+            problem,
+        }
+    }
+}
+
+/// Deleted volumes in object stores that can come back or are not all gone, oldest first.
+#[utoipa::path(get, path = "/v1/deleted-volumes", tag = "volumes",
+    responses((status = 200, body = Vec<DeletedAnswer>), (status = "default", body = Report)))]
+pub(super) async fn deleted_volumes(State(node): Node) -> Answer<Vec<DeletedAnswer>> {
+    let found = node.deleted_volumes().await;
+    Ok(Json(found.into_iter().map(DeletedAnswer::from).collect()))
+}
+
+/// Brings a deleted volume back, whole, and serves it; refused once its removal has begun.
+#[utoipa::path(post, path = "/v1/deleted-volumes/{name}/undelete", tag = "volumes",
+    params(("name" = Name, Path)), request_body = UndeleteRequest,
+    responses((status = 200, body = VolumeAnswer), (status = "default", body = Report)))]
+pub(super) async fn volume_undelete(
+    State(node): Node,
+    path: Path<String>,
+    Body(request): Body<UndeleteRequest>,
+) -> Answer<VolumeAnswer> {
+    let name = node.volume_undelete(&name_of(path)?, request).await?;
+    volume_answer(&node, &name).await
+}

@@ -1,0 +1,434 @@
+//! Volumes in object stores that were deleted, until they come back or are gone.
+//!
+//! How: a deleted volume moves in the catalog from the volumes to the deleted ones, with all that
+//! it was. A task says in its store that it is deleted, counts how long ago that was, and has its
+//! objects removed when its grace is over; what fails is tried again. Who takes the deletion back
+//! moves it again, under a new number, since numbers of volumes never come back.
+//! Invariant: whoever talks with a deleted volume's store has its turn, and takes it before the
+//! node's change. A grace is counted in the node's own time, so a clock that is wrong, or is set,
+//! ends none early; time in which the node does not run does not count.
+//! Cost: a write of the catalog every ten minutes while there are some.
+//! Not for: files and devices, which keep their data or lose it at once.
+
+use super::volumes::{check_record, within};
+use super::{Control, View, report};
+use crate::assembly::now_unix;
+use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
+use crate::config::Name;
+use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
+use crate::ublk;
+use layby_types::{Nanos, VolumeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How often the time that has passed is written down; a crash forgets as much at most.
+const KEEP_EVERY: Duration = Duration::from_secs(600);
+/// Rest before what failed is tried again, at first; it doubles.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The same, at most.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// A deletion that is to be taken back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UndeleteRequest {
+    /// Which one, where several of its name were deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    /// The name that it gets, instead of its old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_name: Option<Name>,
+}
+
+/// A deleted volume as operators see it.
+#[derive(Clone, Debug)]
+pub struct DeletedVolume {
+    /// What the catalog says.
+    pub record: DeletedRecord,
+    /// How long it can come back.
+    pub left: Duration,
+    /// Its store says that it is deleted, as far as is known in this life of the node.
+    pub is_marked: bool,
+    /// What failed last, unless something succeeded since.
+    pub problem: Option<String>,
+}
+
+/// What is known of deleted volumes beside the catalog, by their numbers.
+#[derive(Default)]
+pub(super) struct Deletions {
+    changed: Notify,
+    states: StdMutex<BTreeMap<u32, Arc<State>>>,
+}
+
+struct State {
+    /// Held by who talks with its store.
+    turn: Mutex<()>,
+    seen: StdMutex<Seen>,
+}
+
+struct Seen {
+    /// What the catalog says has passed is of this instant.
+    since: Instant,
+    is_marked: bool,
+    problem: Option<String>,
+    failures: u32,
+    again_at: Instant,
+}
+
+impl Deletions {
+    /// What is known of one; its time begins to count with the first question.
+    fn state(&self, number: u32) -> Arc<State> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let seen = || {
+            let (is_marked, problem, failures) = (false, None, 0);
+            StdMutex::new(Seen { since: now, is_marked, problem, failures, again_at: now })
+        };
+        let state = || Arc::new(State { turn: Mutex::default(), seen: seen() });
+        Arc::clone(states.entry(number).or_insert_with(state))
+    }
+
+    fn forget(&self, number: u32) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
+
+impl State {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self, deleted: &DeletedRecord) -> Duration {
+        let waited = Duration::from_secs(deleted.waited_seconds) + self.seen().since.elapsed();
+        Duration::from_secs(deleted.grace_seconds).saturating_sub(waited)
+    }
+
+    /// How long until what failed is tried again.
+    fn rest(&self) -> Duration {
+        self.seen().again_at.saturating_duration_since(Instant::now())
+    }
+
+    fn on_done(&self, done: &Result<(), Report>) {
+        let mut seen = self.seen();
+        match done {
+            Ok(()) => (seen.problem, seen.failures) = (None, 0),
+            Err(refused) => {
+                let rest = RETRY_MIN.saturating_mul(1 << seen.failures.min(16)).min(RETRY_MAX);
+                seen.again_at = Instant::now() + rest;
+                seen.failures += 1;
+                if seen.problem.as_ref() != Some(&refused.cause) {
+                    tracing::warn!(cause = refused.cause, "{}", refused.error);
+                    seen.problem = Some(refused.cause.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Attends to deleted volumes for as long as the node runs; never ends.
+pub(crate) async fn attend_deleted(control: Arc<Control>) {
+    loop {
+        let mut rest = KEEP_EVERY;
+        // A store that is silent holds up its own volumes only.
+        let mut attended = JoinSet::new();
+        let deleted = control.view().catalog.deleted.clone();
+        for number in deleted.iter().map(|deleted| deleted.record.id) {
+            let control = Arc::clone(&control);
+            attended.spawn(async move { control.attend(number).await });
+        }
+        while let Some(left) = attended.join_next().await {
+            rest = rest.min(left.expect("what fails is a report, not a panic"));
+        }
+        let changed = control.deletions.changed.notified();
+        // Nobody else wakes it while there is nothing to count.
+        match control.view().catalog.deleted.is_empty() {
+            true => changed.await,
+            false => drop(tokio::time::timeout(rest, changed).await),
+        }
+    }
+}
+
+impl Control {
+    /// Deleted volumes that can come back or are not all gone, oldest first.
+    pub async fn deleted_volumes(&self) -> Vec<DeletedVolume> {
+        let view = self.view();
+        let about = |record: &DeletedRecord| {
+            let state = self.deletions.state(record.record.id);
+            let left = state.left(record);
+            let seen = state.seen();
+            let (is_marked, problem) = (seen.is_marked, seen.problem.clone());
+            DeletedVolume { record: record.clone(), left, is_marked, problem }
+        };
+        view.catalog.deleted.iter().map(about).collect()
+    }
+
+    /// Deletes a volume in an object store, with its data: after its grace, or now. The caller
+    /// holds the node's change.
+    pub(super) async fn delete_in_store(
+        &self,
+        name: &Name,
+        record: VolumeRecord,
+        now: bool,
+        error: &str,
+    ) -> Result<u32, Report> {
+        let grace_seconds = match now {
+            true => 0,
+            false => self.facts.config.cloud.grace.0.div_ceil(Nanos::from_secs(1).0),
+        };
+        let mut view = View::clone(&self.view());
+        let discard = grace_seconds == 0;
+        if discard {
+            super::volumes::set_phase(&mut view, name, VolumePhase::Deleting);
+            self.publish(view.clone()).await.map_err(|e| within(error, e))?;
+        }
+        let removed = self.remove_parts(&view, &record, discard).await;
+        removed.map_err(|refused| {
+            report(&refused, error).state(match discard {
+                true => "the volume is no longer served; its data goes after the next start",
+                false => "the volume is still there, and so is its data",
+            })
+        })?;
+        let (homes, about) = (self.facts.homes.clone(), record.clone());
+        let volume = off_runtime(move || homes.identity(&about)).await;
+        let at_unix = now_unix();
+        let (name, number) = (name.clone(), record.id);
+        view.catalog.volumes.remove(&name);
+        let (waited_seconds, closed) = (0, record.clone());
+        view.catalog.deleted.push(DeletedRecord {
+            name,
+            volume,
+            at_unix,
+            grace_seconds,
+            waited_seconds,
+            record,
+        });
+        let _ = self.deletions.state(number);
+        self.publish(view).await.map_err(|e| within(error, e))?;
+        self.facts.homes.close(&closed);
+        self.deletions.changed.notify_one();
+        Ok(number)
+    }
+
+    /// The deleted volume of a name, and of a number where several had that name.
+    fn deleted(
+        &self,
+        name: &Name,
+        number: Option<u32>,
+        error: &str,
+    ) -> Result<DeletedRecord, Report> {
+        let view = self.view();
+        let is_meant = |deleted: &&DeletedRecord| {
+            deleted.name == *name && number.is_none_or(|number| number == deleted.record.id)
+        };
+        let found: Vec<&DeletedRecord> = view.catalog.deleted.iter().filter(is_meant).collect();
+        let hint = "`layby volume list --deleted` shows the volumes that can come back";
+        match found[..] {
+            [one] => Ok(one.clone()),
+            [] => Err(Report::new(ReportKind::NotFound, error)
+                .cause(format!("no deleted volume is called `{name}`, or it is gone for good"))
+                .state("nothing was changed")
+                .hint(hint)),
+            _ => {
+                let numbers = found.iter().map(|deleted| deleted.record.id.to_string());
+                let numbers: Vec<String> = numbers.collect();
+                let cause = format!("several were, with the numbers {}", numbers.join(", "));
+                Err(Report::new(ReportKind::Invalid, error)
+                    .cause(cause)
+                    .state("nothing was changed")
+                    .hint("say which one with --number"))
+            }
+        }
+    }
+
+    fn deleted_by_number(&self, number: u32) -> Option<DeletedRecord> {
+        let view = self.view();
+        view.catalog.deleted.iter().find(|deleted| deleted.record.id == number).cloned()
+    }
+
+    /// Removes all that a deleted volume has in its store, without waiting for its grace.
+    ///
+    /// # Errors
+    /// A report when there is no such volume, or something is left; the node then goes on trying.
+    pub(super) async fn purge(&self, name: &Name, error: &str) -> Result<(), Report> {
+        let number = self.deleted(name, None, error)?.record.id;
+        {
+            let _change = self.change.lock().await;
+            let mut view = View::clone(&self.view());
+            let found = view.catalog.deleted.iter_mut().find(|other| other.record.id == number);
+            if let Some(deleted) = found {
+                deleted.grace_seconds = 0;
+            }
+            self.publish(view).await.map_err(|e| within(error, e))?;
+        }
+        self.remove_deleted(number, error).await
+    }
+
+    /// Removes a deleted volume whose grace is over.
+    pub(super) async fn remove_deleted(&self, number: u32, error: &str) -> Result<(), Report> {
+        let state = self.deletions.state(number);
+        let _turn = state.turn.lock().await;
+        // The task may have been faster.
+        let Some(deleted) = self.deleted_by_number(number) else { return Ok(()) };
+        self.end_grace(&state, deleted).await.map_err(|e| within(error, e))
+    }
+
+    /// The caller has the volume's turn.
+    async fn end_grace(&self, state: &State, deleted: DeletedRecord) -> Result<(), Report> {
+        let number = deleted.record.id;
+        let removed = self.at_home(deleted, Homes::remove).await;
+        state.on_done(&removed);
+        removed?;
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        view.catalog.deleted.retain(|other| other.record.id != number);
+        self.publish(view).await?;
+        self.deletions.forget(number);
+        Ok(())
+    }
+
+    async fn at_home(
+        &self,
+        deleted: DeletedRecord,
+        say: fn(&Homes, &DeletedRecord) -> Result<(), Report>,
+    ) -> Result<(), Report> {
+        let homes = self.facts.homes.clone();
+        off_runtime(move || say(&homes, &deleted)).await
+    }
+
+    /// Does what is due for a deleted volume; how long until there is more.
+    async fn attend(&self, number: u32) -> Duration {
+        let state = self.deletions.state(number);
+        let _turn = state.turn.lock().await;
+        // It may have come back before the turn came.
+        let Some(deleted) = self.deleted_by_number(number) else { return KEEP_EVERY };
+        self.keep_waited(&state, number).await;
+        let left = state.left(&deleted);
+        let rest = state.rest();
+        let is_marked = state.seen().is_marked;
+        if !rest.is_zero() {
+            return rest;
+        }
+        if left.is_zero() {
+            return match self.end_grace(&state, deleted).await {
+                Ok(()) => KEEP_EVERY,
+                Err(_) => state.rest(),
+            };
+        }
+        if !is_marked {
+            let told = self.at_home(deleted, Homes::mark_deleted).await;
+            state.on_done(&told);
+            state.seen().is_marked = told.is_ok();
+            if told.is_err() {
+                return state.rest();
+            }
+        }
+        left
+    }
+
+    /// Writes down how much of a grace has passed, where that is worth it.
+    async fn keep_waited(&self, state: &State, number: u32) {
+        if state.seen().since.elapsed() < KEEP_EVERY {
+            return;
+        }
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        let found = view.catalog.deleted.iter_mut().find(|other| other.record.id == number);
+        let Some(deleted) = found else { return };
+        let elapsed = state.seen().since.elapsed().as_secs();
+        deleted.waited_seconds = deleted.waited_seconds.saturating_add(elapsed);
+        match self.publish(view).await {
+            Ok(()) => state.seen().since += Duration::from_secs(elapsed),
+            // It is counted on, and written down the next time.
+            Err(unsaved) => tracing::warn!(cause = unsaved.cause, "{}", unsaved.error),
+        }
+    }
+
+    /// Takes a deletion back, and serves the volume.
+    ///
+    /// # Errors
+    /// A report when there is no such volume, its removal has begun, its store does not answer, or
+    /// its new name is taken.
+    pub async fn volume_undelete(
+        &self,
+        name: &Name,
+        request: UndeleteRequest,
+    ) -> Result<Name, Report> {
+        let error = format!("cannot bring back volume `{name}`");
+        let number = self.deleted(name, request.number, &error)?.record.id;
+        let state = self.deletions.state(number);
+        let _turn = state.turn.lock().await;
+        let _change = self.change.lock().await;
+        let deleted = self.deleted(name, Some(number), &error)?;
+        let new_name = request.new_name.unwrap_or_else(|| name.clone());
+        let before = View::clone(&self.view());
+        let view = brought_back(&before, &deleted, &new_name, &error)?;
+        self.admit(&view, &error)?;
+        let record = view.catalog.volumes[&new_name].clone();
+        if record.ublk {
+            ublk::check(&error).await?;
+        }
+        // From here on the task has to say it again, should this not come to its end.
+        state.seen().is_marked = false;
+        let told = self.at_home(deleted, Homes::undelete).await;
+        if let Err(refused) = told {
+            self.deletions.changed.notify_one();
+            return Err(within(&error, refused));
+        }
+        self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
+        if let Err(refused) = self.serve(&view, &new_name, &record, &error).await {
+            self.facts.homes.close(&record);
+            let mut back = View::clone(&before);
+            back.catalog.volume_id_next = view.catalog.volume_id_next;
+            self.publish(back).await.map_err(|e| within(&error, e))?;
+            self.deletions.changed.notify_one();
+            return Err(refused.state("it is deleted as before, and can still come back"));
+        }
+        self.deletions.forget(number);
+        self.devices.attach_asked(self, &new_name, &error).await.map(|()| new_name)
+    }
+}
+
+/// The view in which a deleted volume is one of the volumes again.
+fn brought_back(
+    before: &View,
+    deleted: &DeletedRecord,
+    new_name: &Name,
+    error: &str,
+) -> Result<View, Report> {
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+    };
+    let mut view = before.clone();
+    if view.catalog.volumes.contains_key(new_name) {
+        let cause = format!("there is a volume `{new_name}` by now");
+        return Err(refused(ReportKind::InUse, cause, "give it another name with --as"));
+    }
+    let mut record = deleted.record.clone();
+    if view.class(record.class.as_str()).is_none() {
+        let cause = format!("its class `{}` is gone", record.class);
+        return Err(refused(ReportKind::Invalid, cause, "make the class again first"));
+    }
+    let id = view.catalog.volume_ids_take(record.shards()).ok_or_else(|| {
+        let cause = format!("this node has had {} volumes", VolumeId::MAX.0);
+        refused(ReportKind::Full, cause, "`layby restore --deleted` reads it on another machine")
+    })?;
+    (record.local, record.phase) = (Some(record.local_number()), VolumePhase::Ready);
+    record.id = id.0;
+    check_record(&view, new_name, &record, error)?;
+    view.catalog.deleted.retain(|other| other.record.id != deleted.record.id);
+    view.catalog.volumes.insert(new_name.clone(), record);
+    view.checked_spec(error)?;
+    Ok(view)
+}
+
+/// Runs what may take long on a thread that may wait.
+async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let working = tokio::task::spawn_blocking(work);
+    working.await.expect("an owner of homes reports, it does not panic")
+}

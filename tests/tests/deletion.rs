@@ -1,0 +1,229 @@
+//! Deletions of volumes whose home is an object store: taken back, and to the end; through the
+//! binary, on a real store.
+//!
+//! How: as the tests of such volumes; see `layby_tests::cloud`. What the node does by itself is
+//! waited for by asking it again and again, and never by a time.
+//! Where the store's program is missing the tests say so and skip.
+
+use layby_tests::Node;
+use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World};
+use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
+use serde_json::Value;
+
+const DELETE: [&str; 5] = ["volume", "delete", VOLUME, "--data", "delete"];
+const NOW: [&str; 5] = ["volume", "delete", VOLUME, "--data", "now"];
+const UNDELETE: [&str; 3] = ["volume", "undelete", VOLUME];
+/// Questions to a node at most, until it has done what it does by itself.
+const QUESTIONS_MAX: usize = 4000;
+
+/// Deleted volumes as the node lists them.
+fn deleted(node: &Node) -> Vec<Value> {
+    let shown = node.layby(&["volume", "list", "--deleted", "--json"]);
+    serde_json::from_str(&shown).expect("a list in JSON")
+}
+
+/// Asks until deleted volumes are as they should be.
+fn wait(node: &Node, what: &str, is_so: impl Fn(&[Value]) -> bool) {
+    let is_reached = (0..QUESTIONS_MAX).any(|_| is_so(&deleted(node)));
+    assert!(is_reached, "{what}: {:?}", deleted(node));
+}
+
+fn is_marked(list: &[Value]) -> bool {
+    list.iter().all(|gone| gone["is_marked"] == true)
+}
+
+/// What the node keeps of volumes in stores.
+fn local_files(world: &World, name: &str) -> Vec<String> {
+    let folder = std::fs::read_dir(world.dir(name).join("cloud")).expect("the node has it");
+    let names = folder.map(|entry| entry.expect("it is read").file_name());
+    let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn create(node: &Node) {
+    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
+    node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &url]);
+}
+
+/// Goal: a deleted volume is served, restored and made anew by nobody, loses nothing of what it
+/// had, and comes back whole, after a kill, too. Method: writes, a deletion, all that must be
+/// refused with its words, `layby restore` and `layby check` that are told, a kill, its return;
+/// then again under another name, with a volume of its old name beside it.
+#[test]
+fn a_deleted_volume_comes_back() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(1500);
+    node.layby(&["volume", "snapshot", VOLUME, "monday"]);
+    client.write(500);
+    let said = node.layby(&DELETE);
+    assert!(said.contains("undelete maps") && said.contains("7.0 d"), "{said}");
+    assert!(!node.layby(&["volume", "list"]).contains(VOLUME));
+    wait(&node, "it is marked", is_marked);
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let refused = |words: &[&str]| layby_tests::layby(&[words, &["--dir", &dir]].concat());
+    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
+    let again = ["volume", "create", VOLUME, "--size", &size, "--path", &url];
+    refused(&["volume", "show", VOLUME]).assert_explains(&["no volume"]);
+    refused(&again).assert_explains(&["was deleted", "undelete"]);
+    refused(&["volume", "undelete", "other"]).assert_explains(&["other", "list --deleted"]);
+    let other = world.start("b");
+    let other_dir = world.dir("b").to_string_lossy().into_owned();
+    layby_tests::layby(&[&again[..], &["--dir", &other_dir]].concat())
+        .assert_explains(&["deleted the volume there", "bring it back"]);
+    drop(other);
+    let (is_read, text) = world.restore(None);
+    assert!(!is_read && text.contains("was deleted") && text.contains("--deleted"), "{text}");
+    node.kill9();
+    let image = world.dir("image");
+    let to = image.to_string_lossy().into_owned();
+    let (is_read, text) = world.run(&["check", "--backing", "--dir", &dir]);
+    assert!(is_read && text.contains("volume `maps` was deleted"), "{text}");
+    let (is_read, text) = world.run(&["restore", "--snapshot", "monday", &url, "--deleted"]);
+    assert!(is_read && text.contains("still whole"), "{text}");
+    let node = world.start("a");
+    assert_eq!(deleted(&node).len(), 1, "the node remembers");
+    node.layby(&UNDELETE);
+    let mut client = client.reopen(&node);
+    client.verify();
+    client.write(300);
+    client.verify_store(&world, &node);
+    node.layby(&DELETE);
+    wait(&node, "it is marked", is_marked);
+    let (is_read, text) = world.run(&["restore", &url, &to, "--deleted"]);
+    assert!(is_read && text.contains("still whole"), "{text}");
+    client.verify_image(&image);
+    let elsewhere = format!("{url}-new");
+    node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &elsewhere]);
+    refused(&UNDELETE).assert_explains(&["there is a volume `maps`", "--as"]);
+    node.layby(&[&UNDELETE[..], &["--as", "old"]].concat());
+    let mut client = client.clone_at(&node, "old");
+    client.verify();
+    assert!(node.layby(&["volume", "snapshots", "old"]).contains("monday"));
+    assert!(deleted(&node).is_empty());
+}
+
+/// Goal: a deletion while the link is cut works at once, and loses nothing that only the node had.
+/// Method: writes that the store lacks, a deletion, a return that must wait for the store, a kill.
+#[test]
+fn a_deletion_needs_no_link() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(800);
+    node.layby(&["volume", "drain", VOLUME]);
+    world.link.cut(Cut::Refuse);
+    client.write(400);
+    node.layby(&DELETE);
+    assert!(!node.layby(&["volume", "list"]).contains(VOLUME));
+    wait(&node, "it says why", |list| list[0]["problem"].is_string());
+    assert_eq!(local_files(&world, "a"), ["1.journal", "1.map"], "they hold what the store lacks");
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let words = [&UNDELETE[..], &["--dir", &dir]].concat();
+    layby_tests::layby(&words).assert_explains(&["cannot bring back", "nothing was changed"]);
+    node.kill9();
+    world.link.restore();
+    let node = world.start("a");
+    wait(&node, "it is marked", is_marked);
+    node.layby(&UNDELETE);
+    let mut client = client.reopen(&node);
+    client.verify();
+    client.verify_store(&world, &node);
+    // The store has all, so the node keeps nothing of it.
+    node.layby(&DELETE);
+    wait(&node, "it is marked", is_marked);
+    assert_eq!(local_files(&world, "a"), [""; 0]);
+    node.layby(&UNDELETE);
+    let mut client = client.reopen(&node);
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &node);
+}
+
+/// Goal: when its grace is over a volume goes, to the last object, through a store that refuses and
+/// through kills, and once that has begun it cannot come back; another volume beside it, and one
+/// made at its place later, lose nothing. Method: a grace of a second; deletes refused by the
+/// store, a kill, the fault lifted; the bucket's objects and the node's files.
+#[test]
+fn a_volume_goes_when_its_grace_is_over() {
+    let Some(world) = World::new() else { return };
+    let options = world.options("grace = \"1s\"\n");
+    let node = Node::start(&world.dir("a"), &options);
+    create(&node);
+    let (beside, size) = (format!("{}-beside", World::url()), format!("{}", BLOCKS * BLOCK));
+    node.layby(&["volume", "create", "beside", "--size", &size, "--path", &beside]);
+    let mut client = Client::open(&node);
+    client.write(1000);
+    let mut other = client.clone_at(&node, "beside");
+    other.blocks.fill(0);
+    other.write(500);
+    node.layby(&["volume", "drain"]);
+    let denied = Fault::new(Effect::Fail(StoreError::ACCESS_DENIED)).on(Operation::Delete);
+    let fault = world.link.fault(denied);
+    node.layby(&DELETE);
+    fault.wait_hits(2);
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let refused = |words: &[&str]| layby_tests::layby(&[words, &["--dir", &dir]].concat());
+    refused(&UNDELETE).assert_explains(&["removal has begun", "restore --deleted"]);
+    let (is_read, text) = world.restore(None);
+    assert!(!is_read && text.contains("its objects go"), "{text}");
+    node.kill9();
+    let node = Node::start(&world.dir("a"), &options);
+    wait(&node, "it says why", |list| list[0]["problem"].is_string());
+    fault.lift();
+    wait(&node, "it is gone", <[Value]>::is_empty);
+    let objects = world.server.objects();
+    let left: Vec<&String> = objects.keys().filter(|key| key.starts_with("maps/")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(local_files(&world, "a"), ["2.journal", "2.map"]);
+    refused(&UNDELETE).assert_explains(&["gone for good"]);
+    create(&node);
+    let mut client = Client::open(&node);
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &node);
+    let mut other = other.reopen_at(&node, "beside");
+    other.verify();
+}
+
+/// Goal: a deletion without a grace takes all at once; where the store fails it says so, leaves no
+/// half of a volume to be opened, and the node finishes it by itself. Method: deletes refused by
+/// the store, another node, the fault lifted; then one that goes through, and the end of a grace.
+#[test]
+fn a_deletion_now_is_finished_by_the_node() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(500);
+    node.layby(&["volume", "drain", VOLUME]);
+    let denied = Fault::new(Effect::Fail(StoreError::ACCESS_DENIED)).on(Operation::Delete);
+    let fault = world.link.fault(denied);
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let words = [&NOW[..], &["--dir", &dir]].concat();
+    layby_tests::layby(&words).assert_explains(&["may be left", "goes on trying"]);
+    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
+    let other = world.start("b");
+    let other_dir = world.dir("b").to_string_lossy().into_owned();
+    let again = ["volume", "create", VOLUME, "--size", &size, "--path", &url, "--dir", &other_dir];
+    layby_tests::layby(&again).assert_explains(&["deleted the volume there"]);
+    drop(other);
+    fault.lift();
+    wait(&node, "it is gone", <[Value]>::is_empty);
+    assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
+    create(&node);
+    let mut client = Client::open(&node);
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &node);
+    node.layby(&NOW);
+    assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
+    create(&node);
+    node.layby(&["volume", "drain", VOLUME]);
+    node.layby(&DELETE);
+    assert_eq!(deleted(&node).len(), 1);
+    node.layby(&NOW);
+    assert!(world.server.objects().is_empty() && deleted(&node).is_empty());
+    assert_eq!(local_files(&world, "a"), [""; 0]);
+}
