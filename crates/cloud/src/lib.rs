@@ -21,6 +21,7 @@ mod meta;
 mod restore;
 mod runs;
 mod segment;
+pub mod simulated;
 mod snapshot;
 mod store;
 mod superblock;

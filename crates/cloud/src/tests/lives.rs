@@ -1,9 +1,9 @@
 //! Whole lives: load, faults, power cuts, lost disks, takeovers; beside a list of all writes.
 
 use super::snapshots::Snapshots;
-use super::world::{Disks, Faults, World};
 use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
+use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
 use crate::volume::{Limits, Link, Plan, Volume, create};
 use layby_types::{BackingOperation, Nanos, Rng};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,4 +4,3 @@ mod hosted;
 mod lives;
 mod snapshots;
 mod waits;
-mod world;
