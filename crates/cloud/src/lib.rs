@@ -13,6 +13,7 @@ mod action;
 mod clone;
 mod codec;
 mod crypt;
+pub mod formats;
 mod hedge;
 mod host;
 mod journal;
