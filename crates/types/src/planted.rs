@@ -46,11 +46,25 @@ pub enum Plant {
     OwedOmitted,
     /// A segment of the log is discarded when it becomes empty, before a checkpoint has freed it.
     DiscardEarly,
+    /// The journal of a volume in the cloud lets go of a segment's writes before the store has it.
+    JournalFreedEarly,
+    /// The superblock in the store names segments that are still on their way there.
+    SuperblockFirst,
+    /// A sync of a volume in the cloud ends before its journal's.
+    JournalSyncOmitted,
+    /// A restore takes what the checkpoint has, and not the segments behind it.
+    NewestSegmentsIgnored,
+    /// Segments leave out what was zeroed.
+    ZeroesNotUploaded,
+    /// A node whose volume another one has taken goes on to replace the superblock.
+    FenceIgnored,
+    /// A segment is deleted while a replay from the last checkpoint needs it.
+    DeletedEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 18] = [
+    pub const ALL: [Plant; 25] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -69,6 +83,13 @@ impl Plant {
         Plant::MergeOmitted,
         Plant::OwedOmitted,
         Plant::DiscardEarly,
+        Plant::JournalFreedEarly,
+        Plant::SuperblockFirst,
+        Plant::JournalSyncOmitted,
+        Plant::NewestSegmentsIgnored,
+        Plant::ZeroesNotUploaded,
+        Plant::FenceIgnored,
+        Plant::DeletedEarly,
     ];
 }
 
