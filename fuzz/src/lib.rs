@@ -6,11 +6,13 @@
 //! fuzzing alone: the formats' decoders, `NbdSession`, `Config::parse` and others are public.
 //! Invariant: a target that returns has found nothing; a finding is a panic. The same bytes always
 //! do the same.
-//! Cost: a call takes well under a millisecond for most inputs; `recover` a few.
+//! Cost: a call takes well under a millisecond for most inputs; `recover` and `cloud_open` a few.
 //! Not for: chance of its own; seeded tests live in the rooms.
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod cloud;
+mod cloud_open;
 mod config;
 mod nbd;
 mod pages;
@@ -31,7 +33,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "nbd", run: nbd::run, seeds: nbd::seeds, length_max: 2048 },
     Target { name: "log_decode", run: pages::run_log, seeds: pages::log_seeds, length_max: 4104 },
     Target { name: "nvm_decode", run: pages::run_nvm, seeds: pages::nvm_seeds, length_max: 4104 },
@@ -39,6 +41,19 @@ pub const TARGETS: [Target; 7] = [
     Target { name: "catalog", run: catalog::run, seeds: catalog::seeds, length_max: 4096 },
     Target { name: "trace", run: trace::run, seeds: trace::seeds, length_max: 2048 },
     Target { name: "config", run: config::run, seeds: config::seeds, length_max: 2048 },
+    Target {
+        name: "cloud_store",
+        run: cloud::run_store,
+        seeds: cloud::store_seeds,
+        length_max: 2048,
+    },
+    Target {
+        name: "cloud_local",
+        run: cloud::run_local,
+        seeds: cloud::local_seeds,
+        length_max: 4104,
+    },
+    Target { name: "cloud_open", run: cloud_open::run, seeds: cloud_open::seeds, length_max: 512 },
 ];
 
 /// The target called `name`.

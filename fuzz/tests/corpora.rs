@@ -6,6 +6,7 @@
 //! Not for: finding anything new; that is `cargo xtask fuzz --target all`.
 
 use layby_fuzz::{TARGETS, Target};
+use layby_types::Rng;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,41 @@ fn seeds_hold_no_finding() {
             for cut in [1, bytes.len() / 3, bytes.len() / 2, bytes.len().saturating_sub(1)] {
                 replay(target, &format!("{name} cut to {cut}"), &bytes[..cut.min(bytes.len())]);
             }
+        }
+    }
+}
+
+/// One to four changes of an input: bytes that change, go, come or repeat.
+fn mutate(bytes: &mut Vec<u8>, length_max: usize, rng: &mut Rng) {
+    for _ in 0..=rng.below(4) {
+        let at = rng.below(bytes.len() as u64 + 1) as usize;
+        let end = (at + 1 + rng.below(8) as usize).min(bytes.len()).max(at);
+        match rng.below(5) {
+            0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << rng.below(8)),
+            1 => bytes[at..end].fill([0, 0xff, rng.next_u64() as u8][rng.below(3) as usize]),
+            2 => drop(bytes.drain(at..end)),
+            3 => bytes.insert(at, rng.next_u64() as u8),
+            _ => bytes.extend_from_within(at..end),
+        }
+    }
+    bytes.truncate(length_max);
+}
+
+/// Goal: what is a little different from what fuzzers and encoders made is no finding. Method:
+/// seeded changes of both, `LAYBY_SEEDS` of them per target; a finding prints the input.
+#[test]
+fn mutations_hold_no_finding() {
+    let count = std::env::var("LAYBY_SEEDS").ok().and_then(|count| count.parse().ok());
+    for target in &TARGETS {
+        let files = corpus(target).into_iter();
+        let mut inputs: Vec<Vec<u8>> =
+            files.map(|path| fs::read(path).expect("a corpus can be read")).collect();
+        inputs.extend((target.seeds)().into_iter().map(|(_, bytes)| bytes));
+        for seed in 0..count.unwrap_or(2000) {
+            let mut rng = Rng::new(seed);
+            let mut bytes = inputs[rng.below(inputs.len() as u64) as usize].clone();
+            mutate(&mut bytes, target.length_max, &mut rng);
+            replay(target, &format!("seed {seed}: {bytes:?}"), &bytes);
         }
     }
 }

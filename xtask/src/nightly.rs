@@ -16,7 +16,7 @@ const LIVES_PER_NIGHT: u64 = 100_000_000;
 /// Crash tests in a night.
 const CRASH_RUNS: u32 = 50;
 /// Fuzzers' targets, roughly: the time is shared among them.
-const TARGETS: u64 = 7;
+const TARGETS: u64 = 10;
 /// Below this a night shows nothing.
 pub(crate) const MINUTES_MIN: u64 = 8;
 

@@ -114,11 +114,6 @@ impl Cache {
 
     // ---- destaging ----
 
-    /// Bounds what one destage gathers, in bytes, below what is configured; `None` does not.
-    pub fn set_merge_limit(&mut self, bytes: Option<u32>) {
-        self.merge_limit = bytes.unwrap_or(u32::MAX);
-    }
-
     fn destage_level(&mut self, moment: &mut Moment<'_>, index: usize) {
         let writeback = self.spec.writeback;
         while self.destages_inflight < u32::from(writeback.inflight_max) {
@@ -198,8 +193,7 @@ impl Cache {
     ) -> (BlockIndex, Few<Slot>) {
         let held = &self.levels[level];
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
-        let merge = self.spec.writeback.merge_bytes.min(self.merge_limit);
-        let max = (merge / self.spec.block_size.bytes()).max(1) as usize;
+        let max = (self.spec.writeback.merge_bytes / self.spec.block_size.bytes()).max(1) as usize;
         let dirty_at = |block: u64| {
             let key = BlockKey::new(seed.volume(), BlockIndex(block));
             let slot = held.find(volume, key)?;

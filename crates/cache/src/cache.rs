@@ -133,8 +133,6 @@ pub struct Cache {
     pub(crate) promotions_inflight: u32,
     /// Caps or classes changed: somebody may hold more than allowed.
     pub(crate) caps_changed: bool,
-    /// Bytes that one destage gathers at most, whatever is configured.
-    pub(crate) merge_limit: u32,
     /// When the last volume whose destaging rests after a failure may go on.
     pub(crate) destage_not_before: Nanos,
     /// No dirty block moves to another level before this, after one could not be stored there.
@@ -178,7 +176,6 @@ impl Cache {
             eviction_last: None,
             promotions_inflight: 0,
             caps_changed: false,
-            merge_limit: u32::MAX,
             destage_not_before: Nanos::ZERO,
             evict_not_before: Nanos::ZERO,
             stored: FixedMap::default(),

@@ -4,7 +4,18 @@
 //! Invariant: no input makes a reader panic. Cost: a bounds check per field.
 //! Not for: the superblock, which people read; see `superblock`.
 
+use crate::segment::CHUNK_BYTES;
 use crc_fast::CrcAlgorithm;
+
+/// Numbers of segments, batches and changes stay below: whatever comes next has a number, too.
+pub(crate) const NUMBER_END: u64 = 1 << 60;
+/// Blocks of a volume at most, so that each has an offset in bytes.
+pub(crate) const BLOCKS_MAX: u64 = 1 << 46;
+
+/// Whether blocks can have so many bytes: a chunk holds at least one.
+pub(crate) fn is_block_bytes(bytes: u64) -> bool {
+    bytes.is_power_of_two() && (512..=CHUNK_BYTES as u64).contains(&bytes)
+}
 
 /// CRC-32C of `bytes`.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {

@@ -9,11 +9,12 @@
 //! Not for: what the cloud does not hold yet; see `journal`.
 
 use crate::clone::{BASES_MAX, base_key};
-use crate::codec::{Put, Reader, seal, unseal};
+use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader, seal, unseal};
 use crate::runs::{Piece, Place, Runs};
 use crate::segment::{CHUNK_BYTES, Encoding, EntryKind, Index, SegmentName};
 use crate::superblock::Base;
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::ops::Range;
 
 const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCCP";
@@ -22,6 +23,9 @@ const CHECKPOINT_MAGIC_BASES: &[u8; 8] = b"LAYBYCCB";
 /// Zstandard's level for checkpoints.
 const CHECKPOINT_LEVEL: i32 = 1;
 const CHECKPOINT_BYTES_MAX: usize = 1 << 32;
+/// How far back a checkpoint's packed bytes may refer, as a power of two: 16 MiB. What
+/// [`CHECKPOINT_LEVEL`] writes refers back 512 KiB at most.
+const WINDOW_LOG_MAX: u32 = 24;
 
 /// A part of a chunk of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +293,7 @@ impl CloudMap {
         if !(has_bases || magic == CHECKPOINT_MAGIC) || length > CHECKPOINT_BYTES_MAX {
             return None;
         }
-        let body = zstd::bulk::decompress(reader.0, length).ok()?;
+        let body = decompress(reader.0, length)?;
         let mut reader = Reader(&body);
         let bases = if has_bases { decode_bases(&mut reader)? } else { Vec::new() };
         Some(CloudMap { bases, ..Self::decode_body(&mut reader)? })
@@ -298,11 +302,16 @@ impl CloudMap {
     fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
         let (number, journal_next) = (reader.u64()?, reader.u64()?);
         let (segment_count, run_count) = (reader.u64()?, reader.u64()?);
+        if number >= NUMBER_END || journal_next >= NUMBER_END {
+            return None;
+        }
         let mut map = CloudMap { number, journal_next, ..CloudMap::default() };
         for _ in 0..segment_count {
             let (number, bytes, blocks) = (reader.u64()?, reader.u64()?, reader.u64()?);
             let (dead_since, epoch) = (reader.u64()?, reader.u32()?);
-            if map.segments.contains_key(&number) {
+            let is_sum = |sum: u64, more: u64| sum.checked_add(more).is_some();
+            let is_sane = is_sum(map.totals.bytes, bytes) && is_sum(map.totals.blocks, blocks);
+            if !is_sane || number > map.number || map.segments.contains_key(&number) {
                 return None;
             }
             let state = SegmentState { epoch, bytes, blocks, live: 0, dead_since };
@@ -311,15 +320,26 @@ impl CloudMap {
         for _ in 0..run_count {
             let (start, count) = (reader.u64()?, reader.u64()?);
             let place = decode_place(reader)?;
-            let end = start.checked_add(count).filter(|end| *end > start)?;
+            let end = start.checked_add(count).filter(|end| *end > start && *end <= BLOCKS_MAX)?;
             let fits = u64::from(place.skip) + count <= u64::from(place.blocks);
             if !fits || !map.segments.contains_key(&place.number) {
                 return None;
             }
             map.put(start..end, place);
         }
-        Some(map)
+        let is_whole = map.segments.values().all(|state| state.live <= state.blocks);
+        is_whole.then_some(map)
     }
+}
+
+/// Exactly `length` bytes from packed ones. What is there decides how much memory that takes: the
+/// lengths that a stranger wrote do not.
+fn decompress(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+    let mut decoder = zstd::stream::read::Decoder::new(packed).ok()?;
+    decoder.window_log_max(WINDOW_LOG_MAX).ok()?;
+    let mut body = Vec::new();
+    decoder.take(length as u64 + 1).read_to_end(&mut body).ok()?;
+    (body.len() == length).then_some(body)
 }
 
 fn encode_bases(bases: &[Base]) -> Vec<u8> {
@@ -361,4 +381,57 @@ fn decode_place(reader: &mut Reader<'_>) -> Option<ChunkPlace> {
     let encoding = Encoding::from_number(reader.u16()?)?;
     let is_sane = usize::from(blocks) * 512 <= CHUNK_BYTES;
     is_sane.then_some(ChunkPlace { number, at, stored, crc, blocks, skip, encoding })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkpoint with this body.
+    fn checkpoint(body: &[u8], length: u64) -> Vec<u8> {
+        let mut bytes = CHECKPOINT_MAGIC.to_vec();
+        bytes.put_u64(length);
+        bytes.extend(zstd::bulk::compress(body, 1).expect("memory is compressed"));
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// A body of one segment with one run.
+    fn body([number, segment, blocks, start, count]: [u64; 5]) -> Vec<u8> {
+        let mut body = Vec::new();
+        [number, 0, 1, 1].iter().for_each(|field| body.put_u64(*field));
+        [segment, 100, blocks, 0].iter().for_each(|field| body.put_u64(*field));
+        body.put_u32(1);
+        [start, count, segment].iter().for_each(|field| body.put_u64(*field));
+        [80, 10, 7].iter().for_each(|field| body.put_u32(*field));
+        [4, 1, 0].iter().for_each(|field| body.put_u16(*field));
+        body
+    }
+
+    /// Goal: numbers that no map has are refused, whatever the checksum says. Method: one odd field
+    /// after the other; lengths that are not the body's.
+    #[test]
+    fn absurd_checkpoints_are_refused() {
+        let good = body([9, 8, 4, 30, 3]);
+        let length = good.len() as u64;
+        let map = CloudMap::decode(&checkpoint(&good, length)).expect("it is sound");
+        assert_eq!((map.totals().live, map.number), (3, 9));
+        let absurd = [
+            [u64::MAX, 8, 4, 30, 3],
+            [9, 10, 4, 30, 3],
+            [9, 8, 2, 30, 3],
+            [9, 8, 4, 30, 4],
+            [9, 8, 4, 30, 0],
+            [9, 8, 4, 1, u64::MAX - 1],
+            [9, 8, 4, u64::MAX - 3, 3],
+            [9, 8, 4, BLOCKS_MAX, 1],
+        ];
+        for fields in absurd {
+            let bad = checkpoint(&body(fields), length);
+            assert!(CloudMap::decode(&bad).is_none(), "{fields:?}");
+        }
+        for wrong in [0, length - 1, length + 1, 1 << 32, u64::MAX] {
+            assert!(CloudMap::decode(&checkpoint(&good, wrong)).is_none(), "length {wrong}");
+        }
+    }
 }

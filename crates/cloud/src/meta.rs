@@ -5,8 +5,8 @@
 //! Invariant: a torn last frame is void; damage before whole frames is an error.
 //! Cost: the index of each segment, once. Not for: data; see `journal`.
 
-use crate::codec::{Put, Reader, seal, unseal};
-use crate::journal::RingId;
+use crate::codec::{NUMBER_END, Put, Reader, is_block_bytes, seal, unseal};
+use crate::journal::{PAGE_BYTES, RingId};
 use crate::map::CloudMap;
 use crate::segment::{Index, VolumeUuid};
 
@@ -87,13 +87,21 @@ fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
             let volume = VolumeUuid(reader.id()?);
             let (instance, capacity) = (reader.u64()?, reader.u64()?);
             let ring = RingId { instance, life: reader.u32()? };
-            Frame::Born(Born { volume, ring, capacity, block_bytes: reader.u32()? })
+            let block_bytes = reader.u32()?;
+            let is_ring = capacity >= PAGE_BYTES && capacity.is_multiple_of(PAGE_BYTES);
+            if !is_ring || !is_block_bytes(block_bytes.into()) || ring.life == u32::MAX {
+                return None;
+            }
+            Frame::Born(Born { volume, ring, capacity, block_bytes })
         }
         2 => Frame::Checkpoint(Box::new(CloudMap::decode(reader.0)?)),
         3 => Frame::Stored(Box::new(Index::decode(reader.0)?)),
         4 => {
             let (epoch, number) = (reader.u32()?, reader.u64()?);
             let (journal_at, journal_next) = (reader.u64()?, reader.u64()?);
+            if [number, journal_at, journal_next].iter().any(|number| *number >= NUMBER_END) {
+                return None;
+            }
             Frame::Committed(Committed { epoch, number, journal_at, journal_next })
         }
         _ => return None,
@@ -120,4 +128,32 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Frame>, u64> {
 /// Whether no whole frame follows: then it is an append that a crash cut.
 fn is_torn_end(bytes: &[u8]) -> bool {
     (1..bytes.len()).all(|at| decode_frame(&bytes[at..]).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: numbers that no journal has are refused, whatever the checksum says. Method: one odd
+    /// field after the other, in the file's only frame.
+    #[test]
+    fn absurd_frames_are_refused() {
+        let ring = RingId { instance: 1, life: 2 };
+        let volume = VolumeUuid([3; 16]);
+        let born = Born { volume, ring, capacity: 4 * PAGE_BYTES, block_bytes: 4096 };
+        let count = |frame: Frame| decode(&frame.encode()).map(|frames| frames.len());
+        assert_eq!(count(Frame::Born(born)), Ok(1));
+        let last = RingId { life: u32::MAX, ..ring };
+        for absurd in [
+            Frame::Born(Born { capacity: 0, ..born }),
+            Frame::Born(Born { capacity: PAGE_BYTES + 1, ..born }),
+            Frame::Born(Born { block_bytes: 0, ..born }),
+            Frame::Born(Born { ring: last, ..born }),
+            Frame::Committed(Committed { number: u64::MAX, ..Committed::default() }),
+            Frame::Committed(Committed { journal_at: u64::MAX, ..Committed::default() }),
+            Frame::Committed(Committed { journal_next: u64::MAX, ..Committed::default() }),
+        ] {
+            assert_eq!(count(absurd.clone()), Ok(0), "{absurd:?}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use crate::segment::{HEADER_BYTES, Index, SegmentName, decode_chunk};
 use crate::snapshot::Snapshot;
 use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
+use layby_types::planted::{Plant, is_planted};
 use std::fmt;
 use std::ops::Range;
 
@@ -135,6 +136,9 @@ impl Restored {
             map = read_map(fetch, &checkpoint.key())?;
         }
         while let Some(name) = superblock.segment(map.number + 1) {
+            if is_planted(Plant::NewestSegmentsIgnored) && superblock.checkpoint.is_some() {
+                break;
+            }
             match (read_index(fetch, name), name.number <= superblock.committed) {
                 (Ok(index), _) => map.apply(&index),
                 (Err(error), true) => return Err(error),

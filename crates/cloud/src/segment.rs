@@ -7,7 +7,8 @@
 //! belongs elsewhere is never taken for right.
 //! Cost: one pass over the data. Not for: deciding what goes in; see `volume`.
 
-use crate::codec::{Put, Reader, crc32c, seal, unseal};
+use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader};
+use crate::codec::{crc32c, is_block_bytes, seal, unseal};
 use std::ops::Range;
 
 /// First eight bytes of a segment object.
@@ -212,10 +213,11 @@ impl Index {
         let inside = |entry: &Entry| {
             let end = u64::from(entry.at) + u64::from(entry.stored);
             let blocks = entry.blocks.end - entry.blocks.start;
-            let fits = blocks * block <= CHUNK_BYTES as u64 && end <= self.object_bytes;
+            let fits = blocks <= CHUNK_BYTES as u64 / block && end <= self.object_bytes;
             entry.kind == EntryKind::Zero || fits
         };
-        self.block_bytes.is_power_of_two() && block >= 512 && self.entries.iter().all(inside)
+        let is_numbered = self.name.number < NUMBER_END && self.journal_next < NUMBER_END;
+        is_block_bytes(block) && is_numbered && self.entries.iter().all(inside)
     }
 }
 
@@ -245,7 +247,7 @@ fn decode_entry(reader: &mut Reader<'_>) -> Option<Entry> {
     };
     let encoding = Encoding::from_number(reader.u8()?.into())?;
     reader.u16()?;
-    let end = start.checked_add(count).filter(|end| *end > start && *end < 1 << 52)?;
+    let end = start.checked_add(count).filter(|end| *end > start && *end <= BLOCKS_MAX)?;
     Some(Entry { blocks: start..end, kind, encoding, at, stored, crc })
 }
 
@@ -396,6 +398,29 @@ mod tests {
             bad[at] ^= 1 << (at % 8);
             assert_eq!(Index::decode(&bad), None, "byte {at}");
             assert_eq!(Index::decode(&object[..at]), None, "cut at {at}");
+        }
+    }
+
+    /// Goal: numbers that no volume has are refused, whatever the checksum says. Method: one odd
+    /// field after the other, sealed.
+    #[test]
+    fn absurd_segments_are_refused() {
+        let (_, index, _) = sample(Compression::None);
+        assert_eq!(Index::decode(&index.encode()).as_ref(), Some(&index));
+        let absurd: [&dyn Fn(&mut Index); 8] = [
+            &|index| index.entries[0].blocks.end = BLOCKS_MAX,
+            &|index| index.entries[2].blocks = BLOCKS_MAX..BLOCKS_MAX + 1,
+            &|index| index.block_bytes = 1 << 31,
+            &|index| index.block_bytes = 0,
+            &|index| index.name.number = u64::MAX,
+            &|index| index.journal_next = u64::MAX,
+            &|index| index.object_bytes = 0,
+            &|index| index.entries[0].at = u32::MAX,
+        ];
+        for (number, make) in absurd.iter().enumerate() {
+            let mut index = index.clone();
+            make(&mut index);
+            assert_eq!(Index::decode(&index.encode()), None, "the one of number {number}");
         }
     }
 

@@ -8,7 +8,7 @@
 //! Not for: stores without conditions, where the version is only compared before the put; see
 //! `store`.
 
-use crate::codec::crc32c;
+use crate::codec::{BLOCKS_MAX, NUMBER_END, crc32c, is_block_bytes};
 use crate::segment::SegmentName;
 use crate::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,19 @@ impl Superblock {
             return None;
         }
         let known = FORMAT..=FORMAT_SNAPSHOTS;
-        serde_json::from_str(json).ok().filter(|block: &Superblock| known.contains(&block.format))
+        let is_known = |block: &Superblock| known.contains(&block.format) && block.is_sane();
+        serde_json::from_str(json).ok().filter(is_known)
+    }
+
+    /// Whether these are numbers that a volume can have, and go on from.
+    fn is_sane(&self) -> bool {
+        let checkpoint = self.checkpoint.map_or(0, |checkpoint| checkpoint.number);
+        let numbers = [self.committed, self.revision, checkpoint];
+        let blocks = self.size_bytes.checked_div(self.block_bytes.into());
+        is_block_bytes(self.block_bytes.into())
+            && blocks.is_some_and(|blocks| blocks <= BLOCKS_MAX)
+            && numbers.iter().all(|number| *number < NUMBER_END)
+            && self.epoch < u32::MAX
     }
 
     /// The same of a volume that was deleted.
@@ -204,6 +216,26 @@ mod tests {
         }
         assert_eq!(block.segment(14), Some(SegmentName { number: 14, epoch: 2 }));
         assert_eq!(block.segment(15), Some(SegmentName { number: 15, epoch: 3 }));
+    }
+
+    /// Goal: numbers that no volume has are refused, whatever the checksum says. Method: one odd
+    /// field after the other.
+    #[test]
+    fn absurd_superblocks_are_refused() {
+        let absurd: [&dyn Fn(&mut Superblock); 7] = [
+            &|block| block.block_bytes = 0,
+            &|block| block.block_bytes = 1 << 31,
+            &|block| block.size_bytes = u64::MAX,
+            &|block| block.committed = u64::MAX,
+            &|block| block.revision = u64::MAX,
+            &|block| block.epoch = u32::MAX,
+            &|block| block.checkpoint = Some(Checkpointed { number: u64::MAX, epoch: 1 }),
+        ];
+        for (number, make) in absurd.iter().enumerate() {
+            let mut block = example();
+            make(&mut block);
+            assert_eq!(Superblock::decode(&block.encode()), None, "the one of number {number}");
+        }
     }
 
     /// Goal: the bytes of a volume without snapshots are those of before there were any, and a

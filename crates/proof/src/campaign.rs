@@ -111,6 +111,8 @@ impl Tally {
         self.cuts_in_recovery += other.cuts_in_recovery;
         self.refused += other.refused;
         self.broken += other.broken;
+        self.destroyed += other.destroyed;
+        self.restored += other.restored;
         self.steps += other.steps;
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;

@@ -146,13 +146,16 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
     let _ = writeln!(
         text,
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
-         ({} in recovery), {} starts refused with reason",
+         ({} in recovery), {} starts refused with reason, {} nodes destroyed, {} looks at what \
+         stores alone have",
         tally.requests,
         tally.errors,
         tally.broken,
         tally.cuts,
         tally.cuts_in_recovery,
-        tally.refused
+        tally.refused,
+        tally.destroyed,
+        tally.restored
     );
     let _ = writeln!(
         text,

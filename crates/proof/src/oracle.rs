@@ -4,6 +4,8 @@
 //! and the latest acknowledged one. A version's bytes name version, volume and cell, so that
 //! misplaced or mixed bytes are noticed. Overlapping changes never race (the world sees to it),
 //! since they have no defined order; reads may see what is in flight.
+//! Of a volume in the cloud the whole history is kept, since its store may be older than all that
+//! its node has: a prefix of the history, so that one moment explains all cells ([`History`]).
 //! Invariant: `durable <= latest < versions.len()`.
 //! Cost: a few words per cell and version. Not for: what a device may do; that is the plan's.
 
@@ -56,6 +58,8 @@ struct Volume {
     cells: Vec<Cell>,
     /// An acknowledged change is durable.
     is_durable: bool,
+    /// Where the volume is in the cloud.
+    history: Option<History>,
 }
 
 /// See the file's header.
@@ -106,8 +110,9 @@ fn decode(bytes: &[u8], volume: usize, at: usize) -> Result<u32, String> {
 }
 
 impl Oracle {
-    /// Volumes of so many bytes; each says whether its acknowledged changes are durable.
-    pub(crate) fn new(volumes: impl Iterator<Item = (u64, bool)>) -> Oracle {
+    /// Volumes of so many bytes; each says whether its acknowledged changes are durable, and
+    /// whether it is in the cloud.
+    pub(crate) fn new(volumes: impl Iterator<Item = (u64, bool, bool)>) -> Oracle {
         let never = Version { value: ZERO, born: 0 };
         let cell = || Cell {
             versions: vec![never],
@@ -116,9 +121,10 @@ impl Oracle {
             ghosts: Vec::new(),
             is_exposed: false,
         };
-        let volume = |(bytes, is_durable)| Volume {
+        let volume = |(bytes, is_durable, is_far): (u64, _, bool)| Volume {
             cells: (0..bytes / CELL).map(|_| cell()).collect(),
             is_durable,
+            history: is_far.then(|| History::new((bytes / CELL) as usize)),
         };
         Oracle {
             volumes: volumes.map(volume).collect(),
@@ -134,6 +140,11 @@ impl Oracle {
         self.next
     }
 
+    /// The last number given: what was acknowledged up to now is older than what comes.
+    pub(crate) fn stamp(&self) -> u32 {
+        self.next
+    }
+
     /// A failed change may come to light after a power cut: see [`Cell::ghosts`].
     pub(crate) fn expect_ghosts(&mut self) {
         self.has_ghosts = true;
@@ -142,7 +153,10 @@ impl Oracle {
     /// Takes note of a request's start; `version` is what a change leaves behind.
     pub(crate) fn begin(&mut self, volume: usize, call: &Call, version: u32) -> Expected {
         let born = self.version();
-        let cells_of = &mut self.volumes[volume].cells;
+        let Volume { cells: cells_of, history, .. } = &mut self.volumes[volume];
+        if let Some(history) = history.as_mut().filter(|_| changes(call.operation)) {
+            history.begin(cells(call), Version { value: version, born });
+        }
         if call.operation == Operation::Flush {
             let vouched = cells_of.iter().map(|cell| cell.latest).collect();
             return Expected { vouched, ..Expected::default() };
@@ -171,14 +185,20 @@ impl Oracle {
 
     /// Takes note of a success.
     pub(crate) fn acknowledge(&mut self, volume: usize, call: &Call, expected: &Expected) {
-        let Volume { cells: all, is_durable } = &mut self.volumes[volume];
+        // A number of its own: what was looked at before had not been acknowledged.
+        let now = self.version();
+        let Volume { cells: all, is_durable, history } = &mut self.volumes[volume];
         if call.operation == Operation::Flush {
             for (cell, version) in all.iter_mut().zip(&expected.vouched) {
                 cell.durable = cell.durable.max(*version);
             }
         } else if changes(call.operation) {
-            for (cell, version) in all[cells(call)].iter_mut().zip(&expected.vouched) {
+            for (at, version) in cells(call).zip(&expected.vouched) {
+                let cell = &mut all[at];
                 cell.latest = *version;
+                if let Some(history) = history {
+                    history.acknowledge(at, cell.versions[*version].born, now);
+                }
                 if call.flags.fua || *is_durable {
                     cell.durable = *version;
                 }
@@ -231,11 +251,20 @@ impl Oracle {
         data: &[Option<&[u8]>],
         rigour: Rigour,
     ) -> Result<(), String> {
+        // A number of its own: what was stored before is not what was only seen now.
+        let now = self.version();
         let (has_ghosts, crashed_at) = (self.has_ghosts, self.crashed_at);
-        for (at, (cell, bytes)) in self.volumes[volume].cells.iter_mut().zip(data).enumerate() {
+        let Volume { cells, history, .. } = &mut self.volumes[volume];
+        if history.as_ref().is_some_and(|history| history.restored_from.is_some()) {
+            return self.settle_restored(volume, data, rigour);
+        }
+        for (at, (cell, bytes)) in cells.iter_mut().zip(data).enumerate() {
             let Some(bytes) = bytes else { continue };
             let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
             if cell.settle_at(found, crashed_at, has_ghosts) {
+                if let Some(history) = history.as_mut().filter(|_| !has_ghosts) {
+                    history.settle_at(at, cell.versions[cell.latest].born, now);
+                }
                 continue;
             }
             if rigour == Rigour::Exact {
@@ -250,10 +279,72 @@ impl Oracle {
     /// What can no longer be seen is forgotten: a crash ends whatever was in flight.
     pub(crate) fn crash(&mut self) {
         self.crashed_at = self.next;
-        for cell in self.volumes.iter_mut().flat_map(|volume| &mut volume.cells) {
-            cell.latest = cell.durable;
-            cell.is_exposed = true;
+        for Volume { cells, history, .. } in &mut self.volumes {
+            for (at, cell) in cells.iter_mut().enumerate() {
+                cell.latest = cell.durable;
+                cell.is_exposed = true;
+                // What is in the store does not change with the node's power.
+                if let Some(history) = history.as_mut().filter(|it| it.restored_from.is_none()) {
+                    history.crash_at(at, cell.versions[cell.durable].born);
+                }
+            }
         }
+    }
+
+    /// The node's disks are gone: a volume is what the store has of it, at least all that was
+    /// acknowledged up to `stored`, and zeros where it was in no store.
+    pub(crate) fn destroy(&mut self, volume: usize, stored: u32) {
+        let Volume { cells, history, .. } = &mut self.volumes[volume];
+        match history {
+            Some(history) => history.restored_from = Some(stored),
+            None => {
+                let never = Version { value: ZERO, born: 0 };
+                cells.iter_mut().for_each(|cell| cell.rest_at(never));
+                cells.iter_mut().for_each(|cell| cell.is_exposed = false);
+            }
+        }
+    }
+
+    /// What a store alone has is what the volume was at one moment, with all that was acknowledged
+    /// up to `stored`.
+    pub(crate) fn check_restored(
+        &self,
+        volume: usize,
+        data: &[Option<&[u8]>],
+        stored: u32,
+    ) -> Result<(), String> {
+        let history = self.volumes[volume].history.as_ref().expect("it is in the cloud");
+        // A second look at what was restored begins where the first one did.
+        let stored = history.restored_from.unwrap_or(stored);
+        history.explain(volume, data, stored)
+    }
+
+    /// What was restored is what the volume is from now on.
+    fn settle_restored(
+        &mut self,
+        volume: usize,
+        data: &[Option<&[u8]>],
+        rigour: Rigour,
+    ) -> Result<(), String> {
+        let Volume { cells, history, .. } = &mut self.volumes[volume];
+        let history = history.as_mut().expect("it is in the cloud");
+        if rigour == Rigour::Exact {
+            history.explain(volume, data, history.restored_from.unwrap_or(0))?;
+        }
+        let mut is_whole = true;
+        for (at, (cell, bytes)) in cells.iter_mut().zip(data).enumerate() {
+            let Some(bytes) = bytes else {
+                is_whole = false;
+                continue;
+            };
+            let value = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
+            cell.rest_at(Version { value, born: 0 });
+            cell.is_exposed = false;
+            history.cells[at] = vec![Change { value, born: 0, done: 0 }];
+        }
+        // Cells that could not be read are looked at again.
+        history.restored_from = history.restored_from.filter(|_| !is_whole);
+        Ok(())
     }
 
     /// Everything acknowledged is durable: the node stopped in order.
@@ -322,6 +413,98 @@ impl Cell {
         self.versions.drain(..self.durable);
         (self.durable, self.latest) = (0, index - self.durable);
         true
+    }
+}
+
+/// A change of a cell, and when it was.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    value: u32,
+    /// When it was asked for.
+    born: u32,
+    /// When it was acknowledged; never, where it may be left out.
+    done: u32,
+}
+
+const NEVER: u32 = u32::MAX;
+
+/// All changes of a volume, by cell and in order: what its store holds is all of them up to some
+/// moment, those under way then perhaps.
+struct History {
+    cells: Vec<Vec<Change>>,
+    /// Its disks were destroyed, and it has not been looked at since: it is no older than this.
+    restored_from: Option<u32>,
+}
+
+impl History {
+    fn new(cells: usize) -> History {
+        let never = Change { value: ZERO, born: 0, done: 0 };
+        History { cells: vec![vec![never]; cells], restored_from: None }
+    }
+
+    fn begin(&mut self, cells: Range<usize>, version: Version) {
+        let Version { value, born } = version;
+        for cell in &mut self.cells[cells] {
+            cell.push(Change { value, born, done: NEVER });
+        }
+    }
+
+    fn acknowledge(&mut self, at: usize, born: u32, now: u32) {
+        let change = self.cells[at].iter_mut().rev().find(|change| change.born == born);
+        change.into_iter().for_each(|change| change.done = change.done.min(now));
+    }
+
+    /// A power cut may have taken what is newer than the durable change.
+    fn crash_at(&mut self, at: usize, durable: u32) {
+        let lost = self.cells[at].iter_mut().filter(|change| change.born > durable);
+        lost.for_each(|change| change.done = NEVER);
+    }
+
+    /// This change was seen at rest: newer ones never happened, and it stays.
+    fn settle_at(&mut self, at: usize, born: u32, now: u32) {
+        self.cells[at].retain(|change| change.born <= born);
+        self.acknowledge(at, born, now);
+    }
+
+    /// When a cell may have been seen like this, as runs of moments: from a change's beginning to
+    /// the end of the next one that has one.
+    fn moments(&self, at: usize, value: u32) -> Vec<(u32, u32)> {
+        let (mut runs, mut end) = (Vec::<(u32, u32)>::new(), NEVER);
+        for change in self.cells[at].iter().rev() {
+            if change.value == value && change.born < end {
+                match runs.last_mut() {
+                    Some((from, _)) if *from <= end => *from = change.born,
+                    _ => runs.push((change.born, end)),
+                }
+            }
+            end = end.min(change.done);
+        }
+        runs
+    }
+
+    /// One moment, not before `from`, explains all cells.
+    fn explain(&self, volume: usize, data: &[Option<&[u8]>], from: u32) -> Result<(), String> {
+        let mut moments = vec![(from, NEVER)];
+        for (at, bytes) in data.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
+            let own = self.moments(at, found);
+            let both = |(from, to): &(u32, u32)| {
+                let (from, to) = (*from, *to);
+                let cut = own.iter().map(move |own| (own.0.max(from), own.1.min(to)));
+                cut.filter(|(from, to)| from < to).collect::<Vec<_>>()
+            };
+            let left: Vec<(u32, u32)> = moments.iter().flat_map(both).collect();
+            if left.is_empty() {
+                let what = format!(
+                    "{found} from the store, which it was in {own:?}; the cells before it were so \
+                     in {moments:?}, and what is stored reaches to {from}"
+                );
+                return Err(place(volume, at, &what));
+            }
+            moments = left;
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
     ReadAheadLimits, Share, Watermarks, WritebackLimits,
 };
+use layby_cloud::simulated::{SimDeed, SimFaults};
 use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
 use layby_engine::store::{SegmentPlan, slots_for};
 use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng, VolumeId};
@@ -28,7 +29,8 @@ pub const CLIENTS: usize = 5;
 /// Power cuts, stops and stretches between them in one life.
 const AGES: u64 = 4;
 
-/// A disk of the node: the NVM level's, the SSD level's, or a volume's home.
+/// A disk of the node: the NVM level's, the SSD level's, or a volume's home; and what stands in a
+/// home's place where it is in the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disk {
     /// Of the NVM level.
@@ -37,16 +39,26 @@ pub enum Disk {
     Ssd,
     /// Of a volume, by its index.
     Home(usize),
+    /// Its journal.
+    Journal(usize),
+    /// Its map file.
+    Map(usize),
+    /// Its object store, which no power cut reaches.
+    Store(usize),
 }
 
 impl Disk {
     /// By number, as the machine counts them.
     #[must_use]
     pub fn number(self) -> u32 {
+        let kinds = VOLUMES as u32;
         match self {
             Disk::Nvm => 0,
             Disk::Ssd => 1,
             Disk::Home(index) => 2 + index as u32,
+            Disk::Journal(index) => 2 + kinds + index as u32,
+            Disk::Map(index) => 2 + 2 * kinds + index as u32,
+            Disk::Store(index) => 2 + 3 * kinds + index as u32,
         }
     }
 
@@ -57,6 +69,9 @@ impl Disk {
             Disk::Nvm => "nvm".to_owned(),
             Disk::Ssd => "ssd".to_owned(),
             Disk::Home(index) => format!("home-{index}"),
+            Disk::Journal(index) => format!("journal-{index}"),
+            Disk::Map(index) => format!("map-{index}"),
+            Disk::Store(index) => format!("store-{index}"),
         }
     }
 }
@@ -133,6 +148,21 @@ impl Fault {
     }
 }
 
+/// Something that concerns a volume in the cloud, by its index; of others nothing happens.
+#[derive(Clone, Copy, Debug)]
+pub enum CloudAct {
+    /// Its store fails so often from now on, until healed.
+    Weather(usize, SimFaults),
+    /// Its journal's device fails once.
+    JournalFault(usize, SimDeed),
+    /// All that was written goes up, and is then what the store alone has.
+    Upload(usize),
+    /// What the store alone has is looked at.
+    Look(usize),
+    /// A second node finds it.
+    Rival(usize),
+}
+
 /// How a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
@@ -147,7 +177,7 @@ pub enum Leave {
 }
 
 /// One thing that happens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Act {
     /// A client connects, unless it is there; with structured replies or without.
     Connect(usize, bool),
@@ -173,6 +203,14 @@ pub enum Act {
     Cut(CrashMode),
     /// The node stops in order, then the power is cut.
     Stop(CrashMode),
+    /// A volume in the cloud.
+    Cloud(CloudAct),
+    /// All disks of the node are destroyed; another node takes the volumes in the cloud, and the
+    /// old one may go on for a while without knowing.
+    Destroy {
+        /// Whether it does.
+        is_ghost: bool,
+    },
 }
 
 /// What differs between the nodes of different seeds.
@@ -184,7 +222,7 @@ pub struct Shape {
     pub shares: [[Share; LEVELS_MAX]; VOLUMES],
     /// Whether the volumes write through.
     pub through: [bool; VOLUMES],
-    /// Whether their homes are remote, where they write through.
+    /// Whether their homes are in the cloud, where they write through.
     pub remote: [bool; VOLUMES],
     /// Bytes of the NVM level.
     pub nvm_bytes: u64,
@@ -230,6 +268,9 @@ impl Life {
             let length = 20 + rng.below(70);
             acts.extend((0..length).map(|_| draw_act(&mut rng, character)));
             acts.extend(draw_end(&mut rng));
+        }
+        if shape.remote.contains(&true) {
+            add_cloud_acts(seed, character, &mut acts);
         }
         acts.extend([Act::Heal, Act::Settle]);
         Life { seed, shape, character, acts }
@@ -295,8 +336,8 @@ pub fn schedule_of(seed: u64) -> ScheduleLimits {
     }
 }
 
-/// Which volumes write through, and which of them to a remote home, by the life's seed: some in
-/// every other life.
+/// Which volumes write through, and which of them to a home in the cloud, by the life's seed: some
+/// in every other life.
 #[must_use]
 pub fn through_of(seed: u64) -> ([bool; VOLUMES], [bool; VOLUMES]) {
     let mut rng = Rng::new(seed ^ 0x7412_0064);
@@ -424,6 +465,59 @@ fn draw_call(rng: &mut Rng) -> Call {
         ..CallFlags::default()
     };
     Call { cookie: 0, operation, offset, length, flags }
+}
+
+/// Puts what concerns volumes in the cloud between the other acts, by a generator of its own: lives
+/// without such volumes stay what they are.
+fn add_cloud_acts(seed: u64, character: Character, acts: &mut Vec<Act>) {
+    let mut rng = Rng::new(seed ^ 0xc1_0bd5);
+    for _ in 0..10 + rng.below(30) {
+        let at = rng.below(acts.len() as u64 + 1) as usize;
+        let act = draw_cloud_act(&mut rng, character);
+        drop(acts.splice(at..at, act));
+    }
+}
+
+fn draw_cloud_act(rng: &mut Rng, character: Character) -> Vec<Act> {
+    let volume = rng.below(VOLUMES as u64) as usize;
+    let cloud = |act| vec![Act::Cloud(act)];
+    match rng.below(16) {
+        0..=3 => cloud(CloudAct::Weather(volume, draw_weather(rng))),
+        4..=5 => cloud(CloudAct::Look(volume)),
+        6 => cloud(CloudAct::Upload(volume)),
+        7 => cloud(CloudAct::Rival(volume)),
+        8 if character == Character::Failing => {
+            let deed = [SimDeed::JournalWritten, SimDeed::JournalSynced][rng.below(2) as usize];
+            cloud(CloudAct::JournalFault(volume, deed))
+        }
+        8..=9 => vec![Act::Turns(50 + rng.below(300) as u32)],
+        10 => vec![Act::Destroy { is_ghost: rng.chance(1, 2) }],
+        // Homes in the cloud are slow, and what is asked in a row is on its way together.
+        11..=12 => {
+            let ask = |_| Act::Ask(volume, draw_call(rng));
+            (0..4).map(ask).chain([Act::Turns(8)]).collect()
+        }
+        _ => vec![Act::Arm(draw_cloud_window(rng, volume)), Act::Turns(200)],
+    }
+}
+
+fn draw_weather(rng: &mut Rng) -> SimFaults {
+    let mut often = |most: u64| if rng.chance(1, 2) { rng.below(most) } else { 0 };
+    let (errors, lost_replies, conflicts) = (often(40), often(40), often(20));
+    SimFaults { errors, lost_replies, conflicts, is_cut: rng.chance(1, 5) }
+}
+
+/// A kind of step that homes in the cloud take.
+fn draw_cloud_window(rng: &mut Rng, volume: usize) -> CutAt {
+    let (disk, kind) = match rng.below(6) {
+        0 => (Disk::Journal(volume), OperationKind::Write),
+        1 => (Disk::Journal(volume), OperationKind::Sync),
+        2..=3 => (Disk::Map(volume), OperationKind::Write),
+        4 => (Disk::Store(volume), OperationKind::Write),
+        _ => (Disk::Store(volume), OperationKind::Read),
+    };
+    let deed = if rng.chance(1, 2) { Deed::Begun(kind) } else { Deed::Ended(kind) };
+    CutAt::Only(Step { disk: Some(disk.number()), deed }, 1 + rng.below(6) as u32)
 }
 
 fn draw_leave(rng: &mut Rng) -> Leave {

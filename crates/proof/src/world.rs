@@ -7,15 +7,17 @@
 //! has no error at all, a failing one no wrong byte and no lost promise, a lying one no wrong byte.
 //! Cost: what the node does, and a copy of each volume whenever all is looked at.
 
+mod cloud;
 mod faults;
 
 use crate::client::{Answered, Asked, Client};
+use crate::home::CloudHome;
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
 use crate::plan::{discards_of, schedule_of};
-use crate::remote::Remote;
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
+use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
 use layby_engine::core::{Notice, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
@@ -59,6 +61,10 @@ pub struct Tally {
     pub refused: u64,
     /// Clients that left in disorder.
     pub broken: u64,
+    /// Nodes whose disks were destroyed.
+    pub destroyed: u64,
+    /// Times that what a store alone has was held against the oracle.
+    pub restored: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// Windows between two steps that were passed, and that a power cut fell into.
@@ -74,7 +80,8 @@ type Node = Shard<NbdSession, SimHost>;
 struct World<'a> {
     life: &'a Life,
     host: SimHost,
-    remotes: [Remote; VOLUMES],
+    /// Where volumes are in the cloud.
+    homes: Vec<Option<CloudHome>>,
     rng: Rng,
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
@@ -135,20 +142,23 @@ impl<'a> World<'a> {
         for index in 0..VOLUMES {
             io.add_disk(&Disk::Home(index).name(), BLOCKS * BLOCK);
         }
+        let fuse = io.fuse();
+        let home = |index| CloudHome::new(index, life.seed, fuse.clone());
+        let homes = (0..VOLUMES).map(|index| life.shape.remote[index].then(|| home(index)));
         let durable = life.shape.spec.classes.iter().map(|class| class.durable_writes);
+        let volumes = durable.zip(life.shape.remote);
+        let volumes = volumes.map(|(is_durable, is_far)| (BLOCKS * BLOCK, is_durable, is_far));
         World {
             life,
             host: SimHost::new(io),
-            remotes: std::array::from_fn(|index| {
-                Remote::new(BLOCKS * BLOCK, life.seed ^ 0xfa7 ^ (index as u64) << 60)
-            }),
+            homes: homes.collect(),
             rng: Rng::new(life.seed ^ 0xc0de),
             node: None,
             commands: channel().0,
             clients: (0..CLIENTS).map(|_| None).collect(),
             left: Vec::new(),
             orphans: Vec::new(),
-            oracle: Oracle::new(durable.map(|is_durable| (BLOCKS * BLOCK, is_durable))),
+            oracle: Oracle::new(volumes),
             is_tolerant: false,
             has_lied: false,
             is_bereft: false,
@@ -198,6 +208,8 @@ impl<'a> World<'a> {
             Act::Arm(cut) => self.host.machine().cut_at(Some(cut)),
             Act::Cut(mode) => self.cut(mode)?,
             Act::Stop(mode) => self.stop(mode)?,
+            Act::Cloud(act) => self.cloud(act)?,
+            Act::Destroy { is_ghost } => self.destroy(is_ghost)?,
         }
         Ok(())
     }
@@ -209,6 +221,18 @@ impl<'a> World<'a> {
 
 /// Starting, turning, ending.
 impl World<'_> {
+    /// Zeros that wait are known to the node alone, and go with its disks: of volumes in the cloud
+    /// none wait.
+    fn discards(&self) -> Vec<(VolumeId, DiscardLimits)> {
+        let mut discards = discards_of(self.life.seed);
+        for (volume, limits) in &mut discards {
+            if self.homes[volume.0 as usize].is_some() {
+                limits.mode = DiscardMode::Immediate;
+            }
+        }
+        discards
+    }
+
     fn plan(&self, is_new: bool) -> ShardPlan {
         let shape = &self.life.shape;
         let part = |name: &str, path: Option<Disk>, length| LevelPart {
@@ -229,9 +253,9 @@ impl World<'_> {
                 shares: shape.shares[index],
                 write_through: shape.through[index],
             },
-            backing: match shape.remote[index] {
-                true => BackingPlan::Remote(Arc::new(self.remotes[index].clone())),
-                false => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
+            backing: match &self.homes[index] {
+                Some(home) => BackingPlan::Remote(Arc::new(home.clone())),
+                None => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
             },
         };
         ShardPlan {
@@ -272,7 +296,7 @@ impl World<'_> {
                 Ok(Ok((node, report))) => {
                     self.note(|| format!("started: {report:?}"));
                     (self.node, self.commands) = (Some(node), sender);
-                    let discards = discards_of(self.life.seed);
+                    let discards = self.discards();
                     self.command(Command::SetDiscards(discards, Box::new(drop)));
                     return Ok(());
                 }
@@ -315,7 +339,7 @@ impl World<'_> {
 
     fn lose_power(&mut self, mode: CrashMode) {
         self.host.machine().crash(mode);
-        self.remotes.iter().for_each(Remote::crash);
+        self.homes.iter().flatten().for_each(CloudHome::crash);
     }
 
     fn cut(&mut self, mode: CrashMode) -> Result<(), String> {
@@ -504,6 +528,8 @@ impl World<'_> {
                 self.clients[number] = None;
             }
         }
+        let stamp = self.oracle.stamp();
+        self.homes.iter().flatten().for_each(|home| home.mark(stamp));
         Ok(())
     }
 
@@ -522,7 +548,10 @@ impl World<'_> {
             return if self.is_tolerant {
                 Ok(())
             } else {
-                Err(format!("{call:?} of volume {volume} fails with {errno}, and no disk has"))
+                let home = self.describe_home(volume);
+                Err(format!(
+                    "{call:?} of volume {volume} fails with {errno}, and no disk has{home}"
+                ))
             };
         }
         self.oracle.acknowledge(volume, call, &asked.expected);
@@ -554,6 +583,8 @@ impl World<'_> {
         if self.life.character == Character::Stuck {
             self.heal();
         }
+        // What only a store has is waited for without end.
+        self.homes.iter().flatten().for_each(CloudHome::mend_link);
         self.quiesce()?;
         if self.is_over {
             return Ok(());
@@ -574,7 +605,7 @@ impl World<'_> {
             self.oracle.settle(volume, &cells, self.rigour())?;
         }
         self.has_crashed = false;
-        Ok(())
+        (0..VOLUMES).try_for_each(|volume| self.look_at_store(volume))
     }
 
     fn quiesce(&mut self) -> Result<(), String> {
@@ -621,6 +652,9 @@ impl World<'_> {
                     call.operation
                 );
             }
+        }
+        for index in 0..VOLUMES {
+            text.push_str(&self.describe_home(index));
         }
         let Some(node) = &mut self.node else { return text };
         for (index, level) in node.snapshot().levels.iter().enumerate() {

@@ -50,11 +50,25 @@ pub enum Plant {
     CancelOmitted,
     /// A write that cancels a discard is answered before a start would know of it.
     CancelEarly,
+    /// The journal of a volume in the cloud lets go of a segment's writes before the store has it.
+    JournalFreedEarly,
+    /// The superblock in the store names segments that are still on their way there.
+    SuperblockFirst,
+    /// A sync of a volume in the cloud ends before its journal's.
+    JournalSyncOmitted,
+    /// A restore takes what the checkpoint has, and not the segments behind it.
+    NewestSegmentsIgnored,
+    /// Segments leave out what was zeroed.
+    ZeroesNotUploaded,
+    /// A node whose volume another one has taken goes on to replace the superblock.
+    FenceIgnored,
+    /// A segment is deleted while a replay from the last checkpoint needs it.
+    DeletedEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 20] = [
+    pub const ALL: [Plant; 27] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -75,6 +89,13 @@ impl Plant {
         Plant::DiscardEarly,
         Plant::CancelOmitted,
         Plant::CancelEarly,
+        Plant::JournalFreedEarly,
+        Plant::SuperblockFirst,
+        Plant::JournalSyncOmitted,
+        Plant::NewestSegmentsIgnored,
+        Plant::ZeroesNotUploaded,
+        Plant::FenceIgnored,
+        Plant::DeletedEarly,
     ];
 }
 

@@ -49,9 +49,9 @@ const ROOMS: [Room; 19] = [
     host("python", Only(&["sim", "trace", "types"])),
     host("lab", Only(&["sim", "trace", "types"])),
     host("planner", Only(&["types"])),
-    host("proof", Only(&["types", "cache", "engine", "frontend"])),
+    host("proof", Only(&["types", "cache", "engine", "frontend", "cloud"])),
     host("tests", Only(&["types", "cache", "device", "engine", "sim", "trace"])),
-    host("fuzz", Only(&["types", "engine", "frontend", "daemon", "trace"])),
+    host("fuzz", Only(&["types", "engine", "frontend", "cloud", "daemon", "trace"])),
     host("xtask", Only(&[])),
 ];
 

@@ -4,8 +4,8 @@
 //! store that answers at once, and counts.
 
 use super::lives::{BLOCK, NODE, open, plan};
-use super::world::{Disks, World};
 use crate::segment::Compression;
+use crate::simulated::{SimDisks as Disks, SimWorld as World};
 use crate::volume::{Limits, Plan, Volume, create};
 use layby_types::{BackingOperation, Nanos};
 

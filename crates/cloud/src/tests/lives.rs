@@ -1,9 +1,9 @@
 //! Whole lives: load, faults, power cuts, lost disks, takeovers; beside a list of all writes.
 
 use super::snapshots::Snapshots;
-use super::world::{Disks, Faults, World};
 use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
+use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
 use crate::volume::{Limits, Link, Plan, Volume, create};
 use layby_types::{BackingOperation, Nanos, Rng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -449,6 +449,87 @@ fn a_fenced_node_changes_nothing() {
     }
 }
 
+/// Goal: a volume can be taken from a node that goes on meanwhile, deleting what its newer
+/// checkpoints need no more (lives of a whole shard found that the volume was given up for damaged,
+/// and read as an older checkpoint had it). Method: the old node drains, step by step beside the
+/// new one, which reads all.
+#[test]
+fn a_busy_node_can_be_taken_from() {
+    for seed in 2100..2200 {
+        let mut life = Life::new(seed);
+        life.load(600);
+        life.volume.set_draining(true);
+        let plan = Plan { takeover: true, ..plan(VolumeUuid([8; 16])) };
+        let disks = Disks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        let mut world = World::new(seed, disks);
+        let mut next = open(&mut world, plan, life.now);
+        let buffer = vec![0; (BLOCKS * BLOCK) as usize];
+        next.submit(1, BackingOperation::Read { offset: 0, buffer });
+        let done = (0..20_000).find_map(|_| {
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            world.take(next.take_actions());
+            let end = world.step();
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            end.into_iter().for_each(|(id, end)| next.on_end(id, end));
+            life.now = life.now.saturating_add(Nanos::from_micros(100));
+            next.on_tick(life.now);
+            for _ in 0..3 {
+                life.volume.on_tick(life.now);
+                let actions = life.volume.take_actions();
+                life.world.take(actions);
+                let end = life.world.step();
+                end.into_iter().for_each(|(id, end)| life.volume.on_end(id, end));
+            }
+            next.poll()
+        });
+        let done = done.expect("a read ends");
+        assert_eq!(done.result, Ok(()), "seed {seed}: {:?}", next.status().link);
+        let bytes = done.buffer.expect("a read's buffer comes back");
+        let state: Vec<_> = bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec).collect();
+        life.prefix(&state, 0);
+    }
+}
+
+/// Goal: a node that learns a volume from its store and loses its power meanwhile knows afterwards
+/// what it does not know yet (lives of a whole shard found zeros, where the map file said how far
+/// the volume was and not yet what it was). Method: a power cut after each step of learning.
+#[test]
+fn learning_can_be_interrupted() {
+    for steps in 0..60 {
+        let mut life = Life::new(2400 + steps);
+        life.load(300);
+        life.settle();
+        life.synced = life.history.len();
+        let plan = plan(NODE);
+        life.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, steps));
+        life.volume = open(&mut life.world, plan, life.now);
+        for _ in 0..steps {
+            life.step();
+        }
+        life.crash();
+    }
+}
+
+/// Goal: nothing is read of a volume that this node could not learn. Method: the first segment is
+/// gone from the store, and a node that knows nothing reads.
+#[test]
+fn what_could_not_be_learned_is_not_read() {
+    let mut life = Life::new(2300);
+    life.load(300);
+    life.settle();
+    let objects = &mut life.world.store.objects;
+    objects.retain(|key, _| !key.starts_with("segments/") && !key.starts_with("checkpoints/"));
+    let plan = plan(NODE);
+    life.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, 1));
+    life.volume = open(&mut life.world, plan, life.now);
+    for token in [1, 2] {
+        let buffer = vec![0; BLOCK as usize];
+        life.volume.submit(token, BackingOperation::Read { offset: 0, buffer });
+        assert!(wait(&mut life, token).0.is_err(), "read {token}");
+    }
+    assert!(life.volume.is_lost());
+}
+
 /// Goal: what is stored stays within the bound of amplification, by cleaning and deleting, and the
 /// tests above have seen it. Method: overwrites of a few blocks for long.
 #[test]
@@ -491,6 +572,28 @@ fn a_stuck_object_delays_its_own_blocks() {
     life.world.store.stuck = None;
     life.settle();
     assert!(life.reads.is_empty(), "all end once it answers");
+}
+
+/// Goal: what lies where can be asked of parts of blocks (a client's block status is not aligned).
+/// Method: one block of data behind zeros, and ranges that cut it.
+#[test]
+fn extents_of_any_range_are_told() {
+    let mut life = Life::new(4500);
+    life.settle();
+    let buffer = vec![1; BLOCK as usize];
+    life.volume.submit(1 << 50, BackingOperation::Write { offset: BLOCK, buffer, durable: false });
+    assert_eq!(wait(&mut life, 1 << 50).0, Ok(()));
+    for (offset, length) in [(BLOCK + 512, 512), (512, BLOCK), (2 * BLOCK - 512, 1024)] {
+        life.volume.submit(1, BackingOperation::Extents { offset, length });
+        let done = life.volume.poll().expect("it is told at once");
+        let is_data = |byte: u64| {
+            let at = |run: &&(u64, u64, bool)| (run.0..run.0 + run.1).contains(&byte);
+            done.extents.iter().find(at).expect("all of the range is told").2
+        };
+        for byte in [offset, offset + length - 1] {
+            assert_eq!(is_data(byte), byte / BLOCK == 1, "byte {byte} of {offset}+{length}");
+        }
+    }
 }
 
 /// Goal: rot in the journal is never served, nor uploaded. Method: a flipped bit in every page.

@@ -6,4 +6,3 @@ mod lives;
 mod removal;
 mod snapshots;
 mod waits;
-mod world;

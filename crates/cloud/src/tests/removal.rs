@@ -4,11 +4,11 @@
 //! are held, cut after any number of requests, with faults or without, and lives go on after them.
 
 use super::lives::{Life, NODE};
-use super::world::{Faults, Store};
 use crate::action::{Condition, End, FaultKind, Request};
 use crate::clone::ClonePlan;
 use crate::removal::{Goal, Removal, RemovalError, Step};
 use crate::segment::VolumeUuid;
+use crate::simulated::{SimFaults as Faults, SimStore as Store};
 use crate::snapshot::{CloneMark, SnapshotChange};
 use crate::superblock::{Deleted, SUPERBLOCK_KEY, Superblock};
 use crate::volume::Link;

@@ -3,11 +3,11 @@
 //! How: lives of a volume in the simulated world, beside what it was when each snapshot was made.
 
 use super::lives::{JOURNAL, Life, NODE};
-use super::world::{Disks, Faults, World};
 use crate::action::{Condition, End, FaultKind, Request, Tag};
 use crate::clone::ClonePlan;
 use crate::restore::{RestoreError, Restored};
 use crate::segment::VolumeUuid;
+use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
 use crate::snapshot::{CloneMark, SNAPSHOTS_MAX, SnapshotChange, SnapshotError};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! How: a link that is cut, a journal of a megabyte, and a clock that the tests move.
 
 use super::lives::{BLOCK, BLOCKS, JOURNAL, NODE, open, plan};
-use super::world::{Disks, World};
+use crate::simulated::{SimDisks as Disks, SimWorld as World};
 use crate::volume::{Link, Volume, WaitPlan, create};
 use layby_policy::forecast::Bandwidth;
 use layby_types::{BackingOperation, ErrorKind, Nanos};

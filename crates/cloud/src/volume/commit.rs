@@ -13,6 +13,7 @@ use crate::segment::SegmentName;
 use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::Checkpointed;
 use layby_types::Nanos;
+use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
 
 /// Bytes by which the map file may grow beyond its checkpoint.
@@ -146,7 +147,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let Some(checkpoint) = checkpoint.filter(|_| self.session.is_open()) else { return };
         let pins = self.pins();
         let dead = self.map.segments().filter(|(number, state)| {
-            let is_replayed = *number > checkpoint.number;
+            let is_replayed = *number > checkpoint.number && !is_planted(Plant::DeletedEarly);
             let is_dead = state.live == 0 && state.dead_since <= committed;
             is_dead && !is_replayed && !self.is_kept(&pins, *number, state)
         });

@@ -266,9 +266,12 @@ pub struct Counters {
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Starts a call under the caller's mark; its end comes out of [`Volume::poll`].
     pub fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
-        match self.is_known || self.session.is_lost() || self.is_stopping {
+        match self.is_known || self.is_stopping {
             true => self.start(token, operation),
             false => self.held.push((self.now, token, operation)),
+        }
+        if self.session.is_lost() {
+            self.fail_held();
         }
         self.step();
     }
@@ -295,7 +298,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                     self.finish(token, Err(ErrorKind::Closed), Some(buffer));
                 }
                 // Nothing was accepted, so there is nothing to make durable.
-                BackingOperation::Sync => self.finish(token, Ok(()), None),
+                BackingOperation::Sync if !self.session.is_lost() => {
+                    self.finish(token, Ok(()), None);
+                }
                 _ => self.finish(token, Err(ErrorKind::Closed), None),
             }
         }
@@ -571,7 +576,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         offset / block..(offset + length) / block
     }
 
-    /// Which blocks hold data, as runs of bytes.
+    /// Which of the blocks that a range touches hold data, as runs of bytes.
     fn extents(&self, offset: u64, length: u64) -> Vec<(u64, u64, bool)> {
         let block = self.block();
         let mut runs: Vec<(u64, u64, bool)> = Vec::new();
@@ -582,7 +587,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 _ => runs.push((from, bytes, data)),
             }
         };
-        for piece in self.overlay.pieces(self.blocks_of(offset, length)) {
+        // Who asks may ask for parts of blocks; whole ones answer that, too.
+        let blocks = offset / block..(offset + length).div_ceil(block);
+        for piece in self.overlay.pieces(blocks) {
             match piece.place {
                 Some(place) => push(&piece.blocks, place.at.is_some()),
                 None => {

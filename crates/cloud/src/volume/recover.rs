@@ -123,6 +123,9 @@ impl<B> Volume<B> {
         let seq_next = journal.seq_next;
         let mut upload = Uploads::default();
         (upload.cut_next, upload.recorded) = (map.journal_next, map.number);
+        // What was learned from the store is recorded after how far it goes: a power cut may come
+        // in between, and then it is to be learned again.
+        let is_known = tail.epoch > 0 && tail.number <= map.number;
         let map_file = map_file(born, &map, tail);
         let volume = Volume {
             now,
@@ -143,7 +146,7 @@ impl<B> Volume<B> {
             session: Session::new(),
             clean: super::clean::Cleaning::default(),
             snapshots: super::snapshots::Snapshots::default(),
-            is_known: tail.epoch > 0,
+            is_known,
             held: Vec::new(),
             waiting: super::wait::Waiting::default(),
             is_draining: false,

@@ -13,6 +13,7 @@ use crate::map::CloudMap;
 use crate::segment::{HEADER_BYTES, Index};
 use crate::superblock::{EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
 use layby_types::Nanos;
+use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
 
 /// Bytes of a segment fetched at first for its index: most indexes fit.
@@ -53,6 +54,8 @@ pub(super) enum Step {
     Propose,
     /// See what it is, since a replacement did not go through.
     Compare,
+    /// See whether it has changed, since what it named is not there: why else the volume is lost.
+    Recheck(String),
 }
 
 /// See the file's header.
@@ -151,7 +154,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.proposed = None;
         self.fail_writes();
         self.fail_snapshots();
-        self.release_held();
+        match self.is_known {
+            true => self.release_held(),
+            // What was learned of the volume so far is not the volume.
+            false => self.fail_held(),
+        }
     }
 
     pub(super) fn on_superblock(&mut self, step: Step, end: End) {
@@ -163,8 +170,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Fetch, End::Failed(_)) => self.on_absent(),
             (Step::Checkpoint, End::Bytes(bytes, _)) => match CloudMap::decode(&bytes) {
                 Some(map) => self.on_checkpoint(map),
-                None => self.lose("the checkpoint in the store is damaged".to_owned()),
+                None => self.recheck("the checkpoint in the store is damaged".to_owned()),
             },
+            (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
             (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
             (Step::Propose, End::Stored(tag)) => self.on_proposed(tag),
             (Step::Propose, End::Failed(_)) => self.fetch_superblock(Step::Compare),
@@ -178,7 +186,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.lose("the volume's superblock has vanished from the store".to_owned());
             }
             (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
-            (_, _) => self.lose("the store lacks an object that the superblock names".to_owned()),
+            (Step::Recheck(why), _) => self.lose(why),
+            (_, _) => {
+                self.recheck("the store lacks an object that the superblock names".to_owned());
+            }
         }
     }
 
@@ -286,7 +297,21 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.fetch_head(length as u64, true);
             }
             _ if self.is_beyond_committed() => self.claim(),
-            _ => self.lose(format!("segment {next} in the store is damaged")),
+            _ => self.recheck(format!("segment {next} in the store is damaged")),
+        }
+    }
+
+    /// What the superblock named is not there. Whoever served the volume until now may have gone on
+    /// meanwhile, so that a newer one names others.
+    fn recheck(&mut self, why: String) {
+        self.fetch_superblock(Step::Recheck(why));
+    }
+
+    fn on_rechecked(&mut self, why: String, bytes: &[u8], tag: Option<Tag>) {
+        let before = self.session.current.as_ref().map(|(_, tag)| tag);
+        match before == tag.as_ref() {
+            true => self.lose(why),
+            false => self.on_found(bytes, tag),
         }
     }
 
@@ -309,7 +334,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Proposes what the superblock is to be now.
     pub(super) fn propose(&mut self) {
-        let limit = self.upload.recorded;
+        let is_early = is_planted(Plant::SuperblockFirst) && self.session.is_open();
+        let limit = if is_early { self.upload.last_number() } else { self.upload.recorded };
         let current = self.session.current().cloned();
         let is_open = self.session.is_open();
         let mut block = current.unwrap_or_else(|| self.first_superblock());
@@ -395,7 +421,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.on_proposed(tag);
         }
         let is_own = block.node == self.plan.node.to_string();
-        if self.session.is_open() && !(is_own && block.epoch == self.session.epoch) {
+        let is_fenced = !(is_own && block.epoch == self.session.epoch);
+        if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
             let (node, epoch) = (&block.node, block.epoch);
             return self.lose(format!("node {node} has taken the volume, in epoch {epoch}"));
         }

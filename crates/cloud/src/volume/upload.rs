@@ -17,6 +17,7 @@ use crate::runs::Runs;
 use crate::segment::{Builder, EntryKind, Index, SegmentName};
 use bytes::Bytes;
 use layby_types::Nanos;
+use layby_types::planted::{Plant, is_planted};
 use std::collections::VecDeque;
 use std::ops::{DerefMut, Range};
 
@@ -56,6 +57,11 @@ pub(super) struct Uploads {
 impl Uploads {
     pub(super) fn count(&self) -> usize {
         self.under_way.len()
+    }
+
+    /// The last segment on its way, or recorded.
+    pub(super) fn last_number(&self) -> u64 {
+        self.under_way.back().map_or(self.recorded, |upload| upload.number)
     }
 }
 
@@ -200,7 +206,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 run.clear();
             }
             let Some(at) = place.at else {
-                builder.add_zero(blocks);
+                if !is_planted(Plant::ZeroesNotUploaded) {
+                    builder.add_zero(blocks);
+                }
                 continue;
             };
             if run.is_empty() {
@@ -222,6 +230,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let name = SegmentName { number, epoch: self.session.epoch() };
         let (bytes, index) = builder.finish(self.plan.volume, name, upload.journal_next);
         upload.stage = Stage::Putting(Box::new(index));
+        if is_planted(Plant::JournalFreedEarly) {
+            self.journal.release(upload.journal_next);
+        }
         let (key, bytes, condition) = (name.key(), bytes.into(), Condition::Create);
         self.ask(Request::Put { key, bytes, condition }, Flight::SegmentPut { number });
     }

@@ -489,11 +489,6 @@ impl Core {
         self.log().is_some_and(|(_, log)| log.owes_pump())
     }
 
-    /// Bounds what one destage gathers, in bytes; `None` where nobody waits for its steps.
-    pub fn set_merge_limit(&mut self, bytes: Option<u32>) {
-        self.cache.set_merge_limit(bytes);
-    }
-
     fn on_home(&mut self, io: &mut dyn Io, done: IoDone) {
         let number = (done.token.0 >> TOKEN_BITS) as u32 & (HOMES_MAX - 1);
         let id = VolumeId(number);

@@ -42,8 +42,6 @@ const SLOT_WAKER: u64 = u64::MAX;
 const SLOT_NONE: u64 = u64::MAX - 1;
 /// Attempts to get flights back from the kernel when a ring is dropped.
 const DRAIN_ROUNDS_MAX: usize = 1024;
-/// Entries that one call of the kernel takes, where more are queued.
-const ENTRIES_PER_ENTER: usize = 4;
 
 struct Disk {
     files: Arc<OpenDisk>,
@@ -75,8 +73,6 @@ pub struct RingIo {
     ready: Vec<IoDone>,
     /// Disk entries queued since the last `enter`; sockets alone may wait for the next one.
     disk_entries: usize,
-    /// The last wait took ends in and submitted nothing.
-    has_collected: bool,
     blocking: Blocking,
     /// Bytes that what is submitted moves at once.
     piece: usize,
@@ -115,7 +111,6 @@ impl RingIo {
             flights: Flights::default(),
             ready: Vec::new(),
             disk_entries: 0,
-            has_collected: false,
             blocking: Blocking::new(waker.clone()),
             piece: usize::MAX,
             lives: Lives::default(),
@@ -514,12 +509,7 @@ impl Io for RingIo {
         let before = done.len();
         let woken = self.reap(done);
         self.post_waker();
-        let has_ends = woken || done.len() > before;
-        let woken = self.submit_most(has_ends, done) || woken;
         if woken || done.len() > before {
-            if self.has_collected || self.kernel.queued() > ENTRIES_PER_ENTER {
-                return;
-            }
             // One entry takes up what was queued and deferred. The kernel may raise its flag again
             // at once and for ever; who has something to do must not wait for it to fall.
             if self.disk_entries > 0 || self.kernel.deferred() {
@@ -584,28 +574,6 @@ impl Io for RingIo {
 }
 
 impl RingIo {
-    /// Submits what is queued but for the last few entries, a few at a time, until something ends:
-    /// the kernel takes some ten microseconds for an entry of a disk, and who has arrived meanwhile
-    /// waits for all of them. That comes first, therefore, every other time. True when woken.
-    fn submit_most(&mut self, has_ends: bool, done: &mut Vec<IoDone>) -> bool {
-        let has_many = self.kernel.queued() > ENTRIES_PER_ENTER;
-        let has_deferred = self.kernel.deferred();
-        self.has_collected = has_many && !self.has_collected && (has_ends || has_deferred);
-        if self.has_collected {
-            if has_deferred {
-                self.kernel.enter_some(0);
-            }
-            return self.reap(done);
-        }
-        let before = done.len();
-        let mut woken = false;
-        while !woken && done.len() == before && self.kernel.queued() > ENTRIES_PER_ENTER {
-            self.kernel.enter_some(ENTRIES_PER_ENTER);
-            woken = self.reap(done);
-        }
-        woken
-    }
-
     /// Looks for ends for as long as that promises more than sleeping; true when there are any, or
     /// the deadline has come.
     fn look(&mut self, started: Nanos, deadline: Nanos, done: &mut Vec<IoDone>) -> bool {

@@ -22,8 +22,7 @@ use super::{
     WriteLife,
 };
 use disk::{Change, Fault, SimDisk};
-use fuse::Fuse;
-pub use fuse::{CutAt, Deed, PowerCut, Step, Window};
+pub use fuse::{CutAt, Deed, Fuse, PowerCut, Step, Window};
 pub use host::SimHost;
 use layby_types::{Nanos, Rng};
 use mapping::{SimMapping, lock};
@@ -214,6 +213,21 @@ impl SimIo {
     /// inside the machine then, and [`SimIo::crash`] is to follow.
     pub fn cut_at(&mut self, cut: Option<CutAt>) {
         self.fuse.set(cut);
+    }
+
+    /// What burns where a step is taken, for devices that are not among the machine's disks.
+    #[must_use]
+    pub fn fuse(&self) -> Arc<Fuse> {
+        self.fuse.clone()
+    }
+
+    /// Puts a new disk of zeros in the place of one, which is gone with all that was in flight for
+    /// it. Cut the power first.
+    pub fn replace_disk(&mut self, disk: DiskId) {
+        let mut old = self.disk(disk);
+        let mut new = SimDisk::new(&old.name, old.length());
+        (new.flushes_caches, new.epoch) = (old.flushes_caches, old.epoch + 1);
+        *old = new;
     }
 
     /// Steps so far, in the sense of [`Step`].

@@ -19,9 +19,6 @@ use layby_types::Session;
 
 /// Rounds of a turn at most: commands and deadlines are looked at between turns.
 const ROUNDS_MAX: usize = 8;
-/// What one destage gathers beside better clients, in quanta: its blocks are looked up, asked for
-/// and settled in one go.
-const MERGE_QUANTA: u32 = 8;
 
 impl<S: Session, H: Host> Shard<S, H> {
     /// A client has something to do.
@@ -143,8 +140,6 @@ impl<S: Session, H: Host> Shard<S, H> {
         let mut ranks = self.clients.iter().flatten().map(|client| client.rank);
         self.has_lower = ranks.any(|rank| rank > best) || self.guests.ranks().any(|r| r > best);
         self.io.set_stepwise(self.has_lower);
-        let merged = self.limits.quantum_bytes.saturating_mul(MERGE_QUANTA);
-        self.core.set_merge_limit(self.has_lower.then_some(merged));
         let clients = || self.clients.iter().flatten().filter(|client| !client.is_dead());
         self.core.note_users(|volume| {
             clients().any(|client| client.volume == volume) || self.guests.has_guest(volume)

@@ -4,8 +4,10 @@
 //! then on is noted. Cost: nothing.
 
 use super::World;
+use crate::home::CloudHome;
 use crate::oracle::CELL;
 use crate::plan::{BLOCK, Disk, Fault, VOLUMES};
+use layby_cloud::simulated::SimFaults;
 use rustix::io::Errno;
 
 impl World<'_> {
@@ -79,5 +81,8 @@ impl World<'_> {
             machine.set_gone(disk, false);
             machine.set_stuck(disk, false);
         }
+        drop(machine);
+        let calm = |home: &CloudHome| home.set_faults(SimFaults::default());
+        self.homes.iter().flatten().for_each(calm);
     }
 }

@@ -149,34 +149,15 @@ impl Kernel {
         if self.number.is_some() {
             flags |= IoringEnterFlags::REGISTERED_RING;
         }
-        let queued = self.queued();
-        self.enter_with(queued, span, flags)
-    }
-
-    /// Submits the first `count` of what is queued, none if that is 0, and takes ends in.
-    pub(super) fn enter_some(&mut self, count: usize) {
-        self.enable();
-        let mut flags = IoringEnterFlags::GETEVENTS;
-        if self.number.is_some() {
-            flags |= IoringEnterFlags::REGISTERED_RING;
-        }
-        self.enter_with(count, Nanos::ZERO, flags);
-    }
-
-    fn enter_with(&mut self, count: usize, span: Nanos, flags: IoringEnterFlags) -> Entered {
-        match self.enter_kernel(count as u32, span, flags) {
+        match self.enter_kernel(span, flags) {
             Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Entered::Back,
             Err(Errno::TIME) => Entered::Expired,
             Err(errno) => panic!("the kernel refuses the ring: {errno}"),
         }
     }
 
-    fn enter_kernel(
-        &mut self,
-        queued: u32,
-        span: Nanos,
-        flags: IoringEnterFlags,
-    ) -> Result<u32, Errno> {
+    fn enter_kernel(&mut self, span: Nanos, flags: IoringEnterFlags) -> Result<u32, Errno> {
+        let queued = self.queued() as u32;
         let ring = self.number.unwrap_or(self.ring.as_raw_fd());
         // SAFETY: the descriptor or number lives as long as `self`, and `flags` says which it is.
         let ring = unsafe { BorrowedFd::borrow_raw(ring) };

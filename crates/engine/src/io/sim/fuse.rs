@@ -57,9 +57,10 @@ struct State {
     steps: u64,
 }
 
-/// The fuse of one simulated machine, shared with its disks' mappings.
+/// The fuse of one simulated machine, shared with its disks' mappings, and with devices of it that
+/// a test brings itself.
 #[derive(Debug, Default)]
-pub(super) struct Fuse(Mutex<State>);
+pub struct Fuse(Mutex<State>);
 
 impl Fuse {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -81,8 +82,9 @@ impl Fuse {
         (state.seen.clone(), state.cuts.clone())
     }
 
-    /// Takes note of a step. Call it with no lock held: it may not come back.
-    pub(super) fn burn(&self, step: Step) {
+    /// Takes note of a step. Call it with no lock held that the test needs: it may not come back,
+    /// but unwind with [`PowerCut`].
+    pub fn burn(&self, step: Step) {
         let mut state = self.state();
         state.steps += 1;
         let window = (state.last.replace(step), step);

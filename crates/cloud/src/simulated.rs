@@ -1,0 +1,415 @@
+//! A journal, a map file and a store that fail as real ones do, all from one seed.
+//!
+//! How: actions wait and end in a random order, those of the journal and of the map file in theirs.
+//! A power cut keeps of the journal what was synced and any part of the rest, and may tear the map
+//! file's last append. The store applies a request and loses its answer, or fails it, or keeps it,
+//! or gets it twice; what was on its way when the power failed arrives then, later or never.
+//! Invariant: the same seed and the same calls give the same ends and the same bytes.
+//! Cost: memory for all objects. Not for: time, and what a link carries; see `layby_device`.
+
+use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
+use bytes::Bytes;
+use layby_types::Rng;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// How often the store fails, of 100 requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SimFaults {
+    /// Requests that are refused, and not done.
+    pub errors: u64,
+    /// Requests that are done, and said to have failed.
+    pub lost_replies: u64,
+    /// Puts that are said to conflict with others, though nothing was stored.
+    pub conflicts: u64,
+    /// Nothing arrives.
+    pub is_cut: bool,
+}
+
+/// What happened, in the words of who looks for moments to cut the power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SimDeed {
+    /// The journal's device took a write.
+    JournalWritten,
+    /// It made its writes durable.
+    JournalSynced,
+    /// The map file was appended to or replaced.
+    MapWritten,
+    /// The store took an object, or refused to.
+    Put,
+    /// The store was asked for an object, its keys, or to remove one.
+    Asked,
+}
+
+/// A prefix of an object store.
+#[derive(Clone, Default)]
+pub struct SimStore {
+    /// Objects by key, each with its version.
+    pub objects: BTreeMap<String, (Bytes, u64)>,
+    version: u64,
+    /// Objects that it has taken.
+    pub puts: u64,
+    /// A key that never answers.
+    pub stuck: Option<String>,
+    /// Where a clone's base lies.
+    pub base: Option<Box<SimStore>>,
+}
+
+fn failed(kind: FaultKind) -> End {
+    End::Failed(Fault { kind, cause: format!("{kind:?}") })
+}
+
+impl SimStore {
+    /// An object or a range of it, with its version.
+    ///
+    /// # Errors
+    /// [`FaultKind::NotFound`] where there is none.
+    ///
+    /// # Panics
+    /// Where a base is asked for and there is none.
+    pub fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<(Bytes, u64), Fault> {
+        if let (Some(_), key) = crate::clone::split_key(key) {
+            return self.base.as_ref().expect("a clone has a base").get(key, range);
+        }
+        let absent = || Fault { kind: FaultKind::NotFound, cause: key.to_owned() };
+        let (bytes, version) = self.objects.get(key).ok_or_else(absent)?;
+        let range = range.unwrap_or(0..u64::MAX);
+        let length = bytes.len() as u64;
+        let cut = range.start.min(length) as usize..range.end.min(length) as usize;
+        Ok((bytes.slice(cut), *version))
+    }
+
+    /// Does what is asked, at once and without a fault.
+    pub fn perform(&mut self, request: &Request) -> End {
+        match request {
+            Request::Get { key, range } => match self.get(key, range.clone()) {
+                Ok((bytes, version)) => End::Bytes(bytes, Some(Tag(version.to_string()))),
+                Err(fault) => End::Failed(fault),
+            },
+            Request::Put { key, bytes, condition } => {
+                let held = self.objects.get(key).map(|(_, version)| version.to_string());
+                let may = match condition {
+                    Condition::Create => held.is_none(),
+                    Condition::Replace(tag) => held.as_ref() == Some(&tag.0),
+                };
+                if !may {
+                    return failed(FaultKind::Condition);
+                }
+                self.version += 1;
+                self.puts += 1;
+                self.objects.insert(key.clone(), (bytes.clone(), self.version));
+                End::Stored(Tag(self.version.to_string()))
+            }
+            Request::Delete { key } => {
+                self.objects.remove(key);
+                End::Done
+            }
+            Request::List { prefix } => {
+                let keys = self.objects.keys().filter(|key| key.starts_with(prefix));
+                End::Keys(keys.cloned().collect())
+            }
+        }
+    }
+}
+
+/// A node's devices: what it keeps of one volume.
+#[derive(Default)]
+pub struct SimDisks {
+    journal: Vec<u8>,
+    /// Writes that no sync covers, in order.
+    unsynced: Vec<(u64, Vec<u8>)>,
+    /// The map file as a restart would find it.
+    pub map_file: Vec<u8>,
+}
+
+impl SimDisks {
+    /// Devices with a map file and a journal's first page, as [`crate::create`] makes them.
+    ///
+    /// # Panics
+    /// Where the page is longer than the journal.
+    #[must_use]
+    pub fn new(journal_bytes: u64, (map_file, first_page): (Vec<u8>, Vec<u8>)) -> Self {
+        let mut journal = vec![0; journal_bytes as usize];
+        journal[..first_page.len()].copy_from_slice(&first_page);
+        SimDisks { journal, unsynced: Vec::new(), map_file }
+    }
+
+    /// Bytes of the journal, written ones that are not durable included.
+    ///
+    /// # Errors
+    /// Where the journal ends before.
+    pub fn read(&self, at: u64, length: u64) -> Result<Vec<u8>, String> {
+        let mut bytes =
+            self.journal.get(at as usize..(at + length) as usize).ok_or("beyond")?.to_vec();
+        for (from, written) in &self.unsynced {
+            for (index, byte) in written.iter().enumerate() {
+                let place = from + index as u64;
+                if (at..at + length).contains(&place) {
+                    bytes[(place - at) as usize] = *byte;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// A bit of the journal flips at rest.
+    ///
+    /// # Panics
+    /// Beyond the journal's end.
+    pub fn rot(&mut self, at: u64) {
+        self.journal[at as usize] ^= 0x10;
+    }
+
+    fn sync(&mut self) {
+        for (at, bytes) in std::mem::take(&mut self.unsynced) {
+            self.journal[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    /// The power fails: of what was not synced any sectors may have come through.
+    fn cut(&mut self, rng: &mut Rng) {
+        for (at, bytes) in std::mem::take(&mut self.unsynced) {
+            for (index, sector) in bytes.chunks(512).enumerate() {
+                if rng.chance(1, 2) {
+                    let at = at as usize + index * 512;
+                    self.journal[at..at + sector.len()].copy_from_slice(sector);
+                }
+            }
+        }
+    }
+}
+
+/// An action that may end after so many steps.
+struct Waiting {
+    id: ActionId,
+    action: Action,
+    left: u64,
+}
+
+/// What performs a volume's actions: its devices, its store, and all that is on the way.
+pub struct SimWorld {
+    /// Where its chance comes from.
+    pub rng: Rng,
+    /// The node's devices.
+    pub disks: SimDisks,
+    /// The store.
+    pub store: SimStore,
+    /// How often the store fails.
+    pub faults: SimFaults,
+    /// Steps that a request to the store takes at most; none in particular where it is zero.
+    pub patience: u64,
+    /// Puts and removals that arrive twice, of 100.
+    pub duplicates: u64,
+    /// The next write of the journal fails, or its next sync.
+    pub journal_fault: Option<SimDeed>,
+    /// What the last step did, if anything.
+    pub deed: Option<SimDeed>,
+    journal: Vec<(ActionId, Action)>,
+    map_file: Vec<(ActionId, Action)>,
+    others: Vec<Waiting>,
+    /// Requests that nobody waits for any more and that may still arrive.
+    strays: Vec<Request>,
+}
+
+impl SimWorld {
+    /// An empty store and these devices; all chance follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, disks: SimDisks) -> Self {
+        SimWorld {
+            rng: Rng::new(seed),
+            disks,
+            store: SimStore::default(),
+            faults: SimFaults::default(),
+            patience: 0,
+            duplicates: 0,
+            journal_fault: None,
+            deed: None,
+            strays: Vec::new(),
+            journal: Vec::new(),
+            map_file: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    /// Takes actions that a volume asks for.
+    pub fn take(&mut self, actions: Vec<(ActionId, Action)>) {
+        for (id, action) in actions {
+            match action {
+                Action::JournalWrite { .. } | Action::JournalSync => {
+                    self.journal.push((id, action));
+                }
+                Action::MapAppend(_) | Action::MapReplace(_) => self.map_file.push((id, action)),
+                _ => {
+                    let left = match self.patience {
+                        0 => 0,
+                        patience => self.rng.below(patience + 1),
+                    };
+                    self.others.push(Waiting { id, action, left });
+                }
+            }
+        }
+    }
+
+    /// Nothing waits for its end.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.journal.is_empty() && self.map_file.is_empty() && self.others.is_empty()
+    }
+
+    /// Performs one action that waits, any one that may be next, or lets a stray request arrive.
+    pub fn step(&mut self) -> Option<(ActionId, End)> {
+        self.deed = None;
+        self.others.iter_mut().for_each(|waiting| waiting.left = waiting.left.saturating_sub(1));
+        let ready = self.others.iter().filter(|waiting| waiting.left == 0).count();
+        let strays = if self.faults.is_cut { 0 } else { self.strays.len() };
+        let counts = [self.journal.len().min(1), self.map_file.len().min(1), ready, strays];
+        let total: usize = counts.iter().sum();
+        if total == 0 {
+            return None;
+        }
+        let mut draw = self.rng.below(total as u64) as usize;
+        let kind = counts.iter().position(|count| match draw.checked_sub(*count) {
+            Some(rest) => {
+                draw = rest;
+                false
+            }
+            None => true,
+        });
+        match kind {
+            Some(0) => {
+                let (id, action) = self.journal.remove(0);
+                Some((id, self.journal_action(action)))
+            }
+            Some(1) => {
+                let (id, action) = self.map_file.remove(0);
+                Some((id, self.map_action(action)))
+            }
+            Some(2) => self.other_action(draw),
+            _ => {
+                let request = self.strays.remove(draw);
+                self.perform(&request);
+                None
+            }
+        }
+    }
+
+    fn map_action(&mut self, action: Action) -> End {
+        self.deed = Some(SimDeed::MapWritten);
+        match action {
+            Action::MapAppend(bytes) => self.disks.map_file.extend(bytes),
+            Action::MapReplace(bytes) => self.disks.map_file = bytes,
+            _ => unreachable!("sorted when it was taken"),
+        }
+        End::Done
+    }
+
+    /// One of those that go their own ways: the n-th that may end now.
+    fn other_action(&mut self, number: usize) -> Option<(ActionId, End)> {
+        let mut ready = (0..self.others.len()).filter(|index| self.others[*index].left == 0);
+        let index = ready.nth(number).expect("it was counted");
+        let Waiting { id, action, left } = self.others.remove(index);
+        match &action {
+            Action::JournalRead { at, length } => {
+                let bytes = self.disks.read(*at, *length).expect("within the device");
+                Some((id, End::Bytes(bytes.into(), None)))
+            }
+            Action::Object(request) | Action::Fetch(request) | Action::Upload { request, .. } => {
+                let end = self.object(request);
+                if end.is_none() {
+                    self.others.push(Waiting { id, action, left });
+                }
+                end.map(|end| (id, end))
+            }
+            _ => unreachable!("sorted when it was taken"),
+        }
+    }
+
+    fn journal_action(&mut self, action: Action) -> End {
+        let deed = match &action {
+            Action::JournalWrite { .. } => SimDeed::JournalWritten,
+            _ => SimDeed::JournalSynced,
+        };
+        self.deed = Some(deed);
+        let is_failing = self.journal_fault == Some(deed);
+        match action {
+            Action::JournalWrite { at, bytes } => self.disks.unsynced.push((at, bytes)),
+            _ if !is_failing => self.disks.sync(),
+            _ => {}
+        }
+        if is_failing {
+            // What was written may be there, and may go with the power.
+            self.journal_fault = None;
+            return failed(FaultKind::Device);
+        }
+        End::Done
+    }
+
+    fn perform(&mut self, request: &Request) -> End {
+        let is_put = matches!(request, Request::Put { .. });
+        self.deed = Some(if is_put { SimDeed::Put } else { SimDeed::Asked });
+        let is_change = is_put || matches!(request, Request::Delete { .. });
+        if is_change && self.duplicates > 0 && self.rng.chance(self.duplicates, 100) {
+            self.strays.push(request.clone());
+        }
+        self.store.perform(request)
+    }
+
+    fn object(&mut self, request: &Request) -> Option<End> {
+        if let (Request::Get { key, .. }, Some(stuck)) = (request, &self.store.stuck)
+            && key == stuck
+        {
+            return None;
+        }
+        if self.faults.is_cut || self.rng.chance(self.faults.errors, 100) {
+            return Some(failed(FaultKind::Retry));
+        }
+        if matches!(request, Request::Put { .. }) && self.rng.chance(self.faults.conflicts, 100) {
+            return Some(failed(FaultKind::Condition));
+        }
+        let end = self.perform(request);
+        let is_lost = self.rng.chance(self.faults.lost_replies, 100);
+        Some(if is_lost { failed(FaultKind::Retry) } else { end })
+    }
+
+    /// Performs a request for one that waits for its end. Panics where its object never answers.
+    pub fn ask(&mut self, request: &Request) -> End {
+        self.object(request).expect("its object answers")
+    }
+
+    /// Goes on with the store of another world, and with what may still arrive there.
+    pub fn inherit(&mut self, other: SimWorld) {
+        self.store = other.store;
+        self.strays = other.strays;
+    }
+
+    /// The node dies with what it had under way: requests to the store arrive, or do so later, or
+    /// never.
+    pub fn cut_power(&mut self) {
+        for (_, action) in std::mem::take(&mut self.journal) {
+            if let Action::JournalWrite { at, bytes } = action {
+                self.disks.unsynced.push((at, bytes));
+            }
+        }
+        self.disks.cut(&mut self.rng);
+        if let Some((_, Action::MapAppend(bytes))) = self.map_file.first() {
+            let keep = self.rng.below(bytes.len() as u64 + 1) as usize;
+            self.disks.map_file.extend_from_slice(&bytes[..keep]);
+        }
+        self.map_file.clear();
+        for waiting in std::mem::take(&mut self.others) {
+            let (Action::Object(request) | Action::Upload { request, .. }) = waiting.action else {
+                continue;
+            };
+            let is_change = matches!(request, Request::Put { .. } | Request::Delete { .. });
+            if !is_change || self.faults.is_cut {
+                continue;
+            }
+            match self.rng.below(4) {
+                0 => drop(self.store.perform(&request)),
+                1 => self.strays.push(request),
+                _ => {}
+            }
+        }
+        self.journal_fault = None;
+    }
+}
