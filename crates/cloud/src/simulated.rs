@@ -376,6 +376,13 @@ impl SimWorld {
         self.object(request).expect("its object answers")
     }
 
+    /// All requests arrive that are still on their way from before.
+    pub fn let_arrive(&mut self) {
+        for request in std::mem::take(&mut self.strays) {
+            self.store.perform(&request);
+        }
+    }
+
     /// Goes on with the store of another world, and with what may still arrive there.
     pub fn inherit(&mut self, other: SimWorld) {
         self.store = other.store;

@@ -266,11 +266,12 @@ impl Life {
         panic!("a sync does not end: {}", self.line);
     }
 
-    /// The node lets go of the volume: what was under way may still arrive.
+    /// The node lets go of the volume: what was under way arrives, or never does.
     pub(super) fn stop(&mut self) {
         let actions = self.volume.take_actions();
         self.world.take(actions);
         self.world.cut_power();
+        self.world.let_arrive();
         self.reads.clear();
         self.syncs.clear();
         self.writes.clear();
