@@ -3,6 +3,7 @@
 use super::far::*;
 use super::*;
 use crate::io::{HostIo, IoChoice};
+use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
 
 fn data(answer: Result<Answer, ErrorKind>) -> Vec<u8> {
     match answer {
@@ -62,6 +63,41 @@ fn errors_reach_those_who_asked() {
     }
     world.run(NEAR, call(Operation::Write, 0, BLOCK), 1).expect("a write elsewhere");
     world.run(NEAR, call(Operation::Flush, 0, 0), 1).expect("a flush elsewhere");
+}
+
+/// Goal: a home that is written through hears of discards in their order among the writes, whatever
+/// delay its volume asks for: its store holds a prefix of what was acknowledged. Method: blocks read
+/// and so kept, a trim with a delay of an hour, answered when the home has; nothing waits then.
+#[test]
+fn discards_go_through_as_writes_do() {
+    let mut world = FarWorld::roomy(4);
+    let delay = DiscardDelay::Fixed(Nanos::from_secs(3600));
+    let limits = DiscardLimits { mode: DiscardMode::Delayed, delay, ..DiscardLimits::DEFAULT };
+    world.core.set_discard(VolumeId(FAR), limits);
+    // Copies in the levels, of which the log is to be told.
+    let read = world.ask(FAR, call(Operation::Read, 0, 8 * BLOCK), 0);
+    while !world.finished.contains_key(&read) {
+        world.turns(1);
+        let asked = world.home.state().asked.len();
+        (0..asked).for_each(|_| world.home.end(0, Ok(())));
+    }
+    let trim = world.ask(FAR, call(Operation::Trim, 0, 4 * BLOCK), 0);
+    world.turns(200);
+    assert!(!world.finished.contains_key(&trim), "nothing is done before the home says so");
+    let is_asked = matches!(
+        world.home.state().asked[..],
+        [(_, BackingOperation::Zero { offset: 0, keep_allocated: false, .. })]
+    );
+    assert!(is_asked, "the home hears of it");
+    world.home.end(0, Ok(()));
+    while !world.finished.contains_key(&trim) {
+        world.turns(1);
+        let asked = world.home.state().asked.len();
+        (0..asked).for_each(|_| world.home.end(0, Ok(())));
+    }
+    world.wait(trim).expect("the home took it");
+    let far = world.core.snapshot().volumes.into_iter().find(|own| own.volume == VolumeId(FAR));
+    assert_eq!(far.expect("it is served").discards.pending.ranges, 0, "nothing waits");
 }
 
 /// Goal: what was written is read from memory, a flush is the home's sync, and durability is asked
