@@ -17,7 +17,6 @@ use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOL
 use crate::plan::{discards_of, schedule_of};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
-use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
 use layby_engine::core::{Notice, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
@@ -221,18 +220,6 @@ impl<'a> World<'a> {
 
 /// Starting, turning, ending.
 impl World<'_> {
-    /// Zeros that wait are known to the node alone, and go with its disks: of volumes in the cloud
-    /// none wait.
-    fn discards(&self) -> Vec<(VolumeId, DiscardLimits)> {
-        let mut discards = discards_of(self.life.seed);
-        for (volume, limits) in &mut discards {
-            if self.homes[volume.0 as usize].is_some() {
-                limits.mode = DiscardMode::Immediate;
-            }
-        }
-        discards
-    }
-
     fn plan(&self, is_new: bool) -> ShardPlan {
         let shape = &self.life.shape;
         let part = |name: &str, path: Option<Disk>, length| LevelPart {
@@ -296,7 +283,7 @@ impl World<'_> {
                 Ok(Ok((node, report))) => {
                     self.note(|| format!("started: {report:?}"));
                     (self.node, self.commands) = (Some(node), sender);
-                    let discards = self.discards();
+                    let discards = discards_of(self.life.seed);
                     self.command(Command::SetDiscards(discards, Box::new(drop)));
                     return Ok(());
                 }
