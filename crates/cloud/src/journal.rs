@@ -61,6 +61,8 @@ pub(crate) struct Batch {
     pub(crate) bytes: u64,
     pub(crate) entries: Vec<JournalEntry>,
     pub(crate) since: Nanos,
+    /// The life of the ring that wrote it.
+    pub(crate) life: u32,
 }
 
 /// Why a journal cannot be opened.
@@ -185,17 +187,19 @@ pub(crate) fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Optio
         entries.push(JournalEntry { blocks, at: place, crc });
     }
     let is_sane = payload <= at.checked_add(bytes)? && bytes <= ring.until_end(at);
-    let batch = Batch { seq, at, bytes, entries, since: Nanos::ZERO };
+    let batch = Batch { seq, at, bytes, entries, since: Nanos::ZERO, life };
     (is_sane && bytes >= PAGE_BYTES).then_some(Header { batch, life, durable_next })
 }
 
 /// Reads bytes of the device.
 pub(crate) type ReadDevice<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>;
 
-/// All whole batches from `tail` on, of which the first has the number `seq`.
+/// All whole batches from a place on, of which the first has the number `seq` and was written by
+/// the ring's life `life` or a later one. Behind a batch that a crash tore there may be whole ones,
+/// which nobody saw; once another batch has taken its place, only their lives tell them apart.
 pub(crate) fn scan(
     ring: &Ring,
-    (mut at, mut seq): (u64, u64),
+    (mut at, mut seq, mut life): (u64, u64, u32),
     block_bytes: u64,
     read: ReadDevice<'_>,
 ) -> Result<Vec<Batch>, JournalError> {
@@ -203,7 +207,7 @@ pub(crate) fn scan(
     if !ring.is_own(&page) {
         return Err(JournalError::Foreign);
     }
-    let (mut batches, mut life, from) = (Vec::new(), 0, at);
+    let (mut batches, from) = (Vec::new(), at);
     while at - from < ring.capacity {
         let page = read(ring.device(at), PAGE_BYTES).map_err(JournalError::Device)?;
         let header = decode_header(ring, &page, block_bytes)
@@ -302,7 +306,8 @@ impl Journal {
 
     /// Makes a padding batch, or one with entries whose payloads follow each other.
     pub(crate) fn append(&mut self, bytes: u64, entries: Vec<JournalEntry>, since: Nanos) -> Batch {
-        let batch = Batch { seq: self.seq_next, at: self.head, bytes, entries, since };
+        let (seq, at, life) = (self.seq_next, self.head, self.ring.id.life);
+        let batch = Batch { seq, at, bytes, entries, since, life };
         self.seq_next += 1;
         self.head += bytes;
         self.batches.push_back(batch.clone());
@@ -337,7 +342,8 @@ mod tests {
             JournalEntry { blocks: 9..1000, at: None, crc: 0 },
         ];
         let since = Nanos::ZERO;
-        Batch { seq: 7, at: 2 * PAGE_BYTES, bytes: 3 * PAGE_BYTES, entries, since }
+        let (seq, at, bytes) = (7, 2 * PAGE_BYTES, 3 * PAGE_BYTES);
+        Batch { seq, at, bytes, entries, since, life: 1 }
     }
 
     /// Goal: a header is read as written, and one changed bit is seen. Method: each byte.
@@ -350,6 +356,31 @@ mod tests {
             let mut bad = page.clone();
             bad[at] ^= 1 << (at % 8);
             assert!(decode_header(&ring(), &bad, 4096).is_none(), "byte {at}");
+        }
+    }
+
+    /// Goal: a batch behind one that a crash tore stays what nobody saw, when another has taken the
+    /// torn one's place and is needed no more. Method: a batch of the first life where one of a
+    /// later life is to begin.
+    #[test]
+    fn batches_of_older_lives_are_not_taken() {
+        let old = Batch { bytes: PAGE_BYTES, entries: Vec::new(), ..batch() };
+        let ring = ring();
+        let mut read = |at: u64, length: u64| {
+            let mut bytes = vec![0; length as usize];
+            let pages =
+                [(0, ring.superblock()), (ring.device(old.at), encode_header(&ring, &old, 7))];
+            for (place, page) in pages {
+                if (at..at + length).contains(&place) {
+                    let from = (place - at) as usize;
+                    bytes[from..from + page.len()].copy_from_slice(&page);
+                }
+            }
+            Ok(bytes)
+        };
+        for (life, found) in [(0, 1), (1, 1), (2, 0)] {
+            let batches = scan(&ring, (old.at, old.seq, life), 4096, &mut read);
+            assert_eq!(batches.expect("nothing is damaged").len(), found, "from life {life}");
         }
     }
 

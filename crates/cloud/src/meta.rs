@@ -41,6 +41,9 @@ pub(crate) struct Committed {
     pub(crate) number: u64,
     pub(crate) journal_at: u64,
     pub(crate) journal_next: u64,
+    /// The life of the ring that wrote the batch there, or is to: an older one's is none of it. Zero
+    /// in files of builds that did not write it down.
+    pub(crate) journal_life: u32,
 }
 
 impl Frame {
@@ -75,6 +78,7 @@ fn encode_committed(committed: &Committed) -> Vec<u8> {
     body.put_u64(committed.number);
     body.put_u64(committed.journal_at);
     body.put_u64(committed.journal_next);
+    body.put_u32(committed.journal_life);
     body
 }
 
@@ -102,7 +106,9 @@ fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
             if [number, journal_at, journal_next].iter().any(|number| *number >= NUMBER_END) {
                 return None;
             }
-            Frame::Committed(Committed { epoch, number, journal_at, journal_next })
+            let journal_life = if reader.0.is_empty() { 0 } else { reader.u32()? };
+            let committed = Committed { epoch, number, journal_at, journal_next, journal_life };
+            Frame::Committed(committed)
         }
         _ => return None,
     };

@@ -96,7 +96,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let first = self.journal.batches.iter().find(|batch| batch.seq >= journal_next);
         let journal_at = first.map_or(self.journal.head, |batch| batch.at);
         let epoch = self.session.epoch();
-        let committed = Committed { epoch, number, journal_at, journal_next };
+        let journal_life = first.map_or(self.journal.ring.id.life, |batch| batch.life);
+        let committed = Committed { epoch, number, journal_at, journal_next, journal_life };
         if committed == self.commit.recorded {
             return self.delete_dead(number);
         }
@@ -232,6 +233,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.commit.is_replacing = false;
         if matches!(end, End::Failed(_)) {
             self.lose_journal(end);
+        }
+        if std::mem::take(&mut self.awaits_map) {
+            self.release_held();
         }
     }
 }

@@ -196,6 +196,9 @@ pub struct Volume<B> {
     snapshots: snapshots::Snapshots,
     /// Whether the store has ever said what this volume is, so that it can be served without it.
     is_known: bool,
+    /// The map file does not say yet where the journal goes on: what would be written there now, a
+    /// start would not find, or find when it had been told of other bytes.
+    awaits_map: bool,
     /// Calls that wait until it has, and since when.
     held: Vec<(Nanos, u64, BackingOperation<B>)>,
     waiting: wait::Waiting,
@@ -266,7 +269,7 @@ pub struct Counters {
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Starts a call under the caller's mark; its end comes out of [`Volume::poll`].
     pub fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
-        match self.is_known || self.is_stopping {
+        match (self.is_known && !self.awaits_map) || self.is_stopping {
             true => self.start(token, operation),
             false => self.held.push((self.now, token, operation)),
         }

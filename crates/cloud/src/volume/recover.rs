@@ -115,8 +115,9 @@ impl<B> Volume<B> {
         let tail = committed.unwrap_or_default();
         let ring = Ring { id: born.ring, capacity: born.capacity };
         let from = (tail.journal_at, tail.journal_next);
+        let start = (from.0, from.1, tail.journal_life);
         let mut batches =
-            scan(&ring, from, u64::from(plan.block_bytes), read).map_err(OpenError::Journal)?;
+            scan(&ring, start, u64::from(plan.block_bytes), read).map_err(OpenError::Journal)?;
         batches.iter_mut().for_each(|batch| batch.since = now);
         let overlay = overlay_of(&batches, map.journal_next);
         let journal = Journal::new(ring, batches, from);
@@ -147,6 +148,7 @@ impl<B> Volume<B> {
             clean: super::clean::Cleaning::default(),
             snapshots: super::snapshots::Snapshots::default(),
             is_known,
+            awaits_map: false,
             held: Vec::new(),
             waiting: super::wait::Waiting::default(),
             is_draining: false,

@@ -152,6 +152,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn lose(&mut self, why: String) {
         self.session.state = State::Lost(why);
         self.session.proposed = None;
+        self.awaits_map = false;
         self.fail_writes();
         self.fail_snapshots();
         match self.is_known {
@@ -327,6 +328,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 return self.lose("the journal lacks writes that the store has".to_owned());
             }
             self.journal.continue_at(next);
+            self.awaits_map = true;
             self.write.written_next = next;
             self.write.durable_next = next;
         }
@@ -399,8 +401,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if is_first {
             self.session.state = State::Open;
             self.upload.number_next = committed + 1;
-            self.is_known = true;
-            self.release_held();
+            self.awaits_map |= !std::mem::replace(&mut self.is_known, true);
             self.sweep();
         }
         self.on_committed(committed);

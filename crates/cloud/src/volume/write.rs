@@ -96,7 +96,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn start_call(&mut self, token: u64, blocks: Range<u64>, buffer: Option<B>, is_durable: bool) {
-        let is_stopping = self.is_stopping && (!self.is_known || self.write.is_waiting());
+        let is_unready = !self.is_known || self.awaits_map || self.write.is_waiting();
+        let is_stopping = self.is_stopping && is_unready;
         if self.write.is_lost || self.session.is_lost() || is_stopping {
             return self.finish(token, Err(ErrorKind::Closed), buffer);
         }

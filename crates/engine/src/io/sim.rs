@@ -68,6 +68,7 @@ pub struct SimIo {
     life: Option<WriteLife>,
     /// Offsets of writes and their lives, where a test wants to know.
     lives: Option<Vec<(DiskId, u64, Option<WriteLife>)>>,
+    is_stepwise: bool,
     /// Since the last end, and ever.
     idle_waits: u32,
     waits_in_vain: u64,
@@ -89,9 +90,15 @@ impl SimIo {
             waker: Waker::flag_only(),
             life: None,
             lives: None,
+            is_stepwise: false,
             idle_waits: 0,
             waits_in_vain: 0,
         }
+    }
+
+    /// Whether long work is to go in steps.
+    pub fn set_stepwise(&mut self, is_stepwise: bool) {
+        self.is_stepwise = is_stepwise;
     }
 
     /// Adds a disk of zeros.
@@ -486,6 +493,10 @@ impl Io for SimIo {
 
     fn set_life(&mut self, life: Option<WriteLife>) {
         self.life = life;
+    }
+
+    fn is_stepwise(&self) -> bool {
+        self.is_stepwise
     }
 
     fn has_arrived(&mut self) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! How: one victim at a time is read whole; its descriptors say which slots its blocks were for; a
 //! block still live is appended to the relocation stream with the seq of the original, so that a
-//! copy never outranks a record that superseded the original. A step looks at a bounded part of
-//! the victim. An emptied segment waits for a checkpoint, as any other.
+//! copy never outranks a record that superseded the original. Where somebody better may ask, a
+//! step looks at a bounded part of the victim. An emptied segment waits for a checkpoint.
 //! Invariant: a slot moves to the copy only if it still points to the original when the copy is
 //! written. A block that does not match its checksum is reported and stays where it is.
 //! Cost: one segment read and its live blocks written per segment gained.
@@ -156,7 +156,8 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
 
 /// Queues copies of some of the rest's live blocks.
 fn go_on(log: &mut LogStore, io: &mut dyn Io, mut rest: Rest, view: &dyn SlotView) {
-    let is_whole = queue_copies(log, &mut rest, view);
+    let allowed = if io.is_stepwise() { STEP } else { u32::MAX };
+    let is_whole = queue_copies(log, &mut rest, view, allowed);
     let State::Copying(copying) = &mut log.cleaning.state else { panic!("a victim's rest") };
     if !is_whole {
         copying.rest = Some(rest);
@@ -219,11 +220,10 @@ fn set_damaged(log: &mut LogStore, victim: u32) {
     }
 }
 
-/// Queues copies of the rest's live blocks, a step of them; true when the end was reached.
-fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView) -> bool {
+/// Queues copies of the rest's live blocks while `left` lasts; true when the end was reached.
+fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut left: u32) -> bool {
     let block = log.geometry.block_bytes as usize;
     let (size, first) = (log.geometry.segment_blocks, log.geometry.segment_first(rest.victim));
-    let mut left = STEP;
     // A segment that was used anew meanwhile holds nothing of what was read.
     while rest.at < size && log.segments[rest.victim as usize].generation == rest.generation {
         let page = &rest.bytes[rest.at as usize * block..];
