@@ -41,8 +41,8 @@ pub(crate) struct Committed {
     pub(crate) number: u64,
     pub(crate) journal_at: u64,
     pub(crate) journal_next: u64,
-    /// The life of the ring that wrote the batch there, or is to: an older one's is none of it. Zero
-    /// in files of builds that did not write it down.
+    /// The life of the ring that wrote the batch there, or is to: an older one's is none of it.
+    /// Zero in files of builds that did not write it down.
     pub(crate) journal_life: u32,
 }
 

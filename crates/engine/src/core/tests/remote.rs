@@ -66,8 +66,8 @@ fn errors_reach_those_who_asked() {
 }
 
 /// Goal: a home that is written through hears of discards in their order among the writes, whatever
-/// delay its volume asks for: its store holds a prefix of what was acknowledged. Method: blocks read
-/// and so kept, a trim with a delay of an hour, answered when the home has; nothing waits then.
+/// delay its volume asks for: its store holds a prefix of what was acknowledged. Method: blocks
+/// read and so kept, a trim with a delay of an hour, answered when the home has; nothing waits.
 #[test]
 fn discards_go_through_as_writes_do() {
     let mut world = FarWorld::roomy(4);
