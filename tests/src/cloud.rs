@@ -6,6 +6,7 @@
 //! Cost: a store's process per world. Not for: machines without the store's program, which skip.
 
 use crate::link::LinkProxy;
+use crate::tool::Outcome;
 use crate::{Connection, Node, Options, Request, S3Server, binary};
 use layby_types::Rng;
 use std::path::{Path, PathBuf};
@@ -71,9 +72,26 @@ impl World {
     #[must_use]
     pub fn start_new(&self, name: &str) -> Node {
         let node = self.start(name);
-        let (url, size) = (Self::url(), format!("{}", BLOCKS * BLOCK));
-        node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &url]);
+        Self::create(&node, VOLUME, &Self::url());
         node
+    }
+
+    /// Creates a volume of [`BLOCKS`] blocks.
+    pub fn create(node: &Node, volume: &str, url: &str) {
+        node.layby(&["volume", "create", volume, "--size", &size(), "--path", url]);
+    }
+
+    /// Asks the node of that name to create the volume, whatever the outcome.
+    #[must_use]
+    pub fn try_create(&self, node: &str) -> Outcome {
+        let words = ["volume", "create", VOLUME, "--size", &size(), "--path", &Self::url()];
+        self.ask(node, &words)
+    }
+
+    /// Asks the node of that name, whatever the outcome.
+    #[must_use]
+    pub fn ask(&self, node: &str, words: &[&str]) -> Outcome {
+        crate::layby(&[words, &["--dir", &self.dir(node).to_string_lossy()]].concat())
     }
 
     /// Runs `layby restore` on a machine that has nothing but the store.
@@ -96,6 +114,10 @@ impl World {
         let text = [done.stdout, done.stderr].concat();
         (done.status.success(), String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+fn size() -> String {
+    (BLOCKS * BLOCK).to_string()
 }
 
 /// A client that knows what each block holds.

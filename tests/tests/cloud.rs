@@ -92,17 +92,12 @@ fn a_volume_has_one_node() {
     let mut client = Client::open(&first);
     client.write(800);
     first.layby(&["volume", "drain", VOLUME]);
-    let size = format!("{}", BLOCKS * BLOCK);
-    let url = World::url();
-    let words = ["volume", "create", VOLUME, "--size", &size, "--path", &url];
     let second = world.start("b");
-    let dir = world.dir("b");
-    let refused = layby_tests::layby(&[&words[..], &["--dir", &dir.to_string_lossy()]].concat());
-    refused.assert_explains(&["serves it", "takeover"]);
+    world.try_create("b").assert_explains(&["serves it", "takeover"]);
     drop(second);
     let taking = world.options(&format!("takeover = [\"{VOLUME}\"]\n"));
-    let second = Node::start(&dir, &taking);
-    second.layby(&words);
+    let second = Node::start(&world.dir("b"), &taking);
+    World::create(&second, VOLUME, &World::url());
     let mut taken = client.reopen(&second);
     taken.verify();
     taken.write(300);
@@ -139,14 +134,10 @@ fn damage_in_the_store_is_named() {
     });
     let (is_whole, text) = world.restore(None);
     assert!(!is_whole && text.contains("damaged") && text.contains("segments/"), "{text}");
+    assert!(world.ask("a", &["check"]).success, "the node's own is whole");
     let dir = world.dir("a").to_string_lossy().into_owned();
-    assert!(layby_tests::layby(&["check", "--dir", &dir]).success, "the node's own is whole");
-    let mut deep = Command::new(binary());
-    deep.args(["check", "--backing", "--dir", &dir]);
-    let deep = deep.envs(S3Server::environment(&world.server.endpoint())).output();
-    let deep = deep.expect("the program runs");
-    let text = String::from_utf8_lossy(&[deep.stdout, deep.stderr].concat()).into_owned();
-    assert!(!deep.status.success() && text.contains("segments/"), "{text}");
+    let (is_whole, text) = world.run(&["check", "--backing", "--dir", &dir]);
+    assert!(!is_whole && text.contains("segments/"), "{text}");
     let node = world.start("a");
     let mut client = client.reopen(&node);
     let mut errors = 0;
@@ -166,11 +157,7 @@ fn damage_in_the_store_is_named() {
 fn bad_places_are_explained() {
     let Some(world) = World::new() else { return };
     let node = world.start_new("a");
-    let dir = world.dir("a");
-    let dir = dir.to_string_lossy();
-    let create = |words: &[&str]| {
-        layby_tests::layby(&[&["volume", "create", "other", "--dir", &dir], words].concat())
-    };
+    let create = |words: &[&str]| world.ask("a", &[&["volume", "create", "other"], words].concat());
     create(&["--path", "s3://"]).assert_explains(&["size"]);
     create(&["--size", "1GiB", "--path", "s3:///x"]).assert_explains(&["names no store"]);
     create(&["--size", "1GiB", "--path", &World::url()]).assert_explains(&["is used by volume"]);
@@ -178,8 +165,7 @@ fn bad_places_are_explained() {
     let mut client = Client::open(&node);
     world.link.cut(Cut::Refuse);
     client.write(100);
-    let refused = layby_tests::layby(&["volume", "delete", VOLUME, "--dir", &dir]);
-    refused.assert_explains(&["not in the store", "drain"]);
+    world.ask("a", &["volume", "delete", VOLUME]).assert_explains(&["not in the store", "drain"]);
     world.link.restore();
     node.layby(&["volume", "drain", VOLUME]);
     node.layby(&["volume", "delete", VOLUME]);

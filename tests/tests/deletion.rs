@@ -6,7 +6,7 @@
 //! Where the store's program is missing the tests say so and skip.
 
 use layby_tests::Node;
-use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World};
+use layby_tests::cloud::{Client, VOLUME, World};
 use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
 use serde_json::Value;
 
@@ -41,11 +41,6 @@ fn local_files(world: &World, name: &str) -> Vec<String> {
     names
 }
 
-fn create(node: &Node) {
-    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
-    node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &url]);
-}
-
 /// Goal: a deleted volume is served, restored and made anew by nobody, loses nothing of what it
 /// had, and comes back whole, after a kill, too. Method: writes, a deletion, all that must be
 /// refused with its words, `layby restore` and `layby check` that are told, a kill, its return;
@@ -62,25 +57,22 @@ fn a_deleted_volume_comes_back() {
     assert!(said.contains("undelete maps") && said.contains("7.0 d"), "{said}");
     assert!(!node.layby(&["volume", "list"]).contains(VOLUME));
     wait(&node, "it is marked", is_marked);
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let refused = |words: &[&str]| layby_tests::layby(&[words, &["--dir", &dir]].concat());
-    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
-    let again = ["volume", "create", VOLUME, "--size", &size, "--path", &url];
+    let refused = |words: &[&str]| world.ask("a", words);
     refused(&["volume", "show", VOLUME]).assert_explains(&["no volume"]);
-    refused(&again).assert_explains(&["was deleted", "undelete"]);
+    world.try_create("a").assert_explains(&["was deleted", "undelete"]);
     refused(&["volume", "undelete", "other"]).assert_explains(&["other", "list --deleted"]);
     let other = world.start("b");
-    let other_dir = world.dir("b").to_string_lossy().into_owned();
-    layby_tests::layby(&[&again[..], &["--dir", &other_dir]].concat())
-        .assert_explains(&["deleted the volume there", "bring it back"]);
+    world.try_create("b").assert_explains(&["deleted the volume there", "bring it back"]);
     drop(other);
     let (is_read, text) = world.restore(None);
     assert!(!is_read && text.contains("was deleted") && text.contains("--deleted"), "{text}");
     node.kill9();
     let image = world.dir("image");
     let to = image.to_string_lossy().into_owned();
+    let dir = world.dir("a").to_string_lossy().into_owned();
     let (is_read, text) = world.run(&["check", "--backing", "--dir", &dir]);
     assert!(is_read && text.contains("volume `maps` was deleted"), "{text}");
+    let url = World::url();
     let (is_read, text) = world.run(&["restore", "--snapshot", "monday", &url, "--deleted"]);
     assert!(is_read && text.contains("still whole"), "{text}");
     let node = world.start("a");
@@ -95,8 +87,7 @@ fn a_deleted_volume_comes_back() {
     let (is_read, text) = world.run(&["restore", &url, &to, "--deleted"]);
     assert!(is_read && text.contains("still whole"), "{text}");
     client.verify_image(&image);
-    let elsewhere = format!("{url}-new");
-    node.layby(&["volume", "create", VOLUME, "--size", &size, "--path", &elsewhere]);
+    World::create(&node, VOLUME, &format!("{url}-new"));
     refused(&UNDELETE).assert_explains(&["there is a volume `maps`", "--as"]);
     node.layby(&[&UNDELETE[..], &["--as", "old"]].concat());
     let mut client = client.clone_at(&node, "old");
@@ -120,9 +111,7 @@ fn a_deletion_needs_no_link() {
     assert!(!node.layby(&["volume", "list"]).contains(VOLUME));
     wait(&node, "it says why", |list| list[0]["problem"].is_string());
     assert_eq!(local_files(&world, "a"), ["1.journal", "1.map"], "they hold what the store lacks");
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let words = [&UNDELETE[..], &["--dir", &dir]].concat();
-    layby_tests::layby(&words).assert_explains(&["cannot bring back", "nothing was changed"]);
+    world.ask("a", &UNDELETE).assert_explains(&["cannot bring back", "nothing was changed"]);
     node.kill9();
     world.link.restore();
     let node = world.start("a");
@@ -151,9 +140,8 @@ fn a_volume_goes_when_its_grace_is_over() {
     let Some(world) = World::new() else { return };
     let options = world.options("grace = \"1s\"\n");
     let node = Node::start(&world.dir("a"), &options);
-    create(&node);
-    let (beside, size) = (format!("{}-beside", World::url()), format!("{}", BLOCKS * BLOCK));
-    node.layby(&["volume", "create", "beside", "--size", &size, "--path", &beside]);
+    World::create(&node, VOLUME, &World::url());
+    World::create(&node, "beside", &format!("{}-beside", World::url()));
     let mut client = Client::open(&node);
     client.write(1000);
     let mut other = client.clone_at(&node, "beside");
@@ -164,9 +152,7 @@ fn a_volume_goes_when_its_grace_is_over() {
     let fault = world.link.fault(denied);
     node.layby(&DELETE);
     fault.wait_hits(2);
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let refused = |words: &[&str]| layby_tests::layby(&[words, &["--dir", &dir]].concat());
-    refused(&UNDELETE).assert_explains(&["removal has begun", "restore --deleted"]);
+    world.ask("a", &UNDELETE).assert_explains(&["removal has begun", "restore --deleted"]);
     let (is_read, text) = world.restore(None);
     assert!(!is_read && text.contains("its objects go"), "{text}");
     node.kill9();
@@ -178,8 +164,8 @@ fn a_volume_goes_when_its_grace_is_over() {
     let left: Vec<&String> = objects.keys().filter(|key| key.starts_with("maps/")).collect();
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(local_files(&world, "a"), ["2.journal", "2.map"]);
-    refused(&UNDELETE).assert_explains(&["gone for good"]);
-    create(&node);
+    world.ask("a", &UNDELETE).assert_explains(&["gone for good"]);
+    World::create(&node, VOLUME, &World::url());
     let mut client = Client::open(&node);
     client.verify();
     client.write(100);
@@ -200,26 +186,21 @@ fn a_deletion_now_is_finished_by_the_node() {
     node.layby(&["volume", "drain", VOLUME]);
     let denied = Fault::new(Effect::Fail(StoreError::ACCESS_DENIED)).on(Operation::Delete);
     let fault = world.link.fault(denied);
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let words = [&NOW[..], &["--dir", &dir]].concat();
-    layby_tests::layby(&words).assert_explains(&["may be left", "goes on trying"]);
-    let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
+    world.ask("a", &NOW).assert_explains(&["may be left", "goes on trying"]);
     let other = world.start("b");
-    let other_dir = world.dir("b").to_string_lossy().into_owned();
-    let again = ["volume", "create", VOLUME, "--size", &size, "--path", &url, "--dir", &other_dir];
-    layby_tests::layby(&again).assert_explains(&["deleted the volume there"]);
+    world.try_create("b").assert_explains(&["deleted the volume there"]);
     drop(other);
     fault.lift();
     wait(&node, "it is gone", <[Value]>::is_empty);
     assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
-    create(&node);
+    World::create(&node, VOLUME, &World::url());
     let mut client = Client::open(&node);
     client.verify();
     client.write(100);
     client.verify_store(&world, &node);
     node.layby(&NOW);
     assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
-    create(&node);
+    World::create(&node, VOLUME, &World::url());
     node.layby(&["volume", "drain", VOLUME]);
     node.layby(&DELETE);
     assert_eq!(deleted(&node).len(), 1);

@@ -30,7 +30,7 @@ fn snapshots_stay_what_they_were() {
         node.layby(&["volume", "drain", VOLUME]);
     }
     let dir = world.dir("a").to_string_lossy().into_owned();
-    let refused = |words: &[&str]| layby_tests::layby(&[words, &["--dir", &dir]].concat());
+    let refused = |words: &[&str]| world.ask("a", words);
     refused(&["volume", "snapshot", VOLUME, "monday"]).assert_explains(&["of that name"]);
     refused(&["volume", "snapshot", "vol0", "x"]).assert_explains(&["not an object store"]);
     refused(&["volume", "snapshot-delete", VOLUME, "x"]).assert_explains(&["no snapshot"]);
@@ -148,8 +148,7 @@ fn clone(node: &Node, name: &str, of: &str) {
 /// What keeps a snapshot, and what cannot be cloned, is said: `one` is of `maps@s1`, `two` of
 /// `one@s2`.
 fn clones_are_named(world: &World) {
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let refused = |words: &[&str]| layby_tests::layby(&[words, &["--dir", &dir]].concat());
+    let refused = |words: &[&str]| world.ask("a", words);
     refused(&["volume", "snapshot-delete", VOLUME, "s1"]).assert_explains(&["clones of it", "one"]);
     refused(&["volume", "delete", VOLUME, "--data", "delete"]).assert_explains(&["clones of it"]);
     refused(&["volume", "delete", "one", "--data", "delete"]).assert_explains(&["`two`"]);
@@ -162,20 +161,17 @@ fn clones_are_named(world: &World) {
 
 /// Another node clones the first clone's snapshot, takes the second clone, and deletes both.
 fn another_node_clones_and_takes(world: &World, two: &Client) {
-    let dir = world.dir("a").to_string_lossy().into_owned();
     let taking = world.options("takeover = [\"two\"]\n");
     let other = Node::start(&world.dir("b"), &taking);
     clone(&other, "three", &format!("{}@s2", place("one")));
-    let size = format!("{}", BLOCKS * BLOCK);
-    other.layby(&["volume", "create", "two", "--path", &place("two"), "--size", &size]);
+    World::create(&other, "two", &place("two"));
     let mut taken = two.clone_at(&other, "two");
     taken.verify();
     taken.write(100);
     other.layby(&["volume", "drain"]);
     other.layby(&["volume", "delete", "two", "--data", "now"]);
     // The other node marked its clone: the base's own learns of it when it says otherwise.
-    let words = ["volume", "snapshot-delete", "one", "s2", "--dir", &dir];
-    layby_tests::layby(&words).assert_explains(&["`three`"]);
+    world.ask("a", &["volume", "snapshot-delete", "one", "s2"]).assert_explains(&["`three`"]);
     other.layby(&["volume", "delete", "three", "--data", "now"]);
 }
 
@@ -198,9 +194,9 @@ fn a_clone_has_the_key_of_its_base() {
     let mut base = Client::open(&node);
     base.write(300);
     node.layby(&["volume", "snapshot", VOLUME, "s1"]);
-    let (one, dir) = (place("one"), world.dir("a").to_string_lossy().into_owned());
+    let one = place("one");
     let words = ["volume", "create", "one", "--path", &one, "--clone-of", "maps@s1"];
-    let refused = |more: &[&str]| layby_tests::layby(&[&words, more, &["--dir", &dir]].concat());
+    let refused = |more: &[&str]| world.ask("a", &[&words, more].concat());
     refused(&[]).assert_explains(&["encrypted", "base's key"]);
     refused(&["--key", &wrong]).assert_explains(&["not encrypted with this key", "base's key"]);
     node.layby(&[&words[..], &["--key", &right]].concat());
@@ -233,11 +229,10 @@ fn a_clone_that_broke_off_holds_up_no_start() {
     base.write(50);
     world.link.restore();
     base.verify();
-    let (dir, one) = (world.dir("a").to_string_lossy().into_owned(), place("one"));
-    let words = ["volume", "create", "one", "--path", &one, "--clone-of", "maps@s1"];
-    let again = [&words[..], &["--dir", &dir]].concat();
+    let one = place("one");
+    let again = ["volume", "create", "one", "--path", &one, "--clone-of", "maps@s1"];
     // Until it is taken back its name is taken.
-    assert!((0..5000).any(|_| layby_tests::layby(&again).success), "it is never taken back");
+    assert!((0..5000).any(|_| world.ask("a", &again).success), "it is never taken back");
     Client { blocks: then.clone(), ..base.clone_at(&node, "one") }.verify();
     node.layby(&["volume", "delete", "one", "--data", "now"]);
     break_off(&world, node);

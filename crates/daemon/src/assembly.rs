@@ -224,27 +224,14 @@ fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> 
     for (name, record) in deleting.collect::<Vec<_>>() {
         if homes.writes_through(&record) {
             notes.push(format!("volume `{name}` was deleted; its objects in its store go now"));
-            let (at_unix, volume) = (now_unix(), homes.identity(&record));
-            let (grace_seconds, waited_seconds) = (0, 0);
-            view.catalog.deleted.push(DeletedRecord {
-                name,
-                volume,
-                at_unix,
-                grace_seconds,
-                waited_seconds,
-                record,
-            });
+            let volume = homes.identity(&record);
+            view.catalog.deleted.push(DeletedRecord::new(name, volume, 0, record));
             continue;
         }
         homes.release(&record, true)?;
         notes.push(format!("the deletion of volume `{name}` was completed"));
     }
     Ok(())
-}
-
-/// Seconds since 1970, by this machine's clock.
-pub(crate) fn now_unix() -> u64 {
-    u64::try_from(chrono::Utc::now().timestamp()).unwrap_or(0)
 }
 
 fn declare_volumes(

@@ -249,6 +249,20 @@ pub struct DeletedRecord {
     pub record: VolumeRecord,
 }
 
+impl DeletedRecord {
+    /// A volume that is deleted now; `volume` is what it is in its store.
+    #[must_use]
+    pub fn new(
+        name: Name,
+        volume: Option<String>,
+        grace_seconds: u64,
+        record: VolumeRecord,
+    ) -> DeletedRecord {
+        let at_unix = u64::try_from(chrono::Utc::now().timestamp()).unwrap_or(0);
+        DeletedRecord { name, volume, at_unix, grace_seconds, waited_seconds: 0, record }
+    }
+}
+
 impl VolumeRecord {
     /// The number by which its journal and its map are called.
     #[must_use]

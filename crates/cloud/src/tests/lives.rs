@@ -223,6 +223,18 @@ impl Life {
         panic!("does not drain: {:?}, {}", self.volume.status(), self.line);
     }
 
+    /// A node that has lost its disks, and learns from its store what its volume holds.
+    fn learning(seed: u64) -> Life {
+        let mut life = Life::new(seed);
+        life.load(300);
+        life.settle();
+        life.synced = life.history.len();
+        let plan = plan(NODE);
+        life.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        life.volume = open(&mut life.world, plan, life.now);
+        life
+    }
+
     /// The power fails, and the node starts again.
     pub(super) fn crash(&mut self) {
         let actions = self.volume.take_actions();
@@ -497,13 +509,7 @@ fn a_busy_node_can_be_taken_from() {
 #[test]
 fn learning_can_be_interrupted() {
     for steps in 0..60 {
-        let mut life = Life::new(2400 + steps);
-        life.load(300);
-        life.settle();
-        life.synced = life.history.len();
-        let plan = plan(NODE);
-        life.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, steps));
-        life.volume = open(&mut life.world, plan, life.now);
+        let mut life = Life::learning(2400 + steps);
         for _ in 0..steps {
             life.step();
         }
@@ -518,13 +524,7 @@ fn learning_can_be_interrupted() {
 #[test]
 fn writes_behind_a_learned_volume_are_found() {
     for steps in 0..150 {
-        let mut life = Life::new(2600 + steps);
-        life.load(300);
-        life.settle();
-        life.synced = life.history.len();
-        let plan = plan(NODE);
-        life.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, steps));
-        life.volume = open(&mut life.world, plan, life.now);
+        let mut life = Life::learning(2600 + steps);
         life.load(steps);
         life.crash();
         life.load(3);

@@ -12,7 +12,6 @@
 
 use super::volumes::{check_record, within};
 use super::{Control, View, report};
-use crate::assembly::now_unix;
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
@@ -196,18 +195,10 @@ impl Control {
         })?;
         let (homes, about) = (self.facts.homes.clone(), record.clone());
         let volume = off_runtime(move || homes.identity(&about)).await;
-        let at_unix = now_unix();
-        let (name, number) = (name.clone(), record.id);
-        view.catalog.volumes.remove(&name);
-        let (waited_seconds, closed) = (0, record.clone());
-        view.catalog.deleted.push(DeletedRecord {
-            name,
-            volume,
-            at_unix,
-            grace_seconds,
-            waited_seconds,
-            record,
-        });
+        let (number, closed) = (record.id, record.clone());
+        view.catalog.volumes.remove(name);
+        let deleted = DeletedRecord::new(name.clone(), volume, grace_seconds, record);
+        view.catalog.deleted.push(deleted);
         let _ = self.deletions.state(number);
         self.publish(view).await.map_err(|e| within(error, e))?;
         self.facts.homes.close(&closed);
