@@ -13,9 +13,10 @@
 //! when the last is answered where answers take longer than the pause between two.
 
 use super::entries::Plan;
+use super::pauses::Pauses;
 use super::report::{Report, Spread};
 use super::servers::{self, MemoryFolder, Server};
-use super::{Arguments, fio};
+use super::{Arguments, fio, pauses};
 use crate::process::{self, Failure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -72,16 +73,22 @@ pub(crate) fn measure(
     let arms = arms(plan)?;
     let mut raw = Vec::new();
     let mut outcomes: Vec<Vec<Outcome>> = arms.iter().map(|_| Vec::new()).collect();
+    let mut paused = Vec::new();
     for round in 0..arguments.runs {
+        let seen = pauses::measure();
+        raw.push(json!({ "round": round, "pauses": seen.share, "longest_us": seen.longest_us }));
+        paused.push(seen);
         for turn in 0..arms.len() {
             let index = (turn + round as usize) % arms.len();
             let (document, outcome) = one(plan.root, &arms[index], arguments, round)?;
             process::say(&format!(
-                "round {} of {}: {}: p99.9 {:.0} us alone, {:.0} us with load; streams {:.0} and \
-                 {:.0} MB/s",
+                "round {} of {}: {}: p99 {:.0} us alone, {:.0} us with load; p99.9 {:.0} and \
+                 {:.0}; streams {:.0} and {:.0} MB/s",
                 round + 1,
                 arguments.runs,
                 arms[index].name,
+                outcome.alone.p99,
+                outcome.loaded.p99,
                 outcome.alone.p999,
                 outcome.loaded.p999,
                 outcome.bulk_alone,
@@ -91,7 +98,7 @@ pub(crate) fn measure(
             outcomes[index].push(outcome);
         }
     }
-    Ok((raw, report(&arms, &outcomes)))
+    Ok((raw, report(&arms, &outcomes, &paused)))
 }
 
 fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
@@ -278,7 +285,7 @@ fn megabytes(document: &Value) -> Result<f64, Failure> {
     sum.map(|sum| sum / 1e6).ok_or_else(|| Failure::new("fio printed no bytes of the streams"))
 }
 
-fn report(arms: &[Arm], outcomes: &[Vec<Outcome>]) -> Report {
+fn report(arms: &[Arm], outcomes: &[Vec<Outcome>], paused: &[Pauses]) -> Report {
     let mut table = String::from(
         "| server | p50 alone / with load (us) | p99 alone / with load (us) | p99.9 alone / with \
          load (us) | p99 ratio | p99.9 ratio | streams alone (MB/s) | streams kept |\n\
@@ -308,8 +315,14 @@ fn report(arms: &[Arm], outcomes: &[Vec<Outcome>]) -> Report {
     let _ = write!(
         table,
         "\nOf reads and writes the worse counts. Goals: p99.9 ratio at most {}, p99 ratio at most \
-         {}, streams kept at least {}.",
-        GOALS[0], GOALS[1], GOALS[2]
+         {}, streams kept at least {}. Before each round the idle machine itself took {} % of the \
+         processors' time in pauses of 0.1 ms and more, the longest of {:.1} ms: a percentile \
+         beyond that share is as much the machine's as the server's.",
+        GOALS[0],
+        GOALS[1],
+        GOALS[2],
+        Spread::of(paused.iter().map(|seen| seen.share * 100.0)).fraction(),
+        paused.iter().map(|seen| seen.longest_us / 1e3).fold(0.0, f64::max)
     );
     let [p999, p99, kept] = ratios(&outcomes[0]).map(|spread| spread.median);
     let is_met = p999 <= GOALS[0] && p99 <= GOALS[1] && kept >= GOALS[2];

@@ -19,6 +19,7 @@ mod limits;
 mod live;
 mod machine;
 mod meter;
+mod pauses;
 mod plot;
 mod printed;
 mod report;
