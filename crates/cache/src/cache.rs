@@ -141,6 +141,8 @@ pub struct Cache {
     pub(crate) stored: FixedMap<u32, [(u64, u64); BACKING + 1]>,
     pub(crate) blocks_read: u64,
     pub(crate) blocks_read_ahead: u64,
+    /// Somebody better may come while an operation ends.
+    pub(crate) is_stepwise: bool,
     pub(crate) actions: Vec<Action>,
 }
 
@@ -181,6 +183,7 @@ impl Cache {
             stored: FixedMap::default(),
             blocks_read: 0,
             blocks_read_ahead: 0,
+            is_stepwise: false,
             actions: Vec::new(),
             spec,
         })
@@ -489,6 +492,12 @@ impl Cache {
     #[must_use]
     pub fn blocks_fetched(&self) -> (u64, u64) {
         (self.blocks_read, self.blocks_read_ahead)
+    }
+
+    /// Has what nobody waits for go in small pieces, so that no end takes long: somebody better may
+    /// come meanwhile.
+    pub fn set_stepwise(&mut self, is_stepwise: bool) {
+        self.is_stepwise = is_stepwise;
     }
 
     /// The specification in force.

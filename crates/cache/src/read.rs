@@ -19,10 +19,12 @@ use layby_types::{BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Operation, 
 pub(crate) const FETCH_BLOCKS_MAX: u32 = 256;
 /// Blocks of one fetch ahead at most: its end keeps everybody waiting who came meanwhile.
 const AHEAD_BLOCKS_MAX: u32 = 64;
+/// The same where somebody better may come.
+const AHEAD_BLOCKS_STEPWISE: u32 = 16;
 /// Promotions in flight at most, in blocks; beyond, data is served but not kept.
 const PROMOTIONS_MAX: u32 = 4096;
-/// Fetches ahead in flight per volume at most.
-const AHEAD_INFLIGHT_MAX: u32 = 4;
+/// Blocks of fetches ahead in flight per volume at most, as if each were as long as it may be.
+const AHEAD_INFLIGHT_MAX: u32 = 4 * AHEAD_BLOCKS_MAX;
 
 /// Neighbouring blocks to fetch from the same place.
 pub(crate) struct Run {
@@ -663,7 +665,7 @@ impl Cache {
             if absent && self.blocker(volume, key).is_none() {
                 let run = run.get_or_insert_with(|| Run::empty(None, BlockIndex(block)));
                 run.count += 1;
-                if run.count < AHEAD_BLOCKS_MAX {
+                if run.count < self.ahead_blocks_max() {
                     continue;
                 }
             }
@@ -672,9 +674,14 @@ impl Cache {
         self.start_ahead(volume, run);
     }
 
+    fn ahead_blocks_max(&self) -> u32 {
+        if self.is_stepwise { AHEAD_BLOCKS_STEPWISE } else { AHEAD_BLOCKS_MAX }
+    }
+
     fn start_ahead(&mut self, volume: u16, run: Option<Run>) {
+        let inflight_max = AHEAD_INFLIGHT_MAX / self.ahead_blocks_max();
         let state = self.volumes.get_mut(volume);
-        if run.is_some() && state.ahead_inflight < AHEAD_INFLIGHT_MAX {
+        if run.is_some() && state.ahead_inflight < inflight_max {
             state.ahead_inflight += 1;
             self.start_fetch(volume, run, true);
         }

@@ -21,6 +21,9 @@ const EVICTIONS_MAX: u32 = 64;
 const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
+/// Stores that are placed per freed slot where somebody better may come: the end of each places
+/// the next ones.
+const PLACED_STEPWISE: usize = 2;
 
 impl Cache {
     /// What the volume may hold of a level: nothing where its class has no access.
@@ -303,6 +306,8 @@ impl Cache {
 
     /// Room may have become free: tries the stores that wait for it.
     pub(crate) fn retry_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+        let placed_max = if self.is_stepwise { PLACED_STEPWISE } else { RETRIES_MAX };
+        let mut placed = 0;
         for _ in 0..RETRIES_MAX {
             let Some(id) = self.waiting[level].pop_front() else { return };
             let waiting_before = self.waiting[level].len();
@@ -314,7 +319,9 @@ impl Cache {
                 Task::Fetch(_) => self.retry_promotion(moment, id, level),
                 other => panic!("{other:?} never waits for room"),
             }
-            if self.waiting[level].len() > waiting_before {
+            // What ended at once brings no end that would try the next one.
+            placed += usize::from(self.ops.find(id.0).is_some());
+            if self.waiting[level].len() > waiting_before || placed == placed_max {
                 return;
             }
         }

@@ -110,6 +110,55 @@ fn read_ahead_leads_a_sequential_reader() {
     assert!(host.cache.blocks_fetched().1 > 50);
 }
 
+/// Goal: where somebody better may come, what is read ahead comes in short pieces, as much of it in
+/// all. Method: the same sequential reader with and without; no read below is longer than 16 blocks.
+#[test]
+fn read_ahead_goes_in_pieces_beside_better() {
+    let ahead = |is_stepwise: bool| {
+        let mut spec = spec([4096, 4, 4]);
+        spec.read_ahead = ReadAheadLimits::DEFAULT;
+        let mut host = Host::new(spec, &[volume(1, 0, 2048)], 1);
+        host.cache.set_stepwise(is_stepwise);
+        for block in 0..256u64 {
+            host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);
+        }
+        host.settle();
+        let longest = host.reads_below.iter().map(|(_, count)| *count).max();
+        (longest, host.cache.blocks_fetched().1)
+    };
+    let ((whole, much), (piece, as_much)) = (ahead(false), ahead(true));
+    assert_eq!((whole, piece), (Some(64), Some(16)));
+    assert!(as_much >= much, "{as_much} for {much} blocks ahead");
+}
+
+/// Goal: where somebody better may come, an end places few of the stores that wait for its room,
+/// and all have their turn. Method: 64 writes into a level of 64 dirty blocks; how much each end
+/// begins.
+#[test]
+fn waiting_stores_are_placed_by_and_by_beside_better() {
+    let most = |is_stepwise: bool| {
+        let mut host = Host::new(spec([1, 1, 64]), &[volume(1, 1, 512)], 1);
+        host.cache.set_stepwise(is_stepwise);
+        let write = |block: u64| call(Operation::Write, block * 4096, 4096);
+        (0..64).for_each(|block| drop(host.run(VolumeId(1), write(block), 1)));
+        (64..128).for_each(|block| drop(host.submit(VolumeId(1), write(block), 2)));
+        let mut most = 0;
+        loop {
+            let before = host.under_way();
+            if !host.step() {
+                break;
+            }
+            most = most.max(host.under_way() + 1 - before);
+        }
+        assert_eq!(host.completed.iter().filter(|answer| answer.result.is_ok()).count(), 64);
+        most
+    };
+    let (at_once, by_and_by) = (most(false), most(true));
+    assert!(at_once > 16, "{at_once} begun by one end");
+    // Beside the two an end may begin to make room.
+    assert!(by_and_by <= 8, "{by_and_by} begun by one end");
+}
+
 /// Goal: a backing store that refuses writes fails the writes that need room, loses nothing, and
 /// service resumes when it recovers. Method: fault on, fill the level, fault off.
 #[test]

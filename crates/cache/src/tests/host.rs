@@ -79,6 +79,7 @@ impl Host {
         for volume in volumes {
             cache.add_volume(volume).expect("the test's volumes are sound");
         }
+        cache.set_stepwise(seed % 4 == 3);
         Host {
             cache,
             rng: Rng::new(seed),
@@ -153,6 +154,11 @@ impl Host {
 
     pub(super) fn settle(&mut self) {
         while self.step() {}
+    }
+
+    /// Actions that have not ended.
+    pub(super) fn under_way(&self) -> usize {
+        self.pending.len()
     }
 
     /// Runs a call to its end.
@@ -391,7 +397,9 @@ impl Host {
         }
         self.crash_backing(keep_some);
         let spec = self.cache.spec().clone();
+        let is_stepwise = self.cache.is_stepwise;
         self.cache = Cache::new(spec).expect("it was sound before");
+        self.cache.set_stepwise(is_stepwise);
         for volume in &self.specs {
             self.cache.add_volume(volume).expect("it was sound before");
         }

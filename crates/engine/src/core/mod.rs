@@ -575,6 +575,11 @@ impl Core {
         self.now
     }
 
+    /// Has what ends for lower ranks go in steps, since somebody better may come meanwhile.
+    pub(crate) fn set_stepwise(&mut self, is_stepwise: bool) {
+        self.cache.set_stepwise(is_stepwise);
+    }
+
     /// The rank of a volume's requests.
     #[must_use]
     pub fn rank_of(&self, volume: VolumeId) -> Rank {

@@ -140,6 +140,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let mut ranks = self.clients.iter().flatten().map(|client| client.rank);
         self.has_lower = ranks.any(|rank| rank > best) || self.guests.ranks().any(|r| r > best);
         self.io.set_stepwise(self.has_lower);
+        self.core.set_stepwise(self.has_lower);
         let clients = || self.clients.iter().flatten().filter(|client| !client.is_dead());
         self.core.note_users(|volume| {
             clients().any(|client| client.volume == volume) || self.guests.has_guest(volume)

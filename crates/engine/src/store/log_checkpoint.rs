@@ -20,8 +20,10 @@ use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
 
-/// Slots looked at per step: whole chunks, so that a step leaves no part of one empty for nothing.
-const SLOTS_PER_STEP: u32 = 4 * CHUNK_ENTRIES as u32;
+/// Slots looked at per write: whole chunks, so that it leaves no part of one empty for nothing.
+const SLOTS_PER_WRITE: u32 = 4 * SLOTS_PER_STEP;
+/// Slots looked at per step where somebody better may ask: each is a look at memory far away.
+const SLOTS_PER_STEP: u32 = CHUNK_ENTRIES as u32;
 /// How long checkpoints rest after a device error.
 const REST: Nanos = Nanos::from_millis(100);
 /// How long what a checkpoint writes lives beside what the streams write, see
@@ -70,6 +72,8 @@ pub(super) struct Run {
     trailer: Trailer,
     area: usize,
     stage: Stage,
+    /// Entries of the slots that were looked at since the last write.
+    gathered: Vec<CheckpointEntry>,
     failed_before: Option<u64>,
 }
 
@@ -182,6 +186,7 @@ fn start(log: &mut LogStore) {
         trailer,
         area: 1 - log.checkpoint.area,
         stage: Stage::Quiescing(id),
+        gathered: Vec::new(),
         failed_before: log.sync.failed,
     });
 }
@@ -224,11 +229,21 @@ pub(super) fn on_synced(log: &mut LogStore, seq: Seq, result: Result<(), ErrorKi
 }
 
 fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotView) {
-    let end = cursor.saturating_add(SLOTS_PER_STEP).min(log.slots.len() as u32);
-    let entries: Vec<_> = (cursor..end).filter_map(|slot| entry(log, Slot(slot), view)).collect();
+    let slots = log.slots.len() as u32;
+    let per_step = if io.is_stepwise() { SLOTS_PER_STEP } else { SLOTS_PER_WRITE };
+    // Steps of both lengths end where a write does.
+    let write_end = cursor - cursor % SLOTS_PER_WRITE + SLOTS_PER_WRITE;
+    let end = cursor.saturating_add(per_step).min(write_end).min(slots);
+    let found: Vec<_> = (cursor..end).filter_map(|slot| entry(log, Slot(slot), view)).collect();
     let run = log.checkpoint.run.as_mut().expect("a run is serialising");
+    run.gathered.extend(found);
+    if end < write_end.min(slots) {
+        run.stage = Stage::Serialising(end);
+        return;
+    }
+    let entries = core::mem::take(&mut run.gathered);
     if entries.is_empty() {
-        if end == log.slots.len() as u32 {
+        if end == slots {
             settle(log);
         } else {
             run.stage = Stage::Serialising(end);

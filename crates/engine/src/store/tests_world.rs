@@ -144,6 +144,7 @@ fn nvm_config(disk: DiskId, size: Size) -> NvmConfig {
 impl World {
     pub(super) fn new(seed: u64, size: Size) -> Self {
         let mut io = SimIo::new(seed);
+        io.set_stepwise(seed % 4 == 3);
         let log_disk = io.add_disk("ssd", (size.log_blocks + 2) * BLOCK as u64);
         let nvm_length = (size.nvm_blocks + 2) * BLOCK as u64;
         let nvm_disk = match size.upper {
