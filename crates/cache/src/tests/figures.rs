@@ -111,7 +111,7 @@ fn read_ahead_leads_a_sequential_reader() {
 }
 
 /// Goal: where somebody better may come, what is read ahead comes in short pieces, as much of it in
-/// all. Method: the same sequential reader with and without; no read below is longer than 16 blocks.
+/// all. Method: a sequential reader with and without; no read below is longer than 16 blocks.
 #[test]
 fn read_ahead_goes_in_pieces_beside_better() {
     let ahead = |is_stepwise: bool| {
