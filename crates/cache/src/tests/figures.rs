@@ -140,8 +140,12 @@ fn waiting_stores_are_placed_by_and_by_beside_better() {
         let mut host = Host::new(spec([1, 1, 64]), &[volume(1, 1, 512)], 1);
         host.cache.set_stepwise(is_stepwise);
         let write = |block: u64| call(Operation::Write, block * 4096, 4096);
-        (0..64).for_each(|block| drop(host.run(VolumeId(1), write(block), 1)));
-        (64..128).for_each(|block| drop(host.submit(VolumeId(1), write(block), 2)));
+        for block in 0..64 {
+            assert_eq!(host.run(VolumeId(1), write(block), 1).result, Ok(()));
+        }
+        for block in 64..128 {
+            host.submit(VolumeId(1), write(block), 2);
+        }
         let mut most = 0;
         loop {
             let before = host.under_way();
