@@ -1,8 +1,8 @@
 //! Checkpoints: a fuzzy copy of the slot table that bounds recovery and lets segments be reused.
 //!
 //! How: at the start the counter (C0) and the open segments' fill are noted, and the shard is asked
-//! to bring the NVM stores placed so far to their end. Then the slots are serialised a bounded
-//! number per step, into the older of two areas. Then the own disk is synced and the shard asked to
+//! to bring the NVM stores placed so far to their end. Then the slots are looked at, a bounded
+//! number per step, and written some chunks at a time into the older of two areas. Then the own disk is synced and the shard asked to
 //! make NVM frees and backing stores durable. The trailer is written last, durably.
 //! Invariant: what an entry shows is what the slot held at some moment after C0; all batches that
 //! ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
