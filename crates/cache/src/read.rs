@@ -23,7 +23,7 @@ const AHEAD_BLOCKS_MAX: u32 = 64;
 const AHEAD_BLOCKS_STEPWISE: u32 = 16;
 /// Promotions in flight at most, in blocks; beyond, data is served but not kept.
 const PROMOTIONS_MAX: u32 = 4096;
-/// Blocks of all fetches ahead in flight per volume at most; a shorter fetch counts like a whole one.
+/// Blocks of all fetches ahead in flight per volume at most; a shorter one counts like a whole one.
 const AHEAD_INFLIGHT_MAX: u32 = 4 * AHEAD_BLOCKS_MAX;
 
 /// Neighbouring blocks to fetch from the same place.

@@ -2,8 +2,9 @@
 //!
 //! How: at the start the counter (C0) and the open segments' fill are noted, and the shard is asked
 //! to bring the NVM stores placed so far to their end. Then the slots are looked at, a bounded
-//! number per step, and written some chunks at a time into the older of two areas. Then the own disk is synced and the shard asked to
-//! make NVM frees and backing stores durable. The trailer is written last, durably.
+//! number per step, and written some chunks at a time into the older of two areas. Then the own
+//! disk is synced and the shard asked to make NVM frees and backing stores durable. The trailer is
+//! written last, durably.
 //! Invariant: what an entry shows is what the slot held at some moment after C0; all batches that
 //! ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
 //! that has no entry although it had a record older than C0 is durably dead or durably elsewhere.
