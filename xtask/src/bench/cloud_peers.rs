@@ -1,8 +1,7 @@
 //! Who is measured on an object store: Layby, s3backer, ZeroFS; how each is started.
 //!
-//! How: s3backer (Debian's 1.5.4, FUSE) shows a file, so fio uses that; ZeroFS (`cargo install`,
-//! AGPL: a program that is run, never code that is used) serves NBD, after its volume was made as a
-//! file over 9P. Each start is waited for by an event or by looking, with a bound.
+//! How: s3backer (Debian's 1.5.4, FUSE) shows a file, so fio uses that; ZeroFS serves NBD. Each
+//! start is waited for by an event or by looking, with a bound.
 //! Invariant: a contender ends with its value: its mount goes first. Not for: tests.
 //!
 //! What was found: s3backer signs for one host style only, so `--region` must not be given, which
@@ -11,26 +10,19 @@
 
 use super::cloud::{CACHE_BYTES, VOLUME_BYTES};
 use super::entries::Plan;
+use super::{servers, zerofs};
 use crate::process::{self, Failure};
-use crate::{setup, tools};
-use std::fs::File;
-use std::io::{Read as _, Write as _};
+use crate::setup;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command};
 
-/// The version that the figures are of.
-const ZEROFS: &str = "zerofs-0.19.1";
 const BLOCK_BYTES: u64 = 4096;
-/// How often, and how long apart, it is looked whether a contender serves.
-const LOOKS_MAX: u32 = 600;
-const LOOK: Duration = Duration::from_millis(100);
 /// Whose store it is, as the tests' store wants it.
 const ACCESS_KEY: &str = "layby-tests";
 const SECRET_KEY: &str = "not-a-secret";
 const BUCKET: &str = "layby";
-/// Layby's volume.
+/// The volume, where volumes have names.
 pub(super) const VOLUME: &str = "bench";
 
 /// Where a contender keeps its files, and where its store is.
@@ -93,17 +85,8 @@ pub(super) fn contenders(plan: &Plan<'_>) -> Result<Vec<Contender>, Failure> {
     } else {
         process::say("cloud: skipped: s3backer is not installed");
     }
-    let binary = tools::folder().join(ZEROFS).join("bin/zerofs");
-    if binary.exists() {
+    if let Some(binary) = zerofs::binary("cloud") {
         all.push(Contender { name: "zerofs", kind: Kind::Zerofs { binary } });
-    } else {
-        let home = tools::folder().join(ZEROFS);
-        process::say(&format!(
-            "cloud: skipped: ZeroFS is not installed (`cargo install zerofs --version {} --locked \
-             --root {}`)",
-            ZEROFS.trim_start_matches("zerofs-"),
-            home.display()
-        ));
     }
     Ok(all)
 }
@@ -192,32 +175,26 @@ fn s3backer(place: &Place<'_>) -> Result<Running, Failure> {
 }
 
 fn zerofs(binary: &Path, place: &Place<'_>, is_first: bool) -> Result<Running, Failure> {
-    let cache = made(place, "cache")?;
-    let socket = |name: &str| place.folder.join(name).display().to_string();
-    let (nbd, ninep) = (socket("nbd.sock"), socket("9p.sock"));
-    // A socket of the life before would be taken for this one's.
-    let _ = (std::fs::remove_file(&nbd), std::fs::remove_file(&ninep));
-    let gigabytes = CACHE_BYTES as f64 / 2e9;
-    let config = format!(
-        "[cache]\ndir = \"{}\"\ndisk_size_gb = {gigabytes}\nmemory_size_gb = {gigabytes}\n\
-         [storage]\nurl = \"s3://{BUCKET}/zerofs\"\nencryption_password = \"not-a-secret\"\n\
-         [aws]\naccess_key_id = \"{ACCESS_KEY}\"\nsecret_access_key = \"{SECRET_KEY}\"\n\
-         region = \"us-east-1\"\nendpoint = \"{}\"\nallow_http = \"true\"\n\
-         [servers.nbd]\nunix_socket = \"{nbd}\"\n[servers.ninep]\nunix_socket = \"{ninep}\"\n",
-        cache.display(),
+    let store = format!(
+        "[aws]\naccess_key_id = \"{ACCESS_KEY}\"\nsecret_access_key = \"{SECRET_KEY}\"\n\
+         region = \"us-east-1\"\nendpoint = \"{}\"\nallow_http = \"true\"\n",
         place.endpoint
     );
-    let file = place.folder.join("zerofs.toml");
-    process::write(&file, &config)?;
+    let (words, sockets) = zerofs::configure(&zerofs::Wanted {
+        folder: place.folder,
+        cache: &made(place, "cache")?,
+        cache_bytes: [CACHE_BYTES / 2; 2],
+        url: &format!("s3://{BUCKET}/zerofs"),
+        store: &store,
+    })?;
     let mut command = process::command(&binary.to_string_lossy(), place.folder);
-    command.arg("run").arg("--config").arg(&file);
+    command.args(words);
     let child = spawn(command, place)?;
-    let target = Target::Nbd(format!("nbd+unix:///volume?socket={nbd}"));
+    let target = Target::Nbd(zerofs::uri(&sockets, VOLUME));
     let running = Running { target, child, mount: None };
-    let serves = || UnixStream::connect(&nbd).is_ok() && UnixStream::connect(&ninep).is_ok();
-    let running = wait(running, place, serves)?;
+    let running = wait(running, place, || zerofs::is_serving(&sockets))?;
     if is_first {
-        make_volume(Path::new(&ninep))?;
+        zerofs::make_volumes(&sockets, &[(VOLUME, VOLUME_BYTES)])?;
     }
     Ok(running)
 }
@@ -229,81 +206,20 @@ fn made(place: &Place<'_>, name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Starts a contender whose words go to a file.
-fn spawn(mut command: Command, place: &Place<'_>) -> Result<Child, Failure> {
-    let log = place.folder.join("contender.log");
-    let failed = |cause| Failure::io("cannot make", &log, &cause);
-    let output = File::options().append(true).create(true).open(&log).map_err(failed)?;
-    let errors = output.try_clone().map_err(failed)?;
-    let started = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn();
-    started.map_err(|cause| Failure::new(format!("cannot start a contender\ncause: {cause}")))
+fn spawn(command: Command, place: &Place<'_>) -> Result<Child, Failure> {
+    servers::spawn_logged(command, &log(place.folder))
 }
 
-/// Looks until it serves: strangers do not say when they do.
+fn log(folder: &Path) -> PathBuf {
+    folder.join("contender.log")
+}
+
+/// Looks until it serves.
 fn wait(
     mut running: Running,
     place: &Place<'_>,
     is_serving: impl Fn() -> bool,
 ) -> Result<Running, Failure> {
-    for _ in 0..LOOKS_MAX {
-        if is_serving() {
-            return Ok(running);
-        }
-        if running.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-            break;
-        }
-        process::pause(LOOK)?;
-    }
-    let said = process::read(&place.folder.join("contender.log")).unwrap_or_default();
-    Err(Failure::new(format!("a contender does not serve; it said:\n{said}")))
-}
-
-// ---- ZeroFS's volume, a file over 9P2000.L ----
-
-const VERSION: u8 = 100;
-const ATTACH: u8 = 104;
-const WALK: u8 = 110;
-const CREATE: u8 = 14;
-const SET_ATTRIBUTES: u8 = 26;
-const NO_TAG: u16 = u16::MAX;
-const NO_FID: u32 = u32::MAX;
-/// The size is what is set.
-const SIZE_VALID: u32 = 8;
-
-/// Makes `.nbd/volume`, which is then the export `volume`.
-fn make_volume(socket: &Path) -> Result<(), Failure> {
-    let failed = |cause| Failure::io("cannot make ZeroFS's volume over", socket, &cause);
-    let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    let mut ask = |kind: u8, tag: u16, body: &[&[u8]]| {
-        exchange(&mut stream, kind, tag, &body.concat()).map_err(failed)
-    };
-    let (root, folder) = (0_u32.to_le_bytes(), 1_u32.to_le_bytes());
-    ask(VERSION, NO_TAG, &[&65536_u32.to_le_bytes(), &text("9P2000.L")])?;
-    ask(ATTACH, 0, &[&root, &NO_FID.to_le_bytes(), &text("root"), &text("/"), &[0; 4]])?;
-    ask(WALK, 0, &[&root, &folder, &1_u16.to_le_bytes(), &text(".nbd")])?;
-    let (flags, mode) = (2_u32.to_le_bytes(), 0o644_u32.to_le_bytes());
-    ask(CREATE, 0, &[&folder, &text("volume"), &flags, &mode, &[0; 4]])?;
-    // Mode and owners are not valid here, and times neither.
-    let size = VOLUME_BYTES.to_le_bytes();
-    ask(SET_ATTRIBUTES, 0, &[&folder, &SIZE_VALID.to_le_bytes(), &[0; 12], &size, &[0; 32]])
-}
-
-fn text(word: &str) -> Vec<u8> {
-    let length = u16::try_from(word.len()).expect("our own words are short");
-    [&length.to_le_bytes(), word.as_bytes()].concat()
-}
-
-/// One message and its answer, which must be of the next kind.
-fn exchange(stream: &mut UnixStream, kind: u8, tag: u16, body: &[u8]) -> std::io::Result<()> {
-    let length = u32::try_from(7 + body.len()).expect("our own messages are short");
-    let head = [&length.to_le_bytes()[..], &[kind], &tag.to_le_bytes()].concat();
-    stream.write_all(&[&head, body].concat())?;
-    let mut head = [0; 7];
-    stream.read_exact(&mut head)?;
-    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    let mut rest = vec![0; (length as usize).saturating_sub(head.len())];
-    stream.read_exact(&mut rest)?;
-    if head[4] == kind + 1 {
-        return Ok(());
-    }
-    Err(std::io::Error::other(format!("message {kind} was answered by {}: {rest:?}", head[4])))
+    servers::look_until(&mut running.child, &log(place.folder), is_serving)?;
+    Ok(running)
 }

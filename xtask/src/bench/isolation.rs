@@ -136,6 +136,7 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
         let uris = names.iter().map(|name| server.export(name)).collect();
         arms.push(Arm { name, uris, servers: vec![server], nvm: None });
     }
+    arms.extend(zerofs(plan)?);
     for arm in &arms {
         // A peer's file is filled as well: what nobody wrote costs no read.
         for (uri, bytes) in arm.uris.iter().zip(bytes()) {
@@ -160,6 +161,17 @@ fn layby(plan: &Plan<'_>, name: &'static str, classes: [&str; 2]) -> Result<Arm,
     let uris = servers.iter().map(|server| server.uri.clone()).collect();
     servers.push(node);
     Ok(Arm { name, uris, servers, nvm: Some(nvm) })
+}
+
+/// ZeroFS with its store in files, and as much cache as Layby: DRAM and NVM, SSD.
+fn zerofs(plan: &Plan<'_>) -> Result<Option<Arm>, Failure> {
+    let volumes: Vec<(&str, u64)> = VOLUMES.into_iter().zip(bytes()).collect();
+    let work = plan.work.join("zerofs");
+    let Some(server) = servers::zerofs(&work, "isolation", &volumes, [1 << 30, 512 << 20])? else {
+        return Ok(None);
+    };
+    let uris = VOLUMES.iter().map(|name| server.export(name)).collect();
+    Ok(Some(Arm { name: "zerofs", uris, servers: vec![server], nvm: None }))
 }
 
 const VOLUMES: [&str; BULK + 1] = ["critical", "b0", "b1", "b2", "b3", "b4", "b5"];

@@ -28,6 +28,7 @@ mod serving;
 mod traces;
 mod vhost;
 mod wide;
+mod zerofs;
 
 use crate::process::{self, Failure};
 use clap::{Args, ValueEnum};

@@ -1,13 +1,20 @@
 //! The servers of a comparison: Layby, and the peers that answer the same protocol.
 //!
-//! How: peers go to the background by themselves once they listen; Layby prints `ready`. So every
-//! start is an event, never a wait. Invariant: a server ends with its value, on any path.
+//! How: peers go to the background by themselves once they listen; Layby prints `ready`. So nearly
+//! every start is an event; only ZeroFS is looked at until it listens. Invariant: a server ends with its value, on any path.
 
+use super::zerofs;
 use crate::process::{self, Failure};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often, and how long apart, it is looked whether a server serves that does not say so.
+const LOOKS_MAX: u32 = 600;
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A running server and one export of it.
 pub(crate) struct Server {
@@ -298,6 +305,64 @@ fn background(
 ) -> Result<Server, Failure> {
     process::run(command.arg("--daemonize").arg("--pidfile").arg(&pid))?;
     Ok(Server { name, uri, peer: true, recorder: None, running: Running::Background(pid) })
+}
+
+/// A ZeroFS with an export for each volume, its store in files of `work`; `None` where it is not
+/// installed, which a line of `entry` says. [`zerofs::uri`] tells the exports' addresses.
+pub(crate) fn zerofs(
+    work: &Path,
+    entry: &str,
+    volumes: &[(&str, u64)],
+    cache_bytes: [u64; 2],
+) -> Result<Option<Server>, Failure> {
+    let Some(binary) = zerofs::binary(entry) else { return Ok(None) };
+    let [cache, store] = ["cache", "store"].map(|name| work.join(name));
+    for folder in [&cache, &store] {
+        std::fs::create_dir_all(folder)
+            .map_err(|cause| Failure::io("cannot make", folder, &cause))?;
+    }
+    let url = format!("file://{}", store.display());
+    let wanted = zerofs::Wanted { folder: work, cache: &cache, cache_bytes, url: &url, store: "" };
+    let (words, sockets) = zerofs::configure(&wanted)?;
+    let mut command = server_command(&binary.to_string_lossy(), work);
+    command.args(words);
+    let log = work.join("zerofs.log");
+    let mut child = spawn_logged(command, &log)?;
+    let looked = look_until(&mut child, &log, || zerofs::is_serving(&sockets));
+    let running = Running::Node(child);
+    let uri = zerofs::uri(&sockets, "");
+    let server = Server { name: "zerofs", uri, peer: true, recorder: None, running };
+    looked?;
+    zerofs::make_volumes(&sockets, volumes)?;
+    Ok(Some(server))
+}
+
+/// Starts a server whose words go to a file.
+pub(crate) fn spawn_logged(mut command: Command, log: &Path) -> Result<Child, Failure> {
+    let failed = |cause| Failure::io("cannot make", log, &cause);
+    let output = File::options().append(true).create(true).open(log).map_err(failed)?;
+    let errors = output.try_clone().map_err(failed)?;
+    let started = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn();
+    started.map_err(|cause| Failure::new(format!("cannot start a server\ncause: {cause}")))
+}
+
+/// Looks until a server serves that does not say when it does; an error if it ends before.
+pub(crate) fn look_until(
+    child: &mut Child,
+    log: &Path,
+    is_serving: impl Fn() -> bool,
+) -> Result<(), Failure> {
+    for _ in 0..LOOKS_MAX {
+        if is_serving() {
+            return Ok(());
+        }
+        if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            break;
+        }
+        process::pause(LOOK)?;
+    }
+    let said = process::read(log).unwrap_or_default();
+    Err(Failure::new(format!("a server does not serve; it said:\n{said}")))
 }
 
 /// An empty file of `bytes` bytes.
