@@ -131,6 +131,39 @@ fn a_deletion_needs_no_link() {
     client.verify_store(&world, &node);
 }
 
+/// Goal: where the node that deleted a volume is lost, another one brings it back when it is told to
+/// take it; should the first return, it brings back and removes nothing. Method: a node that is
+/// killed after a deletion; a second one without the word and with it; the first one again.
+#[test]
+fn another_node_brings_a_deleted_volume_back() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(800);
+    node.layby(&["volume", "snapshot", VOLUME, "monday"]);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    node.layby(&DELETE);
+    wait(&node, "it is marked", is_marked);
+    node.kill9();
+    let other = world.start("b");
+    world.try_create("b").assert_explains(&["can bring it back", "takeover"]);
+    drop(other);
+    let taking = world.options(&format!("takeover = [\"{VOLUME}\"]\n"));
+    let other = Node::start(&world.dir("b"), &taking);
+    World::create(&other, VOLUME, &World::url());
+    let mut taken = client.reopen(&other);
+    taken.verify();
+    taken.write(200);
+    assert!(other.layby(&["volume", "snapshots", VOLUME]).contains("monday"));
+    let node = world.start("a");
+    world.ask("a", &UNDELETE).assert_explains(&["serves it", "nothing was changed"]);
+    node.layby(&NOW);
+    assert!(deleted(&node).is_empty());
+    taken.verify();
+    taken.verify_store(&world, &other);
+}
+
 /// Goal: when its grace is over a volume goes, to the last object, through a store that refuses and
 /// through kills, and once that has begun it cannot come back; another volume beside it, and one
 /// made at its place later, lose nothing. Method: a grace of a second; deletes refused by the

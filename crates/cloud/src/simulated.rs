@@ -113,7 +113,7 @@ impl SimStore {
 }
 
 /// A node's devices: what it keeps of one volume.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SimDisks {
     journal: Vec<u8>,
     /// Writes that no sync covers, in order.

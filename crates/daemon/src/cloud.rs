@@ -260,15 +260,15 @@ impl CloudHomes {
         }
         let is_new = record.phase == VolumePhase::Creating;
         let found = self.superblock(store);
-        let found = found.and_then(|found| self.finish_removal(store, found, is_new));
+        let found = found.and_then(|found| self.finish_removal(name, store, found, is_new));
         let found = found.map_err(|fault| {
-            let kind = match fault.kind {
-                FaultKind::Denied => ReportKind::Denied,
-                FaultKind::Condition => ReportKind::InUse,
-                FaultKind::Device => ReportKind::Corrupt,
-                _ => ReportKind::Unreachable,
+            let (kind, hint) = match fault.kind {
+                FaultKind::Condition => (ReportKind::InUse, TAKE),
+                FaultKind::Denied => (ReportKind::Denied, LOOK),
+                FaultKind::Device => (ReportKind::Corrupt, RESTORE),
+                _ => (ReportKind::Unreachable, LOOK),
             };
-            refused(kind, fault.cause, "look at the URL, the credentials and the link")
+            refused(kind, fault.cause, hint)
         })?;
         let Some(found) = found else {
             if !is_new {
@@ -287,9 +287,7 @@ impl CloudHomes {
         let is_ours = found.node == node.to_string();
         if !is_ours && !self.config.takeover.contains(name) {
             let cause = format!("node {} serves it", found.node);
-            let hint = "choose another prefix; or, where that node is gone for good, write the \
-                        volume's name into `takeover` of [cloud]";
-            return Err(refused(ReportKind::InUse, cause, hint));
+            return Err(refused(ReportKind::InUse, cause, TAKE));
         }
         if found.size_bytes != record.length || found.block_bytes != block_bytes {
             let (bytes, block) = (found.size_bytes, found.block_bytes);
@@ -356,6 +354,9 @@ impl CloudHomes {
     }
 }
 
+const LOOK: &str = "look at the URL, the credentials and the link";
+const TAKE: &str = "choose another prefix; or, where that node is gone for good, write the volume's \
+                    name into `takeover` of [cloud]";
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
 
 /// What was written is not all in the store, so what the node has of it stays.

@@ -297,9 +297,15 @@ impl Life {
 
     /// Another node, with empty disks, begins to take the volume.
     pub(super) fn take_over(&mut self, node: VolumeUuid) {
-        self.node = node;
         let plan = Plan { takeover: true, ..plan(node) };
         self.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, self.world.rng.next_u64()));
+        self.open_told_to_take(node);
+    }
+
+    /// A node opens the volume from the disks that there are, told to take it.
+    pub(super) fn open_told_to_take(&mut self, node: VolumeUuid) {
+        self.node = node;
+        let plan = Plan { takeover: true, ..plan(node) };
         self.volume = open(&mut self.world, plan, self.now);
     }
 

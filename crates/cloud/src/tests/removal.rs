@@ -175,8 +175,8 @@ fn removals_end_through_faults() {
     }
 }
 
-/// Goal: a node that lost its volume to another neither marks nor removes it, and one that deleted
-/// it keeps another from taking it. Method: all goals after a takeover; a takeover after a mark.
+/// Goal: a node that lost its volume to another neither marks nor removes it. Method: all goals
+/// after a takeover; a removal of another volume there.
 #[test]
 fn a_fenced_node_deletes_nothing() {
     let mut life = life(7300);
@@ -199,12 +199,15 @@ fn a_fenced_node_deletes_nothing() {
     assert!(life.world.store.objects == before);
 }
 
-/// Goal: between a mark and a node that is just taking the volume there is one winner. Method: the
-/// taking node's requests by turns with the mark's, at every offset.
+/// Goal: a node that has nothing and is told to take a deleted volume brings it back, with all that
+/// its store had and its snapshot, whenever the mark comes on its way; from then on the node that
+/// deleted it changes nothing there. Method: the taking node's requests by turns with the mark's,
+/// at every offset, before and after it; reads of all; all goals of the first node.
 #[test]
-fn a_mark_and_a_takeover_have_one_winner() {
+fn a_deleted_volume_can_be_taken() {
     for offset in 0..12 {
         let mut life = life(7400);
+        let state = life.whole_state();
         life.stop();
         life.take_over(OTHER);
         let mut removal = Removal::new(NODE, Some(VOLUME), Goal::Mark(GRACE));
@@ -219,19 +222,56 @@ fn a_mark_and_a_takeover_have_one_winner() {
             }
             life.tick();
         };
+        let other = Err(RemovalError::OtherNode(OTHER.to_string()));
+        assert!(end == Ok(()) || end == other, "{offset}: {end:?}");
         for _ in 0..400 {
             life.tick();
         }
+        assert_eq!(life.volume.status().link, Link::Up, "{offset}");
+        assert!(life.read_all() == state, "{offset}");
         let block = superblock(&life.world.store).expect("it stays");
-        let link = life.volume.status().link;
-        match end {
-            Ok(()) => assert!(matches!(link, Link::Lost(_)) && block.deleted.is_some()),
-            Err(RemovalError::OtherNode(_)) => {
-                assert!(link == Link::Up && block.deleted.is_none(), "{offset}: {link:?}");
-            }
-            Err(other) => panic!("{offset}: {other}"),
+        assert!(block.deleted.is_none() && block.snapshots.len() == 1, "{offset}: {block:?}");
+        for goal in [Goal::Mark(GRACE), Goal::Unmark, Goal::Remove(GRACE)] {
+            assert_eq!(whole(&mut life, goal), other, "{offset}: {goal:?}");
         }
     }
+}
+
+/// Goal: a volume that was deleted comes back by no node that knew it before, whatever it is told,
+/// and by nobody when its removal has begun. Method: a node that had the volume opens it again, told
+/// to take it, after another one took and deleted it; a takeover after the removal's first word.
+#[test]
+fn a_takeover_has_its_bounds() {
+    let mut life = life(7450);
+    life.stop();
+    let disks = life.world.disks.clone();
+    life.take_over(OTHER);
+    life.settle();
+    life.stop();
+    let mut removal = Removal::new(OTHER, Some(VOLUME), Goal::Mark(GRACE));
+    while let Step::Ask(request) = removal.step() {
+        removal.on_end(life.world.ask(&request));
+    }
+    life.world.disks = disks;
+    life.open_told_to_take(NODE);
+    for _ in 0..200 {
+        life.tick();
+    }
+    let link = life.volume.status().link;
+    assert!(matches!(&link, Link::Lost(why) if why.contains("deleted")), "{link:?}");
+    let block = superblock(&life.world.store).expect("it stays");
+    assert_eq!((block.deleted, block.node), (Some(GRACE), OTHER.to_string()));
+
+    let mut life = self::life(7460);
+    life.stop();
+    talk(&mut life, Goal::Remove(GRACE), 2);
+    life.take_over(OTHER);
+    for _ in 0..200 {
+        life.tick();
+    }
+    assert!(matches!(life.volume.status().link, Link::Lost(_)));
+    let block = superblock(&life.world.store).expect("it stays");
+    assert!(block.deleted.is_some_and(|deleted| deleted.has_begun()), "{block:?}");
 }
 
 /// Goal: what a clone rests on stays, deleted or not, until the clone is gone; a clone's removal

@@ -11,7 +11,7 @@ use super::{Flight, Volume};
 use crate::action::{Condition, End, Request, Tag};
 use crate::map::CloudMap;
 use crate::segment::{HEADER_BYTES, Index};
-use crate::superblock::{EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
+use crate::superblock::{Deleted, EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
@@ -224,7 +224,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if block.volume != self.plan.volume.to_string() {
             return Some(format!("the prefix holds another volume, {}", block.volume));
         }
-        if block.deleted.is_some() {
+        if block.deleted.is_some_and(|deleted| !self.brings_back(is_own, deleted)) {
             return Some("the volume was deleted".to_owned());
         }
         if block.block_bytes != self.plan.block_bytes {
@@ -242,6 +242,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             ));
         }
         None
+    }
+
+    /// Whether taking the volume takes back its deletion, too: not on a node that had it before and
+    /// was only left with the word to take it, and not once an object may be gone.
+    fn brings_back(&self, is_own: bool, deleted: Deleted) -> bool {
+        self.plan.takeover && !is_own && !self.is_known && !deleted.has_begun()
     }
 
     /// Fetches what the store knows and this node does not, one object after the other.
@@ -347,6 +353,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         block.node = self.plan.node.to_string();
         block.committed = block.committed.max(limit);
         if !is_open {
+            block.deleted = None;
             block.epoch += 1;
             let (epoch, first) = (block.epoch, block.committed + 1);
             block.epochs.retain(|start| start.first < first);

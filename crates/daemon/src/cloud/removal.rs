@@ -8,7 +8,7 @@
 
 use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
-use crate::config::KeySource;
+use crate::config::{KeySource, Name};
 use crate::error::{Report, ReportKind};
 use layby_cloud::{
     Deleted, Fault, FaultKind, Goal, Removal, RemovalError, Snapshot, Step, Store, Superblock,
@@ -25,22 +25,27 @@ pub(super) fn clones_of(snapshots: &[Snapshot]) -> Option<String> {
 
 impl CloudHomes {
     /// What is at a volume's place, once the removal of one that this node deleted there, and that
-    /// broke off, is finished for a new one.
+    /// broke off, is finished for a new one; a deleted one only where this node is to take it.
     pub(super) fn finish_removal(
         &self,
+        name: &Name,
         store: &Store,
         found: Option<Superblock>,
         is_new: bool,
     ) -> Result<Option<Superblock>, Fault> {
         let Some(block) = found else { return Ok(None) };
         let Some(deleted) = block.deleted else { return Ok(Some(block)) };
-        if is_new && deleted.has_begun() && block.node == self.node().0.to_string() {
+        let is_ours = block.node == self.node().0.to_string();
+        if is_new && deleted.has_begun() && is_ours {
             let volume = block.volume.parse().ok();
             let removed = self.converse(store, volume, Goal::Remove(deleted));
             return removed.map(|()| None).map_err(|cause| match cause {
                 RemovalError::Store(fault) => fault,
                 other => Fault { kind: FaultKind::Denied, cause: other.to_string() },
             });
+        }
+        if !is_ours && !deleted.has_begun() && self.config.takeover.contains(name) {
+            return Ok(Some(block));
         }
         let how = match deleted.has_begun() {
             true => "not to the end",
