@@ -230,7 +230,10 @@ fn compression_changes_live() {
     node.kill9();
     let node = world.start("a");
     let mut client = client.reopen(&node);
-    assert!(cost(&node, &mut client, 9) < SHRINK * BLOCK, "it is forgotten");
+    assert!(cost(&node, &mut client, 8) < SHRINK * BLOCK, "it is forgotten");
+    // The configuration says nothing, which is none.
+    node.layby(&["volume", "set", VOLUME, "--compression", "node"]);
+    assert!(cost(&node, &mut client, 9) >= SHRINK * BLOCK, "it is still its own");
     for block in 0..BLOCKS {
         let bytes = client.ask(&Request::Read { offset: block * BLOCK, length: BLOCK as u32 });
         let held = contents(block, client.blocks[block as usize]);

@@ -20,7 +20,8 @@ use layby_daemon::config::{
     Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent, Size, Time,
 };
 use layby_daemon::config::{
-    CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource, UplinkWindow,
+    CloneSource, CompressionChange, CompressionChoice, DiscardChoice, DiscardWait, KeySource,
+    UplinkWindow,
 };
 use layby_daemon::logging::LogFormat;
 use std::net::SocketAddr;
@@ -360,6 +361,27 @@ impl From<CompressionArgument> for CompressionChoice {
     }
 }
 
+/// The same of a volume that is there.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CompressionChangeArgument {
+    /// As the node's configuration says
+    Node,
+    None,
+    Zstd,
+    Lz4,
+}
+
+impl From<CompressionChangeArgument> for CompressionChange {
+    fn from(argument: CompressionChangeArgument) -> Self {
+        match argument {
+            CompressionChangeArgument::Node => CompressionChange::Node,
+            CompressionChangeArgument::None => CompressionChange::None,
+            CompressionChangeArgument::Zstd => CompressionChange::Zstd,
+            CompressionChangeArgument::Lz4 => CompressionChange::Lz4,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct VolumeCreateArguments {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
@@ -445,9 +467,10 @@ pub(crate) struct VolumeSetArguments {
     /// Whether it is a block device of this host's kernel, too
     #[arg(long, value_name = "BOOL")]
     pub(crate) ublk: Option<bool>,
-    /// How its blocks travel to its object store and are stored there from now on
+    /// How its blocks travel to its object store and are stored there from now on; `node` is as the
+    /// configuration says
     #[arg(long, value_name = "HOW")]
-    pub(crate) compression: Option<CompressionArgument>,
+    pub(crate) compression: Option<CompressionChangeArgument>,
     #[command(flatten)]
     pub(crate) node: NodeArguments,
 }

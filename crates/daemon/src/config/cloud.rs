@@ -41,6 +41,33 @@ pub enum CompressionChoice {
     Lz4,
 }
 
+/// How chunks of a volume travel from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionChange {
+    /// As the node's configuration says.
+    Node,
+    /// As they are, whatever it says.
+    None,
+    /// Compressed by Zstandard.
+    Zstd,
+    /// Compressed by LZ4.
+    Lz4,
+}
+
+impl CompressionChange {
+    /// What the volume then says itself.
+    #[must_use]
+    pub fn own(self) -> Option<CompressionChoice> {
+        match self {
+            CompressionChange::Node => None,
+            CompressionChange::None => Some(CompressionChoice::None),
+            CompressionChange::Zstd => Some(CompressionChoice::Zstd),
+            CompressionChange::Lz4 => Some(CompressionChoice::Lz4),
+        }
+    }
+}
+
 /// The table, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloudConfig {

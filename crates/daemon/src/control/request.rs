@@ -8,7 +8,8 @@ use crate::config::{
     Admission, AllowRule, Amount, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
 };
 use crate::config::{
-    CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource, VolumeConfig,
+    CloneSource, CompressionChange, CompressionChoice, DiscardChoice, DiscardWait, KeySource,
+    VolumeConfig,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,7 +113,7 @@ pub struct VolumePatch {
     pub ublk: Option<bool>,
     /// How its blocks travel and are stored from now on, where its home is an object store.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub compression: Option<CompressionChoice>,
+    pub compression: Option<CompressionChange>,
 }
 
 /// What becomes of a deleted volume's data.

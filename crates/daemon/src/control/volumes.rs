@@ -9,8 +9,8 @@ use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, repor
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
-    CloneSource, FileIdentity, LimitsConfig, Name, Place, Problem, Size, VolumeConfig, built_in,
-    checks,
+    CloneSource, CompressionChange, FileIdentity, LimitsConfig, Name, Place, Problem, Size,
+    VolumeConfig, built_in, checks,
 };
 use crate::error::{Report, ReportKind};
 use crate::ublk;
@@ -656,7 +656,7 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
         let hint = "leave --compression out";
         return Err(Problem::new(Place::Volume(name.clone()), "compression", cause, hint));
     }
-    record.compression = patch.compression.or(record.compression);
+    record.compression = patch.compression.map_or(record.compression, CompressionChange::own);
     record.class = patch.class.unwrap_or_else(|| record.class.clone());
     record.read_only = patch.read_only.unwrap_or(record.read_only);
     if let Some(allow) = patch.allow {
