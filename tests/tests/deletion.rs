@@ -131,8 +131,8 @@ fn a_deletion_needs_no_link() {
     client.verify_store(&world, &node);
 }
 
-/// Goal: where the node that deleted a volume is lost, another one brings it back when it is told to
-/// take it; should the first return, it brings back and removes nothing. Method: a node that is
+/// Goal: where the node that deleted a volume is lost, another one brings it back when it is told
+/// to take it; should the first return, it brings back and removes nothing. Method: a node that is
 /// killed after a deletion; a second one without the word and with it; the first one again.
 #[test]
 fn another_node_brings_a_deleted_volume_back() {

@@ -355,8 +355,8 @@ impl CloudHomes {
 }
 
 const LOOK: &str = "look at the URL, the credentials and the link";
-const TAKE: &str = "choose another prefix; or, where that node is gone for good, write the volume's \
-                    name into `takeover` of [cloud]";
+const TAKE: &str = "choose another prefix; or, where that node is gone for good, write the \
+                    volume's name into `takeover` of [cloud]";
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
 
 /// What was written is not all in the store, so what the node has of it stays.

@@ -1,7 +1,8 @@
 //! The servers of a comparison: Layby, and the peers that answer the same protocol.
 //!
 //! How: peers go to the background by themselves once they listen; Layby prints `ready`. So nearly
-//! every start is an event; only ZeroFS is looked at until it listens. Invariant: a server ends with its value, on any path.
+//! every start is an event; only ZeroFS is looked at until it listens.
+//! Invariant: a server ends with its value, on any path.
 
 use super::zerofs;
 use crate::process::{self, Failure};

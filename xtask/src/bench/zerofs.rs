@@ -1,4 +1,4 @@
-//! ZeroFS as a peer: where it is, how it is started, and its volumes, which are files over 9P2000.L.
+//! ZeroFS as a peer: where it is, how it is started, and its volumes: files over 9P2000.L.
 //!
 //! How: a program that `cargo install` puts below the user's cache (AGPL: it is run, never used as
 //! code). It serves each file of its folder `.nbd` as an NBD export, so a volume is made over 9P.

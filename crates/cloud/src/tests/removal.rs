@@ -238,8 +238,9 @@ fn a_deleted_volume_can_be_taken() {
 }
 
 /// Goal: a volume that was deleted comes back by no node that knew it before, whatever it is told,
-/// and by nobody when its removal has begun. Method: a node that had the volume opens it again, told
-/// to take it, after another one took and deleted it; a takeover after the removal's first word.
+/// and by nobody when its removal has begun. Method: a node that had the volume opens it again,
+/// told to take it, after another one took and deleted it; a takeover after the removal's first
+/// word.
 #[test]
 fn a_takeover_has_its_bounds() {
     let mut life = life(7450);
