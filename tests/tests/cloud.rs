@@ -10,8 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Goal: what is written reaches the store, and the store alone gives it back, byte for byte; a
-/// killed node comes up with its link cut and serves all it had acknowledged. Method: random
-/// writes, a drain, `layby restore`, more writes, a kill, a start without the store.
+/// killed node comes up with its link cut, serves all it had acknowledged and knows how old that
+/// is. Method: random writes, a drain, `layby restore`, more writes, a kill, a start without the
+/// store.
 #[test]
 fn the_store_alone_restores_a_volume() {
     let Some(world) = World::new() else { return };
@@ -21,8 +22,16 @@ fn the_store_alone_restores_a_volume() {
     client.verify_store(&world, &node);
     world.link.cut(Cut::Refuse);
     client.write(500);
+    let age = |node: &Node| {
+        let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+        shown["cloud"]["dirty_seconds"].as_f64().expect("a number")
+    };
+    let is_old = (0..6000).any(|_| age(&node) > 5.0);
+    assert!(is_old, "what is not in the store gets no older");
     node.kill9();
     let node = world.start("a");
+    assert!(age(&node) > 5.0, "its age begins anew: {} s", age(&node));
     let mut client = client.reopen(&node);
     world.link.restore();
     client.verify();

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{oneshot, watch};
 
 /// Where a node keeps what it needs of a cloud-backed volume.
@@ -230,7 +230,7 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<u64, HostError> {
         limits: Limits::DEFAULT,
     };
     let mut read = |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
-    let opened = Volume::<Vec<u8>>::open(plan, &map, Nanos::ZERO, 0, &mut read);
+    let opened = Volume::<Vec<u8>>::open(plan, &map, wall_clock(), 0, &mut read);
     opened.map(|opened| opened.volume.status().dirty_bytes).map_err(HostError::Open)
 }
 
@@ -241,6 +241,13 @@ fn is_used(journal: &File) -> io::Result<bool> {
         Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| is_batch(&page)),
     }
+}
+
+/// Since 1970, as far as this machine knows; zero where it believes to be before that.
+#[expect(clippy::disallowed_methods, reason = "a host's clock; the volume has none")]
+fn wall_clock() -> Nanos {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Replaces a file as a whole, durably.
@@ -283,8 +290,9 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let mut read =
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
         let name = format!("{} ({})", plan.name, store.url());
+        let now = wall_clock();
         let Opened { volume, map_file } =
-            Volume::open(plan, &map, Nanos::ZERO, seed, &mut read).map_err(HostError::Open)?;
+            Volume::open(plan, &map, now, seed, &mut read).map_err(HostError::Open)?;
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
         let (outbox, done) = channel();
@@ -306,7 +314,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             store,
             lane,
             runtime,
-            now: Nanos::ZERO,
+            now,
             durable,
             events: events.clone(),
             outbox,
@@ -443,10 +451,12 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         const EVENTS_MAX: usize = 64;
         /// How often somebody who watches hears of what time alone changes.
         const STATUS_REST: Duration = Duration::from_millis(250);
-        let start = Instant::now();
+        // The wall's clock is asked once: it may be set, and the volume's must not go back.
+        let (start, opened_at) = (Instant::now(), self.now);
         let (mut said, mut state) = (None, (false, false));
         loop {
-            let now = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let now = opened_at.saturating_add(Nanos(elapsed));
             self.now = now;
             self.volume.on_tick(now);
             self.withdraw();

@@ -60,6 +60,7 @@ pub(crate) struct Batch {
     /// Bytes, its header included.
     pub(crate) bytes: u64,
     pub(crate) entries: Vec<JournalEntry>,
+    /// When it was made, by the clock of its host; zero where an earlier build made it.
     pub(crate) since: Nanos,
     /// The life of the ring that wrote it.
     pub(crate) life: u32,
@@ -137,7 +138,8 @@ pub(crate) fn encode_header(ring: &Ring, batch: &Batch, durable_next: u64) -> Ve
     page.put_u64(durable_next);
     page.put_u32(ring.id.life);
     page.put_u32(u32::try_from(batch.entries.len()).expect("a batch is bounded"));
-    page.resize(HEADER_BYTES, 0);
+    page.put_u64(batch.since.0);
+    assert_eq!(page.len(), HEADER_BYTES, "entries begin at a fixed place");
     for entry in &batch.entries {
         page.put_u64(entry.blocks.start);
         page.put_u64((entry.blocks.end - entry.blocks.start) << 1 | u64::from(entry.at.is_some()));
@@ -168,6 +170,7 @@ pub(crate) fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Optio
     }
     let (seq, at, bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (durable_next, life, count) = (reader.u64()?, reader.u32()?, reader.u32()?);
+    let since = Nanos(reader.u64()?);
     if [seq, at, bytes, durable_next].iter().any(|number| *number >= NUMBER_END) {
         return None;
     }
@@ -187,7 +190,7 @@ pub(crate) fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Optio
         entries.push(JournalEntry { blocks, at: place, crc });
     }
     let is_sane = payload <= at.checked_add(bytes)? && bytes <= ring.until_end(at);
-    let batch = Batch { seq, at, bytes, entries, since: Nanos::ZERO, life };
+    let batch = Batch { seq, at, bytes, entries, since, life };
     (is_sane && bytes >= PAGE_BYTES).then_some(Header { batch, life, durable_next })
 }
 
@@ -341,7 +344,7 @@ mod tests {
             JournalEntry { blocks: 3..5, at: Some(3 * PAGE_BYTES), crc: 1 },
             JournalEntry { blocks: 9..1000, at: None, crc: 0 },
         ];
-        let since = Nanos::ZERO;
+        let since = Nanos::from_secs(77);
         let (seq, at, bytes) = (7, 2 * PAGE_BYTES, 3 * PAGE_BYTES);
         Batch { seq, at, bytes, entries, since, life: 1 }
     }

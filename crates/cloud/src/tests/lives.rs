@@ -696,3 +696,32 @@ fn lives_keep_their_promises() {
         assert!(same, "a drained volume is whole in the store: seed {seed}");
     }
 }
+
+/// Goal: the age of the oldest write that the store lacks counts on while the node is off, and
+/// begins anew where a clock was wrong. Method: writes with the link cut, and starts at other times.
+#[test]
+fn ages_outlive_the_node() {
+    let mut life = Life::new(880);
+    life.load(200);
+    life.settle();
+    life.world.faults.is_cut = true;
+    while life.volume.status().dirty_bytes == 0 {
+        life.load(20);
+    }
+    life.sync_all();
+    let (end, age) = (life.now, life.volume.status().dirty_age);
+    assert!(age > Nanos::ZERO);
+    let hour = Nanos::from_secs(3600);
+    let years = Nanos::from_secs(3 * 365 * 86_400);
+    let starts = [
+        (end.saturating_add(hour), age.saturating_add(hour)),
+        (Nanos(end.0 - age.0 - 1), Nanos::ZERO),
+        (end.saturating_add(years), Nanos::ZERO),
+    ];
+    for (now, age) in starts {
+        life.stop();
+        life.now = now;
+        life.open_again();
+        assert_eq!(life.volume.status().dirty_age, age, "at {now:?}");
+    }
+}

@@ -20,6 +20,9 @@ use layby_types::{Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
+/// Older a write that the store lacks is not: a clock was wrong, or nobody looked at one.
+const AGE_MAX: Nanos = Nanos::from_secs(366 * 86_400);
+
 /// Why a volume cannot be opened from what the node keeps of it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OpenError {
@@ -98,9 +101,16 @@ fn read_map_file(plan: &Plan, bytes: &[u8]) -> Result<Known, OpenError> {
     Ok(known)
 }
 
+/// Since when a batch is there that says when it was made; from now on where a clock was wrong.
+fn since(made: Nanos, now: Nanos) -> Nanos {
+    let is_plausible = made <= now && now.since(made) <= AGE_MAX;
+    if is_plausible { made } else { now }
+}
+
 impl<B> Volume<B> {
     /// Opens a volume from its map file and its journal, whose device `read` reads. The caller has
-    /// synced that device, so that what is found is durable.
+    /// synced that device, so that what is found is durable. `now` is a clock that goes on while
+    /// no volume is open, such as the wall's; within a volume's life it only grows.
     ///
     /// # Errors
     /// [`OpenError`] where they are damaged or another volume's; nothing was changed.
@@ -118,7 +128,7 @@ impl<B> Volume<B> {
         let start = (from.0, from.1, tail.journal_life);
         let mut batches =
             scan(&ring, start, u64::from(plan.block_bytes), read).map_err(OpenError::Journal)?;
-        batches.iter_mut().for_each(|batch| batch.since = now);
+        batches.iter_mut().for_each(|batch| batch.since = since(batch.since, now));
         let overlay = overlay_of(&batches, map.journal_next);
         let journal = Journal::new(ring, batches, from);
         let seq_next = journal.seq_next;
