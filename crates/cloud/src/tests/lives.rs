@@ -698,7 +698,8 @@ fn lives_keep_their_promises() {
 }
 
 /// Goal: the age of the oldest write that the store lacks counts on while the node is off, and
-/// begins anew where a clock was wrong. Method: writes with the link cut, and starts at other times.
+/// begins anew where a clock was wrong. Method: writes with the link cut, and starts at other
+/// times.
 #[test]
 fn ages_outlive_the_node() {
     let mut life = Life::new(880);
