@@ -249,10 +249,28 @@ pub struct Life {
     pub acts: Vec<Act>,
 }
 
+/// How each life ends.
+const END: [Act; 2] = [Act::Heal, Act::Settle];
+
 impl Life {
     /// Draws a life.
     #[must_use]
     pub fn draw(seed: u64) -> Life {
+        let Life { mut shape, character, mut acts, .. } = Life::draw_plain(seed);
+        (shape.through, shape.remote) = through_of(seed);
+        shape.segments = segments_of(seed, shape.ssd_bytes);
+        acts.truncate(acts.len() - END.len());
+        if shape.remote.contains(&true) {
+            add_cloud_acts(seed, character, &mut acts);
+        }
+        acts.extend(END);
+        Life { seed, shape, character, acts }
+    }
+
+    /// Draws what every life is made of: no volume writes through, and no free segment is
+    /// discarded.
+    #[must_use]
+    pub fn draw_plain(seed: u64) -> Life {
         let mut rng = Rng::new(seed ^ 0x1a_b1);
         let character = match rng.below(10) {
             0..=4 => Character::Honest,
@@ -260,19 +278,14 @@ impl Life {
             7..=8 => Character::Lying,
             _ => Character::Stuck,
         };
-        let mut shape = Shape::draw(&mut rng);
-        (shape.through, shape.remote) = through_of(seed);
-        shape.segments = segments_of(seed, shape.ssd_bytes);
+        let shape = Shape::draw(&mut rng);
         let mut acts: Vec<Act> = (0..CLIENTS).map(|c| Act::Connect(c, rng.chance(1, 2))).collect();
         for _ in 0..AGES {
             let length = 20 + rng.below(70);
             acts.extend((0..length).map(|_| draw_act(&mut rng, character)));
             acts.extend(draw_end(&mut rng));
         }
-        if shape.remote.contains(&true) {
-            add_cloud_acts(seed, character, &mut acts);
-        }
-        acts.extend([Act::Heal, Act::Settle]);
+        acts.extend(END);
         Life { seed, shape, character, acts }
     }
 }
