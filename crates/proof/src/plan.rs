@@ -6,6 +6,8 @@
 //! acts is a life as well.
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
+mod rewrites;
+
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
 use layby_cache::schedule::{BudgetLimits, ScheduleLimits};
 use layby_cache::{
@@ -263,12 +265,15 @@ impl Life {
         if shape.remote.contains(&true) {
             add_cloud_acts(seed, character, &mut acts);
         }
+        if let Some(volume) = rewrites::rewritten_of(seed, shape.through) {
+            rewrites::add(seed, character, volume, &mut acts);
+        }
         acts.extend(END);
         Life { seed, shape, character, acts }
     }
 
-    /// Draws what every life is made of: no volume writes through, and no free segment is
-    /// discarded.
+    /// Draws what every life is made of: no volume writes through, no free segment is discarded,
+    /// and no client rewrites on purpose what it discarded.
     #[must_use]
     pub fn draw_plain(seed: u64) -> Life {
         let mut rng = Rng::new(seed ^ 0x1a_b1);
