@@ -125,6 +125,53 @@ fn a_volume_has_one_node() {
     taken.verify();
 }
 
+/// Goal: a volume that a node had, and takes back from another one, is what it is by then, whatever
+/// the first node's levels and files hold of its own time, and of the size that it has by then; a
+/// start with the link cut takes nothing and loses nothing. Method: a node with an SSD level that
+/// holds all, a second one that writes all anew and longer, the first one again, twice.
+#[test]
+fn a_volume_comes_back_to_a_node_that_had_it() {
+    let Some(world) = World::new() else { return };
+    let level = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n";
+    let options = |more: &str| {
+        let mut options = world.options(more);
+        options.config = options.config.map(|text| text + level);
+        options
+    };
+    let taking = format!("takeover = [\"{VOLUME}\"]\n");
+    let first = Node::start(&world.dir("a"), &options(""));
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(3000);
+    client.verify();
+    first.layby(&["volume", "drain", VOLUME]);
+    first.stop();
+    let second = Node::start(&world.dir("b"), &options(&taking));
+    World::create(&second, VOLUME, &World::url());
+    let mut client = client.reopen(&second);
+    client.verify();
+    client.write(3000);
+    second.layby(&["volume", "resize", VOLUME, "--size", "16MiB"]);
+    second.layby(&["volume", "drain", VOLUME]);
+    second.stop();
+    world.link.cut(Cut::Refuse);
+    Node::start(&world.dir("a"), &options(&taking)).stop();
+    world.link.restore();
+    let first = Node::start(&world.dir("a"), &options(&taking));
+    let mut client = client.reopen(&first);
+    client.verify();
+    assert!(first.layby(&["volume", "list"]).contains("16.0 MiB"));
+    client.write(500);
+    first.layby(&["volume", "drain", VOLUME]);
+    first.kill9();
+    // The word is still there, and means nothing to a volume that is the node's own.
+    let first = Node::start(&world.dir("a"), &options(&taking));
+    let mut client = client.reopen(&first);
+    client.verify();
+    first.layby(&["volume", "resize", VOLUME, "--size", "8MiB", "--shrink"]);
+    client.verify_store(&world, &first);
+}
+
 /// Goal: damage in the store is found, named and never served. Method: a flipped byte in the middle
 /// of a segment; `layby restore` and a node without its cache.
 #[test]

@@ -9,6 +9,7 @@
 
 mod clones;
 mod removal;
+mod takeover;
 
 use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+pub(crate) use takeover::take_back;
 
 /// How the URLs of stores begin.
 const SCHEMES: [&str; 4] = ["s3://", "az://", "gs://", "file://"];
@@ -319,7 +321,7 @@ impl CloudHomes {
             size_bytes: record.length,
             block_bytes,
             compression,
-            takeover: self.config.takeover.contains(name),
+            takeover: self.takes(name, record),
             limits: self.config.limits,
         };
         let paths = self.paths(record);
@@ -414,6 +416,10 @@ impl RemoteHomes for CloudHomes {
 
     fn identity(&self, record: &VolumeRecord) -> Option<String> {
         self.identity_of(record)
+    }
+
+    fn taken_back(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {
+        self.length_elsewhere(name, record)
     }
 
     fn close(&self, record: &VolumeRecord) {

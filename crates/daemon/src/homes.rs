@@ -49,6 +49,12 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The length of a volume that this node had, that another one serves by now, and that is to be
+    /// taken back: what the node has of it is of an older history. May take long.
+    fn taken_back(&self, _name: &Name, _record: &VolumeRecord) -> Option<u64> {
+        None
+    }
+
     /// No shard holds the home any more, and what the node has of it stays.
     fn close(&self, _record: &VolumeRecord) {}
 
@@ -211,6 +217,12 @@ impl Homes {
     #[must_use]
     pub fn identity(&self, record: &VolumeRecord) -> Option<String> {
         self.owner(record)?.identity(record)
+    }
+
+    /// See [`RemoteHomes::taken_back`].
+    #[must_use]
+    pub fn taken_back(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {
+        self.owner(record)?.taken_back(name, record)
     }
 
     /// See [`RemoteHomes::close`].

@@ -12,7 +12,7 @@
 use crate::activation::Passed;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
-use crate::cloud::CloudHomes;
+use crate::cloud::{CloudHomes, take_back};
 use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Control, NodeFacts, ShardPort, View};
@@ -185,8 +185,9 @@ impl Node {
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone()));
-        let Prepared { view, mut notes, is_new } = prepare(&config, found.clone(), &homes)?;
+        let Prepared { view, notes, is_new } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
+        let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
         if config.volumes.values().any(|volume| volume.ublk) {
             crate::ublk::check("cannot start the node").await?;
         }
@@ -197,6 +198,7 @@ impl Node {
         if found.as_ref() != Some(&view.catalog) {
             view.catalog.save(&config.dir)?;
         }
+        taken.iter().try_for_each(|record| homes.release(record, false))?;
         let (its_config, its_homes) = (config.clone(), homes.clone());
         let starting = tokio::task::spawn_blocking(move || {
             let plans = plans(&view, &its_homes)?;
@@ -351,6 +353,20 @@ fn recovery_line(reports: &[StartReport]) -> String {
         );
     }
     line
+}
+
+/// The view and the notes once volumes are taken back, and these; stores are asked on a thread that
+/// may wait.
+async fn taken_back(
+    mut view: View,
+    mut notes: Vec<String>,
+    homes: Homes,
+) -> Result<(View, Vec<String>, Vec<VolumeRecord>), Report> {
+    let taking = tokio::task::spawn_blocking(move || {
+        let taken = take_back(&mut view, &homes, &mut notes)?;
+        Ok((view, notes, taken))
+    });
+    taking.await.expect("an owner of homes reports, it does not panic")
 }
 
 /// Creates the node's directories and takes the lock.

@@ -1,0 +1,101 @@
+//! Volumes that come back to a node which had them, after another one served them for a while.
+//!
+//! How: what the node kept is of a history that ended when the other node took the volume. So where
+//! the store says that another node serves it, and this one is told to take it, it begins as if it
+//! had never had it: under a new number, since levels may hold blocks under the old one, with no
+//! map and an empty journal.
+//! Invariant: a node that knows a volume never takes it from another one in passing; it is found
+//! out before anything is served, or the volume's writes fail. A journal with writes that no store
+//! has is left as it is.
+//! Cost: a request per volume that is named in `takeover`, at a start. Not for: volumes that the
+//! node never had; see `CloudHomes::open`.
+
+use super::CloudHomes;
+use crate::catalog::VolumeRecord;
+use crate::config::Name;
+use crate::control::View;
+use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
+use layby_cloud::inspect;
+use layby_types::{VolumeId, format_bytes};
+
+impl CloudHomes {
+    /// Whether a volume may be taken from another node as it is opened: it is named, and nothing of
+    /// it is here.
+    pub(super) fn takes(&self, name: &Name, record: &VolumeRecord) -> bool {
+        self.config.takeover.contains(name) && !self.paths(record).map.exists()
+    }
+
+    /// See [`crate::homes::RemoteHomes::taken_back`].
+    pub(super) fn length_elsewhere(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {
+        let paths = self.paths(record);
+        if !self.config.takeover.contains(name) || !paths.map.exists() {
+            return None;
+        }
+        let found = self
+            .store_of(record)
+            .and_then(|store| self.superblock(&store).map_err(|fault| fault.cause));
+        let block = match found {
+            Ok(found) => found.filter(|block| block.node != self.node().0.to_string())?,
+            Err(cause) => {
+                tracing::warn!(
+                    cause,
+                    "it is not known whether another node serves volume `{name}`, so it is not \
+                     taken from one; start the node again when its store answers"
+                );
+                return None;
+            }
+        };
+        let missing = match paths.journal.exists() {
+            true => inspect(&paths, self.node().1),
+            // The journal goes before the map; a crash came between them.
+            false => Ok(0),
+        };
+        match missing {
+            Ok(0) => Some(block.size_bytes),
+            missing => {
+                let missing = missing.map_or_else(|cause| cause.to_string(), format_bytes);
+                tracing::warn!(
+                    node = block.node,
+                    missing,
+                    "volume `{name}` is not taken back: this node's journal holds writes of its \
+                     time here that no store has; delete it here, which gives them up, and \
+                     create it anew"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// Gives the volumes that are taken back new numbers, and the lengths that they have by now. What
+/// the node kept of those that are returned is to go once the view is written down; where a crash
+/// comes before that, they are found again.
+///
+/// # Errors
+/// A report when there are no numbers left.
+pub(crate) fn take_back(
+    view: &mut View,
+    homes: &Homes,
+    notes: &mut Vec<String>,
+) -> Result<Vec<VolumeRecord>, Report> {
+    let mut taken = Vec::new();
+    for (name, record) in view.catalog.volumes.clone() {
+        let Some(length) = homes.taken_back(&name, &record) else { continue };
+        let id = view.catalog.volume_ids_take(record.shards()).ok_or_else(|| {
+            Report::new(ReportKind::Full, format!("cannot take volume `{name}` back"))
+                .cause(format!("this node has had {} volumes", VolumeId::MAX.0))
+                .state("nothing was changed")
+                .hint("remove it from `takeover` of [cloud], and take it with another node")
+        })?;
+        let local = Some(record.local_number());
+        let record = VolumeRecord { id: id.0, local, length, ..record };
+        notes.push(format!(
+            "volume `{name}` was served by another node and is taken back; what this node had of \
+             it is dropped"
+        ));
+        taken.push(record.clone());
+        view.catalog.volumes.insert(name, record);
+    }
+    Ok(taken)
+}
