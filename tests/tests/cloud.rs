@@ -53,8 +53,11 @@ fn a_cut_link_is_not_seen_by_clients() {
         client.write(1500);
         let shown = node.layby(&["volume", "show", VOLUME]);
         assert!(shown.contains("not in the store"), "{shown}");
+        let listed = node.layby(&["volume", "list"]);
+        assert!(listed.contains("volume in a store"), "{listed}");
         world.link.restore();
     }
+    assert!(node.stderr().contains("store does not answer"), "{}", node.stderr());
     client.verify();
     client.verify_store(&world, &node);
 }
@@ -122,6 +125,10 @@ fn a_volume_has_one_node() {
     assert!(is_refused, "the first node goes on writing");
     let shown = first.layby(&["volume", "show", VOLUME]);
     assert!(shown.contains("link lost") && shown.contains("has taken the volume"), "{shown}");
+    let log = first.stderr();
+    assert!(log.contains("not this node's any more") && log.contains("has taken"), "{log}");
+    let status = first.layby(&["status"]);
+    assert!(status.contains("volume in a store") && status.contains("lost"), "{status}");
     taken.verify();
 }
 
@@ -452,6 +459,12 @@ fn a_deleted_object_is_named() {
         }
     }
     assert!(errors > 0 && whole > 0, "{errors} errors, {whole} written blocks read");
+    // What a volume says after a drain is newer than what was read.
+    node.layby(&["volume", "drain", VOLUME]);
+    let shown = node.layby(&["volume", "show", VOLUME]);
+    let name = key.split_once("segments/").expect("it is a segment's").1;
+    assert!(shown.contains("read(s) failed") && shown.contains(name), "{shown}");
+    assert!(node.stderr().contains("reads have failed"), "{}", node.stderr());
 }
 
 /// Goal: an encrypted volume shows nothing of what it holds, is read with its key alone, and says

@@ -103,6 +103,21 @@ pub struct Watch {
     control: Arc<dyn Fn(Order, u64) + Send + Sync>,
 }
 
+/// What a volume says; what comes while nobody asks is the last one only.
+pub struct Changes(watch::Receiver<Option<Said>>);
+
+impl Changes {
+    /// What it said since the last question; `None` when it has ended.
+    pub async fn next(&mut self) -> Option<Said> {
+        loop {
+            self.0.changed().await.ok()?;
+            if let Some(said) = self.0.borrow_and_update().clone() {
+                return Some(said);
+            }
+        }
+    }
+}
+
 /// Where the end of a change of snapshots is awaited.
 pub type SnapshotAnswer = oneshot::Sender<Result<(), SnapshotError>>;
 
@@ -134,6 +149,12 @@ impl Watch {
     #[must_use]
     pub fn said(&self) -> Option<Said> {
         self.said.borrow().clone()
+    }
+
+    /// All that the volume says from now on.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes(self.said.clone())
     }
 
     /// Waits until the volume has said something that `is_so`, or `None` when it has ended.

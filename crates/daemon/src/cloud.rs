@@ -8,6 +8,7 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 mod clones;
+mod observe;
 mod removal;
 mod takeover;
 
@@ -350,6 +351,7 @@ impl CloudHomes {
         let runtime = self.runtime.clone();
         let backing =
             CloudBacking::open(plan, &paths, store, lane, runtime, seed, wake).map_err(broken)?;
+        self.runtime.spawn(observe::observe(name.to_string(), backing.watch()));
         let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
         self.watches().insert(record.id, watched);
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })

@@ -10,6 +10,7 @@ mod deletion;
 mod level;
 mod manual;
 mod restore;
+mod safety;
 mod serve;
 mod sizing;
 mod snapshot;

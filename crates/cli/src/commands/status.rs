@@ -3,6 +3,7 @@
 use super::ask;
 use super::class::class_table;
 use super::level::{level_table, wear_lines};
+use super::safety::safety_table;
 use super::sizing::{sizing_lines, what_if};
 use super::uplink::uplink_lines;
 use super::volume::volume_table;
@@ -29,6 +30,9 @@ pub(crate) fn status(arguments: &StatusArguments, output: &mut Output) -> Result
     }
     output.line(&class_table(&status.classes))?;
     output.line(&volume_table(&status.volumes))?;
+    if let Some(table) = safety_table(&status.volumes) {
+        output.line(&table)?;
+    }
     for line in sizing_lines(&status.sizing) {
         output.line(&line)?;
     }

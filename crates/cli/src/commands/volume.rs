@@ -1,6 +1,7 @@
 //! `layby volume`: volumes of a running node.
 
 use super::deletion::{delete, list_deleted, undelete};
+use super::safety::safety_table;
 use super::snapshot::{drop_snapshot, make, snapshots};
 use super::{amounts, amounts_text, ask, list_text};
 use crate::arguments::{
@@ -170,7 +171,11 @@ fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure
 
 fn list(node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
     let volumes = ask(node, |client| async move { client.volumes().await })?;
-    if node.json { output.json(&volumes) } else { output.line(&volume_table(&volumes)) }
+    if node.json {
+        return output.json(&volumes);
+    }
+    output.line(&volume_table(&volumes))?;
+    safety_table(&volumes).map_or(Ok(()), |table| output.line(&table))
 }
 
 pub(super) fn volume_table(volumes: &[VolumeAnswer]) -> String {
@@ -202,11 +207,16 @@ pub(super) fn volume_table(volumes: &[VolumeAnswer]) -> String {
             traffic.write.requests.to_string(),
             micros(traffic.write.latency_us_p99),
             hit_ratio(traffic),
-            bytes(traffic.dirty_bytes.values().sum()),
+            bytes(traffic.dirty_bytes.values().sum::<u64>() + in_no_store(volume)),
             traffic.throttled.to_string(),
         ]);
     }
     table.to_string()
+}
+
+/// Bytes of a volume's journal that its store does not have.
+fn in_no_store(volume: &VolumeAnswer) -> u64 {
+    volume.cloud.as_ref().map_or(0, |cloud| cloud.dirty_bytes)
 }
 
 pub(super) fn hit_ratio(traffic: &TrafficAnswer) -> String {
@@ -254,9 +264,12 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
 
 /// How safe the volume is in its store.
 fn cloud_text(of: &CloudAnswer) -> String {
-    let safe = match of.is_drained {
-        true => "the store has all".to_owned(),
-        false => format!(
+    let safe = match (of.is_drained, of.link.as_str()) {
+        (true, _) => "the store has all".to_owned(),
+        (false, "lost") => {
+            format!("{} will not reach the store any more", bytes(of.dirty_bytes))
+        }
+        (false, _) => format!(
             "{} not in the store, for {:.1} s (journal of {}), {}",
             bytes(of.dirty_bytes),
             of.dirty_seconds,
@@ -271,7 +284,14 @@ fn cloud_text(of: &CloudAnswer) -> String {
         Some(seconds) => format!("link {} for {seconds:.0} s", of.link),
         None => format!("link {}", of.link),
     };
-    let error = of.last_error.as_ref().map(|e| format!("; last error: {e}")).unwrap_or_default();
+    let ago = of.last_error_seconds.map(|seconds| format!(" {seconds:.0} s ago"));
+    let ago = ago.unwrap_or_default();
+    let error = of.last_error.as_ref().map(|e| format!("; last error{ago}: {e}"));
+    let damaged = match of.damaged {
+        0 => String::new(),
+        reads => format!("; {reads} read(s) failed, since what the store has is damaged"),
+    };
+    let error = damaged + &error.unwrap_or_default();
     let refused = of.last_refusal.as_ref();
     let refused = refused.map(|why| format!("; {} calls refused, last {why}", of.refused));
     let refused = refused.unwrap_or_default();

@@ -204,7 +204,8 @@ pub struct Volume<B> {
     waiting: wait::Waiting,
     is_draining: bool,
     is_stopping: bool,
-    last_fault: Option<Fault>,
+    /// The last fault, and when it was.
+    last_fault: Option<(Fault, Nanos)>,
     counters: Counters,
 }
 
@@ -231,8 +232,8 @@ pub struct Status {
     pub segment_blocks_bytes: u64,
     /// Of these, what the volume needs no more and its snapshots keep.
     pub kept_bytes: u64,
-    /// The last fault, in the store's words.
-    pub last_fault: Option<String>,
+    /// The last fault, in the store's words, and how long ago it was.
+    pub last_fault: Option<(String, Nanos)>,
     /// Why a call was refused last, if one was.
     pub last_refusal: Option<String>,
     /// Runs of the map.
@@ -260,6 +261,8 @@ pub struct Counters {
     pub clean_reads: u64,
     /// Bytes that these asked for.
     pub clean_bytes_read: u64,
+    /// Reads answered with an error since what the store has of them is missing or damaged.
+    pub damaged: u64,
     /// Calls answered with an error since the store could not serve them in time.
     pub refused: u64,
     /// Second requests for what was late, counted among all.
@@ -476,7 +479,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             live_bytes: totals.live * block,
             segment_blocks_bytes: totals.blocks * block,
             kept_bytes: (totals.blocks - self.totals_to_free(&self.pins()).blocks) * block,
-            last_fault: self.last_fault.as_ref().map(|fault| fault.cause.clone()),
+            last_fault: self
+                .last_fault
+                .as_ref()
+                .map(|(fault, at)| (fault.cause.clone(), self.now.since(*at))),
             last_refusal: self.waiting.refusal.clone(),
             runs: self.map.run_count() as u64,
             counters: self.counters,
@@ -549,7 +555,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         const DOUBLINGS_MAX: u32 = 8;
         self.session.on_fault(self.now);
         self.waiting.on_fault(self.now);
-        self.last_fault = Some(fault);
+        self.last_fault = Some((fault, self.now));
         if let Flight::ReadChunks { job, .. } = retry.flight
             && !self.is_reading(job)
         {

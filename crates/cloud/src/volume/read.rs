@@ -7,7 +7,7 @@
 //! Cost: a request per run of neighbouring chunks.
 
 use super::{Flight, LocalPlace, Volume};
-use crate::action::{Action, End, FaultKind, Request};
+use crate::action::{Action, End, Fault, FaultKind, Request};
 use crate::codec::crc32c;
 use crate::map::ChunkPlace;
 use crate::segment::decode_chunk;
@@ -172,6 +172,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// What the store has of a read is not what was written: the object is named.
+    fn fail_damaged(&mut self, job: u64, place: &ChunkPlace, how: &str) {
+        let key = self.map.key(place.number).unwrap_or_default();
+        let cause =
+            format!("object `{key}` of the volume {how}; `layby check --backing` says more");
+        self.last_fault = Some((Fault { kind: FaultKind::Device, cause }, self.now));
+        self.counters.damaged += 1;
+        self.fail_read(job, ErrorKind::Corrupt);
+    }
+
     fn fail_read(&mut self, job: u64, kind: ErrorKind) {
         self.job(job).failed = Some(kind);
     }
@@ -214,9 +224,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                         self.job(job).again_left -= 1;
                         self.read_blocks(job, part.blocks);
                     }
-                    None => self.fail_read(job, ErrorKind::Corrupt),
+                    None => self.fail_damaged(job, &part.place, "is damaged"),
                 },
-                _ => self.fail_read(job, ErrorKind::Corrupt),
+                _ => self.fail_damaged(job, &part.place, "is missing, or cannot be had"),
             }
         }
         self.end_part_of_read(job);

@@ -274,7 +274,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// is opened again, and all that waits for it fails.
     pub(super) fn lose_journal(&mut self, end: &End) {
         if let End::Failed(fault) = end {
-            self.last_fault = Some(fault.clone());
+            self.last_fault = Some((fault.clone(), self.now));
         }
         self.write.is_lost = true;
         self.fail_writes();

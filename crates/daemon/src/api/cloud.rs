@@ -17,6 +17,10 @@ pub struct CloudAnswer {
     pub link: String,
     /// Why it is lost, or what the store said last when something failed.
     pub last_error: Option<String>,
+    /// How long ago the store said that; none where it is why the volume is lost.
+    pub last_error_seconds: Option<f64>,
+    /// Reads answered with an error since what the store has of them is missing or damaged.
+    pub damaged: u64,
     /// Why a call was refused last, since the store could not serve it in its class's time.
     pub last_refusal: Option<String>,
     /// Seconds since the store last failed without an answer after it; none while it answers.
@@ -92,9 +96,13 @@ impl CloudAnswer {
         };
         let counters = status.counters;
         let live = status.live_bytes;
+        let (fault, fault_age) = status.last_fault.unzip();
+        let fault_age = fault_age.filter(|_| why.is_none()).map(Nanos::as_secs_f64);
         CloudAnswer {
             link: link.to_owned(),
-            last_error: why.or(status.last_fault),
+            last_error: why.or(fault),
+            last_error_seconds: fault_age,
+            damaged: counters.damaged,
             last_refusal: status.last_refusal,
             down_seconds,
             is_drained,

@@ -56,6 +56,10 @@ impl Scrape {
             .write(encoder, counts(|of| of.requests_hedged))?;
         family("layby_cloud_refused", "Calls that the store could not serve in time")
             .write(encoder, counts(|of| of.refused))?;
+        family("layby_cloud_damaged", "Reads of what the store has lost or damaged")
+            .write(encoder, counts(|of| of.damaged))?;
+        family_in(Unit::Bytes, "layby_cloud_kept", "Bytes of blocks that only snapshots need")
+            .write(encoder, gauges(|of| Some(of.kept_bytes as f64)))?;
         family_in(Unit::Bytes, "layby_cloud_put", "Bytes sent to the store")
             .write(encoder, counts(|of| of.bytes_put))?;
         family_in(Unit::Bytes, "layby_cloud_moved", "Bytes of blocks that cleaning moved")

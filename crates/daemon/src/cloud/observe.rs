@@ -1,0 +1,51 @@
+//! What happens to volumes in object stores, told in the node's log as it happens.
+//!
+//! How: a task per volume hears what its thread says and compares that with what it said before.
+//! Invariant: a line per change, so that a store which fails for hours fills no log.
+//! Cost: a comparison a few times a second. Not for: how things are; see the control API.
+
+use layby_cloud::{Link, Said, Watch};
+
+/// What was told last.
+#[derive(Default)]
+struct Told {
+    is_down: bool,
+    is_lost: bool,
+    damaged: u64,
+}
+
+impl Told {
+    fn hear(&mut self, volume: &str, said: &Said) {
+        let status = &said.status;
+        let fault = status.last_fault.as_ref().map_or("", |(cause, _)| cause.as_str());
+        if status.counters.damaged > self.damaged {
+            self.damaged = status.counters.damaged;
+            tracing::warn!(volume, reads = self.damaged, cause = fault, "reads have failed");
+        }
+        match &status.link {
+            Link::Lost(cause) if !self.is_lost => {
+                self.is_lost = true;
+                let missing = status.dirty_bytes;
+                tracing::error!(volume, cause, missing, "the volume is not this node's any more");
+            }
+            Link::Down { .. } if !self.is_down => {
+                self.is_down = true;
+                tracing::warn!(volume, cause = fault, "the volume's store does not answer");
+            }
+            Link::Up if std::mem::take(&mut self.is_down) => {
+                let missing = status.dirty_bytes;
+                tracing::info!(volume, missing, "the volume's store answers again");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Tells of a volume until it ends.
+pub(super) async fn observe(volume: String, watch: Watch) {
+    let mut told = Told::default();
+    let mut changes = watch.changes();
+    while let Some(said) = changes.next().await {
+        told.hear(&volume, &said);
+    }
+}
