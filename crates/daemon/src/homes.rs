@@ -519,6 +519,26 @@ mod tests {
         assert_eq!(gone.kind, ReportKind::NotFound);
     }
 
+    /// Goal: a node that is stopped and started often counts a grace to its end all the same.
+    /// Method: virtual time, lives shorter than what lies between two notes, clean stops.
+    #[tokio::test(start_paused = true)]
+    async fn a_clean_stop_forgets_no_time() {
+        const GRACE: &str = "[cloud]\ngrace = \"3h\"\n";
+        let (owner, mut node) = with_owner(GRACE);
+        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
+        deleted.expect("its shard lets go");
+        for life in 1..=3 {
+            let running = crate::control::attend_deleted(Arc::clone(&node.control));
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(300), running).await;
+            node.control.stop().await.expect("the shards stop");
+            let kept = crate::catalog::Catalog::load(node.dir.path()).expect("sound");
+            let waited = kept.expect("there").deleted[0].waited_seconds;
+            assert!((300 * life - life..=300 * life).contains(&waited), "{waited} in life {life}");
+            node = MockNode::with_homes(node.dir, GRACE, Some(owner.clone()));
+        }
+    }
+
     /// Goal: a deleted volume's objects go when the node has lived through its grace, whatever any
     /// clock says, and not before; what fails is tried again. Method: virtual time, a clock that
     /// was wrong by years at the deletion, a restart in between, an owner that refuses.

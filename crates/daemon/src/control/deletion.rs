@@ -7,7 +7,7 @@
 //! Invariant: whoever talks with a deleted volume's store has its turn, and takes it before the
 //! node's change. A grace is counted in the node's own time, so a clock that is wrong, or is set,
 //! ends none early; time in which the node does not run does not count.
-//! Cost: a write of the catalog every ten minutes while there are some.
+//! Cost: a write of the catalog every ten minutes, and at a clean stop, while there are some.
 //! Not for: files and devices, which keep their data or lose it at once.
 
 use super::volumes::{check_record, within};
@@ -337,6 +337,23 @@ impl Control {
             Ok(()) => state.seen().since += Duration::from_secs(elapsed),
             // It is counted on, and written down the next time.
             Err(unsaved) => tracing::warn!(cause = unsaved.cause, "{}", unsaved.error),
+        }
+    }
+
+    /// Writes down how much of all graces has passed: the node stops, and time counts on when it
+    /// comes back.
+    pub(super) async fn keep_all_waited(&self) {
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        for deleted in &mut view.catalog.deleted {
+            let elapsed = self.deletions.state(deleted.record.id).seen().since.elapsed();
+            deleted.waited_seconds = deleted.waited_seconds.saturating_add(elapsed.as_secs());
+        }
+        if view.catalog == self.view().catalog {
+            return;
+        }
+        if let Err(unsaved) = self.publish(view).await {
+            tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
         }
     }
 

@@ -364,6 +364,7 @@ impl Control {
     /// # Errors
     /// The first report of a shard that could not make everything durable; the others stop anyway.
     pub async fn stop(&self) -> Result<(), Report> {
+        self.keep_all_waited().await;
         let _change = self.change.lock().await;
         let mut stopping = Vec::new();
         for shard in 0..self.shards.len() {
