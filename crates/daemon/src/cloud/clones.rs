@@ -1,8 +1,8 @@
 //! Clones: volumes that begin as a snapshot of another one and share its segments.
 //!
 //! How: the base's superblock marks the clone first: through the base's own session where this node
-//! serves it, else by a put on the condition that nobody else replaced it. Then the clone's first
-//! checkpoint and its superblock are put, and it is a volume like any other.
+//! serves it and has not lost it, else by a put on the condition that nobody else replaced it. Then
+//! the clone's first checkpoint and its superblock are put, and it is a volume like any other.
 //! Invariant: no clone is anywhere without its mark; a mark without a clone is taken over by the
 //! next clone that is made at the same place.
 //! Cost: some requests, and the snapshot's map twice over the link.
@@ -13,8 +13,8 @@ use crate::catalog::VolumeRecord;
 use crate::config::{CloneSource, KeySource, Name};
 use crate::error::{Report, ReportKind};
 use layby_cloud::{
-    CloneMark, ClonePlan, Condition, End, Fault, FaultKind, Request, SUPERBLOCK_KEY, Snapshot,
-    SnapshotChange, SnapshotError, Store, Superblock, Tag, VolumeUuid, Watch,
+    CloneMark, ClonePlan, Condition, End, Fault, FaultKind, Link, Order, Request, SUPERBLOCK_KEY,
+    Snapshot, SnapshotChange, SnapshotError, Store, Superblock, Tag, VolumeUuid, Watch,
 };
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ impl CloudHomes {
         mark: &CloneMark,
     ) -> Result<(), Report> {
         let name = source.snapshot.to_string();
-        if let Some(watch) = self.watch_at(&source.volume) {
+        if let Some(watch) = self.watch_at(&source.volume).filter(|watch| !self.is_lost(watch)) {
             let change = SnapshotChange::Mark { name, clone: mark.clone() };
             return match self.change(&watch, change) {
                 Ok(()) => Ok(()),
@@ -229,7 +229,7 @@ impl CloudHomes {
 
     /// Takes a clone's mark away; what cannot be reached keeps it.
     pub(super) fn unmark(&self, base_url: &str, snapshot: &str, url: &str, base: &Store) -> bool {
-        if let Some(watch) = self.watch_at(base_url) {
+        if let Some(watch) = self.watch_at(base_url).filter(|watch| !self.is_lost(watch)) {
             let (name, url) = (snapshot.to_owned(), url.to_owned());
             return self.change(&watch, SnapshotChange::Unmark { name, url }).is_ok();
         }
@@ -243,6 +243,19 @@ impl CloudHomes {
             Err(fault) => fault.kind == FaultKind::NotFound,
             Ok(()) => true,
         }
+    }
+
+    /// Whether a volume of this node knows that it is not this node's any more, so that its word
+    /// changes nothing.
+    pub(super) fn is_lost(&self, watch: &Watch) -> bool {
+        let (runtime, watch) = (self.runtime.clone(), watch.clone());
+        let asking = std::thread::spawn(move || {
+            let number = watch.order(Order::Say);
+            let newest = watch.wait(|said| said.heard >= number);
+            runtime.block_on(async { tokio::time::timeout(MARK_TIME, newest).await })
+        });
+        let said = asking.join().expect("a volume's word is awaited without a panic");
+        matches!(said, Ok(Some(said)) if matches!(said.status.link, Link::Lost(_)))
     }
 
     /// Has a volume of this node change its snapshots.
