@@ -469,7 +469,8 @@ fn a_deleted_object_is_named() {
 
 /// Goal: an encrypted volume shows nothing of what it holds, is read with its key alone, and says
 /// so where the key is missing or another. Method: blocks with a word in them, the bucket's bytes,
-/// `layby restore` with the key, without, with another; a node that starts again.
+/// `layby restore` with the key, without, with another; a node that starts again, also without the
+/// key, and serves the volume when that is back.
 #[test]
 fn an_encrypted_volume_needs_its_key() {
     let Some(world) = World::new() else { return };
@@ -501,6 +502,24 @@ fn an_encrypted_volume_needs_its_key() {
     let data = contents(BLOCKS / 2, 0);
     client.blocks[(BLOCKS / 2) as usize] = 0;
     client.ask(&Request::Write { offset: BLOCKS / 2 * BLOCK, data, fua: true });
+    node.layby(&["volume", "drain", VOLUME]);
+    node.kill9();
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    client.verify();
+    drop(node);
+    let away = world.dir("key-away");
+    std::fs::rename(&key, &away).expect("the test's own file");
+    let node = world.start("a");
+    node.layby(&["volume", "create", "other", "--size", "1MiB"]);
+    let listed = || node.layby(&["volume", "list"]);
+    assert!(listed().contains("volume maps is not served: "), "{}", listed());
+    world.ask("a", &["volume", "drain", VOLUME]).assert_explains(&["is not served", "key"]);
+    std::fs::rename(&away, &key).expect("the test's own file");
+    assert!((0..5000).any(|_| !listed().contains("is not served")), "{}", listed());
+    let mut client = client.reopen(&node);
+    client.verify();
+    client.write(200);
     node.layby(&["volume", "drain", VOLUME]);
     node.kill9();
     let node = world.start("a");

@@ -7,7 +7,7 @@
 //! otherwise is refused, since blocks would be looked for where they are not.
 //! Cost: runs once per start.
 
-use crate::catalog::{Catalog, DeletedRecord, LevelRecord, NodeId, VolumePhase};
+use crate::catalog::{Catalog, DeletedRecord, LevelRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::config::{
     ClassConfig, Config, Kind, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT,
     VolumeConfig, built_in, checks,
@@ -21,6 +21,7 @@ use crate::plan::{Layout, PART_ALIGNMENT};
 use layby_engine::io::device_hints;
 use layby_engine::store::SegmentPlan;
 use layby_types::{BlockSize, format_bytes};
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -57,7 +58,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     let mut notes = Vec::new();
     let mut view = combine(config, catalog, &mut notes)?;
     finish_deletions(homes, &mut view, &mut notes)?;
-    declare_volumes(config, &mut view, is_new, &mut notes)?;
+    declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
     notes.extend(crate::cloud::placement_notes(config, &view));
@@ -188,7 +189,8 @@ fn combine(config: &Config, mut catalog: Catalog, notes: &mut Vec<String>) -> Re
     })?;
     let layout = Layout::new(levels, block_size, catalog.shards, limits)
         .map_err(|problem| problem.report("cannot start the node"))?;
-    Ok(View { catalog, layout, classes: classes.into_iter().map(Some).collect() })
+    let classes = classes.into_iter().map(Some).collect();
+    Ok(View { catalog, layout, classes, absent: BTreeMap::new() })
 }
 
 fn combine_classes(
@@ -237,6 +239,7 @@ fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> 
 fn declare_volumes(
     config: &Config,
     view: &mut View,
+    homes: &Homes,
     is_new: bool,
     notes: &mut Vec<String>,
 ) -> Result<(), Report> {
@@ -247,8 +250,8 @@ fn declare_volumes(
             path: None,
             read_only: false,
             allow: Vec::new(),
-            share: std::collections::BTreeMap::new(),
-            cap: std::collections::BTreeMap::new(),
+            share: BTreeMap::new(),
+            cap: BTreeMap::new(),
             limits: LimitsConfig::default(),
             discard: DiscardChoice::default(),
             discard_delay: DiscardWait::default(),
@@ -259,6 +262,7 @@ fn declare_volumes(
         let error = "cannot create the first volume";
         add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
     }
+    drop_unmade(config, view, homes, notes);
     for (name, declared) in &config.volumes {
         if view.catalog.volumes.contains_key(name) {
             update_volume(config, view, name, declared)?;
@@ -276,6 +280,27 @@ fn declare_volumes(
         record.configured = Some(declared.clone());
     }
     Ok(())
+}
+
+/// Forgets volumes that an earlier text of the configuration declared and that were never made:
+/// nothing of them was ever served. What was served all the same stays as it is.
+fn drop_unmade(config: &Config, view: &mut View, homes: &Homes, notes: &mut Vec<String>) {
+    let is_unmade = |name: &Name, record: &VolumeRecord| {
+        let other =
+            record.configured.is_some() && record.configured.as_ref() != config.volumes.get(name);
+        other && record.phase == VolumePhase::Creating && homes.writes_through(record)
+    };
+    let volumes = view.catalog.volumes.iter();
+    let names = volumes.filter(|(name, record)| is_unmade(name, record)).map(|(name, _)| name);
+    for name in names.cloned().collect::<Vec<_>>() {
+        let record = view.catalog.volumes.remove(&name).expect("it was just found");
+        match homes.release(&record, false) {
+            Ok(()) => notes.push(format!(
+                "volume `{name}`, which was never made, is forgotten: the file was edited"
+            )),
+            Err(_) => drop(view.catalog.volumes.insert(name, record)),
+        }
+    }
 }
 
 /// Whether a volume that is not there was deleted and still has its place in its store.

@@ -16,7 +16,7 @@ use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
-use crate::homes::RemoteHomes;
+use crate::homes::{RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
@@ -413,7 +413,13 @@ impl RemoteHomes for CloudHomes {
         {
             return Err(kept(&self.paths(record), said.status.dirty_bytes));
         }
-        self.remove_local(record)
+        match self.missing_bytes_of(record) {
+            Ok(0) => self.remove_local(record),
+            Ok(bytes) => Err(kept(&self.paths(record), bytes)),
+            Err(cause) => Err(Report::new(ReportKind::Corrupt, "the journal was not removed")
+                .cause(cause)
+                .state("what the node has of the volume is where it was")),
+        }
     }
 
     fn identity(&self, record: &VolumeRecord) -> Option<String> {
@@ -448,8 +454,16 @@ impl RemoteHomes for CloudHomes {
         // Other nodes make and delete clones, too: the store knows best.
         let store = self.store_of(record);
         let found = store.ok().and_then(|store| self.superblock(&store).ok()).flatten();
+        let other = found.as_ref().map(|block| block.node.clone());
+        let other = other.filter(|node| *node != self.node().0.to_string());
         let known = || self.watch(record)?.said()?.snapshots;
         let snapshots = found.map(|block| block.snapshots).or_else(known);
+        if let Some(other) = other {
+            return Err(Report::new(ReportKind::InUse, "the volume's data is not this node's")
+                .cause(format!("node {other} has taken the volume"))
+                .state("nothing was changed")
+                .hint("`--data keep` forgets it here and leaves its objects to that node"));
+        }
         let clones = snapshots.and_then(|snapshots| removal::clones_of(&snapshots));
         clones.map_or(Ok(()), |clones| {
             Err(Report::new(ReportKind::InUse, "the volume's data is in use")
@@ -457,6 +471,19 @@ impl RemoteHomes for CloudHomes {
                 .state("nothing was changed")
                 .hint("delete these with --data now first, or keep its data with --data keep"))
         })
+    }
+
+    fn taken(&self, record: &VolumeRecord) -> Option<Taken> {
+        self.taken_by(record)
+    }
+
+    fn missing_bytes(&self, record: &VolumeRecord) -> Result<u64, String> {
+        self.missing_bytes_of(record)
+    }
+
+    fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
+        self.watches().remove(&record.id);
+        self.remove_local(record)
     }
 
     fn snapshot_bytes(&self, source: &CloneSource, key: Option<&KeySource>) -> Result<u64, Report> {

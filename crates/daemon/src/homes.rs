@@ -22,6 +22,15 @@ use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A volume that another node has by now, so that its objects are not this node's to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Who has it, in a few words.
+    pub by: String,
+    /// Bytes that were written here and that no store has.
+    pub bytes_lost: u64,
+}
+
 /// Owns the homes that are not files. Only `has` and `name` are called where nothing may take long.
 pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// Whether a volume's home is one of these; it is so for the volume's life.
@@ -88,6 +97,28 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// # Errors
     /// A report when other volumes rest on it.
     fn check_discard(&self, _record: &VolumeRecord) -> Result<(), Report> {
+        Ok(())
+    }
+
+    /// Who has a volume that is this node's no more, as far as its place says so. A node that
+    /// serves it is asked first. May take long.
+    fn taken(&self, _record: &VolumeRecord) -> Option<Taken> {
+        None
+    }
+
+    /// Bytes of a volume that is not served and that its place does not have. May take long.
+    ///
+    /// # Errors
+    /// Why that cannot be known.
+    fn missing_bytes(&self, _record: &VolumeRecord) -> Result<u64, String> {
+        Ok(0)
+    }
+
+    /// What the node has of a volume goes, whatever it is; no shard holds the home any more.
+    ///
+    /// # Errors
+    /// A report when something is left.
+    fn forget(&self, _record: &VolumeRecord) -> Result<(), Report> {
         Ok(())
     }
 
@@ -264,6 +295,28 @@ impl Homes {
         self.owner(record).map_or(Ok(()), |owner| owner.check_discard(record))
     }
 
+    /// See [`RemoteHomes::taken`].
+    #[must_use]
+    pub fn taken(&self, record: &VolumeRecord) -> Option<Taken> {
+        self.owner(record)?.taken(record)
+    }
+
+    /// See [`RemoteHomes::missing_bytes`].
+    ///
+    /// # Errors
+    /// Why that cannot be known.
+    pub fn missing_bytes(&self, record: &VolumeRecord) -> Result<u64, String> {
+        self.owner(record).map_or(Ok(0), |owner| owner.missing_bytes(record))
+    }
+
+    /// See [`RemoteHomes::forget`].
+    ///
+    /// # Errors
+    /// A report of the home's owner.
+    pub fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
+        self.owner(record).map_or(Ok(()), |owner| owner.forget(record))
+    }
+
     /// See [`RemoteHomes::snapshot_bytes`].
     ///
     /// # Errors
@@ -344,6 +397,7 @@ mod tests {
     struct Owner {
         log: Mutex<Vec<String>>,
         refuses: Mutex<bool>,
+        taken: Mutex<Option<Taken>>,
     }
 
     #[derive(Debug)]
@@ -412,6 +466,13 @@ mod tests {
         fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
             self.note(format!("remove {}", deleted.record.id));
             self.refused("no answer")
+        }
+        fn taken(&self, _: &VolumeRecord) -> Option<Taken> {
+            self.taken.lock().expect("one test").clone()
+        }
+        fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
+            self.note(format!("forget {}", record.id));
+            Ok(())
         }
         fn watch(&self, _: &VolumeRecord) -> Option<layby_cloud::Watch> {
             None
@@ -517,6 +578,24 @@ mod tests {
         assert!(kept.deleted.is_empty() && !kept.volumes.contains_key("old"));
         let gone = control.volume_undelete(&name("old"), back(None)).await.expect_err("gone");
         assert_eq!(gone.kind, ReportKind::NotFound);
+    }
+
+    /// Goal: what another node has is only forgotten, and bytes that are in no store go only when
+    /// that is asked for. Method: both words over mock shards.
+    #[tokio::test]
+    async fn what_is_lost_is_thrown_away_by_a_clear_word() {
+        let (owner, node) = with_owner("");
+        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        let taken = Taken { by: "node 7 has the volume".into(), bytes_lost: 1088 << 10 };
+        *owner.taken.lock().expect("one test") = Some(taken.clone());
+        let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
+        let refused = refused.expect_err("bytes would be lost");
+        assert!(refused.cause.contains("1088KiB that were written here"), "{refused}");
+        assert!(refused.hint.contains("--data delete"), "{refused}");
+        let gone = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
+        assert_eq!(gone.expect("that is a clear word"), Some(taken));
+        assert_eq!(owner.take(), ["prepare far Creating", "forget 1"]);
+        assert!(node.control.view().catalog.deleted.is_empty());
     }
 
     /// Goal: a node that is stopped and started often counts a grace to its end all the same.

@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
 use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
-use crate::control::{Control, NodeFacts, ShardPort, View};
+use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::metrics::durability;
@@ -27,6 +27,7 @@ use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -201,7 +202,8 @@ impl Node {
         taken.iter().try_for_each(|record| homes.release(record, false))?;
         let (its_config, its_homes) = (config.clone(), homes.clone());
         let starting = tokio::task::spawn_blocking(move || {
-            let plans = plans(&view, &its_homes)?;
+            let mut view = view;
+            let plans = plans(&mut view, &its_homes)?;
             let requests = requests(&its_config, &view, &plans, is_new)?;
             Ok((start_shards(&*starter, requests)?, view))
         });
@@ -212,6 +214,9 @@ impl Node {
             format!(
                 "volume `{name}` was being made when the node ended: it is made now, or taken back"
             )
+        }));
+        notes.extend(view.absent.iter().map(|(name, absence)| {
+            format!("volume `{name}` is not served, and tried again: {}", absence.why.cause)
         }));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
@@ -305,6 +310,7 @@ impl Node {
         let view = control.view();
         let unmade = unmade(&view.catalog, &control.facts().homes).cloned().collect();
         doors.spawn(crate::control::finish_creations(Arc::clone(&control), unmade));
+        doors.spawn(crate::control::attend_absent(Arc::clone(&control)));
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
@@ -399,13 +405,22 @@ fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'
     catalog.volumes.iter().filter(move |(_, record)| is_unmade(record)).map(|(name, _)| name)
 }
 
-/// What shards are told of the volumes that they serve from the start.
-fn plans(view: &View, homes: &Homes) -> Result<Vec<VolumePlan>, Report> {
+/// What shards are told of the volumes that they serve from the start. One in an object store that
+/// cannot be served is no reason to serve nobody.
+fn plans(view: &mut View, homes: &Homes) -> Result<Vec<VolumePlan>, Report> {
     let later: Vec<&Name> = unmade(&view.catalog, homes).collect();
-    let mut plans = Vec::new();
+    let (mut plans, mut absent) = (Vec::new(), BTreeMap::new());
     for (name, record) in view.catalog.volumes.iter().filter(|(name, _)| !later.contains(name)) {
-        plans.extend(view.volume_plans(homes, name, record)?);
+        match view.volume_plans(homes, name, record) {
+            Ok(its) => plans.extend(its),
+            Err(refused) if homes.writes_through(record) => {
+                tracing::warn!(%name, cause = refused.cause, "{}; tried again", refused.error);
+                absent.insert(name.clone(), Absence::new(refused, record));
+            }
+            Err(refused) => return Err(refused),
+        }
     }
+    view.absent = absent;
     Ok(plans)
 }
 
@@ -508,7 +523,8 @@ fn watch(started: Vec<StartedShard>) -> Watched {
 fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
     let before = view.catalog.clone();
     view.catalog.is_started = true;
-    let later: Vec<Name> = unmade(&before, homes).cloned().collect();
+    let mut later: Vec<Name> = unmade(&before, homes).cloned().collect();
+    later.extend(view.absent.keys().cloned());
     for (_, record) in view.catalog.volumes.iter_mut().filter(|(name, _)| !later.contains(name)) {
         record.phase = VolumePhase::Ready;
     }
@@ -545,7 +561,7 @@ impl Drop for UrlFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::config::Overrides;
     use crate::control::tests::MockShard;
@@ -554,10 +570,10 @@ mod tests {
 
     /// Starts mock shards; the one called `fails` refuses.
     #[derive(Clone, Default)]
-    struct MockStarter {
+    pub(crate) struct MockStarter {
         fails: Option<u8>,
         requests: Arc<Mutex<Vec<ShardRequest>>>,
-        shards: Arc<Mutex<Vec<MockShard>>>,
+        pub(crate) shards: Arc<Mutex<Vec<MockShard>>>,
     }
 
     impl ShardStarter for MockStarter {
@@ -576,7 +592,7 @@ mod tests {
         }
     }
 
-    fn config(dir: &TempDir, more: &str) -> Config {
+    pub(crate) fn config(dir: &TempDir, more: &str) -> Config {
         let overrides = Overrides {
             dir: Some(dir.path().join("node")),
             shards: Some(2),

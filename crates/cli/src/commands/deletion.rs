@@ -7,7 +7,7 @@ use super::ask;
 use super::volume::said;
 use crate::arguments::{DataArgument, NodeArguments};
 use crate::output::{Failure, Output, bytes, table};
-use layby_daemon::api::DeletedAnswer;
+use layby_daemon::api::{DeletedAnswer, ForgottenAnswer};
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::Name;
 use layby_daemon::control::{DeleteData, UndeleteRequest};
@@ -24,14 +24,17 @@ pub(super) fn delete(
         DataArgument::Delete => DeleteData::Delete,
         DataArgument::Now => DeleteData::Now,
     };
-    let (before, left) = ask(node, |client| async move {
+    let (before, forgotten, left) = ask(node, |client| async move {
         // Where its data stays; should it not exist, deleting it says so in its own words.
         let before = client.volume(name).await;
-        client.volume_delete(name, data).await?;
+        let forgotten = client.volume_delete(name, data).await?;
         let left = client.deleted_volumes().await?;
-        Ok((before.ok(), left))
+        Ok((before.ok(), forgotten, left))
     })?;
     let place = before.map(|before| before.path).unwrap_or_default();
+    if let Some(forgotten) = forgotten {
+        return said(&forgotten_text(name, &place, &forgotten), node, output);
+    }
     let waits = left.iter().rev().find(|gone| gone.name == *name && gone.path == place);
     let sentence = match (data, waits) {
         (DeleteData::Keep, _) => format!("deleted volume {name}; its data is in `{place}`"),
@@ -43,6 +46,15 @@ pub(super) fn delete(
         _ => format!("deleted volume {name} and its data"),
     };
     said(&sentence, node, output)
+}
+
+/// What became of a volume that another node has.
+fn forgotten_text(name: &Name, place: &str, of: &ForgottenAnswer) -> String {
+    let lost = match of.bytes_lost {
+        0 => String::new(),
+        lost => format!("; {} that were written here and are in no store are gone", bytes(lost)),
+    };
+    format!("forgot volume {name}: {}, and its objects stay in `{place}`{lost}", of.taken_by)
 }
 
 pub(super) fn undelete(

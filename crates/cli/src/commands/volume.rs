@@ -211,7 +211,10 @@ pub(super) fn volume_table(volumes: &[VolumeAnswer]) -> String {
             traffic.throttled.to_string(),
         ]);
     }
-    table.to_string()
+    let absent =
+        volumes.iter().filter_map(|volume| Some((&volume.name, volume.not_served.as_ref()?)));
+    let absent = absent.map(|(name, why)| format!("\nvolume {name} is not served: {why}"));
+    format!("{table}{}", absent.collect::<String>())
 }
 
 /// Bytes of a volume's journal that its store does not have.
@@ -255,6 +258,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     }
     if let Some(source) = &volume.clone_of {
         output.line(&format!("{:<8} of `{source}`", "clone"))?;
+    }
+    if let Some(why) = &volume.not_served {
+        output.line(&format!("{:<8} no: {why}; the node goes on trying", "served"))?;
     }
     if let Some(cloud) = &volume.cloud {
         output.line(&format!("{:<8} {}", "cloud", cloud_text(cloud)))?;

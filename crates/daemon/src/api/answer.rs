@@ -229,6 +229,9 @@ pub struct VolumeAnswer {
     /// The snapshot that it began as, where it is a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_of: Option<CloneSource>,
+    /// Why nobody is served it now, where that is so; the node goes on trying.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_served: Option<String>,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -545,6 +548,7 @@ impl Reading {
             ublk_device: self.control.block_device(layby_types::VolumeId(record.id)),
             cloud: self.cloud(record),
             clone_of: record.clone_of.clone(),
+            not_served: self.view.absence(name).map(|absence| absence.why.cause.clone()),
             traffic: self.traffic(|id| id == record.id),
         }
     }
@@ -556,13 +560,13 @@ impl Reading {
     /// All volumes, by name.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeAnswer> {
-        self.view.volumes().map(|(name, record)| self.volume_of(name, record)).collect()
+        self.view.known_volumes().map(|(name, record)| self.volume_of(name, record)).collect()
     }
 
     /// One volume.
     #[must_use]
     pub fn volume(&self, name: &Name) -> Option<VolumeAnswer> {
-        let found = self.view.volumes().find(|(known, _)| *known == name);
+        let found = self.view.known_volumes().find(|(known, _)| *known == name);
         found.map(|(name, record)| self.volume_of(name, record))
     }
 

@@ -8,6 +8,7 @@ use crate::api::VolumeAnswer;
 use crate::config::Name;
 use crate::control::{DeletedVolume, UndeleteRequest};
 use crate::error::Report;
+use crate::homes::Taken;
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,21 @@ impl From<DeletedVolume> for DeletedAnswer {
             is_marked,
             problem,
         }
+    }
+}
+
+/// A volume that was only forgotten, since another node has it and its objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ForgottenAnswer {
+    /// Who has it.
+    pub taken_by: String,
+    /// Bytes that were written to this node, that no store has, and that are gone.
+    pub bytes_lost: u64,
+}
+
+impl From<Taken> for ForgottenAnswer {
+    fn from(Taken { by, bytes_lost }: Taken) -> Self {
+        ForgottenAnswer { taken_by: by, bytes_lost }
     }
 }
 

@@ -28,7 +28,7 @@ pub use answer::{
 };
 pub use cloud::CloudAnswer;
 pub(crate) use cloud::cloud_answer;
-pub use deletion::DeletedAnswer;
+pub use deletion::{DeletedAnswer, ForgottenAnswer};
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
 pub use sizing::{
@@ -214,18 +214,24 @@ struct DeleteQuery {
 }
 
 /// Deletes a volume and disconnects its clients. With `data=delete`, a volume in an object store
-/// can come back until its grace is over; with `data=now` also a deleted one goes for good.
+/// can come back until its grace is over; with `data=now` also a deleted one goes for good. One
+/// that another node has is only forgotten here, and the answer says so.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
     params(("name" = Name, Path), DeleteQuery),
-    responses((status = 204), (status = "default", body = Report)))]
+    responses((status = 204), (status = 200, body = ForgottenAnswer),
+        (status = "default", body = Report)))]
 async fn volume_delete(
     State(node): Node,
     path: Path<String>,
     query: Result<Query<DeleteQuery>, QueryRejection>,
-) -> Result<StatusCode, Refused> {
+) -> Result<Response, Refused> {
     let Query(query) = query.map_err(|refused| wrong(refused.body_text()))?;
-    node.volume_delete(&name_of(path)?, query.data.unwrap_or(DeleteData::Keep)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let data = query.data.unwrap_or(DeleteData::Keep);
+    let forgotten = node.volume_delete(&name_of(path)?, data).await?.map(ForgottenAnswer::from);
+    Ok(match forgotten {
+        Some(forgotten) => Json(forgotten).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 /// Writes a volume's dirty blocks back; answers when done.

@@ -6,8 +6,8 @@
 //! Cost: a connection per request.
 
 use crate::api::{
-    ClassAnswer, DeletedAnswer, LevelAnswer, SizingAnswer, SnapshotAnswer, StatusAnswer,
-    UplinkAnswer, VolumeAnswer, WritebackAnswer,
+    ClassAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer, SizingAnswer, SnapshotAnswer,
+    StatusAnswer, UplinkAnswer, VolumeAnswer, WritebackAnswer,
 };
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
@@ -84,18 +84,24 @@ impl ControlClient {
     pub async fn volume_set(&self, name: &Name, p: &VolumePatch) -> Result<VolumeAnswer, Report> {
         self.answer(Method::PATCH, &format!("/v1/volumes/{name}"), Some(p)).await
     }
-    /// Deletes a volume.
+    /// Deletes a volume. One that another node has is only forgotten; then this says so.
     ///
     /// # Errors
     /// A report.
-    pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
+    pub async fn volume_delete(
+        &self,
+        name: &Name,
+        data: DeleteData,
+    ) -> Result<Option<ForgottenAnswer>, Report> {
         let data = match data {
             DeleteData::Keep => "keep",
             DeleteData::Delete => "delete",
             DeleteData::Now => "now",
         };
         let path = format!("/v1/volumes/{name}?data={data}");
-        self.call(Method::DELETE, &path, NOTHING).await.map(drop)
+        let answer = self.call(Method::DELETE, &path, NOTHING).await?;
+        let forgotten = || serde_json::from_slice(&answer).map_err(|e| strange(&e.to_string()));
+        (!answer.is_empty()).then(forgotten).transpose()
     }
     /// Deleted volumes that can come back or are not all gone.
     ///

@@ -10,6 +10,7 @@ use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
 use crate::config::{KeySource, Name};
 use crate::error::{Report, ReportKind};
+use crate::homes::Taken;
 use layby_cloud::{
     Deleted, Fault, FaultKind, Goal, Removal, RemovalError, Snapshot, Step, Store, Superblock,
     VolumeUuid, inspect, volume_of,
@@ -147,6 +148,38 @@ impl CloudHomes {
         }
     }
 
+    /// See [`crate::homes::RemoteHomes::taken`]. A volume that is served knows that it was lost.
+    pub(super) fn taken_by(&self, record: &VolumeRecord) -> Option<Taken> {
+        let watch = self.watches().get(&record.id).map(|watched| watched.watch.clone());
+        if watch.as_ref().is_some_and(|watch| !self.is_lost(watch)) {
+            return None;
+        }
+        let store = self.store_of(record).ok()?;
+        let block = self.superblock(&store).ok().flatten()?;
+        if block.node == self.node().0.to_string() {
+            return None;
+        }
+        let said = watch.and_then(|watch| watch.said());
+        let bytes_lost = match said {
+            Some(said) => said.status.dirty_bytes,
+            // A journal that cannot be read may hold as much as it is long.
+            None => self.missing_bytes_of(record).unwrap_or_else(|_| {
+                let journal = std::fs::metadata(self.paths(record).journal);
+                journal.map_or(0, |journal| journal.len())
+            }),
+        };
+        Some(Taken { by: format!("node {} has the volume", block.node), bytes_lost })
+    }
+
+    /// See [`crate::homes::RemoteHomes::missing_bytes`].
+    pub(super) fn missing_bytes_of(&self, record: &VolumeRecord) -> Result<u64, String> {
+        let paths = self.paths(record);
+        match paths.journal.exists() {
+            true => inspect(&paths, self.node().1).map_err(|cause| cause.to_string()),
+            false => Ok(0),
+        }
+    }
+
     /// What the node keeps of a volume goes.
     pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
         let paths = self.paths(record);
@@ -188,4 +221,81 @@ fn refusal(error: String, cause: &RemovalError) -> Report {
         _ => (ReportKind::Unreachable, "look at the link; `layby volume list --deleted` says more"),
     };
     Report::new(kind, error).cause(cause.to_string()).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Name;
+    use crate::control::{Control, DeleteData, VolumeCreate};
+    use crate::node::Node;
+    use crate::node::tests::{MockStarter, config};
+    use layby_cloud::Link;
+    use std::sync::Arc;
+    use tempfile::TempDir;
+
+    const URL: &str = "the store's folder";
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a good name")
+    }
+
+    /// A node that serves `maps`, in a folder that others know, too.
+    async fn start(store: &TempDir, dir: &TempDir, more: &str) -> Node {
+        let text = format!("[volume.maps]\nsize = \"1MiB\"\npath = \"{URL}\"\n{more}");
+        let text = text.replace(URL, &format!("file://{}/maps", store.path().display()));
+        let starter = Arc::new(MockStarter::default());
+        Node::start(config(dir, &text), starter).await.expect("nothing is missing")
+    }
+
+    fn clone_request(store: &TempDir, clone: &str) -> VolumeCreate {
+        let path = format!("file://{}/{clone}", store.path().display());
+        let text =
+            format!("{{\"name\":\"{clone}\",\"path\":\"{path}\",\"clone_of\":\"maps@monday\"}}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    async fn wait_for_link(control: &Control, is_so: fn(&Link) -> bool) {
+        let record = control.view().catalog.volumes["maps"].clone();
+        let watch = control.facts().homes.watch(&record).expect("it is served");
+        watch.wait(|said| is_so(&said.status.link)).await.expect("it runs");
+    }
+
+    /// Goal: a node that lost a volume to another one lets go of it and of its clones, in truth and
+    /// in words. Method: two nodes on a folder, the second takes
+    /// the base of two clones; each goes from the first, then the base.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lost_volume_and_its_clones_go() {
+        let [store, one, two] = [(); 3].map(|()| TempDir::new().expect("a temporary directory"));
+        let node = start(&store, &one, "").await;
+        let control = node.control();
+        control.snapshot_create(&name("maps"), &name("monday")).await.expect("it is served");
+        for clone in ["mc", "mc2"] {
+            control.volume_create(clone_request(&store, clone)).await.expect("it is served");
+        }
+        let refused = control.volume_delete(&name("maps"), DeleteData::Now).await;
+        assert!(refused.expect_err("clones rest on it").cause.contains("mc2"));
+        let other = start(&store, &two, "[cloud]\ntakeover = [\"maps\"]\n").await;
+        wait_for_link(&other.control(), |link| matches!(link, Link::Up)).await;
+        let refused = control.volume_delete(&name("maps"), DeleteData::Delete).await;
+        let refused = refused.expect_err("it is another node's, and this one has not noticed");
+        assert!(refused.cause.contains("has taken the volume"), "{refused}");
+        let made = control.snapshot_create(&name("maps"), &name("tuesday")).await;
+        assert!(made.expect_err("it is lost").cause.contains("has taken the volume"));
+        wait_for_link(&control, |link| matches!(link, Link::Lost(_))).await;
+        for clone in ["mc", "mc2"] {
+            let gone = control.volume_delete(&name(clone), DeleteData::Now).await;
+            assert_eq!(gone.expect("its base is told"), None);
+        }
+        let forgotten = control.volume_delete(&name("maps"), DeleteData::Delete).await;
+        let forgotten = forgotten.expect("it is another node's").expect("the answer says so");
+        assert!(forgotten.by.ends_with("has the volume") && forgotten.bytes_lost == 0);
+        assert!(!control.view().catalog.volumes.contains_key("maps"));
+        assert!(control.deleted_volumes().await.is_empty(), "there is nothing to bring back");
+        assert!(!one.path().join("node/cloud/0.map").exists());
+        let left = other.control().volume_snapshots(&name("maps")).await.expect("it is served");
+        assert!(left.len() == 1, "{left:?}");
+        for node in [node, other] {
+            node.run(async {}).await.expect("stops");
+        }
+    }
 }

@@ -196,7 +196,7 @@ impl Control {
         let (homes, about) = (self.facts.homes.clone(), record.clone());
         let volume = off_runtime(move || homes.identity(&about)).await;
         let (number, closed) = (record.id, record.clone());
-        view.catalog.volumes.remove(name);
+        view.remove_volume(name);
         let deleted = DeletedRecord::new(name.clone(), volume, grace_seconds, record);
         view.catalog.deleted.push(deleted);
         let _ = self.deletions.state(number);

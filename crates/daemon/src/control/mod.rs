@@ -7,6 +7,7 @@
 //! Cost: a copy of the catalog per change; nothing on the data path.
 //! Not for: the data path; a shard is told what to do and decides alone.
 
+mod absent;
 mod classes;
 mod deletion;
 mod recording;
@@ -18,6 +19,8 @@ mod wide;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use absent::Absence;
+pub(crate) use absent::attend_absent;
 pub(crate) use deletion::attend_deleted;
 pub use deletion::{DeletedVolume, UndeleteRequest};
 pub use recording::{
@@ -29,7 +32,7 @@ pub use request::{
 pub use snapshots::SnapshotCreate;
 pub(crate) use volumes::finish_creations;
 
-use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
+use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
 use crate::health::Healths;
@@ -47,6 +50,7 @@ use layby_engine::control::{
 };
 use layby_frontend::nbd::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
 use layby_types::{ClassId, ErrorKind, VolumeId};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Mutex, oneshot};
@@ -78,6 +82,8 @@ pub struct View {
     pub layout: Layout,
     /// Classes by [`ClassId`].
     pub classes: Vec<ClassSlot>,
+    /// Volumes in object stores that cannot be served now, and why.
+    pub absent: BTreeMap<Name, Absence>,
 }
 
 impl View {
@@ -91,7 +97,7 @@ impl View {
     }
     /// Volumes that clients and operators may see.
     pub fn volumes(&self) -> impl Iterator<Item = (&Name, &VolumeRecord)> {
-        self.catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready)
+        self.known_volumes().filter(|(name, _)| !self.absent.contains_key(*name))
     }
     /// The classes that exist, in the order of their numbers.
     pub fn classes(&self) -> impl Iterator<Item = &(Name, ClassConfig)> {
@@ -194,6 +200,8 @@ pub struct Control {
     turns: wide::Turns,
     /// Deleted volumes that can come back or are not all gone.
     deletions: deletion::Deletions,
+    /// Held while a volume that is not served is tried, or goes.
+    absent_turn: Mutex<()>,
 }
 
 impl Control {
@@ -220,6 +228,7 @@ impl Control {
             devices,
             turns,
             deletions,
+            absent_turn: Mutex::default(),
         }
     }
 
@@ -544,6 +553,9 @@ impl Control {
 
     fn existing_volume(&self, error: &str, name: &Name) -> Result<VolumeRecord, Report> {
         let view = self.view();
+        if let Some(absence) = view.absence(name) {
+            return Err(absence.refusal(error, name));
+        }
         let found = view.volumes().find(|(known, _)| *known == name);
         found.map(|(_, record)| record.clone()).ok_or_else(|| {
             Report::new(ReportKind::NotFound, error)

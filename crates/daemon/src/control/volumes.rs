@@ -13,6 +13,7 @@ use crate::config::{
     VolumeConfig, built_in, checks,
 };
 use crate::error::{Report, ReportKind};
+use crate::homes::{Homes, Taken};
 use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
@@ -21,6 +22,16 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What became of a volume that was to be deleted.
+enum Deleted {
+    /// It is forgotten, with its data or without.
+    Gone,
+    /// It is one of the deleted volumes, by this number.
+    Waits(u32),
+    /// Another node has it, and its objects.
+    Forgotten(Taken),
+}
 
 /// Where backing files lie that nobody chose a place for, within the node's directory.
 pub(crate) const VOLUMES_DIR_NAME: &str = "volumes";
@@ -111,7 +122,7 @@ impl Control {
     }
 
     /// Has shards serve a new volume; should one refuse, the others let go of their parts.
-    async fn add_parts(
+    pub(super) async fn add_parts(
         &self,
         view: &View,
         record: &VolumeRecord,
@@ -141,7 +152,7 @@ impl Control {
     }
 
     /// Prepares a volume's home and says what its shards are told.
-    async fn plan_volume(
+    pub(super) async fn plan_volume(
         &self,
         view: &View,
         name: &Name,
@@ -213,46 +224,63 @@ impl Control {
 
     /// Deletes a volume; its clients are disconnected. What it has in an object store goes after
     /// its grace, or now; [`DeleteData::Now`] also ends the grace of one that was deleted before.
+    /// One that another node has is only forgotten; then this says who has it.
     ///
     /// # Errors
     /// A report when there is no such volume, its dirty blocks cannot be written back, or, where it
     /// goes now, its store does not let go of all; the node then goes on trying.
-    pub async fn volume_delete(&self, name: &Name, data: DeleteData) -> Result<(), Report> {
-        let error = format!("cannot delete volume `{name}`");
-        let is_now = data == DeleteData::Now;
-        let is_served = self.view().volumes().any(|(known, _)| known == name);
-        if is_now && !is_served && self.view().catalog.deleted.iter().any(|d| d.name == *name) {
-            return self.purge(name, &error).await;
-        }
-        match self.delete(name, data, &error).await? {
-            Some(number) if is_now || self.facts.config.cloud.grace == Nanos::ZERO => {
-                self.remove_deleted(number, &error).await
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Deletes a volume; its number where it is one of the deleted volumes from now on.
-    async fn delete(
+    pub async fn volume_delete(
         &self,
         name: &Name,
         data: DeleteData,
-        error: &str,
-    ) -> Result<Option<u32>, Report> {
+    ) -> Result<Option<Taken>, Report> {
+        let error = format!("cannot delete volume `{name}`");
+        let is_now = data == DeleteData::Now;
+        let is_there = self.view().known_volumes().any(|(known, _)| known == name);
+        if is_now && !is_there && self.view().catalog.deleted.iter().any(|d| d.name == *name) {
+            return self.purge(name, &error).await.map(|()| None);
+        }
+        match self.delete(name, data, &error).await? {
+            Deleted::Waits(number) if is_now || self.facts.config.cloud.grace == Nanos::ZERO => {
+                self.remove_deleted(number, &error).await.map(|()| None)
+            }
+            Deleted::Forgotten(taken) => Ok(Some(taken)),
+            Deleted::Gone | Deleted::Waits(_) => Ok(None),
+        }
+    }
+
+    /// Deletes a volume, and says what became of it.
+    async fn delete(&self, name: &Name, data: DeleteData, error: &str) -> Result<Deleted, Report> {
+        let _turn = match self.view().absence(name) {
+            Some(_) => Some(self.absent_turn.lock().await),
+            None => None,
+        };
         let _change = self.change.lock().await;
-        let record = self.existing_volume(error, name)?;
+        let is_absent = self.view().absence(name).is_some();
+        let record = match is_absent {
+            true => self.view().catalog.volumes[name].clone(),
+            false => self.existing_volume(error, name)?,
+        };
         let discard = data != DeleteData::Keep;
-        match discard {
-            false => self.check_drained(&record, error).await?,
-            true => self.check_discard(&record).await.map_err(|e| within(error, e))?,
+        let asked = record.clone();
+        if let Some(taken) = self.at_homes(move |homes| homes.taken(&asked)).await {
+            self.forget_taken(name, record, &taken, discard, error).await?;
+            return Ok(Deleted::Forgotten(taken));
+        }
+        match (discard, is_absent) {
+            _ if record.phase == VolumePhase::Creating => {}
+            (false, false) => self.check_drained(&record, error).await?,
+            (false, true) => self.check_whole(&record, error).await?,
+            (true, _) => self.check_discard(&record).await.map_err(|e| within(error, e))?,
         }
         self.devices.detach(self, name, VolumeId(record.id), error).await?;
-        if discard && self.facts.homes.writes_through(&record) {
+        let was_made = record.phase != VolumePhase::Creating;
+        if discard && was_made && self.facts.homes.writes_through(&record) {
             let now = data == DeleteData::Now;
-            return self.delete_in_store(name, record, now, error).await.map(Some);
+            return self.delete_in_store(name, record, now, error).await.map(Deleted::Waits);
         }
         let mut view = View::clone(&self.view());
-        if discard {
+        if discard && was_made {
             set_phase(&mut view, name, VolumePhase::Deleting);
             self.publish(view.clone()).await.map_err(|e| within(error, e))?;
         }
@@ -264,9 +292,40 @@ impl Control {
                 "the volume is still there; blocks not written back are safe in their level"
             })
         })?;
-        view.catalog.volumes.remove(name);
+        view.remove_volume(name);
         self.publish(view).await.map_err(|e| within(error, e))?;
-        self.release_home(record, discard).await.map(|()| None)
+        self.release_home(record, discard).await.map(|()| Deleted::Gone)
+    }
+
+    /// Forgets a volume that another node has: what this node has of it goes, and no object does.
+    /// What is in no store is thrown away only where all was to be.
+    async fn forget_taken(
+        &self,
+        name: &Name,
+        record: VolumeRecord,
+        taken: &Taken,
+        discard: bool,
+        error: &str,
+    ) -> Result<(), Report> {
+        if taken.bytes_lost > 0 && !discard {
+            let bytes = format_bytes(taken.bytes_lost);
+            return Err(Report::new(ReportKind::InUse, error)
+                .cause(format!("{}, and {bytes} that were written here are in no store", taken.by))
+                .state("nothing was changed")
+                .hint(
+                    "`--data delete` throws these bytes away and forgets the volume here; its \
+                     objects are the other node's and stay",
+                ));
+        }
+        self.devices.detach(self, name, VolumeId(record.id), error).await?;
+        let mut view = View::clone(&self.view());
+        let removed = self.remove_parts(&view, &record, true).await;
+        removed.map_err(|refused| {
+            report(&refused, error).state("the volume is still there; its next start serves it")
+        })?;
+        view.remove_volume(name);
+        self.publish(view).await.map_err(|e| within(error, e))?;
+        self.at_homes(move |homes| homes.forget(&record)).await
     }
 
     /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
@@ -277,6 +336,9 @@ impl Control {
         record: &VolumeRecord,
         discard: bool,
     ) -> Result<(), CommandError> {
+        if view.is_absent(record) {
+            return Ok(());
+        }
         self.unjoin_parts(view, record).await?;
         for part in record.parts().filter(|_| record.wide.is_some() && !discard) {
             let shard = view.layout.shard_of(part);
@@ -363,9 +425,18 @@ impl Control {
     }
 
     async fn check_discard(&self, record: &VolumeRecord) -> Result<(), Report> {
-        let (homes, record) = (self.facts.homes.clone(), record.clone());
-        let checking = tokio::task::spawn_blocking(move || homes.check_discard(&record));
-        checking.await.expect("an owner of homes reports, it does not panic")
+        let record = record.clone();
+        self.at_homes(move |homes| homes.check_discard(&record)).await
+    }
+
+    /// Asks the homes what may take long, on a thread that may wait.
+    async fn at_homes<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Homes) -> T + Send + 'static,
+    ) -> T {
+        let homes = self.facts.homes.clone();
+        let asking = tokio::task::spawn_blocking(move || ask(&homes));
+        asking.await.expect("an owner of homes reports, it does not panic")
     }
 
     /// A volume's journal goes with it, so the store must have all that is to be kept.
@@ -378,6 +449,20 @@ impl Control {
             .cause(format!("{} of it are not in the store", format_bytes(said.status.dirty_bytes)))
             .state("nothing was changed")
             .hint("wait with `layby volume drain`, or throw all away with --data delete"))
+    }
+
+    /// The same for a volume that is not served.
+    async fn check_whole(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
+        let record = record.clone();
+        let cause = match self.at_homes(move |homes| homes.missing_bytes(&record)).await {
+            Ok(0) => return Ok(()),
+            Ok(bytes) => format!("{} of it are not in the store", format_bytes(bytes)),
+            Err(cause) => format!("how much of it is not in the store is not known: {cause}"),
+        };
+        Err(Report::new(ReportKind::InUse, error)
+            .cause(cause)
+            .state("nothing was changed")
+            .hint("correct what keeps it from being served, or throw all away with --data delete"))
     }
 }
 

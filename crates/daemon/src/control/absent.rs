@@ -1,0 +1,265 @@
+//! Volumes in object stores that the node cannot serve now, and why.
+//!
+//! How: a start that cannot have the home of such a volume leaves it out and serves the others. A
+//! task tries again at growing intervals and has the volume served as soon as it can be.
+//! Invariant: what the node keeps of such a volume stays as it is, no client reaches it, and who
+//! asks for it hears why. Levels let go of its blocks, which were clean copies; since a log may
+//! show them once more after a crash, it comes back under a new number, whose blocks are its own.
+//! Cost: a try every five minutes at last, and a number per life of the node. A store that is
+//! silent holds up these volumes only. Not for: files and devices, without which no node starts.
+
+use super::volumes::set_phase;
+use super::{Control, View, report};
+use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::config::Name;
+use crate::error::{Report, ReportKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rest before a volume is tried again, at first; it doubles.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The same, at most.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// Why a volume is not served.
+#[derive(Clone, Debug)]
+pub struct Absence {
+    /// What failed last.
+    pub why: Report,
+    /// It has a number that no earlier life of the node knows.
+    is_new: bool,
+}
+
+impl Absence {
+    /// A volume whose home a start could not have.
+    #[must_use]
+    pub fn new(why: Report, record: &VolumeRecord) -> Absence {
+        Absence { why, is_new: record.phase == VolumePhase::Creating }
+    }
+
+    /// What a command hears that asks for the volume.
+    pub(super) fn refusal(&self, error: &str, name: &Name) -> Report {
+        Report::new(self.why.kind, error)
+            .cause(format!("volume `{name}` is not served: {}", self.why.cause))
+            .state("nothing was changed; the node goes on trying to serve it")
+            .hint(self.why.hint.clone())
+    }
+}
+
+impl View {
+    /// Why a volume is not served; none where it is, or is not there.
+    #[must_use]
+    pub fn absence(&self, name: &Name) -> Option<&Absence> {
+        self.absent.get(name)
+    }
+
+    /// Whether the volume of a record is not served.
+    #[must_use]
+    pub(super) fn is_absent(&self, record: &VolumeRecord) -> bool {
+        let is_its =
+            |name: &Name| self.catalog.volumes.get(name).is_some_and(|r| r.id == record.id);
+        self.absent.keys().any(is_its)
+    }
+
+    /// A volume is none of the node's any more.
+    pub(super) fn remove_volume(&mut self, name: &Name) {
+        self.catalog.volumes.remove(name);
+        self.absent.remove(name);
+    }
+
+    /// Volumes that operators may see: those that are served, and those that cannot be now.
+    pub fn known_volumes(&self) -> impl Iterator<Item = (&Name, &VolumeRecord)> {
+        let volumes = self.catalog.volumes.iter();
+        volumes.filter(|(name, record)| {
+            record.phase == VolumePhase::Ready || self.absent.contains_key(*name)
+        })
+    }
+}
+
+/// Tries to serve the volumes that a start left out, until all are served or gone.
+pub(crate) async fn attend_absent(control: Arc<Control>) {
+    let mut rest = RETRY_MIN;
+    loop {
+        let names: Vec<Name> = control.view().absent.keys().cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        tokio::time::sleep(rest).await;
+        rest = rest.saturating_mul(2).min(RETRY_MAX);
+        for name in names {
+            match control.serve_absent(&name).await {
+                Ok(true) => tracing::info!(%name, "a volume that was not served is served now"),
+                Ok(false) => {}
+                Err(refused) => {
+                    tracing::warn!(%name, cause = refused.cause, "{}; tried again", refused.error);
+                    control.say_absent(&name, refused).await;
+                }
+            }
+        }
+    }
+}
+
+impl Control {
+    /// Serves a volume that is not served yet; false where there is none of the name any more.
+    async fn serve_absent(&self, name: &Name) -> Result<bool, Report> {
+        let error = format!("cannot serve volume `{name}`");
+        let _turn = self.absent_turn.lock().await;
+        let Some(record) = self.with_new_number(name, &error).await? else { return Ok(false) };
+        let plans = self.plan_volume(&self.view(), name, &record).await?;
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        if let Err(refused) = self.add_parts(&view, &record, plans).await {
+            self.facts.homes.close(&record);
+            return Err(report(&refused, error));
+        }
+        view.absent.remove(name);
+        set_phase(&mut view, name, VolumePhase::Ready);
+        self.publish_served(view).await;
+        self.devices.attach_asked(self, name, &error).await.map(|()| true)
+    }
+
+    /// The record of a volume that is not served, under a number that no level has blocks of.
+    async fn with_new_number(
+        &self,
+        name: &Name,
+        error: &str,
+    ) -> Result<Option<VolumeRecord>, Report> {
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        let Some(absence) = view.absent.get_mut(name) else { return Ok(None) };
+        let record = view.catalog.volumes[name].clone();
+        if std::mem::replace(&mut absence.is_new, true) {
+            return Ok(Some(record));
+        }
+        let id = view.catalog.volume_id_take().ok_or_else(|| {
+            Report::new(ReportKind::Full, error).cause("this node has no number left for it")
+        })?;
+        let local = Some(record.local_number());
+        let record = VolumeRecord { id: id.0, local, ..record };
+        view.catalog.volumes.insert(name.clone(), record.clone());
+        self.publish(view).await.map(|()| Some(record))
+    }
+
+    /// What failed last is what commands hear.
+    async fn say_absent(&self, name: &Name, why: Report) {
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        if let Some(absence) = view.absent.get_mut(name)
+            && absence.why.cause != why.cause
+        {
+            absence.why = why;
+            self.show(view);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{DeleteData, VolumePatch};
+    use crate::node::Node;
+    use crate::node::tests::{MockStarter, config};
+    use std::path::Path;
+    use tempfile::TempDir;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a good name")
+    }
+
+    async fn start(dir: &TempDir, text: &str) -> Node {
+        let starter = Arc::new(MockStarter::default());
+        Node::start(config(dir, text), starter).await.expect("a volume holds up no start")
+    }
+
+    fn folder(dir: &TempDir, place: &str) -> String {
+        let path = dir.path().join(place);
+        format!("file://{}", path.display())
+    }
+
+    fn table(volume: &str, path: &str, more: &str) -> String {
+        format!("[volume.{volume}]\nsize = \"1MiB\"\npath = \"{path}\"\n{more}\n")
+    }
+
+    const FILE: &str = "[volume.file]\nsize = \"1MiB\"\n";
+
+    /// Goal: a volume of the configuration that cannot be made holds up no start, says why, and is
+    /// forgotten when its table is corrected or taken away; a running node deletes it. Method: a
+    /// store's folder with a file in its way; the path corrected, the table gone, a command.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_was_never_made_follows_the_file() {
+        let dir = TempDir::new().expect("a temporary directory");
+        std::fs::write(dir.path().join("blocked"), b"a file").expect("a writable directory");
+        let bad = format!("{FILE}{}", table("x", &folder(&dir, "blocked/x"), ""));
+        for life in 0..2 {
+            let node = start(&dir, &bad).await;
+            let (control, view) = (node.control(), node.control().view());
+            let served: Vec<&Name> = view.volumes().map(|(name, _)| name).collect();
+            assert_eq!(served, [&name("file")], "life {life}");
+            assert!(node.announcement().iter().any(|line| line.contains("`x` is not served")));
+            let refused = control.volume_set(&name("x"), VolumePatch::default()).await;
+            let refused = refused.expect_err("it is not served");
+            assert!(refused.cause.starts_with("volume `x` is not served: "), "{refused}");
+            assert!(control.serve_absent(&name("x")).await.is_err(), "the file is still there");
+            node.run(async {}).await.expect("stops");
+        }
+        let good = format!("{FILE}{}", table("x", &folder(&dir, "free/x"), ""));
+        let node = start(&dir, &good).await;
+        let control = node.control();
+        assert_eq!(control.view().volumes().count(), 2);
+        control.volume_delete(&name("x"), DeleteData::Delete).await.expect("it is served");
+        node.run(async {}).await.expect("stops");
+        start(&dir, &format!("{bad}{}", table("y", &folder(&dir, "blocked/y"), ""))).await;
+        let node = start(&dir, FILE).await;
+        assert!(!node.control().view().catalog.volumes.contains_key("y"), "its table is gone");
+        node.run(async {}).await.expect("stops");
+        let node =
+            start(&dir, &format!("{FILE}{}", table("z", &folder(&dir, "blocked/z"), ""))).await;
+        let control = node.control();
+        control.volume_delete(&name("z"), DeleteData::Keep).await.expect("nothing is there");
+        assert!(control.view().absent.is_empty());
+        node.run(async {}).await.expect("stops");
+    }
+
+    /// Goal: a volume that cannot be served costs no other its service, keeps what the node has of
+    /// it, and comes back when its cause is gone, under a number that no level knows. Method: a key
+    /// that goes and returns, lives of the node around it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_missing_key_costs_its_own_volume_only() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let key = dir.path().join("key");
+        let write_key = || {
+            std::fs::write(&key, "0f".repeat(32)).expect("a writable directory");
+            let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&key, only_owner).expect("the test's own file");
+        };
+        let text = format!("key = \"file:{}\"", key.display());
+        let text = format!("{FILE}{}", table("x", &folder(&dir, "store"), &text));
+        write_key();
+        let node = start(&dir, &text).await;
+        let before = node.control().view().catalog.volumes["x"].clone();
+        node.run(async {}).await.expect("stops");
+        let map = dir.path().join("node/cloud").join(format!("{}.map", before.id));
+        let kept = |path: &Path| std::fs::read(path).expect("it stays");
+        let bytes = kept(&map);
+        std::fs::remove_file(&key).expect("it was there");
+        let node = start(&dir, &text).await;
+        let control = node.control();
+        assert_eq!(control.view().volumes().count(), 1);
+        let why = control.serve_absent(&name("x")).await.expect_err("the key is missing");
+        assert!(why.cause.contains("key"), "{why}");
+        let refused = control.volume_set(&name("x"), VolumePatch::default()).await;
+        assert!(refused.expect_err("it is not served").cause.contains("key"));
+        assert_eq!(kept(&map), bytes);
+        write_key();
+        assert!(control.serve_absent(&name("x")).await.expect("the key is there"));
+        assert!(!control.serve_absent(&name("x")).await.expect("nothing is left to do"));
+        let record = control.view().catalog.volumes["x"].clone();
+        assert!(record.id > before.id && record.local == Some(before.id), "{record:?}");
+        assert_eq!(record.phase, VolumePhase::Ready);
+        assert_eq!(control.view().volumes().count(), 2);
+        node.run(async {}).await.expect("stops");
+        let node = start(&dir, &text).await;
+        assert_eq!(node.control().view().catalog.volumes["x"].id, record.id);
+        node.run(async {}).await.expect("stops");
+    }
+}
