@@ -270,6 +270,9 @@ Examples:
     Drain {
         /// The volume; all of them when left out
         name: Option<Name>,
+        /// Wait for it, as it is without this, too; for scripts that say so
+        #[arg(long)]
+        wait: bool,
         #[command(flatten)]
         node: NodeArguments,
     },

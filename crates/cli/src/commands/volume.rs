@@ -31,7 +31,7 @@ pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<
             change(&name, patch, &node, output)
         }
         VolumeCommand::Set(arguments) => set(arguments, output),
-        VolumeCommand::Drain { name, node } => {
+        VolumeCommand::Drain { name, node, .. } => {
             ask(&node, |client| async move { client.drain(name.as_ref()).await })?;
             said("drained: every block is written back", &node, output)
         }

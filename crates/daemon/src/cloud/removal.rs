@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// Goal: a node that lost a volume to another one lets go of it and of its clones, in truth and
-    /// in words. Method: two nodes on a folder, the second takes
+    /// in words, and a drain of the node names it. Method: two nodes on a folder, the second takes
     /// the base of two clones; each goes from the first, then the base.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_lost_volume_and_its_clones_go() {
@@ -282,6 +282,8 @@ mod tests {
         let made = control.snapshot_create(&name("maps"), &name("tuesday")).await;
         assert!(made.expect_err("it is lost").cause.contains("has taken the volume"));
         wait_for_link(&control, |link| matches!(link, Link::Lost(_))).await;
+        let refused = control.drain(None).await.expect_err("it is lost");
+        assert!(refused.cause.contains("volume `maps`: node "), "{refused}");
         for clone in ["mc", "mc2"] {
             let gone = control.volume_delete(&name(clone), DeleteData::Now).await;
             assert_eq!(gone.expect("its base is told"), None);
@@ -292,6 +294,7 @@ mod tests {
         assert!(!control.view().catalog.volumes.contains_key("maps"));
         assert!(control.deleted_volumes().await.is_empty(), "there is nothing to bring back");
         assert!(!one.path().join("node/cloud/0.map").exists());
+        control.drain(None).await.expect("nothing is lost any more");
         let left = other.control().volume_snapshots(&name("maps")).await.expect("it is served");
         assert!(left.len() == 1, "{left:?}");
         for node in [node, other] {

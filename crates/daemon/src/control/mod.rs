@@ -32,7 +32,7 @@ pub use request::{
 pub use snapshots::SnapshotCreate;
 pub(crate) use volumes::finish_creations;
 
-use crate::catalog::{Catalog, VolumeRecord};
+use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
 use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
 use crate::health::Healths;
@@ -332,10 +332,13 @@ impl Control {
             }
             None => (0..self.shards.len()).map(|shard| (shard, None)).collect(),
         };
+        let stores = self.begin_drains(record.map(|record| VolumeId(record.id)));
+        let mut drained = Ok(());
         for (shard, volume) in asked {
-            self.drain_shard(shard, volume, &error).await?;
+            drained = drained.and(self.drain_shard(shard, volume, &error).await);
         }
-        self.drain_to_stores(record.map(|record| VolumeId(record.id)), &error).await
+        let stored = end_drains(stores, name.is_none(), &error).await;
+        drained.and(stored)
     }
 
     async fn drain_shard(
@@ -349,21 +352,20 @@ impl Control {
         drained.map_err(|e| report(&e, error).state(dirty))
     }
 
-    /// Waits until object stores have what their volumes were written before.
-    async fn drain_to_stores(&self, volume: Option<VolumeId>, error: &str) -> Result<(), Report> {
+    /// Has volumes in object stores upload all that they have; one that is not served cannot.
+    fn begin_drains(&self, volume: Option<VolumeId>) -> Vec<(Name, Result<Draining, String>)> {
         let view = self.view();
-        let wanted = |record: &&VolumeRecord| volume.is_none_or(|id| id.0 == record.id);
-        let records = view.catalog.volumes.values().filter(wanted);
-        for watch in records.filter_map(|record| self.facts.homes.watch(record)) {
-            let draining = Draining::begin(&watch);
-            if let Some(Link::Lost(why)) = draining.end().await.map(|said| said.status.link) {
-                return Err(Report::new(ReportKind::Failure, error)
-                    .cause(why)
-                    .state("what the store does not have is in the journal only")
-                    .hint("`layby volume show` says how much that is"));
+        let wanted = view.known_volumes();
+        let wanted = wanted.filter(|(_, record)| volume.is_none_or(|id| id.0 == record.id));
+        let drains = wanted.filter_map(|(name, record)| match view.absence(name) {
+            Some(_) if record.phase == VolumePhase::Creating => None,
+            Some(absence) => Some((name.clone(), Err(absence.why.cause.clone()))),
+            None => {
+                let watch = self.facts.homes.watch(record)?;
+                Some((name.clone(), Ok(Draining::begin(&watch))))
             }
-        }
-        Ok(())
+        });
+        drains.collect()
     }
 
     /// Stops every shard: requests end, all is made durable. The node serves nothing afterwards.
@@ -570,6 +572,33 @@ impl Control {
     pub fn exports_for(self: &Arc<Self>, peer: Peer) -> PeerExports {
         PeerExports { control: Arc::clone(self), peer }
     }
+}
+
+/// Waits until object stores have what their volumes were written before. Each volume that cannot
+/// get there is named, and holds up no other.
+async fn end_drains(
+    drains: Vec<(Name, Result<Draining, String>)>,
+    is_node: bool,
+    error: &str,
+) -> Result<(), Report> {
+    let mut failed = Vec::new();
+    for (name, draining) in drains {
+        let why = match draining {
+            Ok(draining) => match draining.end().await.map(|said| said.status.link) {
+                Some(Link::Lost(why)) => why,
+                _ => continue,
+            },
+            Err(why) => format!("it is not served: {why}"),
+        };
+        failed.push(if is_node { format!("volume `{name}`: {why}") } else { why });
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Report::new(ReportKind::Failure, error)
+        .cause(failed.join("; "))
+        .state("what the store does not have is in the journal only")
+        .hint("`layby volume show` says how much that is"))
 }
 
 /// Where a shard's answer will come.
