@@ -1,9 +1,10 @@
 //! Object stores behind requests: S3 and what speaks like it, Azure, GCS, a folder.
 //!
 //! How: a place is a URL; credentials come from the environment, as each cloud's own tools read
-//! them. A request is tried once within a time that grows with its bytes; repeating is the
-//! volume's. Where a store knows no conditions on versions, the version is compared before the put:
-//! two nodes that claim one volume within the same moment could both believe that they have it.
+//! them. A request is tried once within a time that grows with the bytes that it carries, either
+//! way; repeating is the volume's. Where a store knows no conditions on versions, the version is
+//! compared before the put: two nodes that claim one volume within the same moment could both
+//! believe that they have it.
 //! Invariant: an answer is given only for what the store said.
 //! Cost: a task per request.
 
@@ -24,6 +25,10 @@ use object_store::{
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 const WRONG_KEY: &str = "it is not encrypted with this key, or damaged";
 /// Time of a request that carries nothing.
@@ -106,15 +111,7 @@ impl Store {
 
     /// Performs a request once.
     pub async fn perform(&self, request: Request) -> End {
-        let time = REQUEST_TIME + Duration::from_millis(bytes_of(&request) * 1000 / LINK_BYTES_MIN);
-        match tokio::time::timeout(time, self.ask(request)).await {
-            Ok(Ok(end)) => end,
-            Ok(Err(error)) => End::Failed(fault(&error)),
-            Err(_) => {
-                let cause = format!("no answer within {} s", time.as_secs());
-                End::Failed(Fault { kind: FaultKind::Retry, cause })
-            }
-        }
+        self.ask(request).await.unwrap_or_else(End::Failed)
     }
 
     /// Performs a request, up to `attempts_max` times at growing intervals where its fault may
@@ -134,17 +131,23 @@ impl Store {
         }
     }
 
-    async fn ask(&self, request: Request) -> Result<End, Error> {
+    async fn ask(&self, request: Request) -> Result<End, Fault> {
         match request {
             Request::Get { key, range } => {
                 let (bytes, tag) = self.get(&key, range).await?;
                 Ok(End::Bytes(bytes, tag))
             }
-            Request::Put { key, bytes, condition } => self.put(&key, bytes, condition).await,
-            Request::Delete { key } => match self.store.delete(&self.path(&key)).await {
-                Ok(()) | Err(Error::NotFound { .. }) => Ok(End::Done),
-                Err(error) => Err(error),
-            },
+            Request::Put { key, bytes, condition } => {
+                let time = time_of(bytes.len() as u64);
+                within(Instant::now(), time, self.put(&key, bytes, condition)).await
+            }
+            Request::Delete { key } => {
+                let path = self.path(&key);
+                match within(Instant::now(), REQUEST_TIME, self.store.delete(&path)).await {
+                    Err(fault) if fault.kind != FaultKind::NotFound => Err(fault),
+                    _ => Ok(End::Done),
+                }
+            }
             Request::List { prefix } => self.list(&prefix).await.map(End::Keys),
         }
     }
@@ -153,17 +156,21 @@ impl Store {
         &self,
         key: &str,
         range: Option<Range<u64>>,
-    ) -> Result<(Bytes, Option<Tag>), Error> {
+    ) -> Result<(Bytes, Option<Tag>), Fault> {
         let stored = match (&self.key, &range) {
             (Some(_), Some(range)) => Some(crypt::sealed_range(range)),
             _ => range.clone(),
         };
         let bounded = stored.clone().map(GetRange::Bounded);
         let options = GetOptions { range: bounded, ..GetOptions::default() };
-        let found = self.store.get_opts(&self.path(key), options).await?;
+        let (begun, path) = (Instant::now(), self.path(key));
+        let found = within(begun, REQUEST_TIME, self.store.get_opts(&path, options)).await?;
         let tag = tag(found.meta.e_tag.clone(), found.meta.version.clone());
         let total = found.meta.size;
-        let bytes = found.bytes().await?;
+        // The answer's head says how many bytes come, so that even an object of unknown size is
+        // given up in time.
+        let time = time_of(found.range.end - found.range.start);
+        let bytes = within(begun, time, found.bytes()).await?;
         let from = stored.map_or(0, |stored| stored.start);
         let Some(secret) = &self.key else {
             return match from == 0 && crypt::is_sealed(&bytes) {
@@ -217,20 +224,42 @@ impl Store {
         self.store.put(&path, PutPayload::from_bytes(bytes)).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<String>, Error> {
+    async fn list(&self, prefix: &str) -> Result<Vec<String>, Fault> {
         let root = self.prefix.to_string();
-        let found: Vec<_> = self.store.list(Some(&self.prefix)).try_collect().await?;
-        let keys = found.iter().filter_map(|object| {
-            let key = object.location.as_ref().strip_prefix(root.as_str())?;
-            Some(key.trim_start_matches('/').to_owned())
-        });
-        Ok(keys.filter(|key| key.starts_with(prefix)).collect())
+        let mut objects = self.store.list(Some(&self.prefix));
+        let mut keys = Vec::new();
+        // Names come in pages, whose number nobody knows: each has a request's time.
+        while let Some(object) = within(Instant::now(), REQUEST_TIME, objects.try_next()).await? {
+            let below = object.location.as_ref().strip_prefix(root.as_str());
+            let key = below.map(|below| below.trim_start_matches('/'));
+            keys.extend(key.filter(|key| key.starts_with(prefix)).map(str::to_owned));
+        }
+        Ok(keys)
     }
 }
 
+/// Waits for an answer of the store, until so long after the beginning.
+async fn within<T>(
+    begun: Instant,
+    time: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Fault> {
+    let answer = tokio::time::timeout_at(begun + time, answer).await;
+    let answer = answer.map_err(|_| {
+        let cause = format!("no answer within {} s", time.as_secs());
+        Fault { kind: FaultKind::Retry, cause }
+    })?;
+    answer.map_err(|error| fault(&error))
+}
+
+/// Time of a request that carries so many bytes.
+fn time_of(bytes: u64) -> Duration {
+    REQUEST_TIME + Duration::from_millis(bytes.saturating_mul(1000) / LINK_BYTES_MIN)
+}
+
 /// An object that must not be taken for what it seems.
-fn refused(key: &str, cause: &'static str) -> Error {
-    Error::Unauthenticated { path: key.to_owned(), source: cause.into() }
+fn refused(key: &str, cause: &'static str) -> Fault {
+    Fault { kind: FaultKind::Denied, cause: format!("`{key}`: {cause}") }
 }
 
 /// Bytes that nobody can foresee and that never repeat.
@@ -270,15 +299,6 @@ fn client(scheme: &str, root: &str) -> Result<Option<Arc<dyn ObjectStore>>, Erro
         }
         _ => None,
     })
-}
-
-fn bytes_of(request: &Request) -> u64 {
-    match request {
-        Request::Put { bytes, .. } => bytes.len() as u64,
-        Request::Get { range: Some(range), .. } => range.end - range.start,
-        // A checkpoint, at most.
-        _ => 64 << 20,
-    }
 }
 
 fn tag(e_tag: Option<String>, version: Option<String>) -> Tag {

@@ -1,0 +1,182 @@
+//! Requests to a store that does not answer.
+//!
+//! How: a double around a store in memory; the clock stands still while anything can go on.
+
+use super::*;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use object_store::memory::InMemory;
+use object_store::{
+    CopyOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    PutMultipartOptions, PutResult,
+};
+use std::fmt;
+
+/// What a double does instead of answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quirk {
+    /// It swallows every request.
+    Silent,
+    /// It says how long an object is, and never what is in it.
+    Bodiless,
+}
+
+#[derive(Debug)]
+struct Double {
+    memory: InMemory,
+    quirk: Quirk,
+}
+
+impl fmt::Display for Double {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Double")
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
+
+impl ObjectStore for Double {
+    fn put_opts<'a, 'b, 'c>(
+        &'a self,
+        path: &'b Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Answer<'c, PutResult>
+    where
+        'a: 'c,
+        'b: 'c,
+        Self: 'c,
+    {
+        Box::pin(async move {
+            match self.quirk {
+                Quirk::Silent => std::future::pending().await,
+                _ => self.memory.put_opts(path, payload, options).await,
+            }
+        })
+    }
+
+    fn put_multipart_opts<'a, 'b, 'c>(
+        &'a self,
+        _: &'b Path,
+        _: PutMultipartOptions,
+    ) -> Answer<'c, Box<dyn MultipartUpload>>
+    where
+        'a: 'c,
+        'b: 'c,
+        Self: 'c,
+    {
+        unreachable!("objects are put whole")
+    }
+
+    fn get_opts<'a, 'b, 'c>(&'a self, path: &'b Path, options: GetOptions) -> Answer<'c, GetResult>
+    where
+        'a: 'c,
+        'b: 'c,
+        Self: 'c,
+    {
+        Box::pin(async move {
+            if self.quirk == Quirk::Silent {
+                std::future::pending::<()>().await;
+            }
+            let is_head = options.head;
+            let mut found = self.memory.get_opts(path, options).await?;
+            if self.quirk == Quirk::Bodiless && !is_head {
+                found.payload = GetResultPayload::Stream(futures_util::stream::pending().boxed());
+            }
+            Ok(found)
+        })
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path, Error>>,
+    ) -> BoxStream<'static, Result<Path, Error>> {
+        match self.quirk {
+            Quirk::Silent => futures_util::stream::pending().boxed(),
+            _ => self.memory.delete_stream(paths),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta, Error>> {
+        match self.quirk {
+            Quirk::Silent => futures_util::stream::pending().boxed(),
+            _ => self.memory.list(prefix),
+        }
+    }
+
+    fn list_with_delimiter<'a, 'b, 'c>(&'a self, _: Option<&'b Path>) -> Answer<'c, ListResult>
+    where
+        'a: 'c,
+        'b: 'c,
+        Self: 'c,
+    {
+        unreachable!("all objects below a prefix are listed")
+    }
+
+    fn copy_opts<'a, 'b, 'd, 'c>(
+        &'a self,
+        _: &'b Path,
+        _: &'d Path,
+        _: CopyOptions,
+    ) -> Answer<'c, ()>
+    where
+        'a: 'c,
+        'b: 'c,
+        'd: 'c,
+        Self: 'c,
+    {
+        unreachable!("objects are not copied")
+    }
+}
+
+fn store(quirk: Quirk) -> Store {
+    let double = Double { memory: InMemory::new(), quirk };
+    let (prefix, url) = (Path::from("maps"), "double://maps".to_owned());
+    Store { store: Arc::new(double), prefix, url, key: None }
+}
+
+fn get(key: &str, range: Option<Range<u64>>) -> Request {
+    Request::Get { key: key.to_owned(), range }
+}
+
+fn create(key: &str, bytes: usize) -> Request {
+    let bytes = vec![7; bytes].into();
+    Request::Put { key: key.to_owned(), bytes, condition: Condition::Create }
+}
+
+/// How long a request took that was given up.
+async fn given_up(store: &Store, request: Request) -> Duration {
+    let begun = Instant::now();
+    match store.perform(request).await {
+        End::Failed(fault) => assert_eq!(fault.kind, FaultKind::Retry, "{}", fault.cause),
+        end => panic!("nobody answered: {end:?}"),
+    }
+    begun.elapsed()
+}
+
+/// Goal: what is swallowed is given up after the time that is documented, which counts the bytes
+/// that are carried and no others. Method: each kind of request to a silent store; whole objects of
+/// two sizes whose bytes never come.
+#[tokio::test(start_paused = true)]
+async fn silence_is_given_up_in_time() {
+    const SLACK: Duration = Duration::from_millis(10);
+    let silent = store(Quirk::Silent);
+    let list = Request::List { prefix: String::new() };
+    let delete = Request::Delete { key: "segments/1".to_owned() };
+    for request in [get(SUPERBLOCK_KEY, None), get("segments/1", Some(0..1 << 20)), list, delete] {
+        let time = given_up(&silent, request.clone()).await;
+        assert!(time <= REQUEST_TIME + SLACK, "{request:?}: {time:?}");
+    }
+    let put = given_up(&silent, create("segments/1", 1 << 20)).await;
+    let time = REQUEST_TIME + Duration::from_secs(32);
+    assert!(put >= time && put <= time + SLACK, "{put:?}");
+    let bodiless = store(Quirk::Bodiless);
+    for (bytes, seconds) in [(1 << 10, 0), (1 << 20, 32)] {
+        let key = format!("checkpoints/{bytes}");
+        let stored = bodiless.perform(create(&key, bytes)).await;
+        assert!(matches!(stored, End::Stored(_)), "{stored:?}");
+        let time = REQUEST_TIME + Duration::from_secs(seconds);
+        let got = given_up(&bodiless, get(&key, None)).await;
+        assert!(got >= time && got <= time + Duration::from_secs(1), "{bytes}: {got:?}");
+    }
+}
