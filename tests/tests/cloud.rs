@@ -179,6 +179,49 @@ fn a_volume_comes_back_to_a_node_that_had_it() {
     client.verify_store(&world, &first);
 }
 
+/// Goal: a store that knows no conditions on puts serves a volume, gives it back, and keeps a node
+/// that another one followed from writing. Method: clients that are told to use none; writes, a
+/// drain, `layby restore`, a kill, a clone; another node that takes it.
+#[test]
+fn a_store_without_conditions_serves() {
+    let Some(world) = World::new() else { return };
+    let options = |more: &str| {
+        let mut options = world.options(more);
+        options.environment.push(("AWS_CONDITIONAL_PUT".to_owned(), "disabled".to_owned()));
+        options
+    };
+    let node = Node::start(&world.dir("a"), &options(""));
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write(1000);
+    client.verify_store(&world, &node);
+    node.kill9();
+    let node = Node::start(&world.dir("a"), &options(""));
+    let mut client = client.reopen(&node);
+    client.write(300);
+    client.verify();
+    client.verify_store(&world, &node);
+    node.layby(&["volume", "snapshot", VOLUME, "monday"]);
+    let clone = format!("s3://{}/clone", S3Server::BUCKET);
+    node.layby(&["volume", "create", "clone", "--clone-of", "maps@monday", "--path", &clone]);
+    client.clone_at(&node, "clone").verify();
+    let taking = options(&format!("takeover = [\"{VOLUME}\"]\n"));
+    let second = Node::start(&world.dir("b"), &taking);
+    World::create(&second, VOLUME, &World::url());
+    let mut taken = client.reopen(&second);
+    taken.verify();
+    taken.write(100);
+    taken.verify_store(&world, &second);
+    let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
+    // The first node learns of it when it next says how far it has come; then writes fail.
+    let is_refused = (0..6000).any(|_| {
+        let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };
+        old.call(&write).expect("the node is there").is_err()
+    });
+    assert!(is_refused, "the first node goes on writing");
+    taken.verify_store(&world, &second);
+}
+
 /// Goal: damage in the store is found, named and never served. Method: a flipped byte in the middle
 /// of a segment; `layby restore` and a node without its cache.
 #[test]

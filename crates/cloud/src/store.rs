@@ -2,9 +2,9 @@
 //!
 //! How: a place is a URL; credentials come from the environment, as each cloud's own tools read
 //! them. A request is tried once within a time that grows with the bytes that it carries, either
-//! way; repeating is the volume's. Where a store knows no conditions on versions, the version is
-//! compared before the put: two nodes that claim one volume within the same moment could both
-//! believe that they have it.
+//! way; repeating is the volume's. Where a store knows no conditions on puts, an object is looked
+//! at right before it is put: two nodes that claim one volume within the same moment could both
+//! believe that they have it, and a put that lingers on its way replaces whatever came since.
 //! Invariant: an answer is given only for what the store said.
 //! Cost: a task per request.
 
@@ -199,29 +199,31 @@ impl Store {
         };
         let payload = PutPayload::from_bytes(bytes.clone());
         let put = self.store.put_opts(&path, payload, PutOptions::from(mode)).await;
-        let stored = match (put, &condition) {
-            (Err(Error::NotImplemented { .. }), Condition::Replace(tag)) => {
-                self.replace_unless_changed(key, bytes, tag).await?
+        let stored = match put {
+            Err(Error::NotImplemented { .. }) => {
+                self.check(&path, &condition).await?;
+                self.store.put(&path, PutPayload::from_bytes(bytes)).await?
             }
-            (put, _) => put?,
+            put => put?,
         };
         Ok(End::Stored(tag(stored.e_tag, stored.version)))
     }
 
-    /// For stores without conditions on versions; see the file's header.
-    async fn replace_unless_changed(
-        &self,
-        key: &str,
-        bytes: Bytes,
-        expected: &Tag,
-    ) -> Result<object_store::PutResult, Error> {
-        let path = self.path(key);
-        let now = self.store.head(&path).await?;
-        if tag(now.e_tag, now.version) != *expected {
-            let source = "it has changed".into();
-            return Err(Error::Precondition { path: path.to_string(), source });
+    /// Whether a put's condition holds now, for stores without such conditions; see the file's
+    /// header.
+    async fn check(&self, path: &Path, condition: &Condition) -> Result<(), Error> {
+        let found = match self.store.head(path).await {
+            Err(Error::NotFound { .. }) => None,
+            found => found.map(|found| Some(tag(found.e_tag, found.version)))?,
+        };
+        let (path, source) = (path.to_string(), "it has changed".into());
+        match condition {
+            Condition::Create if found.is_some() => Err(Error::AlreadyExists { path, source }),
+            Condition::Replace(tag) if found.as_ref() != Some(tag) => {
+                Err(Error::Precondition { path, source })
+            }
+            _ => Ok(()),
         }
-        self.store.put(&path, PutPayload::from_bytes(bytes)).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>, Fault> {

@@ -1,4 +1,4 @@
-//! Requests to a store that does not answer.
+//! Requests to a store that does not answer, or knows no conditions.
 //!
 //! How: a double around a store in memory; the clock stands still while anything can go on.
 
@@ -19,6 +19,8 @@ enum Quirk {
     Silent,
     /// It says how long an object is, and never what is in it.
     Bodiless,
+    /// It refuses every put that has a condition.
+    Unconditional,
 }
 
 #[derive(Debug)]
@@ -48,8 +50,12 @@ impl ObjectStore for Double {
         Self: 'c,
     {
         Box::pin(async move {
-            match self.quirk {
-                Quirk::Silent => std::future::pending().await,
+            match (self.quirk, &options.mode) {
+                (Quirk::Silent, _) => std::future::pending().await,
+                (Quirk::Unconditional, PutMode::Create | PutMode::Update(_)) => {
+                    let (operation, implementer) = ("put".to_owned(), "Double".to_owned());
+                    Err(Error::NotImplemented { operation, implementer })
+                }
                 _ => self.memory.put_opts(path, payload, options).await,
             }
         })
@@ -178,5 +184,35 @@ async fn silence_is_given_up_in_time() {
         let time = REQUEST_TIME + Duration::from_secs(seconds);
         let got = given_up(&bodiless, get(&key, None)).await;
         assert!(got >= time && got <= time + Duration::from_secs(1), "{bytes}: {got:?}");
+    }
+}
+
+/// Goal: where a store knows no conditions on puts, a put still goes through only where its
+/// condition holds at that moment, and what does not hold is said, not asked again. Method: objects
+/// that are made and replaced, each again with what is no longer so.
+#[tokio::test]
+async fn stores_without_conditions_are_asked_first() {
+    let store = store(Quirk::Unconditional);
+    let refused = async |request| match store.perform(request).await {
+        End::Failed(fault) => assert_eq!(fault.kind, FaultKind::Condition, "{}", fault.cause),
+        end => panic!("the condition did not hold: {end:?}"),
+    };
+    let replace = |tag: &Tag| Request::Put {
+        key: SUPERBLOCK_KEY.to_owned(),
+        bytes: vec![8; 10].into(),
+        condition: Condition::Replace(tag.clone()),
+    };
+    refused(replace(&Tag("of nothing\n".to_owned()))).await;
+    let End::Stored(first) = store.perform(create(SUPERBLOCK_KEY, 10)).await else {
+        panic!("there is none yet");
+    };
+    refused(create(SUPERBLOCK_KEY, 20)).await;
+    let End::Stored(second) = store.perform(replace(&first)).await else {
+        panic!("it still is the first one");
+    };
+    refused(replace(&first)).await;
+    match store.perform(get(SUPERBLOCK_KEY, None)).await {
+        End::Bytes(bytes, tag) => assert_eq!((&bytes[..], tag), (&[8; 10][..], Some(second))),
+        end => panic!("it is there: {end:?}"),
     }
 }
