@@ -265,7 +265,23 @@ fn bad_places_are_explained() {
     let node = world.start_new("a");
     let create = |words: &[&str]| world.ask("a", &[&["volume", "create", "other"], words].concat());
     create(&["--path", "s3://"]).assert_explains(&["size"]);
-    create(&["--size", "1GiB", "--path", "s3:///x"]).assert_explains(&["names no store"]);
+    for (place, words) in [
+        ("s3:///x", "names no store"),
+        ("s3:/layby/x", "names no store"),
+        ("http://layby/x", "names no store"),
+        ("file://x", "file:///FOLDER"),
+        ("s3://layby/maps/checkpoints", "choose another prefix"),
+    ] {
+        create(&["--size", "1GiB", "--path", place]).assert_explains(&[words]);
+    }
+    let nowhere = world.dir("nowhere");
+    let (is_whole, text) = world.run(&["restore", &format!("file://{}", nowhere.display())]);
+    assert!(!is_whole && text.contains("no volume") && !nowhere.exists(), "{text}");
+    let mut bent = Command::new(binary());
+    let bent = bent.args(["restore", &World::url()]).env("AWS_ENDPOINT_URL", "localhost:41065");
+    let text = bent.output().expect("the program runs").stderr;
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("hint: ") && text.contains("AWS_ENDPOINT_URL"), "{text}");
     create(&["--size", "1GiB", "--path", &World::url()]).assert_explains(&["is used by volume"]);
     create(&["--size", "1GiB", "--path", "s3://elsewhere/x"]).assert_explains(&["elsewhere"]);
     let mut client = Client::open(&node);

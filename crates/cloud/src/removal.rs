@@ -20,7 +20,7 @@ use std::fmt;
 /// How often a replacement that met another one is tried again.
 pub const CONFLICTS_MAX: u32 = 16;
 /// Prefixes of all that a volume has beside its superblock.
-const PREFIXES: [&str; 3] = ["segments/", "checkpoints/", "snapshots/"];
+pub(crate) const PREFIXES: [&str; 3] = ["segments/", "checkpoints/", "snapshots/"];
 
 /// What is to be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,12 @@ impl fmt::Display for RemovalError {
 }
 
 impl std::error::Error for RemovalError {}
+
+/// Whether a key is of an object right below a prefix, as a volume's own are; what lies further
+/// below may be another volume's.
+pub(crate) fn is_right_below(key: &str, prefix: &str) -> bool {
+    key.strip_prefix(prefix).is_some_and(|name| !name.contains('/'))
+}
 
 enum Stage {
     /// What does the store say?
@@ -166,7 +172,10 @@ impl Removal {
                 Goal::Remove(_) => Stage::List(0),
                 _ => Stage::Over(Ok(())),
             },
-            (Stage::List(prefix), End::Keys(keys)) => self.next_key(prefix, keys),
+            (Stage::List(prefix), End::Keys(mut keys)) => {
+                keys.retain(|key| is_right_below(key, PREFIXES[prefix]));
+                self.next_key(prefix, keys)
+            }
             (Stage::Delete(prefix, mut keys), _) => {
                 keys.pop();
                 self.next_key(prefix, keys)

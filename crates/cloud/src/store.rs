@@ -12,30 +12,28 @@ use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::crypt::{self, Key};
 use crate::superblock::SUPERBLOCK_KEY;
 use bytes::Bytes;
-use futures_util::TryStreamExt as _;
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::local::LocalFileSystem;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode,
-    PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
 };
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+mod place;
 #[cfg(test)]
 mod tests;
 
 const WRONG_KEY: &str = "it is not encrypted with this key, or damaged";
+const PANICKED: &str = "the store's client broke off, as the log says; look at the environment";
 /// Time of a request that carries nothing.
 const REQUEST_TIME: Duration = Duration::from_secs(20);
 /// Slowest link that a request's time allows for, in bytes per second.
 const LINK_BYTES_MIN: u64 = 32 << 10;
-const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// A volume's place in a store.
 #[derive(Clone, Debug)]
@@ -48,41 +46,24 @@ pub struct Store {
 
 impl Store {
     /// The place that a URL names: `s3://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`,
-    /// `gs://BUCKET/PREFIX` or `file:///FOLDER`, the folder made if need be.
+    /// `gs://BUCKET/PREFIX` or `file:///FOLDER`. Nothing is asked or made: a folder that is not
+    /// there has no objects.
     ///
     /// # Errors
     /// A text that says what is wrong with the URL or the environment.
     pub fn open(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| bad_url(url))?;
-        if scheme == "file" {
-            return Self::folder(url, rest);
-        }
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() {
-            return Err(bad_url(url));
-        }
-        let root = format!("{scheme}://{bucket}");
-        let store = client(scheme, &root).map_err(|error| format!("`{url}`: {error}"))?;
-        let prefix = Path::parse(prefix).map_err(|error| format!("`{url}`: {error}"))?;
-        Ok(Store {
-            store: store.ok_or_else(|| bad_url(url))?,
-            prefix,
-            url: url.to_owned(),
-            key: None,
-        })
+        let (store, prefix) = place::open(url)?;
+        Ok(Store { store, prefix, url: url.to_owned(), key: None })
     }
 
-    fn folder(url: &str, folder: &str) -> Result<Self, String> {
-        std::fs::create_dir_all(folder).map_err(|error| format!("`{folder}`: {error}"))?;
-        let store = LocalFileSystem::new_with_prefix(folder)
-            .map_err(|error| format!("`{url}`: {error}"))?
-            .with_fsync(true);
-        Ok(Store {
-            store: Arc::new(store),
-            prefix: Path::default(),
-            url: url.to_owned(),
-            key: None,
-        })
+    /// The same for a new volume: a folder is made, and a place that another volume's objects have
+    /// is refused.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn create(url: &str) -> Result<Self, String> {
+        place::prepare(url)?;
+        Store::open(url)
     }
 
     /// As it was given.
@@ -111,7 +92,11 @@ impl Store {
 
     /// Performs a request once.
     pub async fn perform(&self, request: Request) -> End {
-        self.ask(request).await.unwrap_or_else(End::Failed)
+        // A client that panics must not leave a volume waiting for an end that never comes.
+        match AssertUnwindSafe(self.ask(request)).catch_unwind().await {
+            Ok(answer) => answer.unwrap_or_else(End::Failed),
+            Err(_) => End::Failed(Fault { kind: FaultKind::Denied, cause: PANICKED.to_owned() }),
+        }
     }
 
     /// Performs a request, up to `attempts_max` times at growing intervals where its fault may
@@ -268,39 +253,6 @@ fn refused(key: &str, cause: &'static str) -> Fault {
 fn random(bytes: &mut [u8]) {
     let drawn = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty());
     assert!(drawn == Ok(bytes.len()), "the system gives random bytes once it is up");
-}
-
-fn bad_url(url: &str) -> String {
-    format!(
-        "`{url}` names no store; write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, \
-         gs://BUCKET/PREFIX or file:///FOLDER"
-    )
-}
-
-fn client(scheme: &str, root: &str) -> Result<Option<Arc<dyn ObjectStore>>, Error> {
-    // The client looks for the process's provider of TLS; one that is installed already stays.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // A request's time is the volume's to say, and so is its repetition.
-    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    let options = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_TIME);
-    Ok(match scheme {
-        "s3" => {
-            let says_http = |name| std::env::var(name).is_ok_and(|url| url.starts_with("http:"));
-            let is_http = says_http("AWS_ENDPOINT") || says_http("AWS_ENDPOINT_URL");
-            let options = options.with_allow_http(is_http);
-            let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
-            Some(Arc::new(builder.with_client_options(options).build()?))
-        }
-        "az" => {
-            let builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
-            Some(Arc::new(builder.with_client_options(options).build()?))
-        }
-        "gs" => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
-            Some(Arc::new(builder.with_client_options(options).build()?))
-        }
-        _ => None,
-    })
 }
 
 fn tag(e_tag: Option<String>, version: Option<String>) -> Tag {

@@ -34,14 +34,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) use takeover::take_back;
 
-/// How the URLs of stores begin.
-const SCHEMES: [&str; 4] = ["s3://", "az://", "gs://", "file://"];
-
-/// Whether a volume's path names an object store rather than a file.
+/// Whether a volume's path names an object store rather than a file: it looks like a URL. One that
+/// names no store that there is gets refused where it is opened.
 #[must_use]
 pub fn is_store(path: &Path) -> bool {
-    let text = path.as_os_str().as_encoded_bytes();
-    SCHEMES.iter().any(|scheme| text.starts_with(scheme.as_bytes()))
+    let text = path.as_os_str().to_string_lossy();
+    text.split_once(":/").is_some_and(|(scheme, _)| {
+        let mut characters = scheme.chars();
+        characters.next().is_some_and(|first| first.is_ascii_alphabetic())
+            && characters.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    })
 }
 
 /// What is wrong with a volume's journal and map, where they are in the node's directory; `None`
@@ -212,7 +214,10 @@ impl CloudHomes {
     fn ask(&self, store: &Store, request: Request) -> End {
         let (runtime, store) = (self.runtime.clone(), store.clone());
         let asking = std::thread::spawn(move || runtime.block_on(store.perform(request)));
-        asking.join().expect("a request ends with a fault, it does not panic")
+        asking.join().unwrap_or_else(|_| {
+            let cause = "asking the store broke off, as the log says".to_owned();
+            End::Failed(Fault { kind: FaultKind::Denied, cause })
+        })
     }
 
     /// What the store has at a volume's place.
@@ -311,7 +316,11 @@ impl CloudHomes {
                 .hint("correct the volume's path or key, or the environment that the node runs in")
         };
         let key = record.key.as_ref().map(KeySource::read).transpose().map_err(bad)?;
-        let store = Store::open(&url).map_err(bad)?.sealed(key);
+        let store = match record.phase {
+            VolumePhase::Creating => Store::create(&url),
+            _ => Store::open(&url),
+        };
+        let store = store.map_err(bad)?.sealed(key);
         let volume = self.identify(error, name, record, &store)?;
         let (node, block_bytes) = self.node();
         let compression = self.config.compression(record.compression);
@@ -532,6 +541,22 @@ impl RemoteHomes for CloudHomes {
             }
             Ok(_) => None,
             Err(cause) => Some(format!("`{}` cannot be read: {cause}", paths.map.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what looks like a store's URL is never taken for a file's name. Method: paths by hand.
+    #[test]
+    fn what_looks_like_a_url_is_no_file() {
+        for url in ["s3://b/x", "file:///x", "http://b/x", "s3:/b/x", "S3://b", "a+b://c"] {
+            assert!(is_store(Path::new(url)), "{url}");
+        }
+        for file in ["/a/b", "maps", "./s3://b", "/tmp/http:/b/x", "a b:/c", ":/x", "1:2", "a:b"] {
+            assert!(!is_store(Path::new(file)), "{file}");
         }
     }
 }

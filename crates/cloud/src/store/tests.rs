@@ -21,6 +21,8 @@ enum Quirk {
     Bodiless,
     /// It refuses every put that has a condition.
     Unconditional,
+    /// Its client panics.
+    Panicking,
 }
 
 #[derive(Debug)]
@@ -81,8 +83,10 @@ impl ObjectStore for Double {
         Self: 'c,
     {
         Box::pin(async move {
-            if self.quirk == Quirk::Silent {
-                std::future::pending::<()>().await;
+            match self.quirk {
+                Quirk::Silent => std::future::pending().await,
+                Quirk::Panicking => panic!("the client of a double"),
+                _ => {}
             }
             let is_head = options.head;
             let mut found = self.memory.get_opts(path, options).await?;
@@ -215,4 +219,12 @@ async fn stores_without_conditions_are_asked_first() {
         End::Bytes(bytes, tag) => assert_eq!((&bytes[..], tag), (&[8; 10][..], Some(second))),
         end => panic!("it is there: {end:?}"),
     }
+}
+
+/// Goal: a client that panics is a fault of its request, so that whoever waits hears of it. Method:
+/// a store that does.
+#[tokio::test]
+async fn a_panic_is_a_fault() {
+    let end = store(Quirk::Panicking).perform(get(SUPERBLOCK_KEY, None)).await;
+    assert!(matches!(&end, End::Failed(fault) if fault.kind == FaultKind::Denied), "{end:?}");
 }

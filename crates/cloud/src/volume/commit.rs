@@ -9,6 +9,7 @@
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
 use crate::meta::{Born, Committed, Frame};
+use crate::removal::is_right_below;
 use crate::segment::SegmentName;
 use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::Checkpointed;
@@ -200,13 +201,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Some(name) => return self.map.name(name.number) != Some(name),
             None => {}
         }
-        if key.starts_with(SNAPSHOTS_PREFIX) {
+        if is_right_below(key, SNAPSHOTS_PREFIX) {
             let is_old = epoch_of_key(key).is_some_and(|made| made < epoch);
             let mut named = self.snapshots().unwrap_or_default().iter();
             return is_old && named.all(|snapshot| snapshot.key() != key);
         }
         let named = self.session.current().and_then(|block| block.checkpoint);
-        let is_old = key.starts_with("checkpoints/") && !key.ends_with(&format!("-{epoch:08x}"));
+        let is_own = is_right_below(key, "checkpoints/");
+        let is_old = is_own && !key.ends_with(&format!("-{epoch:08x}"));
         is_old && named.is_none_or(|named| key != named.key())
     }
 
