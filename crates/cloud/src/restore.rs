@@ -2,9 +2,10 @@
 //!
 //! How: superblock, checkpoint, then the indexes of the segments behind it; whole segments that the
 //! superblock does not name yet are taken, too, up to the first that is missing. What the map then
-//! names is fetched segment by segment and verified.
+//! names is fetched segment by segment and verified. A node that serves the volume meanwhile may
+//! delete what was to be read, once it has replaced the superblock: then all is read anew.
 //! Invariant: what is read is a prefix of the volume's history, and not older than the superblock.
-//! Cost: the live bytes, once. Not for: volumes that a node serves; it may delete meanwhile.
+//! Cost: the live bytes, once. Not for: what is written all the time; snapshots of it stay.
 
 use crate::action::{Fault, FaultKind};
 use crate::clone::split_key;
@@ -23,6 +24,9 @@ const REQUEST_BYTES: u64 = 8 << 20;
 const GAP_BYTES: u64 = 64 << 10;
 /// Bytes fetched of a segment for its index at first.
 const HEAD_BYTES: u64 = 64 << 10;
+
+/// How often a volume is read that changes meanwhile.
+pub const READS_MAX: usize = 4;
 
 /// Fetches an object below the volume's prefix, or a range of it.
 pub type Fetch<'a> = &'a mut dyn FnMut(&str, Option<Range<u64>>) -> Result<Bytes, Fault>;
@@ -43,6 +47,8 @@ pub enum RestoreError {
     NoSnapshot(String, Vec<String>),
     /// The volume was deleted, and nobody said that it is to be read all the same.
     Deleted(Deleted),
+    /// It changed while it was read, so that objects went that were to be read, again and again.
+    Changing,
     /// What was read could not be written.
     Sink(String),
 }
@@ -63,6 +69,10 @@ impl fmt::Display for RestoreError {
                 f.write_str("the volume was deleted, and its objects go or are gone in part")
             }
             RestoreError::Deleted(_) => f.write_str("the volume was deleted, and is still whole"),
+            RestoreError::Changing => write!(
+                f,
+                "a node writes the volume, and deleted what was to be read, {READS_MAX} times"
+            ),
             RestoreError::Sink(cause) => write!(f, "what was read could not be written: {cause}"),
         }
     }
@@ -120,7 +130,27 @@ impl Restored {
         snapshot: Option<&str>,
         is_deleted_wanted: bool,
     ) -> Result<Self, RestoreError> {
-        let superblock = read_superblock(fetch)?;
+        let mut superblock = read_superblock(fetch)?;
+        for _ in 0..READS_MAX {
+            let found = Self::find_by(superblock.clone(), fetch, snapshot, is_deleted_wanted);
+            if !matches!(found, Err(RestoreError::Damaged(_))) {
+                return found;
+            }
+            let now = read_superblock(fetch)?;
+            if now == superblock {
+                return found;
+            }
+            superblock = now;
+        }
+        Err(RestoreError::Changing)
+    }
+
+    fn find_by(
+        superblock: Superblock,
+        fetch: Fetch<'_>,
+        snapshot: Option<&str>,
+        is_deleted_wanted: bool,
+    ) -> Result<Self, RestoreError> {
         if let Some(deleted) = superblock.deleted.filter(|_| !is_deleted_wanted) {
             return Err(RestoreError::Deleted(deleted));
         }
@@ -128,6 +158,29 @@ impl Restored {
             Some(name) => Self::snapshot_of(superblock, fetch, name),
             None => Self::volume_of(superblock, fetch),
         }
+    }
+
+    /// Finds what the store has, as [`Restored::find`] does, and hands every run of data to `sink`,
+    /// as [`Restored::copy`] does. `begin` hears what was found before its first run; again, and
+    /// everything after it anew, where the volume changed so that something had gone.
+    ///
+    /// # Errors
+    /// As [`Restored::find`] and [`Restored::copy`]; [`RestoreError::Changing`]; those of `begin`.
+    pub fn read<E: From<RestoreError>>(
+        fetch: Fetch<'_>,
+        (snapshot, is_deleted_wanted): (Option<&str>, bool),
+        begin: &mut dyn FnMut(&Restored) -> Result<(), E>,
+        sink: Sink<'_>,
+    ) -> Result<(Self, Pass), E> {
+        for _ in 0..READS_MAX {
+            let restored = Self::find(fetch, snapshot, is_deleted_wanted)?;
+            begin(&restored)?;
+            let pass = restored.copy(fetch, sink)?;
+            if pass.damaged.is_empty() || read_superblock(fetch)? == restored.superblock {
+                return Ok((restored, pass));
+            }
+        }
+        Err(RestoreError::Changing.into())
     }
 
     fn volume_of(superblock: Superblock, fetch: Fetch<'_>) -> Result<Self, RestoreError> {

@@ -4,7 +4,8 @@
 //! or only verified.
 //! Invariant: a file that exists is never written over; one that is not whole keeps another name.
 //! Cost: the volume's live bytes, fetched once.
-//! Not for: a volume that a node serves: what is newer may be in that node's journal.
+//! Not for: the newest of a volume that a node serves: that may be in the node's journal. Where the
+//! node deletes meanwhile what was to be read, all is read anew, some times.
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
@@ -12,6 +13,7 @@ use layby_cloud::{
     Deleted, End, Fault, FaultKind, Request, RestoreError, Restored, Store, split_key,
 };
 use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -73,6 +75,20 @@ pub struct Source<'a> {
     pub deleted: bool,
 }
 
+impl Source<'_> {
+    fn open(&self) -> Result<Store, String> {
+        let key = self.key.map(KeySource::read).transpose()?;
+        Ok(Store::open(self.url)?.sealed(key))
+    }
+}
+
+/// A store, and those of a volume's bases behind it.
+fn with_bases(own: Store, restored: &Restored) -> Result<Vec<Store>, String> {
+    let bases: Result<Vec<Store>, String> =
+        restored.bases().iter().map(|base| own.beside(&base.url)).collect();
+    Ok(std::iter::once(own).chain(bases?).collect())
+}
+
 /// Reads a volume, or a snapshot of it, into `file`, which must not exist, or only to verify it.
 /// `progress` hears bytes done and bytes in all.
 ///
@@ -85,39 +101,47 @@ pub fn restore(
 ) -> Result<RestoreAnswer, Report> {
     let url = source.url;
     let error = format!("cannot restore the volume at `{url}`");
-    let key = source.key.map(KeySource::read).transpose();
-    let store = key.and_then(|key| Ok(Store::open(url)?.sealed(key)));
-    let store = store.map_err(|cause| unreadable(&error, cause))?;
+    let store = source.open().map_err(|cause| unreadable(url, &error, cause))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| Report::from_io(error.as_str(), &cause))?;
-    let mut requests = 0;
-    let mut stores = vec![store];
-    let mut get = |stores: &[Store], key: &str, range: Option<Range<u64>>| {
-        requests += 1;
+    let requests = Cell::new(0);
+    let stores = RefCell::new(vec![store]);
+    let mut get = |key: &str, range: Option<Range<u64>>| {
+        requests.set(requests.get() + 1);
         let (base, key) = split_key(key);
         let at = base.map_or(0, |base| base + 1);
-        runtime.block_on(fetch(&stores[at], key, range))
+        runtime.block_on(fetch(&stores.borrow()[at], key, range))
     };
-    let mut own = |key: &str, range| get(&stores, key, range);
-    let restored = Restored::find(&mut own, source.snapshot, source.deleted);
-    let restored = restored.map_err(|cause| refusal(&error, &cause))?;
-    for base in restored.bases() {
-        let beside = stores[0].beside(&base.url);
-        stores.push(beside.map_err(|cause| unreadable(&error, cause))?);
-    }
-    let mut fetch = |key: &str, range| get(&stores, key, range);
-    let mut target = file.map(|path| Target::begin(path, &restored)).transpose()?;
-    let total = restored.live_bytes();
-    let mut done = 0;
+    let (target, total, done) = (RefCell::new(None), Cell::new(0), Cell::new(0));
+    let mut begin = |restored: &Restored| -> Result<(), Ended> {
+        let opened = with_bases(stores.borrow()[0].clone(), restored);
+        stores.replace(opened.map_err(|cause| unreadable(url, &error, cause))?);
+        total.set(restored.live_bytes());
+        done.set(0);
+        let mut target = target.borrow_mut();
+        match (file, &*target) {
+            (Some(path), None) => *target = Some(Target::begin(path, restored)?),
+            (_, Some(begun)) => begun.begin_anew(restored)?,
+            (None, None) => {}
+        }
+        Ok(())
+    };
     let mut sink = |offset: u64, bytes: &[u8]| {
-        done += bytes.len() as u64;
-        progress(done, total);
-        match &target {
-            Some(target) => target.file.write_all_at(bytes, offset).map_err(|e| e.to_string()),
+        done.set(done.get() + bytes.len() as u64);
+        progress(done.get(), total.get());
+        match &*target.borrow() {
+            Some(Target { file, .. }) => {
+                file.write_all_at(bytes, offset).map_err(|e| e.to_string())
+            }
             None => Ok(()),
         }
     };
-    let pass = restored.copy(&mut fetch, &mut sink).map_err(|cause| refusal(&error, &cause))?;
+    let what = (source.snapshot, source.deleted);
+    let read = Restored::read(&mut get, what, &mut begin, &mut sink);
+    let (restored, pass) = read.map_err(|ended| match ended {
+        Ended::Report(report) => report,
+        Ended::Cause(cause) => refusal(&error, &cause),
+    })?;
     if let Some(target) = target.take() {
         target.finish(pass.damaged.is_empty())?;
     }
@@ -133,16 +157,35 @@ pub fn restore(
         segment,
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,
-        requests,
+        requests: requests.get(),
         damaged: pass.damaged.into_iter().map(damaged).collect(),
     })
 }
 
-fn unreadable(error: &str, cause: String) -> Report {
-    Report::new(ReportKind::Invalid, error)
-        .cause(cause)
-        .state("nothing was written")
-        .hint("credentials come from the environment, such as AWS_ACCESS_KEY_ID")
+/// How a restore ended early.
+enum Ended {
+    Report(Report),
+    Cause(RestoreError),
+}
+
+impl From<Report> for Ended {
+    fn from(report: Report) -> Self {
+        Ended::Report(report)
+    }
+}
+
+impl From<RestoreError> for Ended {
+    fn from(cause: RestoreError) -> Self {
+        Ended::Cause(cause)
+    }
+}
+
+fn unreadable(url: &str, error: &str, cause: String) -> Report {
+    let hint = match url.starts_with("file:") {
+        true => "write it as file:///FOLDER",
+        false => "credentials come from the environment, such as AWS_ACCESS_KEY_ID",
+    };
+    Report::new(ReportKind::Invalid, error).cause(cause).state("nothing was written").hint(hint)
 }
 
 fn damaged((range, object): (Range<u64>, String)) -> DamagedRange {
@@ -178,6 +221,11 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
         RestoreError::Damaged(_) => {
             (ReportKind::Corrupt, "put the object back from a copy or an older version of it")
         }
+        RestoreError::Changing => (
+            ReportKind::InUse,
+            "restore a snapshot of it (`layby volume snapshot` at its node, then --snapshot), or \
+             stop what writes it",
+        ),
         RestoreError::Sink(_) => (ReportKind::Failure, "make room where the file goes"),
     };
     Report::new(kind, error)
@@ -210,8 +258,16 @@ impl Target {
             file.set_len(restored.size_bytes())?;
             Ok(file)
         });
-        let file = sized.map_err(|cause| Report::from_io(error, &cause))?;
+        let file = sized.map_err(|cause| unwritable(error, &cause))?;
         Ok(Target { file, partial, path: path.to_owned() })
+    }
+
+    /// The file holds nothing again.
+    fn begin_anew(&self, restored: &Restored) -> Result<(), Report> {
+        let emptied = self.file.set_len(0);
+        let sized = emptied.and_then(|()| self.file.set_len(restored.size_bytes()));
+        let error = || format!("cannot restore into `{}`", self.path.display());
+        sized.map_err(|cause| unwritable(error(), &cause))
     }
 
     /// Gives the file its name, unless something is missing in it.
@@ -222,6 +278,13 @@ impl Target {
             true => std::fs::rename(&self.partial, &self.path),
             false => Ok(()),
         });
-        named.map_err(|cause| Report::from_io(error, &cause))
+        named.map_err(|cause| unwritable(error, &cause))
     }
+}
+
+/// What keeps a file from being written is on this machine, and the store has all.
+fn unwritable(error: String, cause: &std::io::Error) -> Report {
+    Report::from_io(error, cause)
+        .state("the store was only read; a file that is not whole ends in `.partial`")
+        .hint("name a file in a folder that is there, that this user may write, and that has room")
 }

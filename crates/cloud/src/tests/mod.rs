@@ -4,5 +4,6 @@ mod cleaning;
 mod hosted;
 mod lives;
 mod removal;
+mod restores;
 mod snapshots;
 mod waits;
