@@ -272,12 +272,17 @@ fn fault(error: &Error) -> Fault {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => FaultKind::Denied,
         _ => FaultKind::Retry,
     };
-    Fault { kind, cause: one_line(error) }
+    // What the object is called the reader sees elsewhere, and what kind of fault it is, too.
+    match error {
+        Error::PermissionDenied { source, .. } | Error::Unauthenticated { source, .. } => {
+            Fault { kind, cause: one_line(source.as_ref()) }
+        }
+        _ => Fault { kind, cause: one_line(error) },
+    }
 }
 
 /// An error with its causes, without line breaks and not endlessly long.
 fn one_line(error: &dyn std::error::Error) -> String {
-    const CHARACTERS_MAX: usize = 300;
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -287,5 +292,28 @@ fn one_line(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(CHARACTERS_MAX).collect()
+    shortened(&text)
+}
+
+/// A store's words on one line: of an answer in XML its code and message, cut between words.
+fn shortened(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 300;
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once("</")?.0)
+    };
+    let before = text.find("<?xml").or_else(|| text.find("<Error>")).map(|at| &text[..at]);
+    let text = match (before, element("Code"), element("Message")) {
+        (Some(before), Some(code), Some(message)) => format!("{before}{code}: {message}"),
+        _ => text.to_owned(),
+    };
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if line.len() + word.len() >= CHARACTERS_MAX && !line.is_empty() {
+            return line + " …";
+        }
+        line.extend((!line.is_empty()).then_some(' '));
+        line.extend(word.chars().take(CHARACTERS_MAX));
+    }
+    line
 }

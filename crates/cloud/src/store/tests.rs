@@ -228,3 +228,21 @@ async fn a_panic_is_a_fault() {
     let end = store(Quirk::Panicking).perform(get(SUPERBLOCK_KEY, None)).await;
     assert!(matches!(&end, End::Failed(fault) if fault.kind == FaultKind::Denied), "{end:?}");
 }
+
+/// Goal: a store's refusal is told in its own words, on one line that ends with a word. Method: an
+/// answer as S3 gives it, an endless one, and one without blanks.
+#[test]
+fn refusals_are_short() {
+    let source = "GET: Server returned non-2xx status code: 403 Forbidden: \
+                  <?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code>\
+                  <Message>Access Denied</Message>\n\
+                  <RequestId>4442587FB7D0A2F9</RequestId></Error>";
+    let path = "maps/superblock".to_owned();
+    let refused = fault(&Error::Unauthenticated { path, source: source.into() });
+    let said =
+        "GET: Server returned non-2xx status code: 403 Forbidden: AccessDenied: Access Denied";
+    assert_eq!((refused.kind, refused.cause.as_str()), (FaultKind::Denied, said));
+    let long = shortened(&"words ".repeat(100));
+    assert!(long.len() < 310 && long.ends_with("words …"), "{long}");
+    assert!(shortened(&"x".repeat(1000)).len() < 310);
+}
