@@ -210,14 +210,7 @@ impl Node {
         let (started, view) = starting.await.expect("a starter reports, it does not panic")?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
-        notes.extend(unmade(&view.catalog, &homes).map(|name| {
-            format!(
-                "volume `{name}` was being made when the node ended: it is made now, or taken back"
-            )
-        }));
-        notes.extend(view.absent.iter().map(|(name, absence)| {
-            format!("volume `{name}` is not served, and tried again: {}", absence.why.cause)
-        }));
+        notes.extend(unserved(&view, &homes));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
@@ -403,6 +396,17 @@ fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'
             && homes.writes_through(record)
     };
     catalog.volumes.iter().filter(move |(_, record)| is_unmade(record)).map(|(name, _)| name)
+}
+
+/// A line for each volume that is not served yet.
+fn unserved(view: &View, homes: &Homes) -> Vec<String> {
+    let unmade = unmade(&view.catalog, homes).map(|name| {
+        format!("volume `{name}` was being made when the node ended: it is made now, or taken back")
+    });
+    let absent = view.absent.iter().map(|(name, absence)| {
+        format!("volume `{name}` is not served, and tried again: {}", absence.why.cause)
+    });
+    unmade.chain(absent).collect()
 }
 
 /// What shards are told of the volumes that they serve from the start. One in an object store that

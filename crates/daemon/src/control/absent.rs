@@ -159,7 +159,6 @@ mod tests {
     use crate::control::{DeleteData, VolumePatch};
     use crate::node::Node;
     use crate::node::tests::{MockStarter, config};
-    use std::path::Path;
     use tempfile::TempDir;
 
     fn name(text: &str) -> Name {
@@ -167,8 +166,14 @@ mod tests {
     }
 
     async fn start(dir: &TempDir, text: &str) -> Node {
-        let starter = Arc::new(MockStarter::default());
-        Node::start(config(dir, text), starter).await.expect("a volume holds up no start")
+        for _ in 0..STARTS_MAX {
+            let starter = Arc::new(MockStarter::default());
+            match Node::start(config(dir, text), starter).await {
+                Err(report) if report.cause.contains("runs a node") => {}
+                started => return started.expect("a volume holds up no start"),
+            }
+        }
+        panic!("the directory stays locked")
     }
 
     fn folder(dir: &TempDir, place: &str) -> String {
@@ -180,6 +185,8 @@ mod tests {
         format!("[volume.{volume}]\nsize = \"1MiB\"\npath = \"{path}\"\n{more}\n")
     }
 
+    /// A child of another test may hold the last life's lock between its fork and its exec.
+    const STARTS_MAX: u32 = 10_000;
     const FILE: &str = "[volume.file]\nsize = \"1MiB\"\n";
 
     /// Goal: a volume of the configuration that cannot be made holds up no start, says why, and is
@@ -237,10 +244,9 @@ mod tests {
         write_key();
         let node = start(&dir, &text).await;
         let before = node.control().view().catalog.volumes["x"].clone();
+        let known = |node: &Node, record| node.control().facts().homes.identity(record);
+        let volume = known(&node, &before);
         node.run(async {}).await.expect("stops");
-        let map = dir.path().join("node/cloud").join(format!("{}.map", before.id));
-        let kept = |path: &Path| std::fs::read(path).expect("it stays");
-        let bytes = kept(&map);
         std::fs::remove_file(&key).expect("it was there");
         let node = start(&dir, &text).await;
         let control = node.control();
@@ -249,12 +255,13 @@ mod tests {
         assert!(why.cause.contains("key"), "{why}");
         let refused = control.volume_set(&name("x"), VolumePatch::default()).await;
         assert!(refused.expect_err("it is not served").cause.contains("key"));
-        assert_eq!(kept(&map), bytes);
+        assert!(volume.is_some() && known(&node, &before) == volume, "its map stays");
         write_key();
         assert!(control.serve_absent(&name("x")).await.expect("the key is there"));
         assert!(!control.serve_absent(&name("x")).await.expect("nothing is left to do"));
         let record = control.view().catalog.volumes["x"].clone();
         assert!(record.id > before.id && record.local == Some(before.id), "{record:?}");
+        assert_eq!(known(&node, &record), volume);
         assert_eq!(record.phase, VolumePhase::Ready);
         assert_eq!(control.view().volumes().count(), 2);
         node.run(async {}).await.expect("stops");
