@@ -67,8 +67,10 @@ fn absolute<'a>(url: &str, folder: &'a str) -> Result<&'a str, String> {
 
 fn folder(folder: &str) -> Result<(Client, Path), String> {
     let folder = std::path::Path::new(folder);
-    let is_there = |place: &&std::path::Path| place.is_dir();
-    let there = folder.ancestors().find(is_there).ok_or("there is no such folder")?;
+    let there = folder.ancestors().find(|place| place.exists()).ok_or("there is no such folder")?;
+    if !there.is_dir() {
+        return Err(format!("`{}` is no folder", there.display()));
+    }
     let rest = folder.strip_prefix(there).ok().and_then(std::path::Path::to_str);
     let prefix = Path::parse(rest.unwrap_or_default()).map_err(|error| error.to_string())?;
     let store = LocalFileSystem::new_with_prefix(there).map_err(|error| error.to_string())?;
@@ -240,8 +242,9 @@ mod tests {
         assert_eq!(prepare("s3://b/segments/maps"), Ok(()));
     }
 
-    /// Goal: only a new volume's folder is made, and one that is missing has no objects. Method: a
-    /// folder below one that is not there either, opened, asked, made, and asked again.
+    /// Goal: only a new volume's folder is made, one that is missing has no objects, and a file in
+    /// its way is named. Method: a folder below one that is not there either, opened, asked, made,
+    /// and asked again; files.
     #[tokio::test]
     async fn reading_makes_no_folder() {
         use crate::action::{Condition, End, FaultKind, Request};
@@ -257,6 +260,12 @@ mod tests {
         let list = store.perform(Request::List { prefix: String::new() }).await;
         assert!(matches!(&list, End::Keys(keys) if keys.is_empty()), "{list:?}");
         assert!(!folder.path().join("a").exists(), "it was only read");
+        std::fs::write(folder.path().join("file"), b"").expect("the test's own folder");
+        for blocked in ["file", "file/x/y"] {
+            let url = format!("file://{}/{blocked}", folder.path().display());
+            let cause = open(&url).expect_err("a file lies in its way");
+            assert!(cause.contains("is no folder"), "{cause}");
+        }
         let made = super::super::Store::create(&url).expect("it can be made");
         assert!(place.is_dir());
         let (key, condition) = ("superblock".to_owned(), Condition::Create);
