@@ -5,7 +5,8 @@
 //! they can. Each round measures every server alone, with the streams alone, and with both. Layby
 //! runs twice: with classes, and with all seven volumes in one class. Its NVM level is modelled by
 //! a file in memory, so that it is a device of its own beside the streams' disk.
-//! Invariant: whatever is compared ran in the same round on the same server.
+//! Invariant: whatever is compared ran in the same round on the same server, and no other server
+//! runs meanwhile, since some have work of their own for a while after their clients' (ZeroFS).
 //! Cost: rounds × servers × three loads. With `--realtime` every server (at nice -20) and the
 //! critical client (in a real-time class) come before other programs, so that what is
 //! measured is the server and not who else has the processor; the streams' clients never do.
@@ -41,11 +42,16 @@ const MARGIN: u32 = 2;
 struct Arm {
     name: &'static str,
     uris: Vec<String>,
-    /// Held for their drops, volumes before the node.
-    #[expect(dead_code, reason = "held for its drop")]
+    /// Volumes before the node.
     servers: Vec<Server>,
     #[expect(dead_code, reason = "held for its drop")]
     nvm: Option<MemoryFolder>,
+}
+
+impl Arm {
+    fn set_running(&self, is_running: bool) -> Result<(), Failure> {
+        self.servers.iter().try_for_each(|server| server.set_running(is_running))
+    }
 }
 
 /// The latencies of one measurement, in microseconds.
@@ -80,7 +86,9 @@ pub(crate) fn measure(
         paused.push(seen);
         for turn in 0..arms.len() {
             let index = (turn + round as usize) % arms.len();
+            arms[index].set_running(true)?;
             let (document, outcome) = one(plan.root, &arms[index], arguments, round)?;
+            arms[index].set_running(false)?;
             process::say(&format!(
                 "round {} of {}: {}: p99 {:.0} us alone, {:.0} us with load; p99.9 {:.0} and \
                  {:.0}; streams {:.0} and {:.0} MB/s",
@@ -142,6 +150,7 @@ fn arms(plan: &Plan<'_>) -> Result<Vec<Arm>, Failure> {
         for (uri, bytes) in arm.uris.iter().zip(bytes()) {
             fio::fill_uri(plan.root, uri, &bytes.to_string())?;
         }
+        arm.set_running(false)?;
     }
     Ok(arms)
 }

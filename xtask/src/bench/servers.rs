@@ -94,6 +94,14 @@ impl Server {
         self.uri.replace("/?", &format!("/{name}?"))
     }
 
+    /// Has it run, or stand still: what a server does behind its clients' backs would be in the
+    /// way of others that are measured.
+    pub(crate) fn set_running(&self, is_running: bool) -> Result<(), Failure> {
+        let Some(process) = self.process() else { return Ok(()) };
+        let signal = if is_running { "-CONT" } else { "-STOP" };
+        process::run(Command::new("kill").args([signal, &process.to_string()]))
+    }
+
     /// The process that serves, unless another value keeps it.
     pub(crate) fn process(&self) -> Option<u32> {
         match &self.running {
@@ -124,6 +132,8 @@ impl Drop for Server {
             Running::Background(pid_file) => {
                 if let Ok(pid) = std::fs::read_to_string(pid_file) {
                     let _ = Command::new("kill").arg(pid.trim()).status();
+                    // One that stands still would never hear of it.
+                    let _ = Command::new("kill").args(["-CONT", pid.trim()]).status();
                 }
             }
             Running::Shared => {}
