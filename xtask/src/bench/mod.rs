@@ -264,7 +264,8 @@ fn release_binary(root: &Path) -> Result<PathBuf, Failure> {
     Ok(process::target(root).join("release/layby"))
 }
 
-/// Puts the raw results into a fresh folder below `bench/runs`, named after the day.
+/// Puts the raw results into a fresh folder below `bench/runs`, named after the day; paths in them
+/// begin at the repository, wherever that lies here.
 fn keep(root: &Path, raw: &[Value]) -> Result<String, Failure> {
     let day = process::output(process::command("date", root).args(["--utc", "+%Y-%m-%d"]))?;
     let name = |number: u32| format!("bench/runs/{}-{number}", day.trim());
@@ -272,6 +273,7 @@ fn keep(root: &Path, raw: &[Value]) -> Result<String, Failure> {
     let folder = free.ok_or_else(|| Failure::new("bench/runs holds too many runs of today"))?;
     let text = serde_json::to_string_pretty(raw)
         .map_err(|cause| Failure::new(format!("results are no JSON\ncause: {cause}")))?;
+    let text = text.replace(&format!("{}/", root.display()), "");
     process::write(&root.join(&folder).join("raw.json"), &text)?;
     Ok(folder)
 }
