@@ -95,6 +95,17 @@ fn faults_of_the_store_are_not_seen_by_clients() {
     client.verify_store(&world, &node);
 }
 
+/// Writes to a node whose volume another one has taken until it refuses: it learns of that when it
+/// next says how far it has come.
+fn wait_until_fenced(node: &Node) {
+    let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
+    let is_refused = (0..6000).any(|_| {
+        let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };
+        old.call(&write).expect("the node is there").is_err()
+    });
+    assert!(is_refused, "the first node goes on writing");
+}
+
 /// Goal: one node serves a volume: another is refused with the reason, may take it when it says so,
 /// and then the first writes no more and says why. Method: two nodes on one store.
 #[test]
@@ -114,15 +125,7 @@ fn a_volume_has_one_node() {
     taken.verify();
     taken.write(300);
     second.layby(&["volume", "drain", VOLUME]);
-    let mut old = Connection::open(&first.socket(), VOLUME).expect("the first node runs");
-    let data = contents(0, 1);
-    // The first node learns of it when it next says how far it has come; then writes fail.
-    let is_refused = (0..6000).any(|_| {
-        let data = data.clone();
-        let answer = old.call(&Request::Write { offset: 0, data, fua: true });
-        answer.expect("the node is there").is_err()
-    });
-    assert!(is_refused, "the first node goes on writing");
+    wait_until_fenced(&first);
     let shown = first.layby(&["volume", "show", VOLUME]);
     assert!(shown.contains("link lost") && shown.contains("has taken the volume"), "{shown}");
     let log = first.stderr();
@@ -212,13 +215,7 @@ fn a_store_without_conditions_serves() {
     taken.verify();
     taken.write(100);
     taken.verify_store(&world, &second);
-    let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
-    // The first node learns of it when it next says how far it has come; then writes fail.
-    let is_refused = (0..6000).any(|_| {
-        let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };
-        old.call(&write).expect("the node is there").is_err()
-    });
-    assert!(is_refused, "the first node goes on writing");
+    wait_until_fenced(&node);
     taken.verify_store(&world, &second);
 }
 
@@ -526,6 +523,16 @@ fn a_deleted_object_is_named() {
     assert!(node.stderr().contains("reads have failed"), "{}", node.stderr());
 }
 
+/// The node and the client after a drain, a kill and a start: it serves what it did.
+fn killed(world: &World, node: Node, client: Client) -> (Node, Client) {
+    node.layby(&["volume", "drain", VOLUME]);
+    node.kill9();
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    client.verify();
+    (node, client)
+}
+
 /// Goal: an encrypted volume shows nothing of what it holds, is read with its key alone, and says
 /// so where the key is missing or another. Method: blocks with a word in them, the bucket's bytes,
 /// `layby restore` with the key, without, with another; a node that starts again, also without the
@@ -561,11 +568,7 @@ fn an_encrypted_volume_needs_its_key() {
     let data = contents(BLOCKS / 2, 0);
     client.blocks[(BLOCKS / 2) as usize] = 0;
     client.ask(&Request::Write { offset: BLOCKS / 2 * BLOCK, data, fua: true });
-    node.layby(&["volume", "drain", VOLUME]);
-    node.kill9();
-    let node = world.start("a");
-    let mut client = client.reopen(&node);
-    client.verify();
+    let (node, client) = killed(&world, node, client);
     drop(node);
     let away = world.dir("key-away");
     std::fs::rename(&key, &away).expect("the test's own file");
@@ -579,12 +582,7 @@ fn an_encrypted_volume_needs_its_key() {
     let mut client = client.reopen(&node);
     client.verify();
     client.write(200);
-    node.layby(&["volume", "drain", VOLUME]);
-    node.kill9();
-    let node = world.start("a");
-    let mut client = client.reopen(&node);
-    client.verify();
-    drop(node);
+    drop(killed(&world, node, client));
     std::fs::write(&key, "f0".repeat(32)).expect("the test's own file");
     let mut restore = Command::new(binary());
     restore.args(["restore", &url, "--key", &source]);

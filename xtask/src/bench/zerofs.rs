@@ -2,6 +2,7 @@
 //!
 //! How: a program that `cargo install` puts below the user's cache (AGPL: it is run, never used as
 //! code). It serves each file of its folder `.nbd` as an NBD export, so a volume is made over 9P.
+//! Invariant: nothing is started here; who starts it ends it. Cost: three messages per volume.
 //! Not for: tests.
 
 use crate::process::{self, Failure};

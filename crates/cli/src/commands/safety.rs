@@ -1,7 +1,10 @@
 //! How safe volumes in object stores are, at a glance: each of them, and classes that have several.
 //!
 //! How: a class has what its volumes lack together, is as old as the oldest of them, and its link
-//! is as bad as the worst. Not for: all that is known of one volume; see `layby volume show`.
+//! is as bad as the worst.
+//! Invariant: what is not known of one volume is not known of its class.
+//! Cost: nothing is asked; the answer that lists volumes says it all. Not for: all that is known of
+//! one volume; see `layby volume show`.
 
 use crate::output::{bytes, table};
 use layby_daemon::api::{CloudAnswer, VolumeAnswer};

@@ -16,7 +16,6 @@ use crate::config::Name;
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
-use layby_cloud::inspect;
 use layby_types::{VolumeId, format_bytes};
 
 impl CloudHomes {
@@ -46,15 +45,10 @@ impl CloudHomes {
                 return None;
             }
         };
-        let missing = match paths.journal.exists() {
-            true => inspect(&paths, self.node().1),
-            // The journal goes before the map; a crash came between them.
-            false => Ok(0),
-        };
-        match missing {
+        match self.missing_bytes_of(record) {
             Ok(0) => Some(block.size_bytes),
             missing => {
-                let missing = missing.map_or_else(|cause| cause.to_string(), format_bytes);
+                let missing = missing.map_or_else(|cause| cause, format_bytes);
                 tracing::warn!(
                     node = block.node,
                     missing,

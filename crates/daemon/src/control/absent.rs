@@ -84,6 +84,7 @@ pub(crate) async fn attend_absent(control: Arc<Control>) {
         if names.is_empty() {
             return;
         }
+        // Nothing tells that a key, a folder or a store is back but trying.
         tokio::time::sleep(rest).await;
         rest = rest.saturating_mul(2).min(RETRY_MAX);
         for name in names {
