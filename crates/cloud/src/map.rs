@@ -154,6 +154,10 @@ impl CloudMap {
         self.segments.iter().map(|(number, state)| (*number, state))
     }
 
+    pub(crate) fn state(&self, number: u64) -> Option<&SegmentState> {
+        self.segments.get(&number)
+    }
+
     pub(crate) fn segment_count(&self) -> usize {
         self.segments.len()
     }

@@ -6,4 +6,5 @@ mod lives;
 mod removal;
 mod restores;
 mod snapshots;
+mod space;
 mod waits;

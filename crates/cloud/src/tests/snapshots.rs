@@ -307,7 +307,7 @@ fn a_snapshot_that_nobody_waits_for_is_not_made() {
     assert_eq!(life.superblock().snapshots, [], "it was withdrawn");
     let mut made = 0;
     for steps in 0..40 {
-        let mut life = Life::new(6351);
+        let mut life = Life::new(6351 + steps);
         life.load(300);
         let id = life.ask_snapshot();
         life.load(steps);

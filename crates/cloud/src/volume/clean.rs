@@ -1,20 +1,22 @@
 //! Cleaning: live chunks of segments that are mostly dead are written anew, so that these can go.
 //!
 //! How: where blocks stored exceed the live ones by more than the bound, the segments with the
-//! least alive are read and what lives of them goes into one segment of moves. A move takes effect
-//! only for blocks that still lie where they were read, so nothing waits for it.
+//! least alive are read and what lives of them goes into one segment of moves: a round. Some rounds
+//! are under way at once, so that one is read while another goes up. A move takes effect only for
+//! blocks that still lie where they were read, so nothing waits for it. Where clients write faster
+//! than all rounds clean, their segments take only the space that rounds have freed.
 //! Invariant: cleaning never changes what a block reads as; victims go only when the superblock
-//! names the moves.
+//! names the moves; clients' segments wait only while rounds are under way.
 //! Cost: what is moved crosses the link twice, with some of what lies between on its way down, so
-//! that a victim takes few requests; a pass over the map per round of victims. At most one segment
-//! of moves is under way, and some reads.
+//! that a victim takes few requests; a pass over the map per round; the live bytes of a segment in
+//! memory per round, and some reads.
 //! Source: greedy choice by utilisation (Rosenblum and Ousterhout 1991, section 3).
 
 use super::{Flight, Volume};
 use crate::action::{End, Request};
-use crate::map::{ChunkPlace, SegmentState, Totals};
+use crate::map::ChunkPlace;
 use crate::segment::{Builder, EntryKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{DerefMut, Range};
 
 /// Gaps up to this are fetched along rather than asked for separately: that is what a link of
@@ -26,8 +28,19 @@ const GAP_BYTES_MAX: u64 = 512 << 10;
 const GAPS_PER_LIVE: u64 = 2;
 /// Reads under way at most: what has come is held, and clients read over the same link.
 const READS_MAX: usize = 8;
+/// Rounds under way at most: one is read, one goes up, one waits for its turn.
+const ROUNDS_MAX: usize = 3;
 /// Victims of a round at most.
 const VICTIMS_MAX: usize = 64;
+/// Of the space that rounds free, clients' segments take this much while rounds are behind; the
+/// rest is how these catch up.
+const GRANTED: (i64, i64) = (3, 4);
+/// Dead segments wait for a checkpoint until they are this much of what lives, in percent: between
+/// the bound at which cleaning begins and the 1.3 times that are promised.
+const DEAD_PERCENT: u64 = 3;
+/// Clients' segments begin to wait for rounds when all that is dead exceeds the bound by this much
+/// of what lives, in percent: what is not in the store yet is worth more than space.
+const BEHIND_PERCENT: u64 = 4;
 
 /// Blocks, and where they lie.
 type Run = (Range<u64>, ChunkPlace);
@@ -40,79 +53,111 @@ enum Part {
     Come(Vec<(Range<u64>, Vec<u8>)>),
 }
 
+/// Victims whose live blocks become one segment.
+struct Round {
+    victims: BTreeSet<u64>,
+    /// Parts of victims, by segment and first byte.
+    parts: BTreeMap<(u64, u64), Part>,
+    /// The segment of moves that is on its way, and the bytes by which the victims' blocks are
+    /// more.
+    moves: Option<(u64, u64)>,
+}
+
 /// What is being cleaned.
 #[derive(Default)]
 pub(super) struct Cleaning {
-    /// Parts of victims, by segment and first byte.
-    parts: BTreeMap<(u64, u64), Part>,
-    is_under_way: bool,
+    rounds: Vec<Round>,
     /// Last segment, last committed one, their count and the snapshots' state when victims were
     /// last looked for.
     looked_at: (u64, u64, usize, u64),
-    /// The segment of moves that is on its way.
-    moves: Option<u64>,
+    /// More was to be cleaned then than the rounds do that were under way.
+    is_behind: bool,
+    /// Bytes of clients' segments that may go up before the next round ends, while it is behind;
+    /// below zero where a segment took more.
+    allowance: i64,
     /// Dead segments wait for a checkpoint.
     pub(super) wants_checkpoint: bool,
 }
 
+/// Dead blocks, what snapshots keep left out.
+struct Spare {
+    all: u64,
+    /// Of segments in which others live, victims of rounds under way left out.
+    sparse: u64,
+    /// Of segments that are dead and wait for a checkpoint.
+    dead: u64,
+}
+
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
-    fn exceeds_amplification(&self, totals: Totals) -> bool {
+    fn exceeds_amplification(&self, live: u64, spare: u64) -> bool {
         let bound = u64::from(self.plan.limits.amplification_percent_max);
-        let spare = (totals.blocks - totals.live) * self.block();
-        totals.blocks * 100 > totals.live * bound && spare > self.plan.limits.segment_bytes
+        let is_worth_it = spare * self.block() > self.plan.limits.segment_bytes;
+        (live + spare) * 100 > live * bound && is_worth_it
     }
 
     pub(super) fn clean_next(&mut self) {
-        if let Some(number) = self.clean.moves
-            && self.session.committed() >= number
-        {
-            self.clean.moves = None;
-            self.clean.wants_checkpoint = true;
-        }
-        let is_busy = self.clean.is_under_way || self.clean.moves.is_some();
+        self.end_rounds();
         let totals = self.map.totals();
-        if is_busy || !self.session.is_open() || !self.exceeds_amplification(totals) {
+        let is_much = self.exceeds_amplification(totals.live, totals.blocks - totals.live);
+        if !self.session.is_open() || !is_much {
+            self.clean.is_behind = false;
             return;
         }
-        // The choice is the same until a segment came, was committed or went, or a snapshot did.
+        // The choice is the same until a segment came, was committed or went, or a snapshot did; a
+        // victim that cannot be read is not asked for before that again.
         let (number, committed) = (self.map.number, self.session.committed());
         let state = (number, committed, self.map.segment_count(), self.snapshots.revision);
         if std::mem::replace(&mut self.clean.looked_at, state) == state {
             return;
         }
         let pins = self.pins();
-        if !self.exceeds_amplification(self.totals_to_free(&pins)) {
-            return;
-        }
-        let victims = self.choose_victims(&pins);
-        if victims.is_empty() {
-            // What exceeds is dead and waits to be deleted.
-            let last = self.commit.checkpoint_stored.map_or(0, |checkpoint| checkpoint.number);
-            let is_free = |number, state: &SegmentState| {
-                state.live == 0 && !self.is_kept(&pins, number, state)
-            };
-            let mut dead = self.map.segments().filter(|(number, state)| is_free(*number, state));
-            self.clean.wants_checkpoint |= dead.any(|(number, _)| number > last);
-            return;
-        }
-        self.clean.is_under_way = true;
-        for (number, runs) in self.map.runs_by_segment(|number| victims.contains(&number)) {
-            for part in parts_of(runs) {
-                let from = u64::from(part[0].1.at);
-                self.clean.parts.insert((number, from), Part::Waits(part));
+        let spare = loop {
+            let spare = self.spare(&pins);
+            let wants_more = self.exceeds_amplification(totals.live, spare.sparse);
+            let has_room = self.clean.rounds.len() < ROUNDS_MAX;
+            if !wants_more || !has_room || !self.start_round(&pins) {
+                let limit = u64::from(self.plan.limits.amplification_percent_max) + BEHIND_PERCENT;
+                let is_far = (totals.live + spare.all) * 100 > totals.live * limit;
+                self.clean.is_behind = wants_more && is_far;
+                break spare;
+            }
+        };
+        let is_at_rest = self.clean.rounds.is_empty();
+        self.clean.wants_checkpoint |=
+            spare.dead > 0 && (is_at_rest || spare.dead * 100 > totals.live * DEAD_PERCENT);
+    }
+
+    /// What no snapshot keeps.
+    fn spare(&self, pins: &[u64]) -> Spare {
+        let last = self.commit.checkpoint_stored.map_or(0, |checkpoint| checkpoint.number);
+        let mut spare = Spare { all: 0, sparse: 0, dead: 0 };
+        for (number, state) in self.map.segments() {
+            if self.is_kept(pins, number, state) {
+                continue;
+            }
+            spare.all += state.blocks - state.live;
+            match state.live {
+                0 if number > last => spare.dead += state.blocks,
+                0 => {}
+                _ if self.is_victim(number) => {}
+                live => spare.sparse += state.blocks - live,
             }
         }
-        self.read_parts();
-        self.finish_cleaning();
+        spare
+    }
+
+    fn is_victim(&self, number: u64) -> bool {
+        self.clean.rounds.iter().any(|round| round.victims.contains(&number))
     }
 
     /// The committed segments with the least alive, as many as make one segment of moves. What a
     /// snapshot keeps would not go if it was moved.
-    fn choose_victims(&self, pins: &[u64]) -> Vec<u64> {
+    fn victims(&self, pins: &[u64]) -> BTreeSet<u64> {
         let committed = self.session.committed();
         let candidates = self.map.segments().filter(|(number, state)| {
             let is_sparse = state.live > 0 && state.live * 8 < state.blocks * 7;
-            *number <= committed && is_sparse && !self.is_kept(pins, *number, state)
+            let is_free = !self.is_kept(pins, *number, state) && !self.is_victim(*number);
+            *number <= committed && is_sparse && is_free
         });
         let mut candidates: Vec<(u64, u64, u64)> = candidates
             .map(|(number, state)| (state.live * 1000 / state.blocks, state.live, number))
@@ -127,31 +172,69 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         candidates.iter().take(VICTIMS_MAX).take_while(fits).map(|(_, _, number)| *number).collect()
     }
 
-    /// Asks for as many parts as may be under way.
+    /// Begins to clean what has the least alive; false where nothing can be cleaned.
+    fn start_round(&mut self, pins: &[u64]) -> bool {
+        let victims = self.victims(pins);
+        if victims.is_empty() {
+            return false;
+        }
+        let mut parts = BTreeMap::new();
+        for (number, runs) in self.map.runs_by_segment(|number| victims.contains(&number)) {
+            for part in parts_of(runs) {
+                parts.insert((number, u64::from(part[0].1.at)), Part::Waits(part));
+            }
+        }
+        self.clean.rounds.push(Round { victims, parts, moves: None });
+        self.read_parts();
+        self.upload_rounds();
+        true
+    }
+
+    /// Asks for as many parts as may be under way. What was overwritten while it waited is left
+    /// out; its segment may be gone by now.
     fn read_parts(&mut self) {
         let is_asked = |part: &&Part| matches!(part, Part::Asked(_));
-        let room = READS_MAX.saturating_sub(self.clean.parts.values().filter(is_asked).count());
-        let waits = self.clean.parts.iter_mut().filter_map(|(place, part)| match part {
-            Part::Waits(runs) => {
-                let (first, last) = (&runs[0].1, &runs[runs.len() - 1].1);
-                let range = u64::from(first.at)..end_of(last);
-                *part = Part::Asked(std::mem::take(runs));
-                Some((*place, range))
+        let parts = self.clean.rounds.iter().flat_map(|round| round.parts.values());
+        let mut room = READS_MAX.saturating_sub(parts.filter(is_asked).count());
+        for index in 0..self.clean.rounds.len() {
+            let parts = &self.clean.rounds[index].parts;
+            let waits = parts.iter().filter(|(_, part)| matches!(part, Part::Waits(_)));
+            let waits: Vec<(u64, u64)> = waits.map(|(place, _)| *place).collect();
+            for place in waits {
+                if room == 0 {
+                    return;
+                }
+                let part = self.clean.rounds[index].parts.remove(&place);
+                let Some(Part::Waits(runs)) = part else { unreachable!("it was just listed") };
+                let runs = runs.into_iter().filter(|(blocks, at)| self.lives(blocks, at.number));
+                let runs: Vec<Run> = runs.collect();
+                if !runs.is_empty() {
+                    room -= 1;
+                    self.read_part(index, place.0, runs);
+                }
             }
-            _ => None,
-        });
-        let asked: Vec<((u64, u64), Range<u64>)> = waits.take(room).collect();
-        for ((number, from), range) in asked {
-            let key = self.map.name(number).expect("a victim exists").key();
-            self.counters.clean_reads += 1;
-            self.counters.clean_bytes_read += range.end - range.start;
-            let request = Request::Get { key, range: Some(range) };
-            self.ask(request, Flight::CleanGet { from, number });
         }
     }
 
+    /// Whether any of these still lies there.
+    fn lives(&self, blocks: &Range<u64>, number: u64) -> bool {
+        self.map.mapped(blocks.clone()).any(|(_, now)| now.number == number)
+    }
+
+    fn read_part(&mut self, round: usize, number: u64, runs: Vec<Run>) {
+        let (from, to) = (u64::from(runs[0].1.at), end_of(&runs[runs.len() - 1].1));
+        let range = from..to;
+        let key = self.map.name(number).expect("a victim in which something lives exists").key();
+        self.counters.clean_reads += 1;
+        self.counters.clean_bytes_read += range.end - range.start;
+        let request = Request::Get { key, range: Some(range) };
+        self.clean.rounds[round].parts.insert((number, from), Part::Asked(runs));
+        self.ask(request, Flight::CleanGet { from, number });
+    }
+
     pub(super) fn on_clean_get(&mut self, number: u64, from: u64, end: End) {
-        let part = self.clean.parts.remove(&(number, from));
+        let mut rounds = self.clean.rounds.iter_mut();
+        let part = rounds.find_map(|round| round.parts.remove(&(number, from)));
         let Some(Part::Asked(runs)) = part else { unreachable!("it was asked for once") };
         // A victim that is gone keeps its references: reads of it say so.
         if let End::Bytes(bytes, _) = end {
@@ -163,36 +246,78 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             };
             // What lies between is not held on to.
             let come = runs.into_iter().filter_map(live).collect();
-            self.clean.parts.insert((number, from), Part::Come(come));
+            let mut rounds = self.clean.rounds.iter_mut();
+            let round = rounds.find(|round| round.victims.contains(&number));
+            let round = round.expect("a part's round waits for it");
+            round.parts.insert((number, from), Part::Come(come));
         }
         self.read_parts();
-        self.finish_cleaning();
+        self.upload_rounds();
     }
 
-    /// Uploads the moves when all has come.
-    fn finish_cleaning(&mut self) {
-        let is_waiting = self.clean.parts.values().any(|part| !matches!(part, Part::Come(_)));
-        if is_waiting || !self.clean.is_under_way {
-            return;
+    /// Uploads the moves of rounds of which all has come.
+    fn upload_rounds(&mut self) {
+        let has_come = |round: &Round| {
+            let mut parts = round.parts.values();
+            round.moves.is_none() && parts.all(|part| matches!(part, Part::Come(_)))
+        };
+        while let Some(index) = self.clean.rounds.iter().position(has_come) {
+            let parts = std::mem::take(&mut self.clean.rounds[index].parts);
+            let (builder, moved) = self.moves_of(parts);
+            self.counters.bytes_moved += moved;
+            if moved > 0 && self.session.is_open() {
+                let freed = self.blocks_of_victims(index) * self.block() - moved;
+                self.clean.rounds[index].moves = Some((self.upload.number_next, freed));
+                self.upload_moved(builder);
+            } else {
+                self.clean.rounds.remove(index);
+            }
         }
-        self.clean.is_under_way = false;
-        let parts = std::mem::take(&mut self.clean.parts);
+    }
+
+    fn blocks_of_victims(&self, round: usize) -> u64 {
+        let victims = self.clean.rounds[round].victims.iter();
+        victims.filter_map(|number| self.map.state(*number)).map(|state| state.blocks).sum()
+    }
+
+    /// What still lives of these, and its bytes.
+    fn moves_of(&self, parts: BTreeMap<(u64, u64), Part>) -> (Builder, u64) {
         let mut builder = Builder::new(self.plan.block_bytes, self.plan.compression);
         let mut moved = 0;
         for ((number, _), part) in parts {
             let Part::Come(runs) = part else { unreachable!("all have come") };
             for (blocks, live) in runs {
                 // What was written meanwhile lies elsewhere.
-                if self.map.mapped(blocks.clone()).any(|(_, now)| now.number == number) {
-                    moved += blocks.end - blocks.start;
+                if self.lives(&blocks, number) {
+                    moved += live.len() as u64;
                     builder.add(blocks.start, &live, EntryKind::Moved(number));
                 }
             }
         }
-        self.counters.bytes_moved += moved * self.block();
-        if moved > 0 && self.session.is_open() {
-            self.clean.moves = Some(self.upload.number_next);
-            self.upload_moved(builder);
+        (builder, moved)
+    }
+
+    /// Lets go of rounds whose moves are in the map.
+    fn end_rounds(&mut self) {
+        let applied = self.map.number;
+        let is_over = |round: &mut Round| round.moves.is_some_and(|(number, _)| number <= applied);
+        let over = self.clean.rounds.extract_if(.., is_over);
+        let freed: u64 = over.filter_map(|round| round.moves).map(|(_, bytes)| bytes).sum();
+        let bound = 2 * self.plan.limits.segment_bytes as i64;
+        let granted = freed as i64 * GRANTED.0 / GRANTED.1;
+        self.clean.allowance = (self.clean.allowance + granted).clamp(-bound, bound);
+    }
+
+    /// Whether a client's segment waits until a round has ended.
+    pub(super) fn yields_to_cleaning(&self) -> bool {
+        let is_behind = self.clean.is_behind && !self.clean.rounds.is_empty();
+        is_behind && self.clean.allowance <= 0 && !self.is_draining
+    }
+
+    /// A client's segment of so many bytes goes up.
+    pub(super) fn on_segment_cut(&mut self, bytes: u64) {
+        if self.clean.is_behind {
+            self.clean.allowance -= bytes as i64;
         }
     }
 }

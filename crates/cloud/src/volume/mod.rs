@@ -81,7 +81,7 @@ impl Limits {
         segment_bytes: 8 << 20,
         dirty_age_max: Nanos::from_secs(5),
         uploads_max: 4,
-        amplification_percent_max: 125,
+        amplification_percent_max: 120,
         commit_interval: Nanos::from_secs(1),
         checkpoint_segments: 64,
     };

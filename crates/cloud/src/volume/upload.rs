@@ -108,6 +108,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         while self.session.is_open()
             && !self.write.is_lost
             && self.upload.under_way.len() < usize::from(self.plan.limits.uploads_max)
+            && !self.yields_to_cleaning()
             && let Some(batches) = self.cut()
         {
             let last = &self.journal.batches[batches.end - 1];
@@ -117,6 +118,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.sync_next();
                 return;
             }
+            let bytes = self.journal.batches.range(batches.clone()).map(|batch| batch.bytes).sum();
+            self.on_segment_cut(bytes);
             self.start_upload(batches, journal_next);
         }
     }
