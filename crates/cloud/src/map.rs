@@ -22,7 +22,7 @@ const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCCP";
 const CHECKPOINT_MAGIC_BASES: &[u8; 8] = b"LAYBYCCB";
 /// Zstandard's level for checkpoints.
 const CHECKPOINT_LEVEL: i32 = 1;
-const CHECKPOINT_BYTES_MAX: usize = 1 << 32;
+const CHECKPOINT_BYTES_MAX: usize = 1 << 40;
 /// How far back a checkpoint's packed bytes may refer, as a power of two: 16 MiB. What
 /// [`CHECKPOINT_LEVEL`] writes refers back 512 KiB at most.
 const WINDOW_LOG_MAX: u32 = 24;
@@ -434,7 +434,7 @@ mod tests {
             let bad = checkpoint(&body(fields), length);
             assert!(CloudMap::decode(&bad).is_none(), "{fields:?}");
         }
-        for wrong in [0, length - 1, length + 1, 1 << 32, u64::MAX] {
+        for wrong in [0, length - 1, length + 1, 1 << 40, u64::MAX] {
             assert!(CloudMap::decode(&checkpoint(&good, wrong)).is_none(), "length {wrong}");
         }
     }

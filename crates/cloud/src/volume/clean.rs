@@ -122,9 +122,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 break spare;
             }
         };
-        let is_at_rest = self.clean.rounds.is_empty();
-        self.clean.wants_checkpoint |=
-            spare.dead > 0 && (is_at_rest || spare.dead * 100 > totals.live * DEAD_PERCENT);
+        self.clean.wants_checkpoint |= spare.dead * 100 > totals.live * DEAD_PERCENT;
     }
 
     /// What no snapshot keeps.

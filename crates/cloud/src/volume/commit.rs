@@ -4,7 +4,8 @@
 //! so, the journal's part of them is released and what they made useless is deleted. Now and then
 //! the whole map goes into the store, so that a restore replays little, and into the map file.
 //! Invariant: the journal lets go only of what the superblock vouches for, and the map file knows.
-//! Cost: a superblock per interval while there is something new.
+//! Cost: a superblock per interval while there is something new; checkpoints are at most an eighth
+//! of what goes up, or what dead segments are worth.
 
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
@@ -19,6 +20,8 @@ use std::ops::DerefMut;
 
 /// Bytes by which the map file may grow beyond its checkpoint.
 const MAP_FILE_GROWTH: u64 = 4 << 20;
+/// Bytes that go up between two checkpoints that nothing else asks for, per byte of the last.
+const PUT_PER_CHECKPOINT: u64 = 8;
 /// Deletions under way at most.
 const DELETES_MAX: usize = 8;
 
@@ -30,6 +33,8 @@ pub(super) struct Commits {
     /// The last checkpoint that the store has.
     pub(super) checkpoint_stored: Option<Checkpointed>,
     checkpoint_under_way: Option<Checkpointed>,
+    /// Bytes of the last checkpoint of this life, and all that had been put with it.
+    checkpoint_bytes: (u64, u64),
     born: Born,
     is_replacing: bool,
     deleting: Vec<u64>,
@@ -44,6 +49,7 @@ impl Commits {
             recorded,
             checkpoint_stored: None,
             checkpoint_under_way: None,
+            checkpoint_bytes: (0, 0),
             born,
             is_replacing: false,
             deleting: Vec::new(),
@@ -121,17 +127,21 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Puts the whole map into the store where enough segments came since the last time.
     pub(super) fn checkpoint_next(&mut self) {
         let last = self.commit.checkpoint_stored.map_or(0, |checkpoint| checkpoint.number);
-        let is_wanted = self.map.number >= last + u64::from(self.plan.limits.checkpoint_segments)
-            || (self.map.number > last && self.clean.wants_checkpoint);
+        let (bytes, put) = self.commit.checkpoint_bytes;
+        let is_old = self.map.number >= last + u64::from(self.plan.limits.checkpoint_segments)
+            && self.counters.bytes_put - put >= bytes * PUT_PER_CHECKPOINT;
+        let is_wanted = is_old || (self.map.number > last && self.clean.wants_checkpoint);
         if !is_wanted || !self.session.is_open() || self.commit.checkpoint_under_way.is_some() {
             return;
         }
         self.clean.wants_checkpoint = false;
         let checkpoint = Checkpointed { number: self.map.number, epoch: self.session.epoch() };
         self.commit.checkpoint_under_way = Some(checkpoint);
-        let (key, bytes) = (checkpoint.key(), self.map.encode().into());
-        let request = Request::Put { key, bytes, condition: Condition::Create };
+        let (key, bytes) = (checkpoint.key(), self.map.encode());
+        let length = bytes.len() as u64;
+        let request = Request::Put { key, bytes: bytes.into(), condition: Condition::Create };
         self.ask(request, Flight::CheckpointPut);
+        self.commit.checkpoint_bytes = (length, self.counters.bytes_put);
     }
 
     pub(super) fn on_checkpoint_put(&mut self) {
