@@ -29,6 +29,7 @@ mod store;
 mod superblock;
 pub mod uplink;
 mod volume;
+mod written;
 
 #[cfg(test)]
 mod tests;

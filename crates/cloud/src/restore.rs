@@ -274,7 +274,7 @@ impl Restored {
     /// [`RestoreError`] where the store or the sink fails.
     pub fn copy(&self, fetch: Fetch<'_>, sink: Sink<'_>) -> Result<Pass, RestoreError> {
         let mut pass = Pass::default();
-        for (number, runs) in self.map.runs_by_segment(|_| true) {
+        for (number, runs) in self.map.runs_by_segment() {
             let key = self.map.key(number).expect("the map knows its segments");
             self.copy_segment(fetch, (&key, &runs), sink, &mut pass)?;
         }

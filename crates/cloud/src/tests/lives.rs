@@ -577,6 +577,27 @@ fn cleaning_bounds_what_is_stored() {
     assert!(stored <= status.segments + 4, "{stored} objects for {} segments", status.segments);
 }
 
+/// Goal: what is cleaned of a segment is what the map says that lives there. Method: lives with
+/// overwrites, cleaning and restarts; each segment's runs beside those of a pass over the map.
+#[test]
+fn segments_know_what_lives_in_them() {
+    for seed in 3500..3510 {
+        let mut life = Life::new(seed);
+        for _ in 0..8 {
+            life.load(200);
+            let pass = life.volume.map().runs_by_segment();
+            let numbers: Vec<u64> =
+                life.volume.map().segments().map(|(number, _)| number).collect();
+            for number in numbers {
+                let expected = pass.get(&number).cloned().unwrap_or_default();
+                assert_eq!(life.volume.map().runs_of(number), expected, "{}", life.line);
+            }
+            life.crash();
+            life.settle();
+        }
+    }
+}
+
 /// Goal: an object that never answers holds up only reads of its own blocks. Method: one stuck
 /// segment, then reads of all blocks.
 #[test]

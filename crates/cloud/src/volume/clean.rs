@@ -8,8 +8,8 @@
 //! Invariant: cleaning never changes what a block reads as; victims go only when the superblock
 //! names the moves; clients' segments wait only while rounds are under way.
 //! Cost: what is moved crosses the link twice, with some of what lies between on its way down, so
-//! that a victim takes few requests; a pass over the map per round; the live bytes of a segment in
-//! memory per round, and some reads.
+//! that a victim takes few requests; a look at each block of a victim; the live bytes of a segment
+//! in memory per round, and some reads.
 //! Source: greedy choice by utilisation (Rosenblum and Ousterhout 1991, section 3).
 
 use super::{Flight, Volume};
@@ -177,9 +177,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return false;
         }
         let mut parts = BTreeMap::new();
-        for (number, runs) in self.map.runs_by_segment(|number| victims.contains(&number)) {
-            for part in parts_of(runs) {
-                parts.insert((number, u64::from(part[0].1.at)), Part::Waits(part));
+        for number in &victims {
+            for part in parts_of(self.map.runs_of(*number)) {
+                parts.insert((*number, u64::from(part[0].1.at)), Part::Waits(part));
             }
         }
         self.clean.rounds.push(Round { victims, parts, moves: None });

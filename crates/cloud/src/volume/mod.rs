@@ -489,6 +489,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn map(&self) -> &CloudMap {
+        &self.map
+    }
+
     fn step(&mut self) {
         self.write_next();
         self.sync_next();
