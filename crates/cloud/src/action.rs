@@ -6,6 +6,7 @@
 //! Invariant: each action ends exactly once, or its host is gone. Cost: plain values.
 //! Not for: the clients' calls; these are `layby_types::Backing`'s.
 
+use crate::map::MapImage;
 use bytes::Bytes;
 use layby_types::Nanos;
 use std::ops::Range;
@@ -33,6 +34,8 @@ pub enum Action {
         /// Bytes.
         length: u64,
     },
+    /// Encode the map beside the volume's own work; ends with the bytes, and without the image.
+    EncodeMap(MapImage),
     /// Append to the map file, durably.
     MapAppend(Vec<u8>),
     /// Replace the map file as a whole, durably.

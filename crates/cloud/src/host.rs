@@ -558,6 +558,16 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 self.upload(id, request, since);
                 None
             }
+            Action::EncodeMap(image) => {
+                let events = self.events.clone();
+                self.runtime.spawn_blocking(move || {
+                    let bytes = image.encode().into();
+                    // The volume may change its map again when it hears of the end.
+                    drop(image);
+                    let _ = events.send(Event::End(id, End::Bytes(bytes, None)));
+                });
+                None
+            }
             durable => {
                 // Its thread lasts as long as its channel.
                 let _ = self.durable.send((id, durable));

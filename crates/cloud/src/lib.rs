@@ -41,6 +41,7 @@ pub use host::{
     CloudBacking, HostError, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
 };
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
+pub use map::MapImage;
 pub use removal::{CONFLICTS_MAX, Goal, Removal, RemovalError, Step};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};

@@ -313,6 +313,7 @@ impl SimWorld {
                 let bytes = self.disks.read(*at, *length).expect("within the device");
                 Some((id, End::Bytes(bytes.into(), None)))
             }
+            Action::EncodeMap(image) => Some((id, End::Bytes(image.encode().into(), None))),
             Action::Object(request) | Action::Fetch(request) | Action::Upload { request, .. } => {
                 let end = self.object(request);
                 if end.is_none() {

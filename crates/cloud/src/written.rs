@@ -34,11 +34,6 @@ impl Written {
         })
     }
 
-    /// Nothing lives there any more.
-    pub(crate) fn clear(&mut self) {
-        *self = Written::default();
-    }
-
     fn put(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -86,8 +81,7 @@ mod tests {
             written.push(runs[runs.len() - 1].clone());
         }
         assert_eq!(written.iter().collect::<Vec<_>>(), runs);
-        written.clear();
-        assert_eq!(written.iter().count(), 0);
+        let mut written = Written::default();
         (0..2048).for_each(|block| written.push(block * 3 + 1_000_000..block * 3 + 1_000_001));
         assert!(written.bytes.len() < 2 * 2048 + 16, "{}", written.bytes.len());
     }

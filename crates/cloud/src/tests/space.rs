@@ -51,6 +51,7 @@ impl Link {
                     let bytes = self.journal[at as usize..(at + length) as usize].to_vec();
                     (self.now, End::Bytes(bytes.into(), None))
                 }
+                Action::EncodeMap(image) => (self.now, End::Bytes(image.encode().into(), None)),
                 Action::JournalSync | Action::MapAppend(_) | Action::MapReplace(_) => {
                     (self.now, End::Done)
                 }

@@ -9,6 +9,7 @@
 
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
+use crate::map::MapImage;
 use crate::meta::{Born, Committed, Frame};
 use crate::removal::is_right_below;
 use crate::segment::SegmentName;
@@ -17,6 +18,7 @@ use crate::superblock::Checkpointed;
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
+use std::sync::Arc;
 
 /// Bytes by which the map file may grow beyond its checkpoint.
 const MAP_FILE_GROWTH: u64 = 4 << 20;
@@ -33,6 +35,10 @@ pub(super) struct Commits {
     /// The last checkpoint that the store has.
     pub(super) checkpoint_stored: Option<Checkpointed>,
     checkpoint_under_way: Option<Checkpointed>,
+    /// The map is being encoded for it.
+    is_encoding: bool,
+    /// Segments that the store deleted meanwhile.
+    gone: Vec<u64>,
     /// Bytes of the last checkpoint of this life, and all that had been put with it.
     checkpoint_bytes: (u64, u64),
     born: Born,
@@ -49,6 +55,8 @@ impl Commits {
             recorded,
             checkpoint_stored: None,
             checkpoint_under_way: None,
+            is_encoding: false,
+            gone: Vec::new(),
             checkpoint_bytes: (0, 0),
             born,
             is_replacing: false,
@@ -137,11 +145,30 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.clean.wants_checkpoint = false;
         let checkpoint = Checkpointed { number: self.map.number, epoch: self.session.epoch() };
         self.commit.checkpoint_under_way = Some(checkpoint);
-        let (key, bytes) = (checkpoint.key(), self.map.encode());
-        let length = bytes.len() as u64;
-        let request = Request::Put { key, bytes: bytes.into(), condition: Condition::Create };
-        self.ask(request, Flight::CheckpointPut);
-        self.commit.checkpoint_bytes = (length, self.counters.bytes_put);
+        self.commit.is_encoding = true;
+        self.act(Action::EncodeMap(MapImage(self.map.clone())), Flight::CheckpointEncoded);
+    }
+
+    /// Whether the map must stay as it is.
+    pub(super) fn is_encoding(&self) -> bool {
+        self.commit.is_encoding
+    }
+
+    pub(super) fn on_checkpoint_encoded(&mut self, end: End) {
+        self.commit.is_encoding = false;
+        let End::Bytes(bytes, _) = end else { unreachable!("memory is encoded") };
+        if let Some(checkpoint) = self.commit.checkpoint_under_way
+            && self.session.is_open()
+        {
+            let (key, length) = (checkpoint.key(), bytes.len() as u64);
+            let request = Request::Put { key, bytes, condition: Condition::Create };
+            self.ask(request, Flight::CheckpointPut);
+            self.commit.checkpoint_bytes = (length, self.counters.bytes_put);
+        }
+        for number in std::mem::take(&mut self.commit.gone) {
+            self.on_deleted(Some(number));
+        }
+        self.apply_stored();
     }
 
     pub(super) fn on_checkpoint_put(&mut self) {
@@ -182,9 +209,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     pub(super) fn on_deleted(&mut self, number: Option<u64>) {
         let Some(number) = number else { return };
+        if self.is_encoding() {
+            return self.commit.gone.push(number);
+        }
         self.commit.deleting.retain(|other| *other != number);
         self.counters.segments_deleted += 1;
-        self.map.remove_segment(number);
+        Arc::make_mut(&mut self.map).remove_segment(number);
         self.delete_dead(self.commit.recorded.number);
     }
 

@@ -32,6 +32,7 @@ use bytes::Bytes;
 use layby_types::{BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
+use std::sync::Arc;
 
 pub use recover::{OpenError, Opened, create, volume_of};
 pub use session::Link;
@@ -145,6 +146,7 @@ enum Flight {
     },
     MapReplaced,
     Superblock(session::Step),
+    CheckpointEncoded,
     CheckpointPut,
     SnapshotPut {
         id: u64,
@@ -186,7 +188,7 @@ pub struct Volume<B> {
     done: VecDeque<BackingDone<B>>,
     journal: Journal,
     overlay: Runs<LocalPlace>,
-    map: CloudMap,
+    map: Arc<CloudMap>,
     write: write::Writes<B>,
     reads: read::Reads<B>,
     upload: upload::Uploads,
@@ -360,6 +362,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             Flight::MapReplaced => self.on_map_replaced(&end),
             Flight::Superblock(step) => self.on_superblock(step, end),
+            Flight::CheckpointEncoded => self.on_checkpoint_encoded(end),
             Flight::CheckpointPut => self.on_checkpoint_put(),
             Flight::SnapshotPut { id } => self.on_snapshot_put(id),
             Flight::Verify { put, key, bytes } => self.on_verified(*put, key, bytes, &end),
@@ -617,7 +620,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Applies a segment to the map, and lets the journal's part of it go from the overlay.
     fn apply(&mut self, index: &Index, journal_next: u64) {
-        self.map.apply(index);
+        Arc::make_mut(&mut self.map).apply(index);
         for entry in &index.entries {
             if matches!(entry.kind, crate::segment::EntryKind::Moved(_)) {
                 continue;

@@ -19,6 +19,7 @@ use crate::segment::VolumeUuid;
 use layby_types::{Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 /// Older a write that the store lacks is not: a clock was wrong, or nobody looked at one.
 const AGE_MAX: Nanos = Nanos::from_secs(366 * 86_400);
@@ -149,7 +150,7 @@ impl<B> Volume<B> {
             done: VecDeque::new(),
             journal,
             overlay,
-            map,
+            map: Arc::new(map),
             write: Writes::new(seq_next),
             reads: super::read::Reads::default(),
             upload,

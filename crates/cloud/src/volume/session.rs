@@ -15,6 +15,7 @@ use crate::superblock::{Deleted, EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock}
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
+use std::sync::Arc;
 
 /// Bytes of a segment fetched at first for its index: most indexes fit.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -210,7 +211,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         if block.node != self.plan.node.to_string() {
             // What this node knew of the volume is another history's.
-            self.map = CloudMap::default();
+            self.map = Arc::new(CloudMap::default());
             self.is_known = false;
         }
         self.commit.checkpoint_stored = block.checkpoint;
@@ -288,7 +289,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn on_checkpoint(&mut self, map: CloudMap) {
-        self.map = map;
+        self.map = Arc::new(map);
         self.catch_up();
     }
 

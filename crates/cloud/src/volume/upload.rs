@@ -252,9 +252,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// The store has a segment.
     pub(super) fn on_segment_put(&mut self, number: u64) {
-        if self.session.is_lost() {
-            return;
-        }
         for upload in &mut self.upload.under_way {
             if upload.number == number
                 && let Stage::Putting(index) = &upload.stage
@@ -263,8 +260,17 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.counters.segments_put += 1;
             }
         }
+        self.apply_stored();
+    }
+
+    /// Applies what the store has, in order; not while the map is being encoded, which would take
+    /// a copy of it.
+    pub(super) fn apply_stored(&mut self) {
         let is_stored = |upload: &mut Upload| matches!(upload.stage, Stage::Stored(_));
-        while let Some(upload) = self.upload.under_way.pop_front_if(is_stored) {
+        while !self.is_encoding()
+            && !self.session.is_lost()
+            && let Some(upload) = self.upload.under_way.pop_front_if(is_stored)
+        {
             let Stage::Stored(index) = upload.stage else { unreachable!("it was asked") };
             self.apply(&index, upload.journal_next);
             self.take_snapshots();
