@@ -113,6 +113,14 @@ impl Checkpointed {
     pub fn key(&self) -> String {
         format!("checkpoints/{:016x}-{:08x}", self.number, self.epoch)
     }
+
+    /// The checkpoint that a key names.
+    pub(crate) fn parse(key: &str) -> Option<Checkpointed> {
+        let (number, epoch) = key.strip_prefix("checkpoints/")?.split_once('-')?;
+        let number = u64::from_str_radix(number, 16).ok()?;
+        let named = Checkpointed { number, epoch: u32::from_str_radix(epoch, 16).ok()? };
+        (named.key() == key).then_some(named)
+    }
 }
 
 impl Superblock {

@@ -1,6 +1,7 @@
 //! Whole lives: load, faults, power cuts, lost disks, takeovers; beside a list of all writes.
 
 use super::snapshots::Snapshots;
+use crate::action::{Condition, Request};
 use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
 use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
@@ -745,5 +746,29 @@ fn ages_outlive_the_node() {
         life.now = now;
         life.open_again();
         assert_eq!(life.volume.status().dirty_age, age, "at {now:?}");
+    }
+}
+
+/// Goal: a node that was replaced while it still asked what the store holds deletes nothing of the
+/// one that replaced it. Method: at a start, a checkpoint and a segment of a later epoch beside one
+/// of an earlier one that nothing names.
+#[test]
+fn a_late_sweep_takes_nothing_newer() {
+    let mut life = Life::new(7600);
+    life.load(300);
+    life.settle();
+    let newer = ["checkpoints/00000000000000ff-00000009", "segments/00000000000000ff-00000009"];
+    let older = ["checkpoints/0000000000000001-00000000", "segments/0000000000000001-00000000"];
+    for key in newer.into_iter().chain(older) {
+        let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
+        life.world.store.perform(&Request::Put { key: key.to_owned(), bytes, condition });
+    }
+    life.crash();
+    life.settle();
+    for key in newer {
+        assert!(life.world.store.get(key, None).is_ok(), "`{key}` is another node's");
+    }
+    for key in older {
+        assert!(life.world.store.get(key, None).is_err(), "`{key}` is nobody's");
     }
 }

@@ -233,7 +233,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// Whether an object is an earlier session's that nothing names. Other volumes may lie below
-    /// the same prefix, so that only keys that begin as this one's do are.
+    /// the same prefix, so that only keys that begin as this one's do are; and a later session's
+    /// may be there already, if this one has been replaced and does not know.
     fn is_orphan(&self, key: &str) -> bool {
         let epoch = self.session.epoch();
         match SegmentName::parse(key).filter(|name| name.key() == key) {
@@ -247,8 +248,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return is_old && named.all(|snapshot| snapshot.key() != key);
         }
         let named = self.session.current().and_then(|block| block.checkpoint);
-        let is_own = is_right_below(key, "checkpoints/");
-        let is_old = is_own && !key.ends_with(&format!("-{epoch:08x}"));
+        let is_old = Checkpointed::parse(key).is_some_and(|found| found.epoch < epoch);
         is_old && named.is_none_or(|named| key != named.key())
     }
 
