@@ -5,8 +5,10 @@
 //! the API.
 
 mod class;
+mod salvage;
 
 pub(crate) use class::{ClassArguments, ClassCommand, ClassSetArguments};
+pub(crate) use salvage::SalvageArguments;
 
 use crate::demo::DemoArguments;
 use crate::lab::LabArguments;
@@ -70,6 +72,7 @@ pub(crate) enum Command {
     Probe(ProbeArguments),
     Check(CheckArguments),
     Restore(RestoreArguments),
+    Salvage(SalvageArguments),
     Manual(ManualArguments),
 }
 
@@ -745,6 +748,7 @@ mod tests {
             "status --what-if --dir d",
             "class set bulk --weight 4 --latency-objective 2ms",
             "volume create v --path s3://b/v --take",
+            "salvage v f --dir d",
             "check --dir d --full",
             "manual --out m",
             "demo",

@@ -43,7 +43,7 @@ pub use host::{
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use removal::{CONFLICTS_MAX, Goal, Removal, RemovalError, Step};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
-pub use salvage::{Salvage, SalvageRange};
+pub use salvage::{Salvage, SalvageRange, SalvageSink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use snapshot::{
     CLONES_MAX, CloneMark, SNAPSHOT_NAME_MAX, SNAPSHOTS_MAX, Snapshot, SnapshotChange,

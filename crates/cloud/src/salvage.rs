@@ -30,6 +30,9 @@ pub struct SalvageRange {
     pub written: Option<Nanos>,
 }
 
+/// Takes bytes at an offset of the volume.
+pub type SalvageSink<'a, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'a;
+
 /// What only the journal has; see the file's header.
 pub struct Salvage {
     journal: File,
@@ -107,10 +110,7 @@ impl Salvage {
     /// # Errors
     /// [`HostError`] where the journal cannot be read any more as it was a moment ago; those of
     /// `sink`.
-    pub fn copy<E: From<HostError>>(
-        &self,
-        sink: &mut dyn FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn copy<E: From<HostError>>(&self, sink: &mut SalvageSink<'_, E>) -> Result<(), E> {
         let block = u64::from(self.found.block_bytes);
         let failed = |error| HostError::Open(OpenError::Journal(error));
         for left in &self.found.left {
