@@ -62,6 +62,12 @@ impl World {
         self.folder.path().join(name)
     }
 
+    /// The configuration of a node that was started.
+    #[must_use]
+    pub fn config(&self, name: &str) -> String {
+        self.dir(name).with_extension("toml").to_string_lossy().into_owned()
+    }
+
     /// Starts a node.
     #[must_use]
     pub fn start(&self, name: &str) -> Node {
@@ -118,6 +124,20 @@ impl World {
 
 fn size() -> String {
     (BLOCKS * BLOCK).to_string()
+}
+
+/// Writes to a node whose volume another one has taken until it refuses: it learns of that when it
+/// next says how far it has come.
+///
+/// # Panics
+/// When it never does.
+pub fn wait_until_lost(node: &Node) {
+    let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
+    let is_refused = (0..6000).any(|_| {
+        let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };
+        old.call(&write).expect("the node is there").is_err()
+    });
+    assert!(is_refused, "the first node goes on writing");
 }
 
 /// A client that knows what each block holds.

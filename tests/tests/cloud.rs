@@ -3,7 +3,7 @@
 //! How: the node knows the store by a link that the test can cut; see `layby_tests::cloud`.
 //! Where the store's program is missing the tests say so and skip.
 
-use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, contents};
+use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, contents, wait_until_lost};
 use layby_tests::link::{Answer, Cut, Effect, Fault, Operation, StoreError};
 use layby_tests::{Connection, Node, Request, S3Server, binary};
 use std::process::Command;
@@ -95,17 +95,6 @@ fn faults_of_the_store_are_not_seen_by_clients() {
     client.verify_store(&world, &node);
 }
 
-/// Writes to a node whose volume another one has taken until it refuses: it learns of that when it
-/// next says how far it has come.
-fn wait_until_fenced(node: &Node) {
-    let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
-    let is_refused = (0..6000).any(|_| {
-        let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };
-        old.call(&write).expect("the node is there").is_err()
-    });
-    assert!(is_refused, "the first node goes on writing");
-}
-
 /// Goal: one node serves a volume: another is refused with the reason, may take it when it says so,
 /// and then the first writes no more and says why. Method: two nodes on one store.
 #[test]
@@ -125,7 +114,7 @@ fn a_volume_has_one_node() {
     taken.verify();
     taken.write(300);
     second.layby(&["volume", "drain", VOLUME]);
-    wait_until_fenced(&first);
+    wait_until_lost(&first);
     let shown = first.layby(&["volume", "show", VOLUME]);
     assert!(shown.contains("link lost") && shown.contains("has taken the volume"), "{shown}");
     let log = first.stderr();
@@ -215,7 +204,7 @@ fn a_store_without_conditions_serves() {
     taken.verify();
     taken.write(100);
     taken.verify_store(&world, &second);
-    wait_until_fenced(&node);
+    wait_until_lost(&node);
     taken.verify_store(&world, &second);
 }
 

@@ -5,8 +5,10 @@
 //! the API.
 
 mod class;
+mod salvage;
 
 pub(crate) use class::{ClassArguments, ClassCommand, ClassSetArguments};
+pub(crate) use salvage::SalvageArguments;
 
 use crate::demo::DemoArguments;
 use crate::lab::LabArguments;
@@ -70,6 +72,7 @@ pub(crate) enum Command {
     Probe(ProbeArguments),
     Check(CheckArguments),
     Restore(RestoreArguments),
+    Salvage(SalvageArguments),
     Manual(ManualArguments),
 }
 
@@ -227,7 +230,8 @@ Examples:
   layby volume create maps --size 64GiB
   layby volume create brake --size 1GiB --class critical --share nvm=25%
   layby volume create disk --path /dev/sdb --allow 10.0.0.0/8
-  layby volume create test --path s3://bucket/test --clone-of maps@monday")]
+  layby volume create test --path s3://bucket/test --clone-of maps@monday
+  layby volume create maps --path s3://bucket/maps --take")]
     Create(VolumeCreateArguments),
     /// List the volumes of a node
     List {
@@ -433,6 +437,10 @@ pub(crate) struct VolumeCreateArguments {
     /// with an object store, and with the key of what is cloned
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) clone_of: Option<CloneSource>,
+    /// Take the volume that the object store has from the node that serves it, or did; the store
+    /// knows its length
+    #[arg(long, requires = "path", conflicts_with = "clone_of")]
+    pub(crate) take: bool,
     /// How its blocks travel and are stored; only with an object store [default: as the
     /// configuration says]
     #[arg(long, value_name = "HOW")]
@@ -739,6 +747,8 @@ mod tests {
             "status --json --dir d",
             "status --what-if --dir d",
             "class set bulk --weight 4 --latency-objective 2ms",
+            "volume create v --path s3://b/v --take",
+            "salvage v f --dir d",
             "check --dir d --full",
             "manual --out m",
             "demo",

@@ -81,6 +81,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Status(arguments) => commands::status(&arguments, output),
         Command::Check(arguments) => commands::check(&arguments, output),
         Command::Restore(arguments) => commands::restore(&arguments, output),
+        Command::Salvage(arguments) => commands::salvage(&arguments, output),
         Command::Manual(arguments) => commands::manual(&arguments, output),
     }
 }

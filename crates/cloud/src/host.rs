@@ -25,7 +25,7 @@ use std::io::{self, Write as _};
 use std::ops::DerefMut;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -191,6 +191,8 @@ pub struct CloudBacking<B> {
     done: Receiver<BackingDone<B>>,
     name: String,
     watch: Watch,
+    /// Another node has the volume.
+    is_taken: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -329,7 +331,9 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
         let Durables { sender: durable, thread: syncing } = durable.map_err(failed(&paths.map))?;
+        let is_taken = Arc::new(AtomicBool::new(volume.is_taken()));
         let host = Host {
+            is_taken: is_taken.clone(),
             volume,
             journal,
             store,
@@ -353,7 +357,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let _ = syncing.join();
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
-        Ok(CloudBacking { events, done, name, watch, thread: Some(thread) })
+        Ok(CloudBacking { events, done, name, watch, is_taken, thread: Some(thread) })
     }
 
     /// See [`Watch`].
@@ -380,6 +384,10 @@ impl<B> Backing<B> for CloudBacking<B> {
     fn resize(&mut self, length: u64) -> Result<(), ErrorKind> {
         self.watch.order(Order::Resize(length));
         Ok(())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_taken.load(Ordering::Relaxed)
     }
 
     fn stop_waiting(&mut self) {
@@ -445,6 +453,8 @@ fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 struct Host<B> {
+    /// Said before the call ends that found it out.
+    is_taken: Arc<AtomicBool>,
     volume: Volume<B>,
     journal: Arc<File>,
     store: Store,
@@ -482,6 +492,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             self.volume.on_tick(now);
             self.withdraw();
             self.act();
+            self.is_taken.store(self.volume.is_taken(), Ordering::Relaxed);
             self.hand_out();
             let now_state = (self.volume.is_lost(), self.volume.is_drained());
             if std::mem::replace(&mut state, now_state) != now_state {

@@ -202,10 +202,23 @@ pub(crate) type ReadDevice<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, 
 /// which nobody saw; once another batch has taken its place, only their lives tell them apart.
 pub(crate) fn scan(
     ring: &Ring,
-    (mut at, mut seq, mut life): (u64, u64, u32),
+    start: (u64, u64, u32),
     block_bytes: u64,
     read: ReadDevice<'_>,
 ) -> Result<Vec<Batch>, JournalError> {
+    match walk(ring, start, block_bytes, read)? {
+        (_, Some(at)) => Err(JournalError::Damaged(at)),
+        (batches, None) => Ok(batches),
+    }
+}
+
+/// The same up to where acknowledged data is damaged, and which byte of the device that is.
+pub(crate) fn walk(
+    ring: &Ring,
+    (mut at, mut seq, mut life): (u64, u64, u32),
+    block_bytes: u64,
+    read: ReadDevice<'_>,
+) -> Result<(Vec<Batch>, Option<u64>), JournalError> {
     let page = read(0, PAGE_BYTES).map_err(JournalError::Device)?;
     if !ring.is_own(&page) {
         return Err(JournalError::Foreign);
@@ -224,10 +237,8 @@ pub(crate) fn scan(
         (at, seq) = (at + found.batch.bytes, seq + 1);
         batches.push(found.batch);
     }
-    match is_vouched(ring, (at, seq, life), block_bytes, read)? {
-        true => Err(JournalError::Damaged(ring.device(at))),
-        false => Ok(batches),
-    }
+    let is_damaged = is_vouched(ring, (at, seq, life), block_bytes, read)?;
+    Ok((batches, is_damaged.then(|| ring.device(at))))
 }
 
 fn is_payload_whole(

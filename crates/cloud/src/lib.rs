@@ -22,6 +22,7 @@ mod meta;
 mod removal;
 mod restore;
 mod runs;
+mod salvage;
 mod segment;
 pub mod simulated;
 mod snapshot;
@@ -44,6 +45,7 @@ pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use map::MapImage;
 pub use removal::{CONFLICTS_MAX, Goal, Removal, RemovalError, Step};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
+pub use salvage::{Salvage, SalvageRange, SalvageSink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use snapshot::{
     CLONES_MAX, CloneMark, SNAPSHOT_NAME_MAX, SNAPSHOTS_MAX, Snapshot, SnapshotChange,
@@ -52,5 +54,6 @@ pub use snapshot::{
 pub use store::Store;
 pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};
 pub use volume::{
-    Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, WaitPlan, create, volume_of,
+    Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, WaitPlan, create, is_settled,
+    volume_of,
 };

@@ -21,6 +21,8 @@ pub(crate) enum Frame {
     Stored(Box<Index>),
     /// The superblock says that all up to this segment is the volume.
     Committed(Committed),
+    /// Another node has the volume, in words for people: what is here is of the past.
+    Taken(String),
 }
 
 /// What never changes of a file but by replacing it.
@@ -53,6 +55,7 @@ impl Frame {
             Frame::Checkpoint(map) => (2, map.encode()),
             Frame::Stored(index) => (3, index.encode()),
             Frame::Committed(committed) => (4, encode_committed(committed)),
+            Frame::Taken(why) => (5, why.as_bytes().to_vec()),
         };
         let mut bytes = Vec::with_capacity(body.len() + 16);
         bytes.put_u64(body.len() as u64);
@@ -110,6 +113,7 @@ fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
             let committed = Committed { epoch, number, journal_at, journal_next, journal_life };
             Frame::Committed(committed)
         }
+        5 => Frame::Taken(std::str::from_utf8(reader.0).ok()?.to_owned()),
         _ => return None,
     };
     Some((frame, length))

@@ -236,6 +236,7 @@ mod tests {
             shards: 1,
             clone_of: None,
             compression: None,
+            take: false,
         }
     }
 
@@ -272,8 +273,8 @@ mod tests {
         control.class_set(&name("normal"), class).await.expect("its level is not described");
     }
 
-    /// Goal: an objective below what an idle device takes is refused. Method: 15 µs on 20 µs, for a
-    /// new volume and for a class; the volume that had it before stays.
+    /// Goal: an objective below what an idle device takes is refused. Method: 15 µs on 20 µs, for
+    /// a new volume and for a class; the volume that had it before stays.
     #[tokio::test]
     async fn objectives_that_cannot_be_met_are_refused() {
         let (_dir, node) = node("15us");

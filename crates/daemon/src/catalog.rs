@@ -219,6 +219,9 @@ pub struct VolumeRecord {
     /// What it began as, by its place, where it is a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_of: Option<CloneSource>,
+    /// It was created to be taken from the node that serves it, and that is not known to be done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take: bool,
     /// How its chunks travel, where it says so itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionChoice>,
@@ -603,6 +606,7 @@ mod tests {
                 key: None,
                 wide: None,
                 clone_of: None,
+                take: false,
                 compression: None,
                 local: None,
                 configured: None,

@@ -16,7 +16,7 @@ use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
-use crate::homes::{RemoteHomes, Taken};
+use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
@@ -27,7 +27,7 @@ use layby_cloud::{
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Waker};
-use layby_types::{ClassId, ErrorKind, VolumeId};
+use layby_types::{ClassId, ErrorKind, VolumeId, format_bytes};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -267,8 +267,9 @@ impl CloudHomes {
             });
         }
         let is_new = record.phase == VolumePhase::Creating;
+        let takes = self.takes(name, record);
         let found = self.superblock(store);
-        let found = found.and_then(|found| self.finish_removal(name, store, found, is_new));
+        let found = found.and_then(|found| self.finish_removal(store, found, is_new, takes));
         let found = found.map_err(|fault| {
             let (kind, hint) = match fault.kind {
                 FaultKind::Condition => (ReportKind::InUse, TAKE),
@@ -293,14 +294,14 @@ impl CloudHomes {
         };
         let (node, block_bytes) = self.node();
         let is_ours = found.node == node.to_string();
-        if !is_ours && !self.config.takeover.contains(name) {
-            let cause = format!("node {} serves it", found.node);
-            return Err(refused(ReportKind::InUse, cause, TAKE));
+        if !is_ours && !takes {
+            return Err(refused(ReportKind::InUse, served_elsewhere(&found), TAKE));
         }
         if found.size_bytes != record.length || found.block_bytes != block_bytes {
             let (bytes, block) = (found.size_bytes, found.block_bytes);
             let cause = format!("the store has a volume of {bytes} bytes in blocks of {block}");
-            return Err(refused(ReportKind::Invalid, cause, "create it with this size"));
+            let hint = "create it with this size, on a node with blocks of this size";
+            return Err(refused(ReportKind::Invalid, cause, hint));
         }
         found.volume.parse().map_err(|()| {
             refused(ReportKind::Corrupt, "its superblock names no volume".to_owned(), RESTORE)
@@ -368,9 +369,20 @@ impl CloudHomes {
 }
 
 const LOOK: &str = "look at the URL, the credentials and the link";
-const TAKE: &str = "choose another prefix; or, where that node is gone for good, write the \
-                    volume's name into `takeover` of [cloud]";
+const TAKE: &str = "choose another prefix; or take it, with `layby volume create --take`, \
+                    `\"take\": true` in the API, or its name in `takeover` of [cloud]: then that \
+                    node serves it no more, its clients get errors, and what it has not uploaded \
+                    stays in its journal only";
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
+
+/// Who serves a volume, and what of it can be had.
+fn served_elsewhere(found: &Superblock) -> String {
+    let (node, name, size) = (&found.node, &found.name, format_bytes(found.size_bytes));
+    let segment = found.committed;
+    format!(
+        "node {node} serves it, or did: volume `{name}` of {size}, here up to segment {segment}"
+    )
+}
 
 /// What was written is not all in the store, so what the node has of it stays.
 fn kept(paths: &Paths, bytes: u64) -> Report {
@@ -471,7 +483,10 @@ impl RemoteHomes for CloudHomes {
             return Err(Report::new(ReportKind::InUse, "the volume's data is not this node's")
                 .cause(format!("node {other} has taken the volume"))
                 .state("nothing was changed")
-                .hint("`--data keep` forgets it here and leaves its objects to that node"));
+                .hint(
+                    "`--data keep` forgets it here and leaves its objects to that node; what only \
+                     this node has of it, `layby salvage` saves",
+                ));
         }
         let clones = snapshots.and_then(|snapshots| removal::clones_of(&snapshots));
         clones.map_or(Ok(()), |clones| {
@@ -484,6 +499,10 @@ impl RemoteHomes for CloudHomes {
 
     fn taken(&self, record: &VolumeRecord) -> Option<Taken> {
         self.taken_by(record)
+    }
+
+    fn found(&self, path: &Path, key: Option<&KeySource>) -> Result<Option<FoundVolume>, Report> {
+        self.found_at(path, key)
     }
 
     fn missing_bytes(&self, record: &VolumeRecord) -> Result<u64, String> {

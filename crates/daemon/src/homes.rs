@@ -31,6 +31,17 @@ pub struct Taken {
     pub bytes_lost: u64,
 }
 
+/// A volume as its place has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundVolume {
+    /// Its length.
+    pub size_bytes: u64,
+    /// The node that serves it, or did last, in hexadecimal.
+    pub node: String,
+    /// That is this one.
+    pub is_own: bool,
+}
+
 /// Owns the homes that are not files. Only `has` and `name` are called where nothing may take long.
 pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// Whether a volume's home is one of these; it is so for the volume's life.
@@ -104,6 +115,14 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     /// serves it is asked first. May take long.
     fn taken(&self, _record: &VolumeRecord) -> Option<Taken> {
         None
+    }
+
+    /// The volume at a place; none where there is none. May take long.
+    ///
+    /// # Errors
+    /// A report when its place does not answer.
+    fn found(&self, _: &Path, _: Option<&KeySource>) -> Result<Option<FoundVolume>, Report> {
+        Ok(None)
     }
 
     /// Bytes of a volume that is not served and that its place does not have. May take long.
@@ -299,6 +318,18 @@ impl Homes {
     #[must_use]
     pub fn taken(&self, record: &VolumeRecord) -> Option<Taken> {
         self.owner(record)?.taken(record)
+    }
+
+    /// See [`RemoteHomes::found`].
+    ///
+    /// # Errors
+    /// A report of the homes' owner.
+    pub fn found(
+        &self,
+        path: &Path,
+        key: Option<&KeySource>,
+    ) -> Result<Option<FoundVolume>, Report> {
+        self.remote.as_ref().map_or(Ok(None), |remote| remote.found(path, key))
     }
 
     /// See [`RemoteHomes::missing_bytes`].

@@ -337,6 +337,7 @@ mod tests {
             key: None,
             wide: None,
             clone_of: None,
+            take: false,
             compression: None,
             local: None,
             configured: None,

@@ -9,18 +9,22 @@
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
+use crate::image::{Image, ImageWords};
 use layby_cloud::{
     Deleted, End, Fault, FaultKind, Request, RestoreError, Restored, Store, split_key,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How often a request is repeated before a restore gives up.
 const ATTEMPTS_MAX: u32 = 8;
+
+const IMAGE: ImageWords = ImageWords {
+    error: "cannot restore into",
+    state: "the store was only read; a file that is not whole ends in `.partial`",
+};
 
 /// What a restore found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,8 +124,11 @@ pub fn restore(
         done.set(0);
         let mut target = target.borrow_mut();
         match (file, &*target) {
-            (Some(path), None) => *target = Some(Target::begin(path, restored)?),
-            (_, Some(begun)) => begun.begin_anew(restored)?,
+            (Some(path), None) => {
+                let size = restored.size_bytes();
+                *target = Some(Image::begin(path, size, &IMAGE)?);
+            }
+            (_, Some(begun)) => begun.begin_anew(restored.size_bytes())?,
             (None, None) => {}
         }
         Ok(())
@@ -130,9 +137,7 @@ pub fn restore(
         done.set(done.get() + bytes.len() as u64);
         progress(done.get(), total.get());
         match &*target.borrow() {
-            Some(Target { file, .. }) => {
-                file.write_all_at(bytes, offset).map_err(|e| e.to_string())
-            }
+            Some(image) => image.write(offset, bytes).map_err(|e| e.to_string()),
             None => Ok(()),
         }
     };
@@ -232,59 +237,4 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
         .cause(cause.to_string())
         .state("the store was only read; a file that is not whole ends in `.partial`")
         .hint(hint)
-}
-
-/// The file under another name until it is whole.
-struct Target {
-    file: File,
-    partial: PathBuf,
-    path: PathBuf,
-}
-
-impl Target {
-    fn begin(path: &Path, restored: &Restored) -> Result<Self, Report> {
-        let error = format!("cannot restore into `{}`", path.display());
-        if path.exists() {
-            return Err(Report::new(ReportKind::InUse, error)
-                .cause("there is such a file already")
-                .state("nothing was changed")
-                .hint("choose another name, or move the file away"));
-        }
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(&partial);
-        let sized = opened.and_then(|file| {
-            file.set_len(restored.size_bytes())?;
-            Ok(file)
-        });
-        let file = sized.map_err(|cause| unwritable(error, &cause))?;
-        Ok(Target { file, partial, path: path.to_owned() })
-    }
-
-    /// The file holds nothing again.
-    fn begin_anew(&self, restored: &Restored) -> Result<(), Report> {
-        let emptied = self.file.set_len(0);
-        let sized = emptied.and_then(|()| self.file.set_len(restored.size_bytes()));
-        let error = || format!("cannot restore into `{}`", self.path.display());
-        sized.map_err(|cause| unwritable(error(), &cause))
-    }
-
-    /// Gives the file its name, unless something is missing in it.
-    fn finish(self, is_whole: bool) -> Result<(), Report> {
-        let error = format!("cannot restore into `{}`", self.path.display());
-        let synced = self.file.sync_all();
-        let named = synced.and_then(|()| match is_whole {
-            true => std::fs::rename(&self.partial, &self.path),
-            false => Ok(()),
-        });
-        named.map_err(|cause| unwritable(error, &cause))
-    }
-}
-
-/// What keeps a file from being written is on this machine, and the store has all.
-fn unwritable(error: String, cause: &std::io::Error) -> Report {
-    Report::from_io(error, cause)
-        .state("the store was only read; a file that is not whole ends in `.partial`")
-        .hint("name a file in a folder that is there, that this user may write, and that has room")
 }

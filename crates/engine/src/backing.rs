@@ -88,6 +88,12 @@ impl HomeBacking {
         matches!(self, HomeBacking::Remote(_))
     }
 
+    /// Whether a remote home is somebody else's by now, so that nothing of it may be served.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self, HomeBacking::Remote(remote) if remote.backing.is_closed())
+    }
+
     /// Bytes of a file or device, or the part's bytes of them; a remote home is as long as its
     /// volume.
     #[must_use]

@@ -75,6 +75,11 @@ pub trait Backing<B> {
         let _ = length;
         Err(ErrorKind::Unsupported)
     }
+    /// Somebody else writes the store by now: whatever was read of it before is of the past and is
+    /// served no more, and all calls fail.
+    fn is_closed(&self) -> bool {
+        false
+    }
     /// The caller stops, or gives the store up: calls that wait for something far away end soon,
     /// with an error. What was accepted stays accepted, and a later `Sync` makes it durable.
     fn stop_waiting(&mut self) {}

@@ -31,12 +31,18 @@ pub(super) fn delete(
         let left = client.deleted_volumes().await?;
         Ok((before.ok(), forgotten, left))
     })?;
+    let is_unserved = before.as_ref().is_some_and(|before| before.not_served.is_some());
     let place = before.map(|before| before.path).unwrap_or_default();
     if let Some(forgotten) = forgotten {
         return said(&forgotten_text(name, &place, &forgotten), node, output);
     }
     let waits = left.iter().rev().find(|gone| gone.name == *name && gone.path == place);
     let sentence = match (data, waits) {
+        // It may never have been made.
+        (DeleteData::Keep, _) if is_unserved => format!(
+            "forgot volume {name}, which was not served here; what is in `{place}`, if anything, \
+             stays as it is"
+        ),
         (DeleteData::Keep, _) => format!("deleted volume {name}; its data is in `{place}`"),
         (DeleteData::Delete, Some(gone)) if is_store(Path::new(&place)) => format!(
             "deleted volume {name}; `layby volume undelete {name}` brings it back for {}, then its \

@@ -69,6 +69,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         key,
         shards,
         clone_of,
+        take,
         compression,
         node,
         ..
@@ -105,13 +106,15 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         shards,
         clone_of,
         compression: compression.map(Into::into),
+        take,
     };
     let answer = ask(&node, |client| async move { client.volume_create(&request).await })?;
     if node.json {
         return output.json(&answer);
     }
+    let done = if take { "took" } else { "created" };
     output.line(&format!(
-        "created volume {} of {}, class {}, in `{}`",
+        "{done} volume {} of {}, class {}, in `{}`",
         answer.name,
         bytes(answer.size_bytes),
         answer.class,
@@ -273,7 +276,8 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let safe = match (of.is_drained, of.link.as_str()) {
         (true, _) => "the store has all".to_owned(),
         (false, "lost") => {
-            format!("{} will not reach the store any more", bytes(of.dirty_bytes))
+            let bytes = bytes(of.dirty_bytes);
+            format!("{bytes} will not reach the store any more (`layby salvage` saves them)")
         }
         (false, _) => format!(
             "{} not in the store, for {:.1} s (journal of {}), {}",

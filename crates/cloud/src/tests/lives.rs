@@ -6,7 +6,7 @@ use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
 use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
 use crate::volume::{Limits, Link, Plan, Volume, create};
-use layby_types::{BackingOperation, Nanos, Rng};
+use layby_types::{BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -445,6 +445,7 @@ fn lost_disks_lose_what_the_store_lacks() {
 /// Method: both live on at once, over one store.
 #[test]
 fn a_fenced_node_changes_nothing() {
+    let mut found_out = 0;
     for seed in 2000..2050 {
         let mut life = Life::new(seed);
         life.load(600);
@@ -466,7 +467,23 @@ fn a_fenced_node_changes_nothing() {
         }
         life.settle();
         assert_eq!(life.acknowledged.len(), life.history.len(), "seed {seed}");
+        found_out += usize::from(reads_nothing_more(&mut old));
     }
+    assert!(found_out > 20, "{found_out} of 50");
+}
+
+/// A volume that another node has taken, if this one has heard of that, reads nothing more: neither
+/// what its journal has nor what its map knows.
+fn reads_nothing_more(old: &mut Volume<Vec<u8>>) -> bool {
+    while old.poll().is_some() {}
+    let is_taken = old.is_taken();
+    for block in (0..BLOCKS).filter(|_| is_taken) {
+        let buffer = vec![0; BLOCK as usize];
+        old.submit(block, BackingOperation::Read { offset: block * BLOCK, buffer });
+        let done = old.poll().expect("it ends at once");
+        assert_eq!((done.token, done.result), (block, Err(ErrorKind::Closed)));
+    }
+    is_taken
 }
 
 /// Goal: a volume can be taken from a node that goes on meanwhile, deleting what its newer

@@ -34,7 +34,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
-pub use recover::{OpenError, Opened, create, volume_of};
+pub(crate) use recover::{Left, LeftOver, left_over};
+pub use recover::{OpenError, Opened, create, is_settled, volume_of};
 pub use session::Link;
 pub use wait::WaitPlan;
 
@@ -145,6 +146,7 @@ enum Flight {
         journal_next: u64,
     },
     MapReplaced,
+    TakenRecorded,
     Superblock(session::Step),
     CheckpointEncoded,
     CheckpointPut,
@@ -222,6 +224,8 @@ pub struct Status {
     pub journal_bytes: u64,
     /// Whether the store answers, and whether the volume is ours.
     pub link: Link,
+    /// It is lost since another node has it.
+    pub is_taken: bool,
     /// The last segment that the superblock names.
     pub committed: u64,
     /// Segments that exist, and their bytes.
@@ -286,6 +290,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn start(&mut self, token: u64, operation: BackingOperation<B>) {
         match operation {
+            BackingOperation::Extents { .. } if self.session.is_taken() => {
+                self.finish(token, Err(ErrorKind::Closed), None);
+            }
             BackingOperation::Read { offset, buffer } => self.start_read(token, offset, buffer),
             BackingOperation::Write { offset, buffer, durable } => {
                 self.start_write(token, offset, buffer, durable);
@@ -360,7 +367,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::CommitRecorded { number, journal_next } => {
                 self.on_commit_recorded(number, journal_next, &end);
             }
-            Flight::MapReplaced => self.on_map_replaced(&end),
+            Flight::MapReplaced => {
+                self.on_map_replaced(&end);
+                self.record_taken();
+            }
+            // Where that failed, a later life finds it out from the store.
+            Flight::TakenRecorded => {}
             Flight::Superblock(step) => self.on_superblock(step, end),
             Flight::CheckpointEncoded => self.on_checkpoint_encoded(end),
             Flight::CheckpointPut => self.on_checkpoint_put(),
@@ -433,6 +445,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.is_lost()
     }
 
+    /// Whether another node has the volume, so that nothing of it may be read here.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.session.is_taken()
+    }
+
     /// A new size; what lay beyond a smaller one is zeros when it grows again.
     pub fn set_size(&mut self, size_bytes: u64) {
         let old = std::mem::replace(&mut self.plan.size_bytes, size_bytes);
@@ -476,6 +494,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 .map_or(Nanos::ZERO, |batch| Nanos(self.now.0.saturating_sub(batch.since.0))),
             journal_bytes: self.journal.ring.capacity,
             link: self.session.link(self.now),
+            is_taken: self.session.is_taken(),
             committed: self.session.committed(),
             segments: self.map.segment_count() as u64,
             stored_bytes: totals.bytes,

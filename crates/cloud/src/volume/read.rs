@@ -54,7 +54,7 @@ impl<B> Default for Reads<B> {
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn start_read(&mut self, token: u64, offset: u64, buffer: B) {
-        if self.is_stopping {
+        if self.is_stopping || self.session.is_taken() {
             return self.finish(token, Err(ErrorKind::Closed), Some(buffer));
         }
         let blocks = self.blocks_of(offset, buffer.len() as u64);

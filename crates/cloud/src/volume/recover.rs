@@ -11,7 +11,7 @@ use super::session::Session;
 use super::upload::Uploads;
 use super::write::Writes;
 use super::{LocalPlace, Plan, Volume};
-use crate::journal::{Journal, JournalError, PAGE_BYTES, Ring, RingId, scan};
+use crate::journal::{Journal, JournalError, PAGE_BYTES, Ring, RingId, scan, walk};
 use crate::map::CloudMap;
 use crate::meta::{self, Born, Committed, Frame};
 use crate::runs::Runs;
@@ -19,6 +19,7 @@ use crate::segment::VolumeUuid;
 use layby_types::{Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Older a write that the store lacks is not: a clock was wrong, or nobody looked at one.
@@ -74,20 +75,38 @@ pub fn volume_of(map_file: &[u8]) -> Option<VolumeUuid> {
     }
 }
 
+/// Whether this node has ever found out whose the volume is that a map file is of: its own, or
+/// another node's.
+#[must_use]
+pub fn is_settled(map_file: &[u8]) -> bool {
+    let known = read_map_file(map_file);
+    known.is_ok_and(|known| known.taken.is_some() || known.committed.is_some_and(|c| c.epoch > 0))
+}
+
 struct Known {
     born: Born,
     map: CloudMap,
     committed: Option<Committed>,
+    taken: Option<String>,
 }
 
-fn read_map_file(plan: &Plan, bytes: &[u8]) -> Result<Known, OpenError> {
+impl Known {
+    fn ring(&self) -> Ring {
+        Ring { id: self.born.ring, capacity: self.born.capacity }
+    }
+
+    /// The first batch that the map file knows to be needed: place, number and life.
+    fn start(&self) -> (u64, u64, u32) {
+        let tail = self.committed.unwrap_or_default();
+        (tail.journal_at, tail.journal_next, tail.journal_life)
+    }
+}
+
+fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
     let mut frames = meta::decode(bytes).map_err(OpenError::MapDamaged)?.into_iter();
     let Some(Frame::Born(mut born)) = frames.next() else { return Err(OpenError::MapDamaged(0)) };
-    if born.volume != plan.volume || born.block_bytes != plan.block_bytes {
-        return Err(OpenError::MapForeign);
-    }
     born.ring.life += 1;
-    let mut known = Known { born, map: CloudMap::default(), committed: None };
+    let mut known = Known { born, map: CloudMap::default(), committed: None, taken: None };
     for frame in frames {
         match frame {
             Frame::Born(_) => return Err(OpenError::MapDamaged(0)),
@@ -97,6 +116,7 @@ fn read_map_file(plan: &Plan, bytes: &[u8]) -> Result<Known, OpenError> {
             }
             Frame::Stored(_) => return Err(OpenError::MapDamaged(0)),
             Frame::Committed(committed) => known.committed = Some(committed),
+            Frame::Taken(why) => known.taken = Some(why),
         }
     }
     Ok(known)
@@ -122,11 +142,14 @@ impl<B> Volume<B> {
         seed: u64,
         read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
     ) -> Result<Opened<B>, OpenError> {
-        let Known { born, map, committed } = read_map_file(&plan, map_bytes)?;
+        let known = read_map_file(map_bytes)?;
+        if known.born.volume != plan.volume || known.born.block_bytes != plan.block_bytes {
+            return Err(OpenError::MapForeign);
+        }
+        let (ring, start) = (known.ring(), known.start());
+        let from = (start.0, start.1);
+        let Known { born, map, committed, taken } = known;
         let tail = committed.unwrap_or_default();
-        let ring = Ring { id: born.ring, capacity: born.capacity };
-        let from = (tail.journal_at, tail.journal_next);
-        let start = (from.0, from.1, tail.journal_life);
         let mut batches =
             scan(&ring, start, u64::from(plan.block_bytes), read).map_err(OpenError::Journal)?;
         batches.iter_mut().for_each(|batch| batch.since = since(batch.since, now));
@@ -138,7 +161,9 @@ impl<B> Volume<B> {
         // What was learned from the store is recorded after how far it goes: a power cut may come
         // in between, and then it is to be learned again.
         let is_known = tail.epoch > 0 && tail.number <= map.number;
-        let map_file = map_file(born, &map, tail);
+        let mut map_file = map_file(born, &map, tail);
+        let mark = taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode());
+        map_file.extend(mark);
         let volume = Volume {
             now,
             rng: Rng::new(seed),
@@ -155,7 +180,7 @@ impl<B> Volume<B> {
             reads: super::read::Reads::default(),
             upload,
             commit: Commits::new(born, tail),
-            session: Session::new(),
+            session: taken.map_or_else(Session::new, Session::taken),
             clean: super::clean::Cleaning::default(),
             snapshots: super::snapshots::Snapshots::default(),
             is_known,
@@ -182,4 +207,57 @@ fn overlay_of(batches: &[crate::journal::Batch], journal_next: u64) -> Runs<Loca
         }
     }
     overlay
+}
+
+/// What a journal holds and no segment is known to hold.
+pub(crate) struct LeftOver {
+    pub(crate) volume: VolumeUuid,
+    pub(crate) block_bytes: u32,
+    /// The last segment that is known to be in the store.
+    pub(crate) number: u64,
+    /// Who has the volume, where that is known.
+    pub(crate) taken: Option<String>,
+    /// Byte of the device where acknowledged data is damaged: what lay behind it is not here.
+    pub(crate) damaged_at: Option<u64>,
+    /// Of each block the newest write, in the order of the blocks.
+    pub(crate) left: Vec<Left>,
+}
+
+/// A run of blocks of one write.
+pub(crate) struct Left {
+    pub(crate) blocks: Range<u64>,
+    pub(crate) seq: u64,
+    /// When the write was made; zero where that was not written down.
+    pub(crate) since: Nanos,
+    /// First byte of the device and blocks of the payload, blocks of it before these, and its
+    /// checksum; none where the blocks are zeros.
+    pub(crate) payload: Option<(u64, u64, u64, u32)>,
+}
+
+/// Finds what only a node has of a volume, without opening it.
+pub(crate) fn left_over(
+    map_bytes: &[u8],
+    read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
+) -> Result<LeftOver, OpenError> {
+    let known = read_map_file(map_bytes)?;
+    let block_bytes = known.born.block_bytes;
+    let ring = known.ring();
+    let walked = walk(&ring, known.start(), u64::from(block_bytes), read);
+    let (batches, damaged_at) = walked.map_err(OpenError::Journal)?;
+    let overlay = overlay_of(&batches, known.map.journal_next);
+    let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();
+    let left = overlay.iter().map(|(blocks, place)| {
+        let payload = place
+            .at
+            .map(|at| (ring.device(at), u64::from(place.blocks), u64::from(place.skip), place.crc));
+        Left { blocks, seq: place.seq, since: times[&place.seq], payload }
+    });
+    Ok(LeftOver {
+        volume: known.born.volume,
+        block_bytes,
+        number: known.map.number,
+        left: left.collect(),
+        taken: known.taken,
+        damaged_at,
+    })
 }

@@ -8,8 +8,9 @@
 //! Cost: two requests per opening, and one per segment that the node does not know.
 
 use super::{Flight, Volume};
-use crate::action::{Condition, End, Request, Tag};
+use crate::action::{Action, Condition, End, Request, Tag};
 use crate::map::CloudMap;
+use crate::meta::Frame;
 use crate::segment::{HEADER_BYTES, Index};
 use crate::superblock::{Deleted, EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
 use layby_types::Nanos;
@@ -40,7 +41,7 @@ enum State {
     New,
     Asked,
     Open,
-    Lost(String),
+    Lost { why: String, is_taken: bool },
 }
 
 /// A step of the conversation about the superblock.
@@ -83,6 +84,11 @@ impl Session {
         }
     }
 
+    /// Of a volume that another node has, as an earlier life of this one found out.
+    pub(super) fn taken(why: String) -> Self {
+        Session { state: State::Lost { why, is_taken: true }, ..Session::new() }
+    }
+
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -92,12 +98,17 @@ impl Session {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self.state, State::Lost(_))
+        matches!(self.state, State::Lost { .. })
+    }
+
+    /// Another node has the volume, so that what this one has of it is of the past.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self.state, State::Lost { is_taken: true, .. })
     }
 
     pub(super) fn lost(&self) -> Option<&str> {
         match &self.state {
-            State::Lost(why) => Some(why),
+            State::Lost { why, .. } => Some(why),
             _ => None,
         }
     }
@@ -120,7 +131,7 @@ impl Session {
 
     pub(super) fn link(&self, now: Nanos) -> Link {
         match (&self.state, self.down_since) {
-            (State::Lost(why), _) => Link::Lost(why.clone()),
+            (State::Lost { why, .. }, _) => Link::Lost(why.clone()),
             (_, Some(since)) => Link::Down { for_time: now.since(since) },
             (State::Open, None) => Link::Up,
             _ => Link::Opening,
@@ -149,9 +160,29 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.ask(request, Flight::Superblock(step));
     }
 
+    /// Another node has the volume: what it writes is newer, so that nothing of it is read here any
+    /// more, in later lives of the node neither.
+    fn lose_to_other(&mut self, why: String) {
+        self.fail_reads();
+        self.lose_by(why, true);
+        self.record_taken();
+    }
+
+    /// Writes down who has the volume, where that is known.
+    pub(super) fn record_taken(&mut self) {
+        if let State::Lost { why, is_taken: true } = &self.session.state {
+            let frame = Frame::Taken(why.clone()).encode();
+            self.act(Action::MapAppend(frame), Flight::TakenRecorded);
+        }
+    }
+
     /// The volume cannot be served from here: all that is not acknowledged fails.
     pub(super) fn lose(&mut self, why: String) {
-        self.session.state = State::Lost(why);
+        self.lose_by(why, false);
+    }
+
+    fn lose_by(&mut self, why: String, is_taken: bool) {
+        self.session.state = State::Lost { why, is_taken };
         self.session.proposed = None;
         self.awaits_map = false;
         self.fail_writes();
@@ -206,6 +237,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let Some(block) = Superblock::decode(bytes) else {
             return self.lose("the volume's superblock in the store is damaged".to_owned());
         };
+        if let Some(why) = self.taken_by_other(&block) {
+            return self.lose_to_other(why);
+        }
         if let Some(why) = self.refusal(&block) {
             return self.lose(why);
         }
@@ -221,28 +255,39 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn refusal(&self, block: &Superblock) -> Option<String> {
-        let is_own = block.node == self.plan.node.to_string();
+        let is_own = self.is_own(block);
         if block.volume != self.plan.volume.to_string() {
             return Some(format!("the prefix holds another volume, {}", block.volume));
         }
         if block.deleted.is_some_and(|deleted| !self.brings_back(is_own, deleted)) {
             return Some("the volume was deleted".to_owned());
         }
-        if block.block_bytes != self.plan.block_bytes {
+        (block.block_bytes != self.plan.block_bytes).then(|| {
             let theirs = block.block_bytes;
-            return Some(format!("the volume has blocks of {theirs} bytes, the node has others"));
+            format!("the volume has blocks of {theirs} bytes, the node has others")
+        })
+    }
+
+    fn is_own(&self, block: &Superblock) -> bool {
+        block.node == self.plan.node.to_string()
+    }
+
+    /// Who has the volume, where this node is not to have it.
+    fn taken_by_other(&self, block: &Superblock) -> Option<String> {
+        if self.is_own(block) || block.volume != self.plan.volume.to_string() {
+            return None;
         }
-        if !is_own && !self.plan.takeover {
-            return Some(format!("node {} serves the volume", block.node));
+        let node = &block.node;
+        if block.deleted.is_some_and(|deleted| !self.brings_back(false, deleted)) {
+            return Some(format!("the volume was deleted, by node {node}"));
         }
-        if !is_own && self.journal.seq_next > 0 && self.journal.used() > 0 {
+        if self.journal.seq_next > 0 && self.journal.used() > 0 {
             return Some(format!(
-                "node {} took the volume while this node's journal held writes that the store \
-                 does not have",
-                block.node
+                "node {node} took the volume while this node's journal held writes that the store \
+                 does not have"
             ));
         }
-        None
+        (!self.plan.takeover).then(|| format!("node {node} serves the volume"))
     }
 
     /// Whether taking the volume takes back its deletion, too: not on a node that had it before and
@@ -433,7 +478,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_fenced = !(is_own && block.epoch == self.session.epoch);
         if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
             let (node, epoch) = (&block.node, block.epoch);
-            return self.lose(format!("node {node} has taken the volume, in epoch {epoch}"));
+            let why = format!("node {node} has taken the volume, in epoch {epoch}");
+            return self.lose_to_other(why);
         }
         self.session.proposed = None;
         match self.session.is_open() {

@@ -8,12 +8,12 @@
 
 use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
-use crate::config::{KeySource, Name};
+use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
 use layby_cloud::{
-    Deleted, Fault, FaultKind, Goal, Removal, RemovalError, Snapshot, Step, Store, Superblock,
-    VolumeUuid, inspect, volume_of,
+    Deleted, Fault, FaultKind, Goal, Link, Removal, RemovalError, Snapshot, Step, Store,
+    Superblock, VolumeUuid, inspect, volume_of,
 };
 
 /// The clones of a volume, by their names and places.
@@ -29,10 +29,10 @@ impl CloudHomes {
     /// broke off, is finished for a new one; a deleted one only where this node is to take it.
     pub(super) fn finish_removal(
         &self,
-        name: &Name,
         store: &Store,
         found: Option<Superblock>,
         is_new: bool,
+        takes: bool,
     ) -> Result<Option<Superblock>, Fault> {
         let Some(block) = found else { return Ok(None) };
         let Some(deleted) = block.deleted else { return Ok(Some(block)) };
@@ -45,7 +45,7 @@ impl CloudHomes {
                 other => Fault { kind: FaultKind::Denied, cause: other.to_string() },
             });
         }
-        if !is_ours && !deleted.has_begun() && self.config.takeover.contains(name) {
+        if !is_ours && !deleted.has_begun() && takes {
             return Ok(Some(block));
         }
         let how = match deleted.has_begun() {
@@ -154,12 +154,20 @@ impl CloudHomes {
         if watch.as_ref().is_some_and(|watch| !self.is_lost(watch)) {
             return None;
         }
-        let store = self.store_of(record).ok()?;
-        let block = self.superblock(&store).ok().flatten()?;
-        if block.node == self.node().0.to_string() {
-            return None;
-        }
         let said = watch.and_then(|watch| watch.said());
+        let lost = said.as_ref().map(|said| &said.status).filter(|status| status.is_taken);
+        let by = match lost.map(|status| &status.link) {
+            // What it knows no store needs to say again, least of all one that is silent.
+            Some(Link::Lost(why)) => why.clone(),
+            _ => {
+                let store = self.store_of(record).ok()?;
+                let block = self.superblock(&store).ok().flatten()?;
+                if block.node == self.node().0.to_string() {
+                    return None;
+                }
+                format!("node {} has the volume", block.node)
+            }
+        };
         let bytes_lost = match said {
             Some(said) => said.status.dirty_bytes,
             // A journal that cannot be read may hold as much as it is long.
@@ -168,7 +176,7 @@ impl CloudHomes {
                 journal.map_or(0, |journal| journal.len())
             }),
         };
-        Some(Taken { by: format!("node {} has the volume", block.node), bytes_lost })
+        Some(Taken { by, bytes_lost })
     }
 
     /// See [`crate::homes::RemoteHomes::missing_bytes`].
@@ -291,7 +299,7 @@ mod tests {
         }
         let forgotten = control.volume_delete(&name("maps"), DeleteData::Delete).await;
         let forgotten = forgotten.expect("it is another node's").expect("the answer says so");
-        assert!(forgotten.by.ends_with("has the volume") && forgotten.bytes_lost == 0);
+        assert!(forgotten.by.contains("has taken the volume") && forgotten.bytes_lost == 0);
         assert!(!control.view().catalog.volumes.contains_key("maps"));
         assert!(control.deleted_volumes().await.is_empty(), "there is nothing to bring back");
         assert!(!one.path().join("node/cloud/0.map").exists());

@@ -8,21 +8,56 @@
 //! out before anything is served, or the volume's writes fail. A journal with writes that no store
 //! has is left as it is.
 //! Cost: a request per volume that is named in `takeover`, at a start. Not for: volumes that the
-//! node never had; see `CloudHomes::open`.
+//! node never had, see `CloudHomes::open`; nor what is taken while the node runs, see
+//! `control::take`.
 
-use super::CloudHomes;
+use super::{CloudHomes, LOOK};
 use crate::catalog::VolumeRecord;
-use crate::config::Name;
+use crate::config::{KeySource, Name};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
-use crate::homes::Homes;
+use crate::homes::{FoundVolume, Homes};
+use layby_cloud::{Store, is_settled};
 use layby_types::{VolumeId, format_bytes};
+use std::path::Path;
 
 impl CloudHomes {
-    /// Whether a volume may be taken from another node as it is opened: it is named, and nothing of
-    /// it is here.
+    /// Whether a volume may be taken from another node as it is opened: it was created to be taken,
+    /// and whose it is was never found out here; or it is named, and nothing of it is here.
     pub(super) fn takes(&self, name: &Name, record: &VolumeRecord) -> bool {
-        self.config.takeover.contains(name) && !self.paths(record).map.exists()
+        let is_named = self.config.takeover.contains(name);
+        match std::fs::read(self.paths(record).map) {
+            Ok(map) => record.take && !is_settled(&map),
+            Err(cause) => {
+                let is_absent = cause.kind() == std::io::ErrorKind::NotFound;
+                is_absent && (record.take || is_named)
+            }
+        }
+    }
+
+    /// See [`crate::homes::RemoteHomes::found`].
+    pub(super) fn found_at(
+        &self,
+        path: &Path,
+        key: Option<&KeySource>,
+    ) -> Result<Option<FoundVolume>, Report> {
+        let url = path.to_string_lossy();
+        let refused = |kind, cause: String| {
+            Report::new(kind, format!("cannot look at `{url}`"))
+                .cause(cause)
+                .state("nothing was changed")
+                .hint(LOOK)
+        };
+        let key = key.map(KeySource::read).transpose();
+        let store = key.and_then(|key| Ok(Store::open(&url)?.sealed(key)));
+        let store = store.map_err(|cause| refused(ReportKind::Invalid, cause))?;
+        let found = self.superblock(&store);
+        let found = found.map_err(|fault| refused(ReportKind::Unreachable, fault.cause))?;
+        let own = self.node().0.to_string();
+        Ok(found.map(|block| {
+            let is_own = block.node == own;
+            FoundVolume { size_bytes: block.size_bytes, node: block.node, is_own }
+        }))
     }
 
     /// See [`crate::homes::RemoteHomes::taken_back`].
@@ -53,8 +88,8 @@ impl CloudHomes {
                     node = block.node,
                     missing,
                     "volume `{name}` is not taken back: this node's journal holds writes of its \
-                     time here that no store has; delete it here, which gives them up, and \
-                     create it anew"
+                     time here that no store has; save them with `layby salvage`, delete it \
+                     here, which gives them up, and create it anew"
                 );
                 None
             }

@@ -13,6 +13,7 @@ mod deletion;
 mod recording;
 mod request;
 mod snapshots;
+mod take;
 pub(crate) mod volumes;
 mod wide;
 
@@ -627,10 +628,19 @@ pub struct PeerExports {
     peer: Peer,
 }
 
+impl PeerExports {
+    /// Whether another node has the volume, so that this one serves nothing of it.
+    fn is_taken(&self, record: &VolumeRecord) -> bool {
+        let said = self.control.facts.homes.watch(record).and_then(|watch| watch.said());
+        said.is_some_and(|said| said.status.is_taken)
+    }
+}
+
 impl Exports for PeerExports {
     fn list(&self) -> Vec<String> {
         let view = self.control.view();
         let visible = view.volumes().filter(|(_, record)| is_allowed(&record.allow, self.peer));
+        let visible = visible.filter(|(_, record)| !self.is_taken(record));
         visible.map(|(name, _)| name.to_string()).collect()
     }
 
@@ -642,6 +652,9 @@ impl Exports for PeerExports {
         let (name, record) = found.ok_or(ExportError::Unknown)?;
         if !is_allowed(&record.allow, self.peer) {
             return Err(ExportError::Denied);
+        }
+        if self.is_taken(record) {
+            return Err(ExportError::Taken);
         }
         Ok(ExportInfo {
             volume: VolumeId(record.id),

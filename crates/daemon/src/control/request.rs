@@ -73,6 +73,10 @@ pub struct VolumeCreate {
     /// configuration says when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionChoice>,
+    /// It is the volume that the store at `path` has, taken from the node that serves it, or did.
+    /// The store knows its length. Repeated where this node has it already, it changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take: bool,
 }
 
 /// A change to a volume.

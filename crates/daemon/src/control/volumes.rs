@@ -42,11 +42,28 @@ impl Control {
     /// # Errors
     /// A report when the name is taken, a value is refused, or the backing cannot be had.
     pub async fn volume_create(&self, request: VolumeCreate) -> Result<(), Report> {
+        let (name, takes) = (request.name.clone(), request.take);
+        let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
+        self.create(request, &error).await?;
+        if takes { self.has_taken(&name, &error).await } else { Ok(()) }
+    }
+
+    async fn create(&self, request: VolumeCreate, error: &str) -> Result<(), Report> {
+        let _turn = match request.take {
+            true => Some(self.absent_turn.lock().await),
+            false => None,
+        };
         let _change = self.change.lock().await;
-        let error = format!("cannot create volume `{}`", request.name);
         let mut view = View::clone(&self.view());
         let name = request.name.clone();
-        let (clone_of, size) = self.clone_source(&request, &error).await?;
+        let (clone_of, mut size) = self.clone_source(&request, error).await?;
+        let mut had = None;
+        if request.take {
+            let found = self.found_to_take(&request, error).await?;
+            size = Some(Size(found.size_bytes));
+            had = view.catalog.volumes.get(&name).cloned().map(|old| (old, found));
+            view.remove_volume(&name);
+        }
         let config = VolumeConfig {
             size,
             class: request.class.unwrap_or_else(|| built_in("normal")),
@@ -63,23 +80,33 @@ impl Control {
             shards: request.shards,
         };
         if request.ublk {
-            ublk::check(&error).await?;
+            ublk::check(error).await?;
         }
-        add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
+        add_to_view(&mut view, &self.facts.dir, &name, &config, error)?;
         let record = view.catalog.volumes.get_mut(&name).expect("it was just added");
         (record.clone_of, record.compression) = (clone_of, request.compression);
+        record.take = request.take;
         if record.compression.is_some() && !is_store(&record.path) {
             return Err(Report::new(ReportKind::Invalid, error)
                 .cause("only volumes in object stores are compressed, and its path is none")
                 .state("nothing was changed")
                 .hint("leave --compression out, or name a store with --path"));
         }
-        view.checked_spec(&error)?;
-        self.admit(&view, &error)?;
-        self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
+        if let Some((old, _)) = &had {
+            record.configured.clone_from(&old.configured);
+        }
+        let record = record.clone();
+        view.checked_spec(error)?;
+        self.admit(&view, error)?;
+        if let Some((old, found)) = had
+            && !self.let_go(&name, (&old, &record), &found, error).await?
+        {
+            return Ok(());
+        }
+        self.publish(view.clone()).await.map_err(|e| within(error, e))?;
         // A wide volume's file is made before its shards are asked; a chosen one may have been
         // there.
-        self.finish_creation(view, &name, config.path.is_none(), &error).await
+        self.finish_creation(view, &name, config.path.is_none(), error).await
     }
 
     /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back.
@@ -297,37 +324,6 @@ impl Control {
         self.release_home(record, discard).await.map(|()| Deleted::Gone)
     }
 
-    /// Forgets a volume that another node has: what this node has of it goes, and no object does.
-    /// What is in no store is thrown away only where all was to be.
-    async fn forget_taken(
-        &self,
-        name: &Name,
-        record: VolumeRecord,
-        taken: &Taken,
-        discard: bool,
-        error: &str,
-    ) -> Result<(), Report> {
-        if taken.bytes_lost > 0 && !discard {
-            let bytes = format_bytes(taken.bytes_lost);
-            return Err(Report::new(ReportKind::InUse, error)
-                .cause(format!("{}, and {bytes} that were written here are in no store", taken.by))
-                .state("nothing was changed")
-                .hint(
-                    "`--data delete` throws these bytes away and forgets the volume here; its \
-                     objects are the other node's and stay",
-                ));
-        }
-        self.devices.detach(self, name, VolumeId(record.id), error).await?;
-        let mut view = View::clone(&self.view());
-        let removed = self.remove_parts(&view, &record, true).await;
-        removed.map_err(|refused| {
-            report(&refused, error).state("the volume is still there; its next start serves it")
-        })?;
-        view.remove_volume(name);
-        self.publish(view).await.map_err(|e| within(error, e))?;
-        self.at_homes(move |homes| homes.forget(&record)).await
-    }
-
     /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
     /// kept is home before the first part goes: then a refusal leaves the volume as it was.
     pub(super) async fn remove_parts(
@@ -430,7 +426,7 @@ impl Control {
     }
 
     /// Asks the homes what may take long, on a thread that may wait.
-    async fn at_homes<T: Send + 'static>(
+    pub(super) async fn at_homes<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Homes) -> T + Send + 'static,
     ) -> T {
@@ -526,6 +522,7 @@ pub(crate) fn add_to_view(
         key: config.key.clone(),
         wide,
         clone_of: None,
+        take: false,
         compression: None,
         local: None,
         configured: None,

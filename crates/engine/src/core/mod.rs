@@ -331,10 +331,10 @@ impl Core {
         let request = RequestId(self.request_next);
         self.request_next += 1;
         self.unanswered.drain(..).for_each(|buffer| io.recycle(buffer));
-        if self.drops_discard(volume, &mut call) {
-            self.insert(request, ask, call, Destination::Nowhere);
+        if let Some(end) = self.ends_at_once(volume, &mut call) {
+            self.insert(request, ask, call, out.destination().unwrap_or(Destination::Nowhere));
             let entry = self.requests.remove(&request).expect("it was just inserted");
-            self.finish(entry, Ok(Answer::Nothing));
+            self.finish(entry, end);
             return false;
         }
         if call.operation == Operation::BlockStatus {

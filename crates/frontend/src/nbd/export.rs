@@ -79,6 +79,8 @@ pub enum ExportError {
     Denied,
     /// The node is going down.
     ShuttingDown,
+    /// Another node has the volume by now.
+    Taken,
 }
 
 /// The exports that one peer may see.

@@ -466,5 +466,6 @@ fn export_error_reply(error: ExportError) -> (u32, &'static str) {
         ExportError::Unknown => (reply::ERROR_UNKNOWN, "there is no such export here"),
         ExportError::Denied => (reply::ERROR_POLICY, "this client may not use the export"),
         ExportError::ShuttingDown => (reply::ERROR_SHUTDOWN, "the node is shutting down"),
+        ExportError::Taken => (reply::ERROR_SHUTDOWN, "another node has taken the volume"),
     }
 }

@@ -286,7 +286,11 @@ impl Session for NbdSession {
     }
 
     fn reply_error(&mut self, call: &Call, kind: ErrorKind, out: &mut Vec<u8>) {
-        self.put_error(call.cookie, errno_of(call, kind), &kind.to_string(), out);
+        let message = match kind {
+            ErrorKind::Closed => "the node stops, or another node has taken the volume".to_owned(),
+            kind => kind.to_string(),
+        };
+        self.put_error(call.cookie, errno_of(call, kind), &message, out);
     }
 }
 

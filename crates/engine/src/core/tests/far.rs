@@ -37,6 +37,7 @@ pub(super) struct FarState {
     pub(super) asked: Vec<(u64, BackingOperation<Buffer>)>,
     ended: VecDeque<BackingDone<Buffer>>,
     pub(super) is_hurried: bool,
+    pub(super) is_closed: bool,
 }
 
 impl FarHome {
@@ -51,6 +52,7 @@ impl FarHome {
             asked: Vec::new(),
             ended: VecDeque::new(),
             is_hurried: false,
+            is_closed: false,
         };
         FarHome { state: Arc::new(Mutex::new(state)), waker, calls: None }
     }
@@ -165,6 +167,10 @@ impl Backing<Buffer> for FarHome {
     fn resize(&mut self, length: u64) -> Result<(), ErrorKind> {
         self.state().bytes.resize(length as usize, 0);
         Ok(())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state().is_closed
     }
 
     fn stop_waiting(&mut self) {

@@ -424,3 +424,25 @@ fn remote_histories_equal_an_array() {
         }
     });
 }
+
+/// Goal: of a home that is somebody else's by now nothing is served, whatever levels hold, and no
+/// call reaches it; others go on. Method: blocks read into levels, and cached; then every call.
+#[test]
+fn nothing_is_served_of_a_closed_home() {
+    let mut world = FarWorld::roomy(7);
+    world.run(FAR, call(Operation::Write, 0, BLOCK), 1).expect("a write");
+    for _ in 0..2 {
+        let read = world.run(FAR, call(Operation::Read, 0, BLOCK), 0);
+        read.expect("it is served");
+    }
+    world.home.state().is_closed = true;
+    let all = [Operation::Read, Operation::Write, Operation::Trim, Operation::BlockStatus];
+    for operation in all.into_iter().chain([Operation::WriteZeroes]) {
+        let asked = world.ask(FAR, call(operation, 0, BLOCK), 2);
+        assert_eq!(world.wait(asked).err(), Some(ErrorKind::Closed), "{operation:?}");
+    }
+    let flush = world.ask(FAR, call(Operation::Flush, 0, 0), 0);
+    assert_eq!(world.wait(flush).err(), Some(ErrorKind::Closed));
+    assert!(world.home.state().asked.is_empty(), "nobody asks it anything");
+    world.run(NEAR, call(Operation::Write, 0, BLOCK), 1).expect("a write elsewhere");
+}

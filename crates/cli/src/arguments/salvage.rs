@@ -1,0 +1,40 @@
+//! The words and flags of `layby salvage`.
+
+use clap::Args;
+use layby_daemon::config::{DIR_DEFAULT, Name};
+use std::path::PathBuf;
+
+/// Save what only this node's journal has of a volume that another node has taken
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  layby salvage maps maps.left --dir /srv/layby
+  layby salvage maps
+
+FILE is sparse and of the volume's size; FILE.ranges lists what is in it: offset, length, data or
+zeros, the journal's batch and when it was written. The node may run where it has found out that
+another one has the volume; else it must not. Over an image of the volume, such as `layby restore`
+makes, what was saved is written by
+
+  tail -n +2 FILE.ranges | while IFS=, read -r offset length rest; do
+    dd if=FILE of=IMAGE bs=1M skip=$offset seek=$offset count=$length \\
+      iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none
+  done
+
+What the other node wrote to these ranges meanwhile is newer, and is lost in that image. Reads only.
+Exits with 3 when something is damaged.")]
+pub(crate) struct SalvageArguments {
+    /// The volume
+    pub(crate) name: Name,
+    /// The file to make; without it, only says what there is
+    pub(crate) file: Option<PathBuf>,
+    /// The node's directory
+    #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    pub(crate) dir: PathBuf,
+    /// The node's configuration [default: DIR/layby.toml where there is one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,64 @@
+//! `layby salvage`: what only a node's journal has of a volume, into a file or only counted.
+//!
+//! How: `layby_daemon::salvage` reads, this says what it found and what to do with it.
+//! Invariant: damage ends with an error, after all before it was saved.
+//! Cost: nothing beside the reading.
+
+use crate::arguments::SalvageArguments;
+use crate::output::{Failure, Output, bytes};
+use layby_daemon::config::{Config, Overrides};
+use layby_daemon::error::{Report, ReportKind};
+use layby_daemon::salvage::{SalvageAnswer, salvage as save};
+
+pub(crate) fn salvage(arguments: &SalvageArguments, output: &mut Output) -> Result<(), Failure> {
+    let dir = Some(arguments.dir.clone());
+    let config = arguments.config.clone();
+    let config = Config::load(&Overrides { dir, config, ..Overrides::default() })?;
+    let answer = save(&config, &arguments.name, arguments.file.as_deref())?;
+    match arguments.json {
+        true => output.json(&answer)?,
+        false => show(arguments, &answer, output)?,
+    }
+    answer.damaged_at.map_or(Ok(()), |at| Err(damaged(arguments, at).into()))
+}
+
+fn show(
+    arguments: &SalvageArguments,
+    answer: &SalvageAnswer,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let (name, size, path) = (&arguments.name, bytes(answer.size_bytes), &answer.path);
+    output.line(&format!("volume `{name}` of {size}, in `{path}`"))?;
+    output.line(&match &answer.taken {
+        Some(taken) => format!("lost to another node: {taken}"),
+        None => "not lost, as far as this node knows: when it runs, it uploads this".to_owned(),
+    })?;
+    if answer.ranges == 0 {
+        return output.line("nothing to save: the store has all that was written here");
+    }
+    let (data, zeros) = (bytes(answer.bytes), bytes(answer.zero_bytes));
+    output.line(&format!(
+        "newer than segment {}, the last that this node knew in the store: {data} of data and \
+         {zeros} of zeros in {} ranges",
+        answer.segment, answer.ranges
+    ))?;
+    if let (Some(first), Some(last)) = (&answer.written_first, &answer.written_last) {
+        output.line(&format!("written from {first} to {last}"))?;
+    }
+    match (&arguments.file, &answer.listing) {
+        (Some(file), Some(listing)) => {
+            let (file, listing) = (file.display(), listing.display());
+            output.line(&format!("saved in `{file}`, and listed in `{listing}`"))?;
+            output.line("`layby salvage --help` shows how to write it over a restored image")
+        }
+        _ => output.line("name a file to save it"),
+    }
+}
+
+fn damaged(arguments: &SalvageArguments, at: u64) -> Report {
+    let error = format!("the journal of volume `{}` is damaged", arguments.name);
+    Report::new(ReportKind::Corrupt, error)
+        .cause(format!("at byte {at}, where acknowledged data was"))
+        .state("what was written before that is saved, where a file was named; the rest is not")
+        .hint("put the journal back from a copy, and repeat it")
+}

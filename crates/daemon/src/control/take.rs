@@ -1,0 +1,198 @@
+//! Volumes in object stores that are taken from the node that serves them, while this node runs.
+//!
+//! How: a creation that takes asks the store how long the volume is, and is then a creation like
+//! any other: the record says that it takes until that is done, so that one which broke off goes
+//! on after the next start. What this node had of the volume is let go of first, since it is of the
+//! past; the volume comes back under a new number, whose blocks no level has.
+//! Invariant: what only this node's journal has is never let go of by taking. A command that was
+//! carried out is carried out again without a change.
+//! Cost: some requests. Not for: volumes that a start takes; see `cloud::takeover`.
+
+use super::volumes::within;
+use super::{Control, View, VolumeCreate};
+use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::cloud::is_store;
+use crate::config::{Name, Size};
+use crate::error::{Report, ReportKind};
+use crate::homes::{FoundVolume, Taken};
+use layby_cloud::{Link, Order, Said};
+use layby_types::{VolumeId, format_bytes};
+use std::time::Duration;
+
+/// How long a volume that this node serves has to find out that another node has taken it.
+const FINDING_OUT: Duration = Duration::from_secs(30);
+
+impl Control {
+    /// The volume that is to be taken, as its store has it.
+    pub(super) async fn found_to_take(
+        &self,
+        request: &VolumeCreate,
+        error: &str,
+    ) -> Result<FoundVolume, Report> {
+        let refused = |kind, cause: String, hint: &str| {
+            Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+        };
+        let path = request.path.clone().filter(|path| is_store(path));
+        let Some(path) = path.filter(|_| request.clone_of.is_none()) else {
+            let cause = "only a volume that is in an object store is taken, as it is";
+            let hint = "name its store with --path, and no snapshot; or leave --take out";
+            return Err(refused(ReportKind::Invalid, cause.to_owned(), hint));
+        };
+        let (url, key) = (path.display().to_string(), request.key.clone());
+        let found = self.at_homes(move |homes| homes.found(&path, key.as_ref())).await;
+        let found = found.map_err(|e| within(error, e))?.ok_or_else(|| {
+            let cause = format!("there is no volume at `{url}`");
+            let hint = "look at the URL; or leave --take out, to make a new one there";
+            refused(ReportKind::NotFound, cause, hint)
+        })?;
+        match request.size {
+            Some(Size(size)) if size != found.size_bytes => {
+                let (has, says) = (format_bytes(found.size_bytes), format_bytes(size));
+                let cause = format!("the volume in the store has {has}, the command says {says}");
+                let hint = "leave --size out; `layby volume resize` changes it when it is taken";
+                Err(refused(ReportKind::Invalid, cause, hint))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// Lets go of what this node had of a volume that it takes back as `new`; false where it has
+    /// the volume, so that there is nothing to take.
+    pub(super) async fn let_go(
+        &self,
+        name: &Name,
+        (old, new): (&VolumeRecord, &VolumeRecord),
+        found: &FoundVolume,
+        error: &str,
+    ) -> Result<bool, Report> {
+        let refused = |cause: String, hint: &str| {
+            let report = Report::new(ReportKind::InUse, error).cause(cause);
+            report.state("nothing was changed").hint(hint)
+        };
+        if old.path != new.path || old.phase == VolumePhase::Deleting {
+            let hint = "choose another name; `layby volume list` shows those taken";
+            return Err(refused("another volume of that name exists".to_owned(), hint));
+        }
+        let absence = self.view().absence(name).cloned();
+        if absence.is_none() && old.phase == VolumePhase::Creating {
+            let cause = "the node is making it already".to_owned();
+            return Err(refused(cause, "repeat the command in a moment"));
+        }
+        if !found.is_own && absence.is_none() {
+            self.has_found_out(old).await;
+        }
+        let asked = old.clone();
+        let taken = self.at_homes(move |homes| homes.taken(&asked)).await;
+        let Some(taken) = taken.filter(|_| !found.is_own) else {
+            return match absence {
+                Some(absence) => Err(absence.refusal(error, name)),
+                None if is_alike(old, new) => Ok(false),
+                None => {
+                    let cause = "this node serves it already, with other settings".to_owned();
+                    Err(refused(cause, "`layby volume set` changes them"))
+                }
+            };
+        };
+        if taken.bytes_lost > 0 {
+            return Err(only_here(name, &taken, error));
+        }
+        self.devices.detach(self, name, VolumeId(old.id), error).await?;
+        let removed = self.remove_parts(&self.view(), old, true).await;
+        removed.map_err(|refused| super::report(&refused, error))?;
+        let forgotten = old.clone();
+        self.at_homes(move |homes| homes.forget(&forgotten)).await.map(|()| true)
+    }
+
+    /// Forgets a volume that another node has: what this node has of it goes, and no object does.
+    /// What is in no store is thrown away only where all was to be.
+    pub(super) async fn forget_taken(
+        &self,
+        name: &Name,
+        record: VolumeRecord,
+        taken: &Taken,
+        discard: bool,
+        error: &str,
+    ) -> Result<(), Report> {
+        if taken.bytes_lost > 0 && !discard {
+            let bytes = format_bytes(taken.bytes_lost);
+            return Err(Report::new(ReportKind::InUse, error)
+                .cause(format!("{}, and {bytes} that were written here are in no store", taken.by))
+                .state("nothing was changed")
+                .hint(format!(
+                    "`layby salvage {name} FILE` saves these bytes; `--data delete` throws them \
+                     away and forgets the volume here; its objects are the other node's and stay"
+                )));
+        }
+        self.devices.detach(self, name, VolumeId(record.id), error).await?;
+        let mut view = View::clone(&self.view());
+        let removed = self.remove_parts(&view, &record, true).await;
+        removed.map_err(|refused| {
+            super::report(&refused, error)
+                .state("the volume is still there; its next start serves it")
+        })?;
+        view.remove_volume(name);
+        self.publish(view).await.map_err(|e| within(error, e))?;
+        self.at_homes(move |homes| homes.forget(&record)).await
+    }
+
+    /// Waits until a volume that another node has taken knows that, or time is over: it finds out
+    /// with its next change of the superblock, which it is told to make.
+    async fn has_found_out(&self, record: &VolumeRecord) {
+        let Some(watch) = self.facts.homes.watch(record) else { return };
+        watch.order(Order::Resize(record.length));
+        let is_lost = |said: &Said| matches!(said.status.link, Link::Lost(_));
+        // Where its store is silent, it does not know; then it is not let go of.
+        let _ = tokio::time::timeout(FINDING_OUT, watch.wait(is_lost)).await;
+    }
+
+    /// Waits until a volume that was created to be taken is this node's. Nothing of the node waits
+    /// for that, since the store may be silent by now.
+    pub(super) async fn has_taken(&self, name: &Name, error: &str) -> Result<(), Report> {
+        let record = self.existing_volume(error, name)?;
+        let Some(watch) = self.facts.homes.watch(&record) else { return Ok(()) };
+        let is_settled = |said: &Said| matches!(said.status.link, Link::Up | Link::Lost(_));
+        match watch.wait(is_settled).await.map(|said| said.status.link) {
+            Some(Link::Lost(why)) => Err(Report::new(ReportKind::InUse, error)
+                .cause(why)
+                .state("the volume is in this node's list, and nothing of it is served")
+                .hint("repeat the command, or forget it here with `layby volume delete`")),
+            _ => {
+                self.end_take(name, record.id).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing is to be taken any more; where that cannot be written down, the map says so.
+    async fn end_take(&self, name: &Name, id: u32) {
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        let found = view.catalog.volumes.get_mut(name).filter(|record| record.id == id);
+        if found.is_some_and(|record| std::mem::replace(&mut record.take, false)) {
+            drop(self.publish(view).await);
+        }
+    }
+}
+
+/// Whether a volume is as a creation would make it.
+fn is_alike(old: &VolumeRecord, new: &VolumeRecord) -> bool {
+    let VolumeRecord { id, phase, length, local, take, .. } = *old;
+    let clone_of = old.clone_of.clone();
+    let configured = old.configured.clone();
+    VolumeRecord { id, phase, length, local, take, clone_of, configured, ..new.clone() } == *old
+}
+
+/// What is in no store is not given up in passing.
+fn only_here(name: &Name, taken: &Taken, error: &str) -> Report {
+    let bytes = format_bytes(taken.bytes_lost);
+    Report::new(ReportKind::InUse, error)
+        .cause(format!(
+            "{}, and {bytes} that were written here before are in this node's journal only",
+            taken.by
+        ))
+        .state("nothing was changed")
+        .hint(format!(
+            "`layby salvage {name} FILE` saves them; then `layby volume delete {name} --data \
+             delete` gives them up here, and this command takes the volume"
+        ))
+}

@@ -1,0 +1,222 @@
+//! What only a node's journal has of a volume, saved from a node that will not upload it any more.
+//!
+//! How: [`layby_cloud::Salvage`] reads journal and map; what it finds goes into a sparse file of
+//! the volume's size, and into a list of the ranges beside it.
+//! Invariant: nothing of the node is changed. What a running node serves is left to it: it is read
+//! only where the map says that another node has the volume, since nobody writes it then.
+//! Cost: the journal's part is read twice. Not for: what the store has; see `restore`.
+
+use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
+use crate::cloud::is_store;
+use crate::config::{Config, Name};
+use crate::error::{Report, ReportKind};
+use crate::image::{Image, ImageWords, beside, refuse_existing, unwritable};
+use chrono::{DateTime, SecondsFormat};
+use layby_cloud::{HostError, Paths, Salvage, SalvageRange};
+use layby_types::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+const IMAGE: ImageWords = ImageWords {
+    error: "cannot save into",
+    state: "the journal was only read; a file that is not whole ends in `.partial`",
+};
+
+/// What was found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SalvageAnswer {
+    /// The volume, in hexadecimal.
+    pub volume: String,
+    /// Its place in its store.
+    pub path: String,
+    /// Bytes of the volume.
+    pub size_bytes: u64,
+    /// Who has the volume by now; none where this node has not found out that anybody has.
+    pub taken: Option<String>,
+    /// The last segment that this node knew to be in the store: what is saved is newer.
+    pub segment: u64,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Bytes that were made zeros.
+    pub zero_bytes: u64,
+    /// Ranges.
+    pub ranges: u64,
+    /// When the oldest of them was written, as far as that was written down.
+    pub written_first: Option<String>,
+    /// When the newest was.
+    pub written_last: Option<String>,
+    /// The list of ranges, where there is one.
+    pub listing: Option<PathBuf>,
+    /// The byte of the journal where acknowledged data is damaged: what was written after it is not
+    /// saved.
+    pub damaged_at: Option<u64>,
+}
+
+/// Saves what only the node of this configuration has of a volume into `file`, which must not
+/// exist, and lists it in a file of that name with `.ranges` behind it; or only says what there is.
+///
+/// # Errors
+/// A report when there is no such volume, the node serves it, its journal cannot be read, or the
+/// files cannot be written.
+pub fn salvage(config: &Config, name: &Name, file: Option<&Path>) -> Result<SalvageAnswer, Report> {
+    let error = format!("cannot salvage volume `{name}`");
+    if !config.dir.join(CATALOG_FILE_NAME).exists() {
+        return Err(no_node(&error, &config.dir));
+    }
+    // Held to the end, so that no node starts meanwhile.
+    let lock = &DirectoryLock::take(&config.dir);
+    let catalog = Catalog::load(&config.dir)?.ok_or_else(|| no_node(&error, &config.dir))?;
+    let record = record_of(&catalog, name, &error)?;
+    let number = record.local_number();
+    let paths = Paths {
+        journal: config.cloud.journal_dir.join(format!("{number}.journal")),
+        map: config.cloud.map_dir.join(format!("{number}.map")),
+    };
+    let found = Salvage::open(&paths).map_err(|cause| unreadable(&error, &cause))?;
+    match lock {
+        Err(running) if running.kind == ReportKind::InUse && found.taken().is_some() => {}
+        Err(running) if running.kind == ReportKind::InUse => {
+            return Err(is_served(&error, running));
+        }
+        Err(refused) => return Err(refused.clone()),
+        Ok(_) => {}
+    }
+    let ranges = found.ranges();
+    let listing = file.filter(|_| !ranges.is_empty()).map(|file| beside(file, ".ranges"));
+    if let (Some(file), Some(listing)) = (file, &listing) {
+        refuse_existing(listing, &IMAGE)?;
+        let image = Image::begin(file, record.length, &IMAGE)?;
+        save(&found, &image, record.length).map_err(|ended| match ended {
+            Ended::Journal(cause) => unreadable(&error, &cause),
+            Ended::Image(cause) => unwritable(file, &IMAGE, &cause),
+        })?;
+        write_listing(listing, &ranges).map_err(|cause| unwritable(listing, &IMAGE, &cause))?;
+        image.finish(true)?;
+    }
+    Ok(answer(&found, record, &ranges, listing))
+}
+
+enum Ended {
+    Journal(HostError),
+    Image(std::io::Error),
+}
+
+impl From<HostError> for Ended {
+    fn from(cause: HostError) -> Self {
+        Ended::Journal(cause)
+    }
+}
+
+/// What lies behind the volume's end was written before it was made shorter.
+fn save(found: &Salvage, image: &Image, length: u64) -> Result<(), Ended> {
+    found.copy(&mut |offset, bytes| {
+        let fits = bytes.len().min(usize::try_from(length.saturating_sub(offset)).unwrap_or(0));
+        image.write(offset, &bytes[..fits]).map_err(Ended::Image)
+    })
+}
+
+fn write_listing(listing: &Path, ranges: &[SalvageRange]) -> std::io::Result<()> {
+    let mut text = "offset,length,what,batch,written\n".to_owned();
+    for range in ranges {
+        let SalvageRange { offset, length, batch, .. } = range;
+        let what = if range.is_zero { "zeros" } else { "data" };
+        let written = range.written.and_then(time_text).unwrap_or_default();
+        let line = writeln!(text, "{offset},{length},{what},{batch},{written}");
+        line.expect("a string takes all");
+    }
+    let mut file = std::fs::File::create_new(listing)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// A time as RFC 3339 writes it.
+fn time_text(at: Nanos) -> Option<String> {
+    let at = DateTime::from_timestamp_nanos(i64::try_from(at.0).ok()?);
+    Some(at.to_rfc3339_opts(SecondsFormat::Millis, true))
+}
+
+fn answer(
+    found: &Salvage,
+    record: &VolumeRecord,
+    ranges: &[SalvageRange],
+    listing: Option<PathBuf>,
+) -> SalvageAnswer {
+    let bytes_of = |is_zero: bool| {
+        let those = ranges.iter().filter(|range| range.is_zero == is_zero);
+        those.map(|range| range.length).sum()
+    };
+    let times = || ranges.iter().filter_map(|range| range.written);
+    SalvageAnswer {
+        volume: found.volume().to_string(),
+        path: record.path.to_string_lossy().into_owned(),
+        size_bytes: record.length,
+        taken: found.taken().map(str::to_owned),
+        segment: found.segment(),
+        bytes: bytes_of(false),
+        zero_bytes: bytes_of(true),
+        ranges: ranges.len() as u64,
+        written_first: times().min().and_then(time_text),
+        written_last: times().max().and_then(time_text),
+        listing,
+        damaged_at: found.damaged_at(),
+    }
+}
+
+fn record_of<'a>(
+    catalog: &'a Catalog,
+    name: &Name,
+    error: &str,
+) -> Result<&'a VolumeRecord, Report> {
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+    };
+    match catalog.volumes.get(name) {
+        Some(record) if is_store(&record.path) => Ok(record),
+        Some(_) => {
+            let cause = "its home is a file or a device, which has all of it".to_owned();
+            let hint = "only volumes in object stores have journals";
+            Err(refused(ReportKind::Invalid, cause, hint))
+        }
+        None => {
+            let cause = "the node has no volume of that name".to_owned();
+            Err(refused(ReportKind::NotFound, cause, "`layby check` names those that it has"))
+        }
+    }
+}
+
+fn no_node(error: &str, dir: &Path) -> Report {
+    Report::new(ReportKind::NotFound, error)
+        .cause(format!("there is no node's catalog in `{}`", dir.display()))
+        .state("nothing was changed")
+        .hint("name a node's directory with --dir")
+}
+
+fn is_served(error: &str, running: &Report) -> Report {
+    Report::new(ReportKind::InUse, error)
+        .cause(format!("{}, and no other node is known to have the volume", running.cause))
+        .state("nothing was changed")
+        .hint(
+            "`layby volume drain` has the store get what the node has; where the store is gone, \
+             stop the node first",
+        )
+}
+
+fn unreadable(error: &str, cause: &HostError) -> Report {
+    let kind = match cause {
+        HostError::File(_, cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+            ReportKind::NotFound
+        }
+        HostError::File(..) => ReportKind::Failure,
+        _ => ReportKind::Corrupt,
+    };
+    let hint = match kind {
+        ReportKind::NotFound => {
+            "name the configuration that says where journals and maps lie with --config; where \
+             they are not there any more, the node has nothing of the volume"
+        }
+        _ => "keep the two files as they are; `layby check` says more of them",
+    };
+    Report::new(kind, error).cause(cause.to_string()).state("nothing was changed").hint(hint)
+}

@@ -1,0 +1,261 @@
+//! Volumes in object stores that go from a node to another while both run, and what becomes of the
+//! one that was lost; through the binary, on a real store.
+//!
+//! How: as the tests of such volumes; see `layby_tests::cloud`.
+//! Where the store's program is missing the tests say so and skip.
+
+use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, wait_until_lost};
+use layby_tests::guest::{Data, Guest, kind};
+use layby_tests::link::{Cut, Effect, Fault, Operation};
+use layby_tests::{Connection, Node, Options, Request, available, binary, run};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What `layby salvage` says where it failed for damage.
+const DAMAGED: &str = "is damaged";
+
+/// A node's options, with an SSD level that holds all of the volume.
+fn options(world: &World) -> Options {
+    let level = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n";
+    let mut options = world.options("");
+    options.config = options.config.map(|text| text + level);
+    options
+}
+
+fn start(world: &World, name: &str) -> Node {
+    Node::start(&world.dir(name), &options(world))
+}
+
+/// Takes the volume with a node that runs.
+fn take(node: &Node) -> String {
+    node.layby(&["volume", "create", VOLUME, "--path", &World::url(), "--take"])
+}
+
+/// Every call of a connection is an error, and the connection goes on.
+#[track_caller]
+fn assert_nothing_is_served(connection: &mut Connection) {
+    for block in 0..BLOCKS {
+        let read = Request::Read { offset: block * BLOCK, length: BLOCK as u32 };
+        let answer = connection.call(&read).expect("the connection goes on");
+        assert!(answer.is_err(), "block {block} is served");
+    }
+    for request in [Request::Flush, Request::Trim { offset: 0, length: BLOCK as u32 }] {
+        assert!(connection.call(&request).expect("the connection goes on").is_err());
+    }
+}
+
+/// A client that comes now is refused; this one keeps to itself what it was told.
+fn assert_refuses_clients(node: &Node) {
+    if !available(&["nbdinfo"]) {
+        return;
+    }
+    let asked = run("nbdinfo", &[&node.uri(VOLUME)]);
+    assert!(!asked.success && asked.stderr.contains("endpoint shutdown"), "{asked:?}");
+}
+
+/// Goal: a volume goes from a node to another and back while both run, without a restart or a word
+/// in their configuration; nothing is lost, wrong words change nothing. Method: two nodes on one
+/// store; refusals; a take, twice; a kill; a take back by the node that knows, and by the one that
+/// was not told yet.
+#[test]
+fn a_volume_is_taken_while_both_nodes_run() {
+    let Some(world) = World::new() else { return };
+    let (first, second) = (start(&world, "a"), start(&world, "b"));
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(1500);
+    first.layby(&["volume", "drain", VOLUME]);
+    world.try_create("b").assert_explains(&["serves it", "volume `maps` of 8MiB", "--take"]);
+    let url = World::url();
+    let words = ["volume", "create", VOLUME, "--path", &url, "--take"];
+    let wrong = [&words[..], &["--size", "16MiB"]].concat();
+    world.ask("b", &wrong).assert_explains(&["has 8MiB", "says 16MiB", "leave --size out"]);
+    let elsewhere = format!("{url}-elsewhere");
+    let nothing = ["volume", "create", VOLUME, "--path", &elsewhere, "--take"];
+    world.ask("b", &nothing).assert_explains(&["there is no volume at", "elsewhere"]);
+    let file = ["volume", "create", VOLUME, "--path", "/a/file", "--take"];
+    world.ask("b", &file).assert_explains(&["in an object store"]);
+    assert!(take(&second).contains("took volume maps of 8.00 MiB"));
+    let mut client = client.reopen(&second);
+    client.verify();
+    client.write(500);
+    assert!(take(&second).contains("took volume maps"), "what is done is done");
+    let other = [&words[..], &["--class", "bulk"]].concat();
+    world.ask("b", &other).assert_explains(&["with other settings", "volume set"]);
+    client.verify();
+    second.layby(&["volume", "drain", VOLUME]);
+    second.kill9();
+    let second = start(&world, "b");
+    let mut client = client.reopen(&second);
+    client.verify();
+    client.write(300);
+    second.layby(&["volume", "drain", VOLUME]);
+    // The first node has not heard of it: nobody has written there.
+    take(&first);
+    let mut client = client.reopen(&first);
+    client.verify();
+    client.write(300);
+    first.layby(&["volume", "drain", VOLUME]);
+    wait_until_lost(&second);
+    first.kill9();
+    let first = start(&world, "a");
+    let mut client = client.reopen(&first);
+    client.verify();
+    client.verify_store(&world, &first);
+}
+
+/// Goal: of a volume that another node has taken nothing is served any more, in no way, whatever
+/// levels hold, and over restarts with the store silent: with errors that say so, and no hangs.
+/// Method: all blocks in memory, on the SSD level and in the journal; clients that were there and
+/// new ones, a guest; a kill and a start with the link cut; the volume deleted there.
+#[test]
+fn a_lost_volume_is_not_served() {
+    let Some(world) = World::new() else { return };
+    let (first, second) = (start(&world, "a"), start(&world, "b"));
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(2500);
+    client.verify();
+    client.verify();
+    first.layby(&["volume", "drain", VOLUME]);
+    let mut guest = Guest::new(1);
+    guest.connect(&world.dir("a").join("vhost/maps.sock"));
+    assert_eq!(guest.ask(kind::IN, 0, Data::In(BLOCK as u32)).0, 0);
+    let mut old = Connection::open(&first.socket(), VOLUME).expect("it is served");
+    take(&second);
+    let mut client = client.reopen(&second);
+    client.write(200);
+    wait_until_lost(&first);
+    assert_nothing_is_served(&mut old);
+    assert_eq!(guest.ask(kind::IN, 0, Data::In(BLOCK as u32)).0, 1, "an I/O error");
+    assert_eq!(guest.ask(kind::FLUSH, 0, Data::Out(&[])).0, 1, "an I/O error");
+    assert_refuses_clients(&first);
+    let shown = first.layby(&["volume", "show", VOLUME]);
+    assert!(shown.contains("link lost") && shown.contains("has taken the volume"), "{shown}");
+    world.ask("a", &["volume", "drain", VOLUME]).assert_explains(&["has taken the volume"]);
+    guest.disconnect();
+    first.kill9();
+    world.link.cut(Cut::Refuse);
+    let first = start(&world, "a");
+    assert_refuses_clients(&first);
+    let shown = first.layby(&["volume", "show", VOLUME, "--json"]);
+    assert!(shown.contains("has taken the volume"), "{shown}");
+    // What it has found out it needs no store for.
+    let gone = first.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
+    assert!(gone.contains("forgot volume maps") && gone.contains("taken"), "{gone}");
+    world.link.restore();
+    client.verify();
+    client.verify_store(&world, &second);
+}
+
+/// Goal: a take that broke off is finished after the next start. Method: the store swallows the
+/// first replacement of the superblock, a kill, the store answers again.
+#[test]
+fn a_take_that_broke_off_is_finished() {
+    let Some(world) = World::new() else { return };
+    let (first, second) = (start(&world, "a"), start(&world, "b"));
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(800);
+    first.layby(&["volume", "drain", VOLUME]);
+    first.stop();
+    let fault = world.link.fault(Fault::new(Effect::NeverAnswer).on(Operation::Put));
+    let mut taking = Command::new(binary());
+    taking.args(["volume", "create", VOLUME, "--path", &World::url(), "--take", "--dir"]);
+    taking.arg(world.dir("b")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut taking = taking.spawn().expect("the program runs");
+    fault.wait_hits(1);
+    second.kill9();
+    taking.wait().expect("its node is gone");
+    fault.lift();
+    let second = start(&world, "b");
+    let is_there = || second.layby(&["volume", "list"]).contains(VOLUME);
+    assert!((0..5000).any(|_| is_there()), "{}", second.stderr());
+    let mut client = client.reopen(&second);
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &second);
+}
+
+/// Writes what was saved over an image, as the help of `layby salvage` says.
+fn write_over(saved: &Path, image: &Path) {
+    let script = "tail -n +2 $0.ranges | while IFS=, read -r offset length rest; do \
+        dd if=$0 of=$1 bs=1M skip=$offset seek=$offset count=$length \
+        iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none || exit 1; done";
+    let done = Command::new("sh").args(["-c", script]).arg(saved).arg(image).status();
+    assert!(done.expect("there is a shell").success());
+}
+
+/// Goal: what only the journal of a lost node has is counted, saved, put over an image of the
+/// volume, and not thrown away in passing; damage in it is named. Method: writes and zeros with the
+/// link cut, a kill, a node that takes the volume; the files beside what the client knows.
+#[test]
+fn what_only_the_journal_has_is_saved() {
+    let Some(world) = World::new() else { return };
+    let first = start(&world, "a");
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(1000);
+    first.layby(&["volume", "drain", VOLUME]);
+    world.link.cut(Cut::Refuse);
+    client.write(700);
+    client.ask(&Request::Zero { offset: 0, length: 3 * BLOCK as u32 });
+    client.ask(&Request::Flush);
+    client.blocks[..3].fill(0);
+    let saved = world.dir("left");
+    let to = saved.to_string_lossy().into_owned();
+    world
+        .ask("a", &["salvage", VOLUME, &to, "--config", &world.config("a")])
+        .assert_explains(&["no other node is known", "layby volume drain"]);
+    first.kill9();
+    world.link.restore();
+    let second = start(&world, "b");
+    take(&second);
+    let image = world.dir("image");
+    let (is_whole, text) = world.restore(Some(&image));
+    assert!(is_whole, "{text}");
+    let first = start(&world, "a");
+    let is_lost = || first.layby(&["volume", "list"]).contains("lost");
+    assert!((0..5000).any(|_| is_lost()), "{}", first.stderr());
+    let words = ["layby salvage maps FILE"];
+    world.ask("a", &["volume", "delete", VOLUME]).assert_explains(&words);
+    let again = ["volume", "create", VOLUME, "--path", &World::url(), "--take"];
+    world.ask("a", &again).assert_explains(&words);
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let config = world.config("a");
+    let from = ["--dir", &dir, "--config", &config];
+    let (is_done, text) = world.run(&[&["salvage", VOLUME, &to][..], &from].concat());
+    assert!(is_done && text.contains("lost to another node") && text.contains("zeros"), "{text}");
+    write_over(&saved, &image);
+    client.verify_image(&image);
+    let (is_done, text) = world.run(&[&["salvage", VOLUME, &to][..], &from].concat());
+    assert!(!is_done && text.contains("such a file already"), "{text}");
+    let (is_done, text) = world.run(&[&["salvage", VOLUME, "--json"][..], &from].concat());
+    let counted: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    assert!(is_done && counted["zero_bytes"] == 3 * BLOCK && counted["bytes"].as_u64() > Some(0));
+    first.kill9();
+    damage_journal(&world);
+    let other = format!("{to}-2");
+    let (is_done, text) = world.run(&[&["salvage", VOLUME, &other][..], &from].concat());
+    assert!(!is_done && text.contains(DAMAGED) && text.contains("at byte"), "{text}");
+    let first = start(&world, "a");
+    let gone = first.layby(&["volume", "delete", VOLUME, "--data", "delete"]);
+    assert!(gone.contains("are in no store are gone"), "{gone}");
+    take(&first);
+}
+
+/// One bit of a batch in the journal's middle is changed.
+fn damage_journal(world: &World) {
+    use std::os::unix::fs::FileExt as _;
+    let folder = std::fs::read_dir(world.dir("a").join("cloud")).expect("the node has it");
+    let mut paths = folder.map(|entry| entry.expect("it is read").path());
+    let path = paths.find(|path| path.extension().is_some_and(|e| e == "journal"));
+    let options = std::fs::File::options().read(true).write(true).to_owned();
+    let file = options.open(path.expect("it has one")).expect("the test's own file");
+    let mut byte = [0];
+    // The first thousand writes are below, and two thousand pages of the others follow.
+    let at = 4096 * 2400;
+    file.read_exact_at(&mut byte, at).expect("it is long");
+    byte[0] ^= 1;
+    file.write_all_at(&byte, at).expect("it is the test's own");
+}
