@@ -42,7 +42,7 @@ pub use host::{
 };
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use map::MapImage;
-pub use removal::{CONFLICTS_MAX, Goal, Removal, RemovalError, Step};
+pub use removal::{CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};
 pub use snapshot::{

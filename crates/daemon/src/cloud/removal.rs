@@ -4,7 +4,7 @@
 //! what the node keeps of the volume goes when nothing needs it any more.
 //! Invariant: a volume's journal and map stay as long as they hold what its store lacks, and it can
 //! come back. The journal goes before the map, so a map without a journal is a leftover.
-//! Cost: two requests per word, and one per object. Not for: files and devices; see `homes`.
+//! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
 use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
