@@ -22,7 +22,7 @@ use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, End, Fault, FaultKind, Order, Paths, Plan, Request, SUPERBLOCK_KEY,
-    Store, Superblock, VolumeUuid, Watch, inspect, prepare, volume_of,
+    Store, Superblock, VolumeUuid, Watch, inspect, is_right_below, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -236,11 +236,16 @@ impl CloudHomes {
 
     /// A new volume's place must exist and hold no other volume's segments.
     fn check_empty(&self, store: &Store) -> Result<(), String> {
-        match self.ask(store, Request::List { prefix: "segments/".to_owned() }) {
-            End::Keys(keys) if keys.is_empty() => Ok(()),
+        const PREFIX: &str = "segments/";
+        match self.ask(store, Request::List { prefix: PREFIX.to_owned() }) {
             End::Keys(keys) => {
-                let count = keys.len();
-                Err(format!("there are {count} segments of a volume whose superblock is gone"))
+                // Another volume's place may be further below.
+                match keys.iter().filter(|key| is_right_below(key, PREFIX)).count() {
+                    0 => Ok(()),
+                    n => {
+                        Err(format!("there are {n} segments of a volume whose superblock is gone"))
+                    }
+                }
             }
             End::Failed(fault) => Err(fault.cause),
             end => unreachable!("a list ends with keys or a fault: {end:?}"),
@@ -558,5 +563,26 @@ mod tests {
         for file in ["/a/b", "maps", "./s3://b", "/tmp/http:/b/x", "a b:/c", ":/x", "1:2", "a:b"] {
             assert!(!is_store(Path::new(file)), "{file}");
         }
+    }
+
+    /// Goal: a new volume's place may have others below it, and no segments of its own. Method: a
+    /// folder with a volume at a place below, then with a segment without a superblock.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_lies_below_is_anothers() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let folder = dir.path().join("bucket");
+        let config = crate::node::tests::config(&dir, "");
+        let homes = CloudHomes::new(&config, tokio::runtime::Handle::current());
+        let store = Store::create(&format!("file://{}", folder.display())).expect("a folder");
+        let put = |key: &str| {
+            let path = folder.join(key);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+            std::fs::write(path, b"x").expect("the test's own folder");
+        };
+        put("segments/maps/segments/0000000000000001-00000000");
+        assert_eq!(homes.check_empty(&store), Ok(()));
+        put("segments/0000000000000001-00000000");
+        let refused = homes.check_empty(&store).expect_err("it is in the way");
+        assert!(refused.starts_with("there are 1 segments"), "{refused}");
     }
 }
