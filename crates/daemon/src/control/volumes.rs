@@ -60,6 +60,7 @@ impl Control {
             discard_delay: request.discard_delay,
             ublk: request.ublk,
             key: request.key,
+            compression: request.compression,
             shards: request.shards,
         };
         if request.ublk {
@@ -67,13 +68,7 @@ impl Control {
         }
         add_to_view(&mut view, &self.facts.dir, &name, &config, &error)?;
         let record = view.catalog.volumes.get_mut(&name).expect("it was just added");
-        (record.clone_of, record.compression) = (clone_of, request.compression);
-        if record.compression.is_some() && !is_store(&record.path) {
-            return Err(Report::new(ReportKind::Invalid, error)
-                .cause("only volumes in object stores are compressed, and its path is none")
-                .state("nothing was changed")
-                .hint("leave --compression out, or name a store with --path"));
-        }
+        record.clone_of = clone_of;
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
         self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
@@ -526,7 +521,7 @@ pub(crate) fn add_to_view(
         key: config.key.clone(),
         wide,
         clone_of: None,
-        compression: None,
+        compression: config.compression,
         local: None,
         configured: None,
     };
@@ -554,6 +549,7 @@ pub(super) fn check_record(
         discard_delay: record.discard_delay,
         ublk: record.ublk,
         key: record.key.clone(),
+        compression: record.compression,
         shards: record.shards(),
     };
     if let Some(wide) = record.wide {
