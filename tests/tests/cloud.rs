@@ -339,7 +339,9 @@ fn compression_changes_live() {
         sent(node) - before
     };
     for (fill, how) in [(1, "none"), (2, "zstd"), (3, "lz4")] {
-        node.layby(&["volume", "set", VOLUME, "--compression", how]);
+        let shown = node.layby(&["volume", "set", VOLUME, "--compression", how]);
+        let said = if how == "none" { "not compressed" } else { &format!("compressed by {how}") };
+        assert!(shown.contains(&format!("{said}, the volume's own choice")), "{shown}");
         let cost = cost(&node, &mut client, fill);
         assert_eq!(cost >= SHRINK * BLOCK, how == "none", "{how}: {cost} bytes");
     }
@@ -548,7 +550,11 @@ fn an_encrypted_volume_needs_its_key() {
     let node = world.start("a");
     let (url, size) = (World::url(), format!("{}", BLOCKS * BLOCK));
     let words = ["volume", "create", VOLUME, "--size", &size, "--path", &url, "--key", &source];
-    node.layby(&words);
+    let made = node.layby(&words);
+    assert!(made.contains("note: journals of volumes in object stores share a device"), "{made}");
+    let shown = node.layby(&["volume", "show", VOLUME]);
+    let said = format!("encrypted by XChaCha20-Poly1305, key from `{source}`; not compressed");
+    assert!(shown.contains(&said) && !shown.contains("0f0f"), "{shown}");
     let mut client = Client::open(&node);
     client.write(500);
     let word = b"a word that must not be seen";

@@ -36,7 +36,7 @@ mod tests;
 
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
 pub use clone::{BASES_MAX, CloneError, CloneObjects, ClonePlan, split_key};
-pub use crypt::{KEY_BYTES, Key};
+pub use crypt::{CIPHER, KEY_BYTES, Key};
 pub use host::{
     CloudBacking, HostError, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
 };

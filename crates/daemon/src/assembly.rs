@@ -61,7 +61,9 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
-    notes.extend(crate::cloud::placement_notes(config, &view));
+    if view.catalog.volumes.values().any(|record| crate::cloud::is_store(&record.path)) {
+        notes.extend(crate::cloud::placement_note(config));
+    }
     Ok(Prepared { view, notes, is_new })
 }
 

@@ -92,25 +92,21 @@ pub(crate) fn store_finding(
 
 /// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
 /// wait for the levels' and the map's.
-pub(crate) fn placement_notes(config: &Config, view: &View) -> Vec<String> {
-    if !view.catalog.volumes.values().any(|record| is_store(&record.path)) {
-        return Vec::new();
-    }
+pub(crate) fn placement_note(config: &Config) -> Option<String> {
     let levels = config.levels.iter().filter_map(|level| {
         Some((format!("level `{}`", level.name), device_of(level.path.as_ref()?)?))
     });
     let map = device_of(&config.cloud.map_dir).map(|device| ("maps".to_owned(), device));
-    let Some(journal) = device_of(&config.cloud.journal_dir) else { return Vec::new() };
+    let journal = device_of(&config.cloud.journal_dir)?;
     let beside = levels.chain(map).filter(|(_, device)| *device == journal);
     let names: Vec<String> = beside.map(|(name, _)| name).collect();
-    match names.is_empty() {
-        true => Vec::new(),
-        false => vec![format!(
+    (!names.is_empty()).then(|| {
+        format!(
             "journals of volumes in object stores share a device with {}; a device of their own \
              (`journal_dir` and `map_dir` of [cloud]) keeps writes from waiting for it",
             names.join(", ")
-        )],
-    }
+        )
+    })
 }
 
 /// The device that a path lies on, or will.
