@@ -219,8 +219,9 @@ fn a_store_without_conditions_serves() {
     taken.verify_store(&world, &second);
 }
 
-/// Goal: damage in the store is found, named and never served. Method: a flipped byte in the middle
-/// of a segment; `layby restore` and a node without its cache.
+/// Goal: damage in the store is found, named and never served, and a check says what it has read
+/// of volumes in stores, and where these are. Method: a check of what is whole; a flipped byte in
+/// the middle of a segment; `layby restore` and a node without its cache.
 #[test]
 fn damage_in_the_store_is_named() {
     let Some(world) = World::new() else { return };
@@ -229,6 +230,23 @@ fn damage_in_the_store_is_named() {
     client.write(600);
     node.layby(&["volume", "drain", VOLUME]);
     drop(node);
+    let dir = world.dir("a").to_string_lossy().into_owned();
+    let check = ["check", "--backing", "--dir", &dir];
+    let (is_whole, text) = world.run(&[&check[..], &["--json"]].concat());
+    let said: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let found = said["backings"].as_array().expect("a list").iter().find(|b| b["volume"] == VOLUME);
+    let found = found.expect("it is there");
+    assert!(is_whole && found["path"] == World::url().as_str(), "{found}");
+    let number = |of: &str, what: &str| found[of][what].as_u64().expect("a number");
+    let data = client.blocks.iter().filter(|write| **write > 0).count() as u64 * BLOCK;
+    assert_eq!((number("verified", "bytes"), number("local", "live_bytes")), (data, data));
+    assert!(number("verified", "objects") > 1 && number("verified", "checksums") > 1, "{found}");
+    assert_eq!(
+        (number("local", "dirty_bytes"), number("local", "journal_bytes")),
+        (0, (96 << 20) - 4096)
+    );
+    let (_, text) = world.run(&check);
+    assert!(text.contains("| volume in a store |") && text.contains("| maps "), "{text}");
     let objects = world.server.objects();
     let key = objects.keys().find(|key| key.contains("segments/")).expect("one was uploaded");
     world.server.damage(key, |bytes| {
@@ -237,9 +255,9 @@ fn damage_in_the_store_is_named() {
     });
     let (is_whole, text) = world.restore(None);
     assert!(!is_whole && text.contains("damaged") && text.contains("segments/"), "{text}");
-    assert!(world.ask("a", &["check"]).success, "the node's own is whole");
-    let dir = world.dir("a").to_string_lossy().into_owned();
-    let (is_whole, text) = world.run(&["check", "--backing", "--dir", &dir]);
+    let shallow = world.ask("a", &["check"]);
+    assert!(shallow.success && shallow.stdout.contains("was not read; --backing"), "{shallow:?}");
+    let (is_whole, text) = world.run(&check);
     assert!(!is_whole && text.contains("segments/"), "{text}");
     let node = world.start("a");
     let mut client = client.reopen(&node);

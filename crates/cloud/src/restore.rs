@@ -100,6 +100,8 @@ pub struct Pass {
     pub fetched: u64,
     /// Requests.
     pub requests: u64,
+    /// Checksums of data that were compared and agreed.
+    pub checksums: u64,
     /// Ranges of the volume, in bytes, that are damaged, and the objects that held them.
     pub damaged: Vec<(Range<u64>, String)>,
 }
@@ -327,6 +329,7 @@ impl Restored {
         };
         let skip = usize::from(place.skip) * block as usize;
         pass.bytes += length;
+        pass.checksums += 1;
         sink(offset, &chunk[skip..skip + length as usize]).map_err(RestoreError::Sink)
     }
 }

@@ -13,6 +13,7 @@ mod removal;
 mod takeover;
 
 use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
+use crate::check::{LocalFinding, StoreVerified};
 use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
@@ -46,20 +47,36 @@ pub fn is_store(path: &Path) -> bool {
     })
 }
 
-/// What is wrong with a volume's journal and map, where they are in the node's directory; `None`
-/// also where the configuration put them elsewhere.
-pub(crate) fn local_problem(dir: &Path, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
+/// What reading a volume's journal and map came to, or what is wrong with them, where they are in
+/// the node's directory; `None` where the configuration put them elsewhere.
+pub(crate) fn local_finding(
+    dir: &Path,
+    record: &VolumeRecord,
+    block_bytes: u32,
+) -> Option<Result<LocalFinding, String>> {
     let number = record.local_number();
     let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{number}.{what}"));
     let paths = Paths { journal: place("journal"), map: place("map") };
     let is_here = paths.map.exists() || paths.journal.exists();
-    is_here.then(|| inspect(&paths, block_bytes).err().map(|error| error.to_string())).flatten()
+    let found = is_here.then(|| inspect(&paths, block_bytes))?;
+    Some(match found {
+        Ok(status) => Ok(LocalFinding {
+            journal_bytes: status.journal_bytes,
+            dirty_bytes: status.dirty_bytes,
+            map_segments: status.segments,
+            map_runs: status.runs,
+            live_bytes: status.live_bytes,
+        }),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 /// What reading all that a store has of a volume came to.
 pub(crate) struct StoreFinding {
     /// What is wrong, if anything.
     pub problem: Option<String>,
+    /// What was found whole, where it could be read.
+    pub verified: Option<StoreVerified>,
     /// It was the snapshot that was asked for; else the volume, which has no such snapshot.
     pub is_snapshot: bool,
 }
@@ -77,17 +94,29 @@ pub(crate) fn store_finding(
     let (url, key) = (&url_of(record), record.key.as_ref());
     let source = Source { url, key, snapshot: snapshot.map(Name::as_str), deleted };
     let read = restore(source, None, &mut |_, _| ());
-    let problem = match read {
-        Err(report) if snapshot.is_some() && report.kind == ReportKind::NotFound => {
+    let is_snapshot = snapshot.is_some();
+    let answer = match read {
+        Err(report) if is_snapshot && report.kind == ReportKind::NotFound => {
             return store_finding(record, None, deleted);
         }
-        Err(report) => Some(format!("{}: {}", report.error, report.cause)),
-        Ok(answer) => answer.damaged.first().map(|first| {
-            let count = answer.damaged.len();
-            format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
-        }),
+        Err(report) => {
+            let problem = Some(format!("{}: {}", report.error, report.cause));
+            return Some(StoreFinding { problem, verified: None, is_snapshot });
+        }
+        Ok(answer) => answer,
     };
-    Some(StoreFinding { problem, is_snapshot: snapshot.is_some() })
+    let problem = answer.damaged.first().map(|first| {
+        let count = answer.damaged.len();
+        format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
+    });
+    let verified = StoreVerified {
+        objects: answer.objects,
+        checksums: answer.checksums,
+        bytes: answer.bytes,
+        bytes_fetched: answer.bytes_fetched,
+        requests: answer.requests,
+    };
+    Some(StoreFinding { problem, verified: Some(verified), is_snapshot })
 }
 
 /// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal

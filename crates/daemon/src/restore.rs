@@ -14,6 +14,7 @@ use layby_cloud::{
 };
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -47,6 +48,12 @@ pub struct RestoreAnswer {
     pub bytes_fetched: u64,
     /// Requests to the store.
     pub requests: u64,
+    /// Objects that were read.
+    #[serde(default)]
+    pub objects: u64,
+    /// Checksums of data that were compared and agreed.
+    #[serde(default)]
+    pub checksums: u64,
     /// Ranges of the volume that are damaged, and the object that held each.
     pub damaged: Vec<DamagedRange>,
 }
@@ -104,10 +111,13 @@ pub fn restore(
     let store = source.open().map_err(|cause| unreadable(url, &error, cause))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| Report::from_io(error.as_str(), &cause))?;
-    let requests = Cell::new(0);
+    let (requests, objects) = (Cell::new(0), RefCell::new(BTreeSet::new()));
     let stores = RefCell::new(vec![store]);
     let mut get = |key: &str, range: Option<Range<u64>>| {
         requests.set(requests.get() + 1);
+        if !objects.borrow().contains(key) {
+            objects.borrow_mut().insert(key.to_owned());
+        }
         let (base, key) = split_key(key);
         let at = base.map_or(0, |base| base + 1);
         runtime.block_on(fetch(&stores.borrow()[at], key, range))
@@ -158,6 +168,8 @@ pub fn restore(
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,
         requests: requests.get(),
+        objects: objects.borrow().len() as u64,
+        checksums: pass.checksums,
         damaged: pass.damaged.into_iter().map(damaged).collect(),
     })
 }
