@@ -5,7 +5,7 @@
 //! Invariant: a file that exists is never written over; one that is not whole keeps another name.
 //! Cost: the volume's live bytes, fetched once.
 //! Not for: the newest of a volume that a node serves: that may be in the node's journal. Where the
-//! node deletes meanwhile what was to be read, all is read anew, some times.
+//! node deletes meanwhile what was to be read, what has changed is read anew, some times.
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
@@ -123,15 +123,16 @@ pub fn restore(
         runtime.block_on(fetch(&stores.borrow()[at], key, range))
     };
     let (target, total, done) = (RefCell::new(None), Cell::new(0), Cell::new(0));
-    let mut begin = |restored: &Restored| -> Result<(), Ended> {
+    let mut begin = |restored: &Restored, kept: u64| -> Result<(), Ended> {
         let opened = with_bases(stores.borrow()[0].clone(), restored);
         stores.replace(opened.map_err(|cause| unreadable(url, &error, cause))?);
         total.set(restored.live_bytes());
-        done.set(0);
+        done.set(kept);
         let mut target = target.borrow_mut();
         match (file, &*target) {
             (Some(path), None) => *target = Some(Target::begin(path, restored)?),
-            (_, Some(begun)) => begun.begin_anew(restored)?,
+            (_, Some(begun)) if kept == 0 => begun.begin_anew(restored)?,
+            (_, Some(_)) => {}
             (None, None) => {}
         }
         Ok(())

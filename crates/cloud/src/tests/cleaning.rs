@@ -15,7 +15,7 @@ const SEGMENT_BYTES: u64 = 512 << 10;
 /// Steps until all is in the store, at most.
 const STEPS_MAX: u32 = 200_000;
 
-fn settle(world: &mut World, volume: &mut Volume<Vec<u8>>, now: &mut Nanos) {
+pub(super) fn settle(world: &mut World, volume: &mut Volume<Vec<u8>>, now: &mut Nanos) {
     for _ in 0..STEPS_MAX {
         world.take(volume.take_actions());
         match world.step() {
