@@ -115,9 +115,7 @@ pub fn restore(
     let stores = RefCell::new(vec![store]);
     let mut get = |key: &str, range: Option<Range<u64>>| {
         requests.set(requests.get() + 1);
-        if !objects.borrow().contains(key) {
-            objects.borrow_mut().insert(key.to_owned());
-        }
+        objects.borrow_mut().insert(key.to_owned());
         let (base, key) = split_key(key);
         let at = base.map_or(0, |base| base + 1);
         runtime.block_on(fetch(&stores.borrow()[at], key, range))
@@ -132,8 +130,7 @@ pub fn restore(
         match (file, &*target) {
             (Some(path), None) => *target = Some(Target::begin(path, restored)?),
             (_, Some(begun)) if kept == 0 => begun.begin_anew(restored)?,
-            (_, Some(_)) => {}
-            (None, None) => {}
+            _ => {}
         }
         Ok(())
     };
