@@ -207,6 +207,25 @@ fn a_volume_goes_when_its_grace_is_over() {
     other.verify();
 }
 
+/// Goal: a removal of many objects takes few requests. Method: small objects, a deletion without a
+/// grace, the requests that came over the link.
+#[test]
+fn many_objects_go_in_few_requests() {
+    let Some(world) = World::new() else { return };
+    let node = Node::start(&world.dir("a"), &world.options("object = \"256KiB\"\n"));
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write(2000);
+    node.layby(&["volume", "drain", VOLUME]);
+    let objects = world.server.objects().len() as u64;
+    let deletes = || world.link.counts().requests_of(Operation::Delete);
+    let before = deletes();
+    node.layby(&NOW);
+    assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
+    let asked = deletes() - before;
+    assert!(objects > 15 && asked <= 5, "{asked} requests to delete {objects} objects");
+}
+
 /// Goal: a deletion without a grace takes all at once; where the store fails it says so, leaves no
 /// half of a volume to be opened, and the node finishes it by itself. Method: deletes refused by
 /// the store, another node, the fault lifted; then one that goes through, and the end of a grace.

@@ -77,6 +77,11 @@ pub enum Request {
         /// Which.
         key: String,
     },
+    /// Remove objects, in any order; a fault may leave any of them.
+    DeleteMany {
+        /// Which.
+        keys: Vec<String>,
+    },
     /// Name the objects whose keys begin so.
     List {
         /// How keys begin.

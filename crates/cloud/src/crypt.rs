@@ -25,6 +25,8 @@ const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 /// Bytes of a sealed frame.
 const SEALED_BYTES: u64 = FRAME_BYTES + (NONCE_BYTES + TAG_BYTES) as u64;
+/// What seals frames, by its usual name.
+pub const CIPHER: &str = "XChaCha20-Poly1305";
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
 

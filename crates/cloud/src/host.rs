@@ -229,12 +229,12 @@ pub fn prepare(
     replace(&paths.map, &map).map_err(|error| HostError::File(paths.map.clone(), error))
 }
 
-/// Looks at what a node keeps of a volume that it does not serve, and writes nothing: bytes of the
-/// journal that the map does not know in the store.
+/// Looks at what a node keeps of a volume that it does not serve, and writes nothing: how much the
+/// journal holds that the map does not know in the store, and what the map does.
 ///
 /// # Errors
 /// [`HostError`] where a file is missing, damaged or another volume's.
-pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<u64, HostError> {
+pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Status, HostError> {
     let failed = |path: &PathBuf| {
         let path = path.clone();
         move |error| HostError::File(path, error)
@@ -254,7 +254,7 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<u64, HostError> {
     };
     let mut read = |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
     let opened = Volume::<Vec<u8>>::open(plan, &map, wall_clock(), 0, &mut read);
-    opened.map(|opened| opened.volume.status().dirty_bytes).map_err(HostError::Open)
+    opened.map(|opened| opened.volume.status()).map_err(HostError::Open)
 }
 
 /// Whether anything was ever written behind the journal's first page.

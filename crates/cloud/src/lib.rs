@@ -37,13 +37,13 @@ mod tests;
 
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
 pub use clone::{BASES_MAX, CloneError, CloneObjects, ClonePlan, split_key};
-pub use crypt::{KEY_BYTES, Key};
+pub use crypt::{CIPHER, KEY_BYTES, Key};
 pub use host::{
     CloudBacking, HostError, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
 };
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use map::MapImage;
-pub use removal::{CONFLICTS_MAX, Goal, Removal, RemovalError, Step};
+pub use removal::{CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
 pub use salvage::{Salvage, SalvageRange, SalvageSink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};

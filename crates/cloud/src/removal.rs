@@ -1,14 +1,14 @@
 //! A volume's end: the word that it is deleted, that word taken back, and the removal.
 //!
-//! How: a conversation with the store, one request after the other, performed by whoever holds it.
-//! The superblock says first that the volume is deleted, so that nobody serves or clones it; a
-//! second word says that its objects go from now on. Then they go, then its mark in its base, and
-//! the superblock last. Each word is a replacement on a condition.
+//! How: a conversation with the store, one request after the other, many objects in one, performed
+//! by whoever holds it. The superblock says first that the volume is deleted, so that nobody serves
+//! or clones it; a second word says that its objects go from now on. Then they go, then its mark in
+//! its base, and the superblock last. Each word is a replacement on a condition.
 //! Invariant: no object goes before the second word is there, and from then on nobody takes the
 //! first one back; nothing goes that a clone rests on, that another node serves, or that is another
 //! volume's. A conversation that broke off at any request may begin anew, and ends as it would
 //! have.
-//! Cost: two requests per word, and one per object.
+//! Cost: two requests per word, and one per [`KEYS_MAX`] objects, where the store takes so many.
 //! Not for: when it is time, which the node says; nor for repeating requests, see [`crate::Store`].
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
@@ -19,6 +19,8 @@ use std::fmt;
 
 /// How often a replacement that met another one is tried again.
 pub const CONFLICTS_MAX: u32 = 16;
+/// Objects of a request at most, which is what S3 takes at once.
+pub const KEYS_MAX: usize = 1000;
 /// Prefixes of all that a volume has beside its superblock.
 pub(crate) const PREFIXES: [&str; 3] = ["segments/", "checkpoints/", "snapshots/"];
 
@@ -91,7 +93,8 @@ impl std::error::Error for RemovalError {}
 
 /// Whether a key is of an object right below a prefix, as a volume's own are; what lies further
 /// below may be another volume's.
-pub(crate) fn is_right_below(key: &str, prefix: &str) -> bool {
+#[must_use]
+pub fn is_right_below(key: &str, prefix: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|name| !name.contains('/'))
 }
 
@@ -102,7 +105,7 @@ enum Stage {
     Replace(Box<Superblock>, Tag),
     /// Objects with this prefix are looked for.
     List(usize),
-    /// These go, the last one first.
+    /// These go, the last ones first.
     Delete(usize, Vec<String>),
     /// The base is told.
     Tell(Base),
@@ -143,8 +146,8 @@ impl Removal {
             },
             Stage::List(prefix) => Request::List { prefix: PREFIXES[*prefix].to_owned() },
             Stage::Delete(_, keys) => {
-                let key = keys.last().expect("a stage without keys is left at once").clone();
-                Request::Delete { key }
+                let begin = keys.len().saturating_sub(KEYS_MAX);
+                Request::DeleteMany { keys: keys[begin..].to_vec() }
             }
             Stage::Tell(base) => return Step::TellBase(base.clone()),
             Stage::Last => Request::Delete { key: superblock() },
@@ -177,7 +180,7 @@ impl Removal {
                 self.next_key(prefix, keys)
             }
             (Stage::Delete(prefix, mut keys), _) => {
-                keys.pop();
+                keys.truncate(keys.len().saturating_sub(KEYS_MAX));
                 self.next_key(prefix, keys)
             }
             (Stage::Last, _) => Stage::Over(Ok(())),
@@ -239,7 +242,7 @@ impl Removal {
         }
     }
 
-    /// The next object, or what follows when there is none left.
+    /// The next objects, or what follows when there is none left.
     fn next_key(&mut self, prefix: usize, keys: Vec<String>) -> Stage {
         if !keys.is_empty() {
             return Stage::Delete(prefix, keys);

@@ -3,13 +3,17 @@
 //! How: superblock, checkpoint, then the indexes of the segments behind it; whole segments that the
 //! superblock does not name yet are taken, too, up to the first that is missing. What the map then
 //! names is fetched segment by segment and verified. A node that serves the volume meanwhile may
-//! delete what was to be read, once it has replaced the superblock: then all is read anew.
+//! delete what was to be read, once it has replaced the superblock: then what there is by then is
+//! found, and what was not read of it yet, or lies elsewhere, is read. Segments never change, so
+//! what lies where it lay is what it was.
 //! Invariant: what is read is a prefix of the volume's history, and not older than the superblock.
 //! Cost: the live bytes, once. Not for: what is written all the time; snapshots of it stay.
 
 use crate::action::{Fault, FaultKind};
 use crate::clone::split_key;
+use crate::codec::BLOCKS_MAX;
 use crate::map::{ChunkPlace, CloudMap};
+use crate::runs::{Place, Runs};
 use crate::segment::{HEADER_BYTES, Index, SegmentName, decode_chunk};
 use crate::snapshot::Snapshot;
 use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
@@ -91,6 +95,19 @@ pub struct Restored {
     map: CloudMap,
 }
 
+/// Where a sink's blocks are from. Segments never change, so blocks of one place are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HeldPlace {
+    epoch: u32,
+    place: ChunkPlace,
+}
+
+impl Place for HeldPlace {
+    fn skip(self, blocks: u64) -> Self {
+        HeldPlace { place: self.place.skip(blocks), ..self }
+    }
+}
+
 /// What a pass over a volume came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
@@ -100,6 +117,8 @@ pub struct Pass {
     pub fetched: u64,
     /// Requests.
     pub requests: u64,
+    /// Checksums of data that were compared and agreed.
+    pub checksums: u64,
     /// Ranges of the volume, in bytes, that are damaged, and the objects that held them.
     pub damaged: Vec<(Range<u64>, String)>,
 }
@@ -161,26 +180,86 @@ impl Restored {
     }
 
     /// Finds what the store has, as [`Restored::find`] does, and hands every run of data to `sink`,
-    /// as [`Restored::copy`] does. `begin` hears what was found before its first run; again, and
-    /// everything after it anew, where the volume changed so that something had gone.
+    /// as [`Restored::copy`] does. `begin` hears what was found before its first run, and of how
+    /// many bytes the sink has what they are; again where the volume changed so that something had
+    /// gone. Where the sink has nothing, it is to hold zeros everywhere.
     ///
     /// # Errors
     /// As [`Restored::find`] and [`Restored::copy`]; [`RestoreError::Changing`]; those of `begin`.
     pub fn read<E: From<RestoreError>>(
         fetch: Fetch<'_>,
         (snapshot, is_deleted_wanted): (Option<&str>, bool),
-        begin: &mut dyn FnMut(&Restored) -> Result<(), E>,
+        begin: &mut dyn FnMut(&Restored, u64) -> Result<(), E>,
         sink: Sink<'_>,
     ) -> Result<(Self, Pass), E> {
+        let (mut held, mut pass, mut size_bytes) = (Runs::default(), Pass::default(), 0);
         for _ in 0..READS_MAX {
             let restored = Self::find(fetch, snapshot, is_deleted_wanted)?;
-            begin(&restored)?;
-            let pass = restored.copy(fetch, sink)?;
+            if std::mem::replace(&mut size_bytes, restored.size_bytes()) != size_bytes {
+                held = Runs::default();
+            }
+            let gone = restored.let_go(&mut held);
+            pass.bytes = held.iter().map(|(run, _)| restored.bytes_of(&run)).sum();
+            begin(&restored, pass.bytes)?;
+            if pass.bytes > 0 {
+                gone.iter().try_for_each(|run| restored.zero(run, sink))?;
+            }
+            restored.copy_missing(fetch, sink, &held, &mut pass)?;
             if pass.damaged.is_empty() || read_superblock(fetch)? == restored.superblock {
                 return Ok((restored, pass));
             }
+            held = restored.held(&std::mem::take(&mut pass.damaged));
         }
         Err(RestoreError::Changing.into())
+    }
+
+    fn bytes_of(&self, blocks: &Range<u64>) -> u64 {
+        (blocks.end - blocks.start) * u64::from(self.superblock.block_bytes)
+    }
+
+    /// What a sink holds after a pass that left these bytes out.
+    fn held(&self, damaged: &[(Range<u64>, String)]) -> Runs<HeldPlace> {
+        let mut held = Runs::default();
+        for (run, place) in self.map.mapped(0..BLOCKS_MAX) {
+            held.insert(run, self.held_place(place));
+        }
+        let block = u64::from(self.superblock.block_bytes);
+        for (bytes, _) in damaged {
+            held.remove(bytes.start / block..bytes.end / block);
+        }
+        held
+    }
+
+    fn held_place(&self, place: ChunkPlace) -> HeldPlace {
+        let name = self.map.name(place.number).expect("a run's segment is known");
+        HeldPlace { epoch: name.epoch, place }
+    }
+
+    /// Takes out of what a sink holds what is not so any more, and names it.
+    fn let_go(&self, held: &mut Runs<HeldPlace>) -> Vec<Range<u64>> {
+        let mut gone = Vec::new();
+        for (run, was) in held.iter() {
+            for piece in self.map.pieces(run.clone()) {
+                let is = piece.place.map(|place| self.held_place(place));
+                if is != Some(was.skip(piece.blocks.start - run.start)) {
+                    gone.push(piece.blocks);
+                }
+            }
+        }
+        gone.iter().for_each(|run| drop(held.remove(run.clone())));
+        gone
+    }
+
+    /// Writes zeros over what a sink held.
+    fn zero(&self, blocks: &Range<u64>, sink: Sink<'_>) -> Result<(), RestoreError> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let (mut at, end) = (self.bytes_of(&(0..blocks.start)), self.bytes_of(&(0..blocks.end)));
+        while at < end {
+            let length = (end - at).min(ZEROS.len() as u64);
+            sink(at, &ZEROS[..length as usize]).map_err(RestoreError::Sink)?;
+            at += length;
+        }
+        Ok(())
     }
 
     fn volume_of(superblock: Superblock, fetch: Fetch<'_>) -> Result<Self, RestoreError> {
@@ -274,12 +353,35 @@ impl Restored {
     /// [`RestoreError`] where the store or the sink fails.
     pub fn copy(&self, fetch: Fetch<'_>, sink: Sink<'_>) -> Result<Pass, RestoreError> {
         let mut pass = Pass::default();
+        self.copy_missing(fetch, sink, &Runs::default(), &mut pass)?;
+        Ok(pass)
+    }
+
+    /// The same of what the sink does not hold.
+    fn copy_missing(
+        &self,
+        fetch: Fetch<'_>,
+        sink: Sink<'_>,
+        held: &Runs<HeldPlace>,
+        pass: &mut Pass,
+    ) -> Result<(), RestoreError> {
         for (number, runs) in self.map.runs_by_segment() {
             let key = self.map.key(number).expect("the map knows its segments");
-            self.copy_segment(fetch, (&key, &runs), sink, &mut pass)?;
+            let missing = runs.into_iter().flat_map(|(run, place)| {
+                let pieces = held.pieces(run.clone()).into_iter();
+                let missing = pieces.filter(|piece| piece.place.is_none());
+                missing.map(move |piece| {
+                    let skip = piece.blocks.start - run.start;
+                    (piece.blocks, place.skip(skip))
+                })
+            });
+            let missing: Vec<(Range<u64>, ChunkPlace)> = missing.collect();
+            if !missing.is_empty() {
+                self.copy_segment(fetch, (&key, &missing), sink, pass)?;
+            }
         }
         pass.damaged.sort_unstable_by_key(|(range, _)| range.start);
-        Ok(pass)
+        Ok(())
     }
 
     fn copy_segment(
@@ -327,6 +429,7 @@ impl Restored {
         };
         let skip = usize::from(place.skip) * block as usize;
         pass.bytes += length;
+        pass.checksums += 1;
         sink(offset, &chunk[skip..skip + length as usize]).map_err(RestoreError::Sink)
     }
 }

@@ -104,6 +104,10 @@ impl SimStore {
                 self.objects.remove(key);
                 End::Done
             }
+            Request::DeleteMany { keys } => {
+                keys.iter().for_each(|key| drop(self.objects.remove(key)));
+                End::Done
+            }
             Request::List { prefix } => {
                 let keys = self.objects.keys().filter(|key| key.starts_with(prefix));
                 End::Keys(keys.cloned().collect())
@@ -348,7 +352,8 @@ impl SimWorld {
     fn perform(&mut self, request: &Request) -> End {
         let is_put = matches!(request, Request::Put { .. });
         self.deed = Some(if is_put { SimDeed::Put } else { SimDeed::Asked });
-        let is_change = is_put || matches!(request, Request::Delete { .. });
+        let is_removal = matches!(request, Request::Delete { .. } | Request::DeleteMany { .. });
+        let is_change = is_put || is_removal;
         if is_change && self.duplicates > 0 && self.rng.chance(self.duplicates, 100) {
             self.strays.push(request.clone());
         }
@@ -362,6 +367,7 @@ impl SimWorld {
             return None;
         }
         if self.faults.is_cut || self.rng.chance(self.faults.errors, 100) {
+            self.fail_in_part(request);
             return Some(failed(FaultKind::Retry));
         }
         if matches!(request, Request::Put { .. }) && self.rng.chance(self.faults.conflicts, 100) {
@@ -370,6 +376,14 @@ impl SimWorld {
         let end = self.perform(request);
         let is_lost = self.rng.chance(self.faults.lost_replies, 100);
         Some(if is_lost { failed(FaultKind::Retry) } else { end })
+    }
+
+    /// Of many objects, some may go before a removal fails.
+    fn fail_in_part(&mut self, request: &Request) {
+        if let (Request::DeleteMany { keys }, false) = (request, self.faults.is_cut) {
+            let gone = keys.iter().filter(|_| self.rng.chance(1, 2)).cloned().collect();
+            self.store.perform(&Request::DeleteMany { keys: gone });
+        }
     }
 
     /// Performs a request for one that waits for its end. Panics where its object never answers.

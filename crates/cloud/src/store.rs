@@ -12,7 +12,7 @@ use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::crypt::{self, Key};
 use crate::superblock::SUPERBLOCK_KEY;
 use bytes::Bytes;
-use futures_util::{FutureExt as _, TryStreamExt as _};
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
@@ -126,13 +126,8 @@ impl Store {
                 let time = time_of(bytes.len() as u64);
                 within(Instant::now(), time, self.put(&key, bytes, condition)).await
             }
-            Request::Delete { key } => {
-                let path = self.path(&key);
-                match within(Instant::now(), REQUEST_TIME, self.store.delete(&path)).await {
-                    Err(fault) if fault.kind != FaultKind::NotFound => Err(fault),
-                    _ => Ok(End::Done),
-                }
-            }
+            Request::Delete { key } => self.delete(vec![key]).await,
+            Request::DeleteMany { keys } => self.delete(keys).await,
             Request::List { prefix } => self.list(&prefix).await.map(End::Keys),
         }
     }
@@ -208,6 +203,21 @@ impl Store {
                 Err(Error::Precondition { path, source })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Removes objects as the store does it best: S3 and Azure take many in one request, others
+    /// several requests at once.
+    async fn delete(&self, keys: Vec<String>) -> Result<End, Fault> {
+        let paths: Vec<_> = keys.iter().map(|key| Ok(self.path(key))).collect();
+        let mut removed = self.store.delete_stream(stream::iter(paths).boxed());
+        // Whatever the store takes at once is answered within a request's time.
+        loop {
+            match within(Instant::now(), REQUEST_TIME, removed.try_next()).await {
+                Ok(None) => return Ok(End::Done),
+                Err(fault) if fault.kind != FaultKind::NotFound => return Err(fault),
+                _ => {}
+            }
         }
     }
 

@@ -61,7 +61,9 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
     check_whole(&view)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
-    notes.extend(crate::cloud::placement_notes(config, &view));
+    if view.catalog.volumes.values().any(|record| crate::cloud::is_store(&record.path)) {
+        notes.extend(crate::cloud::placement_note(config));
+    }
     Ok(Prepared { view, notes, is_new })
 }
 
@@ -257,6 +259,7 @@ fn declare_volumes(
             discard_delay: DiscardWait::default(),
             ublk: false,
             key: None,
+            compression: None,
             shards: VolumeConfig::shards_default(),
         };
         let error = "cannot create the first volume";
@@ -359,6 +362,7 @@ fn update_volume(
     record.discard_delay = declared.discard_delay;
     record.ublk = declared.ublk;
     record.key.clone_from(&declared.key);
+    record.compression = declared.compression;
     Ok(())
 }
 
@@ -501,5 +505,31 @@ mod tests {
         assert!(report.cause.contains("elsewhere"), "{report}");
         let gone = view_of(SMALL, &catalog).expect("never deleted");
         assert!(gone.catalog.volumes.contains_key("v"));
+    }
+
+    /// Goal: how a declared volume is compressed follows the file when that was edited, a live
+    /// change stays until then, and a volume in a file has none. Method: a volume in a store
+    /// through both, and back; the same key beside another path.
+    #[test]
+    fn compression_follows_the_file() {
+        use crate::config::CompressionChoice as Choice;
+        let dir = TempDir::new().expect("a temporary directory");
+        let volume = format!("{SMALL}[volume.v]\nsize = \"1MiB\"\n");
+        let text = |how: &str| format!("{volume}path = \"file:///maps\"\n{how}");
+        let zstd = text("compression = \"zstd\"\n");
+        let mut catalog = started(&dir, &zstd);
+        assert_eq!(catalog.volumes["v"].compression, Some(Choice::Zstd));
+        catalog.volumes.get_mut("v").expect("declared").compression = Some(Choice::Lz4);
+        let after = |text: &str| {
+            let prepared = prepare(&config(&dir, text), Some(catalog.clone()), &homes(&dir));
+            prepared.expect("a good edit").view.catalog.volumes["v"].compression
+        };
+        assert_eq!(after(&zstd), Some(Choice::Lz4), "nothing was edited");
+        assert_eq!(after(&text("compression = \"none\"\n")), Some(Choice::None));
+        assert_eq!(after(&text("")), None, "the node's counts again");
+        let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
+        let refused = Config::parse(None, &format!("{volume}compression = \"lz4\"\n"), &overrides);
+        let refused = refused.expect_err("its home is a file");
+        assert!(refused.cause.contains("only volumes in object stores"), "{refused}");
     }
 }

@@ -7,7 +7,7 @@
 //! object stores hold of the volumes.
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
-use crate::cloud::store_finding;
+use crate::cloud::{is_store, local_finding, store_finding};
 use crate::config::{Kind, Name};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
@@ -45,15 +45,53 @@ pub struct StoreAnswer {
     pub problems_omitted: u64,
 }
 
+/// What a node keeps of a volume in a store: its journal and its map, both whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LocalFinding {
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Of these, bytes that the map does not know in the store.
+    pub dirty_bytes: u64,
+    /// Segments that the map knows.
+    pub map_segments: u64,
+    /// Runs of neighbouring blocks in the map.
+    pub map_runs: u64,
+    /// Bytes of blocks that hold data, by the map.
+    pub live_bytes: u64,
+}
+
+/// What a store has of a volume and was found whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StoreVerified {
+    /// Objects that were read.
+    pub objects: u64,
+    /// Checksums of data that were compared.
+    pub checksums: u64,
+    /// Bytes of blocks that these vouch for.
+    pub bytes: u64,
+    /// Bytes fetched.
+    pub bytes_fetched: u64,
+    /// Requests to the store.
+    pub requests: u64,
+}
+
 /// The findings on one volume's backing.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackingFinding {
     /// The volume.
     pub volume: Name,
-    /// Its file or device.
+    /// Its file or device, or its place in a store.
     pub path: String,
+    /// Its home is an object store.
+    pub is_in_store: bool,
     /// What is wrong, if anything.
     pub problem: Option<String>,
+    /// Its journal and its map, where it has them in the node's directory and they are whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<LocalFinding>,
+    /// What was read of it in its store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<StoreVerified>,
     /// The snapshot that was read in the volume's place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Name>,
@@ -194,9 +232,15 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
     let ready = ready.map(|(name, record)| (name, record, None));
     let deleted = catalog.deleted.iter().map(|gone| (&gone.name, &gone.record, Some(gone)));
     let finding = |(name, record, gone): (&Name, &VolumeRecord, Option<&DeletedRecord>)| {
-        let path = homes.name(record);
-        let problem = homes.problem(record, catalog.block_bytes);
-        let (mut problem, mut snapshot) = (problem, None);
+        let (path, is_in_store) = (homes.name(record), is_store(&record.path));
+        let found = is_in_store.then(|| local_finding(dir, record, catalog.block_bytes)).flatten();
+        let (mut problem, local) = match found {
+            Some(Ok(found)) => (None, Some(found)),
+            Some(Err(problem)) => (Some(problem), None),
+            None if is_in_store => (None, None),
+            None => (homes.problem(record), None),
+        };
+        let (mut verified, mut snapshot) = (None, None);
         // Of one whose grace is over anything may be gone.
         let is_whole = gone.is_none_or(|gone| gone.waited_seconds < gone.grace_seconds);
         if depth.backing
@@ -204,10 +248,11 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
             && problem.is_none()
             && let Some(found) = store_finding(record, depth.snapshot.as_ref(), gone.is_some())
         {
-            problem = found.problem;
+            (problem, verified) = (found.problem, found.verified);
             snapshot = depth.snapshot.clone().filter(|_| found.is_snapshot);
         }
-        BackingFinding { volume: name.clone(), path, problem, snapshot, deleted: gone.is_some() }
+        let (volume, deleted) = (name.clone(), gone.is_some());
+        BackingFinding { volume, path, is_in_store, problem, local, verified, snapshot, deleted }
     };
     ready.chain(deleted).map(finding).collect()
 }

@@ -13,6 +13,7 @@ mod removal;
 mod takeover;
 
 use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
+use crate::check::{LocalFinding, StoreVerified};
 use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
@@ -22,7 +23,7 @@ use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, End, Fault, FaultKind, Order, Paths, Plan, Request, SUPERBLOCK_KEY,
-    Store, Superblock, VolumeUuid, Watch, inspect, prepare, volume_of,
+    Store, Superblock, VolumeUuid, Watch, inspect, is_right_below, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -46,20 +47,36 @@ pub fn is_store(path: &Path) -> bool {
     })
 }
 
-/// What is wrong with a volume's journal and map, where they are in the node's directory; `None`
-/// also where the configuration put them elsewhere.
-pub(crate) fn local_problem(dir: &Path, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
+/// What reading a volume's journal and map came to, or what is wrong with them, where they are in
+/// the node's directory; `None` where the configuration put them elsewhere.
+pub(crate) fn local_finding(
+    dir: &Path,
+    record: &VolumeRecord,
+    block_bytes: u32,
+) -> Option<Result<LocalFinding, String>> {
     let number = record.local_number();
     let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{number}.{what}"));
     let paths = Paths { journal: place("journal"), map: place("map") };
     let is_here = paths.map.exists() || paths.journal.exists();
-    is_here.then(|| inspect(&paths, block_bytes).err().map(|error| error.to_string())).flatten()
+    let found = is_here.then(|| inspect(&paths, block_bytes))?;
+    Some(match found {
+        Ok(status) => Ok(LocalFinding {
+            journal_bytes: status.journal_bytes,
+            dirty_bytes: status.dirty_bytes,
+            map_segments: status.segments,
+            map_runs: status.runs,
+            live_bytes: status.live_bytes,
+        }),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 /// What reading all that a store has of a volume came to.
 pub(crate) struct StoreFinding {
     /// What is wrong, if anything.
     pub problem: Option<String>,
+    /// What was found whole, where it could be read.
+    pub verified: Option<StoreVerified>,
     /// It was the snapshot that was asked for; else the volume, which has no such snapshot.
     pub is_snapshot: bool,
 }
@@ -77,40 +94,48 @@ pub(crate) fn store_finding(
     let (url, key) = (&url_of(record), record.key.as_ref());
     let source = Source { url, key, snapshot: snapshot.map(Name::as_str), deleted };
     let read = restore(source, None, &mut |_, _| ());
-    let problem = match read {
-        Err(report) if snapshot.is_some() && report.kind == ReportKind::NotFound => {
+    let is_snapshot = snapshot.is_some();
+    let answer = match read {
+        Err(report) if is_snapshot && report.kind == ReportKind::NotFound => {
             return store_finding(record, None, deleted);
         }
-        Err(report) => Some(format!("{}: {}", report.error, report.cause)),
-        Ok(answer) => answer.damaged.first().map(|first| {
-            let count = answer.damaged.len();
-            format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
-        }),
+        Err(report) => {
+            let problem = Some(format!("{}: {}", report.error, report.cause));
+            return Some(StoreFinding { problem, verified: None, is_snapshot });
+        }
+        Ok(answer) => answer,
     };
-    Some(StoreFinding { problem, is_snapshot: snapshot.is_some() })
+    let problem = answer.damaged.first().map(|first| {
+        let count = answer.damaged.len();
+        format!("{count} ranges are damaged in the store, the first in `{}`", first.object)
+    });
+    let verified = StoreVerified {
+        objects: answer.objects,
+        checksums: answer.checksums,
+        bytes: answer.bytes,
+        bytes_fetched: answer.bytes_fetched,
+        requests: answer.requests,
+    };
+    Some(StoreFinding { problem, verified: Some(verified), is_snapshot })
 }
 
 /// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
 /// wait for the levels' and the map's.
-pub(crate) fn placement_notes(config: &Config, view: &View) -> Vec<String> {
-    if !view.catalog.volumes.values().any(|record| is_store(&record.path)) {
-        return Vec::new();
-    }
+pub(crate) fn placement_note(config: &Config) -> Option<String> {
     let levels = config.levels.iter().filter_map(|level| {
         Some((format!("level `{}`", level.name), device_of(level.path.as_ref()?)?))
     });
     let map = device_of(&config.cloud.map_dir).map(|device| ("maps".to_owned(), device));
-    let Some(journal) = device_of(&config.cloud.journal_dir) else { return Vec::new() };
+    let journal = device_of(&config.cloud.journal_dir)?;
     let beside = levels.chain(map).filter(|(_, device)| *device == journal);
     let names: Vec<String> = beside.map(|(name, _)| name).collect();
-    match names.is_empty() {
-        true => Vec::new(),
-        false => vec![format!(
+    (!names.is_empty()).then(|| {
+        format!(
             "journals of volumes in object stores share a device with {}; a device of their own \
              (`journal_dir` and `map_dir` of [cloud]) keeps writes from waiting for it",
             names.join(", ")
-        )],
-    }
+        )
+    })
 }
 
 /// The device that a path lies on, or will.
@@ -236,11 +261,16 @@ impl CloudHomes {
 
     /// A new volume's place must exist and hold no other volume's segments.
     fn check_empty(&self, store: &Store) -> Result<(), String> {
-        match self.ask(store, Request::List { prefix: "segments/".to_owned() }) {
-            End::Keys(keys) if keys.is_empty() => Ok(()),
+        const PREFIX: &str = "segments/";
+        match self.ask(store, Request::List { prefix: PREFIX.to_owned() }) {
             End::Keys(keys) => {
-                let count = keys.len();
-                Err(format!("there are {count} segments of a volume whose superblock is gone"))
+                // Another volume's place may be further below.
+                match keys.iter().filter(|key| is_right_below(key, PREFIX)).count() {
+                    0 => Ok(()),
+                    n => {
+                        Err(format!("there are {n} segments of a volume whose superblock is gone"))
+                    }
+                }
             }
             End::Failed(fault) => Err(fault.cause),
             end => unreachable!("a list ends with keys or a fault: {end:?}"),
@@ -577,5 +607,26 @@ mod tests {
         for file in ["/a/b", "maps", "./s3://b", "/tmp/http:/b/x", "a b:/c", ":/x", "1:2", "a:b"] {
             assert!(!is_store(Path::new(file)), "{file}");
         }
+    }
+
+    /// Goal: a new volume's place may have others below it, and no segments of its own. Method: a
+    /// folder with a volume at a place below, then with a segment without a superblock.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_lies_below_is_anothers() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let folder = dir.path().join("bucket");
+        let config = crate::node::tests::config(&dir, "");
+        let homes = CloudHomes::new(&config, tokio::runtime::Handle::current());
+        let store = Store::create(&format!("file://{}", folder.display())).expect("a folder");
+        let put = |key: &str| {
+            let path = folder.join(key);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+            std::fs::write(path, b"x").expect("the test's own folder");
+        };
+        put("segments/maps/segments/0000000000000001-00000000");
+        assert_eq!(homes.check_empty(&store), Ok(()));
+        put("segments/0000000000000001-00000000");
+        let refused = homes.check_empty(&store).expect_err("it is in the way");
+        assert!(refused.starts_with("there are 1 segments"), "{refused}");
     }
 }

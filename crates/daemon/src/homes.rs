@@ -193,6 +193,8 @@ impl Homes {
     pub fn name(&self, record: &VolumeRecord) -> String {
         match self.owner(record) {
             Some(owner) => owner.name(record),
+            // A check has no owners, and a URL is no path in the node's directory.
+            None if crate::cloud::is_store(&record.path) => record.path.display().to_string(),
             None => self.path(record).display().to_string(),
         }
     }
@@ -376,14 +378,12 @@ impl Homes {
         self.remote.as_ref()?.uplink()
     }
 
-    /// What is wrong with the home of a volume that is not served. May take long.
+    /// What is wrong with the home of a volume that is not served. May take long. Not for a volume
+    /// in a store whose owner is not there.
     #[must_use]
-    pub fn problem(&self, record: &VolumeRecord, block_bytes: u32) -> Option<String> {
+    pub fn problem(&self, record: &VolumeRecord) -> Option<String> {
         if let Some(owner) = self.owner(record) {
             return owner.problem(record);
-        }
-        if crate::cloud::is_store(&record.path) {
-            return crate::cloud::local_problem(&self.dir, record, block_bytes);
         }
         let path = self.path(record);
         let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));

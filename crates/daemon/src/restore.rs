@@ -5,7 +5,7 @@
 //! Invariant: a file that exists is never written over; one that is not whole keeps another name.
 //! Cost: the volume's live bytes, fetched once.
 //! Not for: the newest of a volume that a node serves: that may be in the node's journal. Where the
-//! node deletes meanwhile what was to be read, all is read anew, some times.
+//! node deletes meanwhile what was to be read, what has changed is read anew, some times.
 
 use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
@@ -15,6 +15,7 @@ use layby_cloud::{
 };
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -51,6 +52,12 @@ pub struct RestoreAnswer {
     pub bytes_fetched: u64,
     /// Requests to the store.
     pub requests: u64,
+    /// Objects that were read.
+    #[serde(default)]
+    pub objects: u64,
+    /// Checksums of data that were compared and agreed.
+    #[serde(default)]
+    pub checksums: u64,
     /// Ranges of the volume that are damaged, and the object that held each.
     pub damaged: Vec<DamagedRange>,
 }
@@ -108,28 +115,29 @@ pub fn restore(
     let store = source.open().map_err(|cause| unreadable(url, &error, cause))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| Report::from_io(error.as_str(), &cause))?;
-    let requests = Cell::new(0);
+    let (requests, objects) = (Cell::new(0), RefCell::new(BTreeSet::new()));
     let stores = RefCell::new(vec![store]);
     let mut get = |key: &str, range: Option<Range<u64>>| {
         requests.set(requests.get() + 1);
+        objects.borrow_mut().insert(key.to_owned());
         let (base, key) = split_key(key);
         let at = base.map_or(0, |base| base + 1);
         runtime.block_on(fetch(&stores.borrow()[at], key, range))
     };
     let (target, total, done) = (RefCell::new(None), Cell::new(0), Cell::new(0));
-    let mut begin = |restored: &Restored| -> Result<(), Ended> {
+    let mut begin = |restored: &Restored, kept: u64| -> Result<(), Ended> {
         let opened = with_bases(stores.borrow()[0].clone(), restored);
         stores.replace(opened.map_err(|cause| unreadable(url, &error, cause))?);
         total.set(restored.live_bytes());
-        done.set(0);
+        done.set(kept);
         let mut target = target.borrow_mut();
         match (file, &*target) {
             (Some(path), None) => {
                 let size = restored.size_bytes();
                 *target = Some(Image::begin(path, size, &IMAGE)?);
             }
-            (_, Some(begun)) => begun.begin_anew(restored.size_bytes())?,
-            (None, None) => {}
+            (_, Some(begun)) if kept == 0 => begun.begin_anew(restored.size_bytes())?,
+            _ => {}
         }
         Ok(())
     };
@@ -163,6 +171,8 @@ pub fn restore(
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,
         requests: requests.get(),
+        objects: objects.borrow().len() as u64,
+        checksums: pass.checksums,
         damaged: pass.damaged.into_iter().map(damaged).collect(),
     })
 }

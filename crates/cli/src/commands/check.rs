@@ -2,7 +2,7 @@
 
 use crate::arguments::CheckArguments;
 use crate::output::{Failure, Output, bytes, table};
-use layby_daemon::check::{CheckAnswer, Depth, check as check_node};
+use layby_daemon::check::{BackingFinding, CheckAnswer, Depth, check as check_node};
 use layby_daemon::error::{Report, ReportKind};
 
 pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(), Failure> {
@@ -15,12 +15,12 @@ pub(crate) fn check(arguments: &CheckArguments, output: &mut Output) -> Result<(
     if arguments.json {
         output.json(&answer)?;
     } else {
-        show(&answer, output)?;
+        show(&answer, depth.backing, output)?;
     }
     if answer.is_sound { Ok(()) } else { Err(unsound(arguments, &answer).into()) }
 }
 
-fn show(answer: &CheckAnswer, output: &mut Output) -> Result<(), Failure> {
+fn show(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), Failure> {
     let headings = [
         "level",
         "shard",
@@ -48,6 +48,7 @@ fn show(answer: &CheckAnswer, output: &mut Output) -> Result<(), Failure> {
     }
     output.line(&format!("node {}", answer.node))?;
     output.line(&stores.to_string())?;
+    show_in_stores(answer, is_deep, output)?;
     for problem in answer.problems() {
         output.line(&format!("problem: {problem}"))?;
     }
@@ -68,6 +69,66 @@ fn show(answer: &CheckAnswer, output: &mut Output) -> Result<(), Failure> {
         output.line(&format!("sound: every structure is whole, {volumes} volume(s) are there"))?;
     }
     Ok(())
+}
+
+/// What was read of volumes in stores, and what was not.
+fn show_in_stores(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> Result<(), Failure> {
+    let in_stores: Vec<&BackingFinding> =
+        answer.backings.iter().filter(|b| b.is_in_store).collect();
+    if in_stores.is_empty() {
+        return Ok(());
+    }
+    let headings = [
+        "volume in a store",
+        "map",
+        "live",
+        "journal",
+        "not there",
+        "objects",
+        "checksums",
+        "verified",
+        "read",
+        "problems",
+    ];
+    let mut volumes = table(headings, 1);
+    for volume in &in_stores {
+        volumes.add_row(in_store_row(volume));
+    }
+    output.line(&volumes.to_string())?;
+    for volume in in_stores.iter().filter(|b| b.local.is_none() && b.problem.is_none()) {
+        output.line(&format!(
+            "the journal and the map of `{}` are not in the node's directory and were not read",
+            volume.volume
+        ))?;
+    }
+    match is_deep {
+        true => Ok(()),
+        false => output.line("what stores hold was not read; --backing reads it, too"),
+    }
+}
+
+/// A dash for what was not read.
+fn in_store_row(finding: &BackingFinding) -> [String; 10] {
+    let BackingFinding { volume, local, verified, snapshot, deleted, problem, .. } = finding;
+    let name = match (snapshot, deleted) {
+        (Some(snapshot), _) => format!("{volume}@{snapshot}"),
+        (None, true) => format!("{volume} (deleted)"),
+        (None, false) => volume.to_string(),
+    };
+    let of = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let (local, verified) = (local.as_ref(), verified.as_ref());
+    [
+        name,
+        of(local.map(|l| format!("{} runs, {} segments", l.map_runs, l.map_segments))),
+        of(local.map(|l| bytes(l.live_bytes))),
+        of(local.map(|l| bytes(l.journal_bytes))),
+        of(local.map(|l| bytes(l.dirty_bytes))),
+        of(verified.map(|v| v.objects.to_string())),
+        of(verified.map(|v| v.checksums.to_string())),
+        of(verified.map(|v| bytes(v.bytes))),
+        of(verified.map(|v| bytes(v.bytes_fetched))),
+        u64::from(problem.is_some()).to_string(),
+    ]
 }
 
 fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {

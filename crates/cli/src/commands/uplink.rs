@@ -25,10 +25,21 @@ pub(crate) fn uplink(arguments: &UplinkArguments, output: &mut Output) -> Result
     for line in uplink_lines(&answer) {
         output.line(&line)?;
     }
-    for UplinkWindow { from, until, cap } in answer.settings.windows.iter().flatten() {
-        output.line(&format!("from {from} until {until}: {}", cap_text(Some(cap.0))))?;
+    for line in timetable_lines(&answer.settings) {
+        output.line(&line)?;
     }
     Ok(())
+}
+
+/// What holds at which time of day, where that changes: the first line says only what holds now.
+fn timetable_lines(settings: &UplinkConfig) -> Vec<String> {
+    let windows = settings.windows.as_deref().unwrap_or_default();
+    let window = |UplinkWindow { from, until, cap }: &UplinkWindow| {
+        format!("from {from} until {until}: {}", cap_text(Some(cap.0)))
+    };
+    let otherwise = format!("at other times: {}", cap_text(settings.cap.map(|cap| cap.0)));
+    let otherwise = (!windows.is_empty()).then_some(otherwise);
+    windows.iter().map(window).chain(otherwise).collect()
 }
 
 fn cap_text(cap: Option<u64>) -> String {
@@ -59,4 +70,31 @@ pub(super) fn uplink_lines(of: &UplinkAnswer) -> Vec<String> {
         bytes(of.bytes_waiting),
         bytes(of.dirty_bytes)
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layby_daemon::config::Size;
+
+    /// Goal: whatever the time of day is, all caps are told. Method: windows beside a cap, beside
+    /// none, and no windows.
+    #[test]
+    fn every_cap_is_told() {
+        let window = |from: &str, until: &str, mib: u64| UplinkWindow {
+            from: from.to_owned(),
+            until: until.to_owned(),
+            cap: Size(mib << 20),
+        };
+        let windows = Some(vec![window("22:00", "06:30", 0), window("07:00", "09:00", 1)]);
+        let mut settings = UplinkConfig { cap: Some(Size(2 << 20)), windows, in_flight: None };
+        let [night, morning] =
+            ["from 22:00 until 06:30: no cap", "from 07:00 until 09:00: at most 1.00 MiB/s"];
+        let lines = timetable_lines(&settings);
+        assert_eq!(lines, [night, morning, "at other times: at most 2.00 MiB/s"]);
+        settings.cap = None;
+        assert_eq!(timetable_lines(&settings), [night, morning, "at other times: no cap"]);
+        settings.windows = Some(Vec::new());
+        assert_eq!(timetable_lines(&settings), [""; 0]);
+    }
 }

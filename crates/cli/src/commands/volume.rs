@@ -9,9 +9,11 @@ use crate::arguments::{
     VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
-use layby_daemon::api::{CloudAnswer, DiscardAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer};
+use layby_daemon::api::{
+    CloudAnswer, DiscardAnswer, EncodingAnswer, OperationAnswer, TrafficAnswer, VolumeAnswer,
+};
 use layby_daemon::cloud::is_store;
-use layby_daemon::config::{Amount, DiscardChoice, LimitsConfig, Name};
+use layby_daemon::config::{Amount, CompressionChoice, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{UndeleteRequest, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
 use std::collections::BTreeMap;
@@ -120,6 +122,9 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         answer.class,
         answer.path
     ))?;
+    for note in &answer.notes {
+        output.line(&format!("note: {note}"))?;
+    }
     match &answer.ublk_device {
         Some(device) => output.line(&format!("block device {device}")),
         None => Ok(()),
@@ -268,7 +273,28 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
     if let Some(cloud) = &volume.cloud {
         output.line(&format!("{:<8} {}", "cloud", cloud_text(cloud)))?;
     }
+    if let Some(encoding) = &volume.encoding {
+        output.line(&format!("{:<8} {}", "objects", encoding_text(encoding)))?;
+    }
+    for note in &volume.notes {
+        output.line(&format!("{:<8} {note}", "note"))?;
+    }
     output.line(&traffic_table(&volume.traffic))
+}
+
+/// How the volume's objects are encrypted and compressed.
+fn encoding_text(of: &EncodingAnswer) -> String {
+    let cipher = match (&of.cipher, &of.key) {
+        (Some(cipher), Some(key)) => format!("encrypted by {cipher}, key from `{key}`"),
+        _ => "not encrypted".to_owned(),
+    };
+    let compression = match of.compression {
+        CompressionChoice::None => "not compressed",
+        CompressionChoice::Zstd => "compressed by zstd",
+        CompressionChoice::Lz4 => "compressed by lz4",
+    };
+    let whose = if of.is_own_compression { "the volume's own choice" } else { "as `[cloud]` says" };
+    format!("{cipher}; {compression}, {whose}")
 }
 
 /// How safe the volume is in its store.

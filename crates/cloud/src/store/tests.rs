@@ -4,7 +4,7 @@
 
 use super::*;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, StreamExt as _};
+use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::{
     CopyOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,

@@ -6,7 +6,7 @@
 use super::lives::{Life, NODE};
 use crate::action::{Condition, End, FaultKind, Request};
 use crate::clone::ClonePlan;
-use crate::removal::{Goal, Removal, RemovalError, Step};
+use crate::removal::{Goal, KEYS_MAX, Removal, RemovalError, Step};
 use crate::segment::VolumeUuid;
 use crate::simulated::{SimFaults as Faults, SimStore as Store};
 use crate::snapshot::{CloneMark, SnapshotChange};
@@ -43,6 +43,16 @@ fn life(seed: u64) -> Life {
 
 /// Talks until it is over, or for so many requests; a fault that may pass is met by asking again.
 fn talk(life: &mut Life, goal: Goal, requests: usize) -> Option<Result<(), RemovalError>> {
+    talk_and_break_off(life, goal, requests, 0)
+}
+
+/// The same; the request after those, where it removes objects, comes through for so many of them.
+fn talk_and_break_off(
+    life: &mut Life,
+    goal: Goal,
+    requests: usize,
+    part: usize,
+) -> Option<Result<(), RemovalError>> {
     let mut removal = Removal::new(NODE, Some(VOLUME), goal);
     for _ in 0..requests {
         match removal.step() {
@@ -60,6 +70,11 @@ fn talk(life: &mut Life, goal: Goal, requests: usize) -> Option<Result<(), Remov
     }
     match removal.step() {
         Step::Over(result) => Some(result),
+        Step::Ask(Request::DeleteMany { mut keys }) => {
+            keys.truncate(part);
+            life.world.store.perform(&Request::DeleteMany { keys });
+            None
+        }
         _ => None,
     }
 }
@@ -131,8 +146,9 @@ fn a_deletion_taken_back_loses_nothing() {
 
 /// Goal: a removal that breaks off at any request is finished by the next one, takes all that is
 /// the volume's and nothing else, and cannot be taken back once an object may be gone; until then
-/// it can, whole. Method: removals cut after every number of requests there is, with a mark before
-/// them and without; each continued, and each met by the wish to take it back.
+/// it can, whole. Method: removals cut after every number of requests there is and of objects in
+/// the next one, with a mark before them and without; each continued, and each met by the wish to
+/// take it back.
 #[test]
 fn a_removal_that_broke_off_goes_on() {
     for is_marked in [true, false] {
@@ -143,9 +159,10 @@ fn a_removal_that_broke_off_goes_on() {
         }
         let (full, all) = (life.world.store.clone(), objects(&life.world.store));
         assert!(all.len() > 4, "{all:?}");
-        for requests in 0.. {
+        for turn in 0.. {
+            let (requests, part) = (turn / (all.len() + 1), turn % (all.len() + 1));
             life.world.store = full.clone();
-            let end = talk(&mut life, Goal::Remove(GRACE), requests);
+            let end = talk_and_break_off(&mut life, Goal::Remove(GRACE), requests, part);
             let has_begun = superblock(&life.world.store)
                 .is_none_or(|block| block.deleted.is_some_and(|deleted| deleted.has_begun()));
             let left = objects(&life.world.store);
@@ -166,6 +183,42 @@ fn a_removal_that_broke_off_goes_on() {
             }
         }
     }
+}
+
+/// Goal: a removal of many objects takes few requests, and the superblock goes last. Method: a
+/// store with so many objects that three requests are needed for them; requests in their order.
+#[test]
+fn many_objects_go_in_few_requests() {
+    let mut life = life(7150);
+    life.stop();
+    let named = |prefix: &str| {
+        objects(&life.world.store).iter().filter(|key| key.starts_with(prefix)).count()
+    };
+    let more = 3 * KEYS_MAX - named("segments/");
+    for number in 0..more {
+        let key = format!("segments/{:016x}-00000009", 1_000_000 + number);
+        let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
+        life.world.store.perform(&Request::Put { key, bytes, condition });
+    }
+    let (mut removal, mut asked) =
+        (Removal::new(NODE, Some(VOLUME), Goal::Remove(GRACE)), Vec::new());
+    while let Step::Ask(request) = removal.step() {
+        asked.push(match &request {
+            Request::DeleteMany { keys } => format!("delete {}", keys.len().min(KEYS_MAX)),
+            Request::Delete { key } => format!("delete {key}"),
+            Request::List { prefix } => format!("list {prefix}"),
+            Request::Get { key, .. } => format!("get {key}"),
+            Request::Put { key, .. } => format!("put {key}"),
+        });
+        removal.on_end(life.world.ask(&request));
+    }
+    let segments = ["list segments/", "delete 1000", "delete 1000", "delete 1000"];
+    let expected = [&["get superblock", "put superblock"][..], &segments].concat();
+    assert_eq!(asked[..expected.len()], expected);
+    assert_eq!(asked.last().map(String::as_str), Some("delete superblock"));
+    assert!(asked.len() <= expected.len() + 5, "{asked:?}");
+    let kept: Vec<&String> = life.world.store.objects.keys().collect();
+    assert_eq!(kept, BESIDE);
 }
 
 /// Goal: what fails on the way, or is said to conflict, changes no end. Method: removals and marks

@@ -1,12 +1,17 @@
 //! Restores of volumes that are written meanwhile, and so change under their reader.
 //!
 //! How: a life in the simulated world goes on between two requests of a restore, until what it was
-//! to read next is overwritten, cleaned and deleted.
+//! to read next is overwritten, cleaned and deleted; or a volume of which half stays as it is.
 
-use super::lives::{BLOCK, BLOCKS, Life};
+use super::cleaning::settle;
+use super::lives::{BLOCK, BLOCKS, Life, NODE, open, plan};
 use crate::action::Fault;
 use crate::restore::{READS_MAX, RestoreError, Restored};
+use crate::segment::Compression;
+use crate::simulated::{SimDisks as Disks, SimWorld as World};
+use crate::volume::{Limits, Plan, Volume, create};
 use bytes::Bytes;
+use layby_types::{BackingOperation, Nanos, Rng};
 use std::ops::Range;
 
 /// What a restore came to.
@@ -25,9 +30,11 @@ fn restore(life: &mut Life, before: &mut dyn FnMut(&mut Life, usize)) -> Outcome
         requests += 1;
         life.world.store.get(key, range).map(|(bytes, _)| bytes)
     };
-    let mut begin = |_: &Restored| {
+    let mut begin = |_: &Restored, bytes: u64| {
         begins += 1;
-        state.replace(zeros());
+        if bytes == 0 {
+            state.replace(zeros());
+        }
         Ok::<(), RestoreError>(())
     };
     let mut sink = |offset: u64, bytes: &[u8]| {
@@ -73,6 +80,109 @@ fn what_changed_meanwhile_is_read_anew() {
         again += usize::from(outcome.begins > 1);
     }
     assert!(again > 2, "nothing was deleted under a reader: {again}");
+}
+
+/// Goal: what was read already is not read again where it lies where it lay; what was written or
+/// zeroed meanwhile is as it is by then. Method: a volume whose first half stays and whose second
+/// one is overwritten, in part by zeros, between two requests of a restore; bytes and requests.
+#[test]
+fn what_did_not_change_is_kept() {
+    let mut hot = Hot::new();
+    for round in 0..3 {
+        hot.write(round);
+    }
+    let (mut image, mut kept, mut fetched) = (vec![0u8; (HOT_BLOCKS * BLOCK) as usize], 0, 0);
+    let cell = std::cell::RefCell::new(&mut image);
+    let mut begin = |_: &Restored, bytes: u64| {
+        kept = bytes;
+        if bytes == 0 {
+            cell.borrow_mut().fill(0);
+        }
+        Ok::<(), RestoreError>(())
+    };
+    let (mut segments, mut last_round) = (0, 2);
+    let mut fetch = |key: &str, range: Option<Range<u64>>| -> Result<Bytes, Fault> {
+        // Heads are read first; then come the first half's segments.
+        let is_data = key.starts_with("segments/") && range.as_ref().is_some_and(|r| r.start > 0);
+        segments += usize::from(is_data);
+        while is_data && segments == 6 && last_round < 9 {
+            last_round += 1;
+            hot.write(last_round);
+        }
+        let got = hot.world.store.get(key, range).map(|(bytes, _)| bytes);
+        fetched += got.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        got
+    };
+    let mut sink = |offset: u64, bytes: &[u8]| {
+        let at = offset as usize;
+        cell.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    let read = Restored::read(&mut fetch, (None, false), &mut begin, &mut sink);
+    let (_, pass) = read.expect("it changed once");
+    assert_eq!((last_round, pass.damaged.len()), (9, 0));
+    assert!(kept >= HOT_BLOCKS / 2 * BLOCK, "{kept} bytes were kept");
+    assert!(fetched < 2 * HOT_BLOCKS * BLOCK, "{fetched} bytes were fetched");
+    for block in 0..HOT_BLOCKS {
+        let at = (block * BLOCK) as usize;
+        assert!(image[at..at + BLOCK as usize] == hot_contents(block, 9), "block {block}");
+    }
+}
+
+const HOT_BLOCKS: u64 = 1024;
+
+/// A volume whose first half is written once; of its second half every third block becomes zeros
+/// in each odd round, and all others are written.
+struct Hot {
+    world: World,
+    volume: Volume<Vec<u8>>,
+    now: Nanos,
+    token: u64,
+}
+
+fn hot_contents(block: u64, round: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK as usize];
+    let is_cold = block < HOT_BLOCKS / 2;
+    if is_cold || round.is_multiple_of(2) || !block.is_multiple_of(3) {
+        Rng::new(block << 8 | if is_cold { 0 } else { round }).fill(&mut bytes);
+    }
+    bytes
+}
+
+impl Hot {
+    fn new() -> Hot {
+        let limits = Limits { segment_bytes: 512 << 10, ..plan(NODE).limits };
+        let size_bytes = HOT_BLOCKS * BLOCK;
+        let plan = Plan { size_bytes, compression: Compression::None, limits, ..plan(NODE) };
+        let mut world = World::new(9, Disks::new(8 << 20, create(&plan, 8 << 20, 9)));
+        let mut volume = open(&mut world, plan, Nanos::ZERO);
+        volume.set_draining(true);
+        Hot { world, volume, now: Nanos::ZERO, token: 0 }
+    }
+
+    fn call(&mut self, operation: BackingOperation<Vec<u8>>) {
+        self.token += 1;
+        self.volume.submit(self.token, operation);
+    }
+
+    fn write(&mut self, round: u64) {
+        let first = if round == 0 { 0 } else { HOT_BLOCKS / 2 };
+        for block in first..HOT_BLOCKS {
+            let (offset, buffer) = (block * BLOCK, hot_contents(block, round));
+            match buffer.iter().all(|byte| *byte == 0) {
+                true => self.call(BackingOperation::Zero {
+                    offset,
+                    length: BLOCK,
+                    keep_allocated: false,
+                }),
+                false => self.call(BackingOperation::Write { offset, buffer, durable: false }),
+            }
+            if block % 64 == 63 {
+                self.call(BackingOperation::Sync);
+                settle(&mut self.world, &mut self.volume, &mut self.now);
+            }
+        }
+    }
 }
 
 /// Goal: a restore that never gets to its end says why, and no more often than its bound. Method: a

@@ -659,6 +659,6 @@ fn is_answer(request: &Request, fault: FaultKind) -> bool {
     match request {
         Request::Get { .. } | Request::Delete { .. } => fault == FaultKind::NotFound,
         Request::Put { .. } => fault == FaultKind::Condition,
-        Request::List { .. } => false,
+        Request::DeleteMany { .. } | Request::List { .. } => false,
     }
 }

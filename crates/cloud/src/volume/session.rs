@@ -455,6 +455,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.session.state = State::Open;
             self.upload.number_next = committed + 1;
             self.awaits_map |= !std::mem::replace(&mut self.is_known, true);
+            self.forget_deleted(committed);
             self.sweep();
         }
         self.on_committed(committed);
@@ -462,6 +463,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             // What was learned from the store is known from now on, whatever comes.
             self.rewrite_map_file();
         }
+    }
+
+    /// Lets go of segments that an earlier session deleted, or would have: what the map file says
+    /// of those is as old as its last checkpoint. Nothing needs them, by the rule of `delete_dead`,
+    /// so what of them is still in the store, the sweep finds as objects that nothing names.
+    fn forget_deleted(&mut self, committed: u64) {
+        let Some(checkpoint) = self.session.current().and_then(|block| block.checkpoint) else {
+            return;
+        };
+        let pins = self.pins();
+        let dead = self.map.segments().filter(|(number, state)| {
+            let is_dead = state.live == 0 && state.dead_since <= committed;
+            is_dead && *number <= checkpoint.number && !self.is_kept(&pins, *number, state)
+        });
+        let dead: Vec<u64> = dead.map(|(number, _)| number).collect();
+        dead.into_iter().for_each(|number| Arc::make_mut(&mut self.map).remove_segment(number));
     }
 
     /// A replacement did not go through: either it did and its answer was lost, or the volume was

@@ -9,6 +9,7 @@ use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
 use super::sizing::SizingAnswer;
 use super::wear::{HealthAnswer, HintAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
+use crate::cloud::{is_store, placement_note};
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
     VolumeConfig,
@@ -25,7 +26,7 @@ use layby_engine::control::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use utoipa::ToSchema;
 
 /// Requests of one kind: how many, how large, how slow.
@@ -226,12 +227,18 @@ pub struct VolumeAnswer {
     /// How safe it is in its object store, where that is its home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<super::cloud::CloudAnswer>,
+    /// How its objects are encoded, where its home is an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<super::cloud::EncodingAnswer>,
     /// The snapshot that it began as, where it is a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_of: Option<CloneSource>,
     /// Why nobody is served it now, where that is so; the node goes on trying.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_served: Option<String>,
+    /// What to know of where it lies, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Its counters.
     pub traffic: TrafficAnswer,
 }
@@ -470,6 +477,7 @@ pub struct Reading {
     control: Arc<Control>,
     view: Arc<View>,
     snapshots: Vec<Snapshot>,
+    placement: OnceLock<Option<String>>,
 }
 
 impl Reading {
@@ -479,7 +487,8 @@ impl Reading {
     /// A report when a shard has ended.
     pub async fn take(control: &Arc<Control>) -> Result<Reading, Report> {
         let snapshots = control.snapshots().await?;
-        Ok(Reading { control: Arc::clone(control), view: control.view(), snapshots })
+        let (control, view, placement) = (Arc::clone(control), control.view(), OnceLock::new());
+        Ok(Reading { control, view, snapshots, placement })
     }
 
     /// The node's metrics as text.
@@ -547,14 +556,31 @@ impl Reading {
             ublk: record.ublk,
             ublk_device: self.control.block_device(layby_types::VolumeId(record.id)),
             cloud: self.cloud(record),
+            encoding: self.encoding(record),
             clone_of: record.clone_of.clone(),
             not_served: self.view.absence(name).map(|absence| absence.why.cause.clone()),
+            notes: self.notes(record),
             traffic: self.traffic(|id| id == record.id),
         }
     }
 
     fn cloud(&self, record: &VolumeRecord) -> Option<super::cloud::CloudAnswer> {
         super::cloud_answer(&self.control.facts().homes, record)
+    }
+
+    fn encoding(&self, record: &VolumeRecord) -> Option<super::cloud::EncodingAnswer> {
+        let facts = self.control.facts();
+        let is_remote = facts.homes.writes_through(record);
+        is_remote.then(|| super::cloud::EncodingAnswer::of(record, &facts.config.cloud))
+    }
+
+    /// The same of all volumes in stores, so it is found out once.
+    fn notes(&self, record: &VolumeRecord) -> Vec<String> {
+        if !is_store(&record.path) {
+            return Vec::new();
+        }
+        let note = || placement_note(&self.control.facts().config);
+        self.placement.get_or_init(note).iter().cloned().collect()
     }
 
     /// All volumes, by name.

@@ -1,11 +1,12 @@
-//! How safe a cloud-backed volume is, as the control API answers it.
+//! How safe a cloud-backed volume is, and how it is encoded, as the control API answers it.
 //!
 //! How: what the volume's thread said last, at most a quarter of a second ago.
 //! Invariant: nothing here waits for the volume. Cost: a copy per request.
 
 use crate::catalog::VolumeRecord;
+use crate::config::{CloudConfig, CompressionChoice, KeySource};
 use crate::homes::Homes;
-use layby_cloud::{Link, Said, Watch};
+use layby_cloud::{CIPHER, Link, Said, Watch};
 use layby_types::{Nanos, VolumeId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -69,6 +70,32 @@ pub struct CloudAnswer {
     pub cleaning_requests: u64,
     /// Bytes that these asked for.
     pub cleaning_bytes_read: u64,
+}
+
+/// How a volume's objects are encoded from now on; what was stored before stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EncodingAnswer {
+    /// What encrypts them; none where they are plain.
+    pub cipher: Option<String>,
+    /// Where its key comes from; the key itself is never told.
+    pub key: Option<KeySource>,
+    /// How chunks are compressed.
+    pub compression: CompressionChoice,
+    /// The volume says so itself; else the node's configuration does.
+    pub is_own_compression: bool,
+}
+
+impl EncodingAnswer {
+    /// That of a volume whose home is an object store.
+    #[must_use]
+    pub fn of(record: &VolumeRecord, config: &CloudConfig) -> EncodingAnswer {
+        EncodingAnswer {
+            cipher: record.key.as_ref().map(|_| CIPHER.to_owned()),
+            key: record.key.clone(),
+            compression: record.compression.unwrap_or(config.compression),
+            is_own_compression: record.compression.is_some(),
+        }
+    }
 }
 
 /// What a volume in an object store says of itself; none of others, and before its first turn.

@@ -26,8 +26,8 @@ pub use answer::{
     BackingAnswer, ClassAnswer, DiscardAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer,
     StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
-pub use cloud::CloudAnswer;
 pub(crate) use cloud::cloud_answer;
+pub use cloud::{CloudAnswer, EncodingAnswer};
 pub use deletion::{DeletedAnswer, ForgottenAnswer};
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;

@@ -4,7 +4,7 @@
 //! what the node keeps of the volume goes when nothing needs it any more.
 //! Invariant: a volume's journal and map stay as long as they hold what its store lacks, and it can
 //! come back. The journal goes before the map, so a map without a journal is a leftover.
-//! Cost: two requests per word, and one per object. Not for: files and devices; see `homes`.
+//! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
 use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
@@ -116,7 +116,8 @@ impl CloudHomes {
         let store = self.store_of(record).ok();
         let found = store.and_then(|store| self.superblock(&store).ok()).flatten();
         let is_long = found.is_some_and(|block| block.size_bytes == record.length);
-        is_long && inspect(&self.paths(record), self.node().1).is_ok_and(|missing| missing == 0)
+        let found = inspect(&self.paths(record), self.node().1);
+        is_long && found.is_ok_and(|found| found.dirty_bytes == 0)
     }
 
     /// See [`crate::homes::RemoteHomes::undelete`].
@@ -183,7 +184,10 @@ impl CloudHomes {
     pub(super) fn missing_bytes_of(&self, record: &VolumeRecord) -> Result<u64, String> {
         let paths = self.paths(record);
         match paths.journal.exists() {
-            true => inspect(&paths, self.node().1).map_err(|cause| cause.to_string()),
+            true => match inspect(&paths, self.node().1) {
+                Ok(found) => Ok(found.dirty_bytes),
+                Err(cause) => Err(cause.to_string()),
+            },
             // It goes before the map; where a crash came between them, nothing is left to miss.
             false => Ok(0),
         }

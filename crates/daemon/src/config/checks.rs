@@ -474,10 +474,16 @@ pub(crate) fn volume(
     allow(place(), &volume.allow)?;
     volume.limits.check(&place())?;
     volume.discard_delay.check(&place())?;
-    if volume.key.is_some() && !volume.path.as_deref().is_some_and(crate::cloud::is_store) {
+    let is_in_store = volume.path.as_deref().is_some_and(crate::cloud::is_store);
+    if volume.key.is_some() && !is_in_store {
         let cause = "only volumes in an object store are encrypted".to_owned();
         let hint = "leave the key out, or name a store as the volume's path";
         return Err(Problem::new(place(), "key", cause, hint));
+    }
+    if volume.compression.is_some() && !is_in_store {
+        let cause = "only volumes in object stores are compressed, and its path is none".to_owned();
+        let hint = "leave the compression out, or name a store as the volume's path";
+        return Err(Problem::new(place(), "compression", cause, hint));
     }
     check_amounts(levels, place(), &volume.share, &volume.cap)
 }

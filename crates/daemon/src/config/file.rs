@@ -163,5 +163,6 @@ pub(super) struct VolumeTable {
     pub(super) discard_delay: super::DiscardWait,
     pub(super) ublk: bool,
     pub(super) key: Option<super::KeySource>,
+    pub(super) compression: Option<super::CompressionChoice>,
     pub(super) shards: Option<u8>,
 }

@@ -359,6 +359,9 @@ pub struct VolumeConfig {
     /// Where the key comes from with which its objects are encrypted; none leaves them plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeySource>,
+    /// How its chunks travel, where it says so itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionChoice>,
     /// How many shards serve it, for good; one, unless its load is more than a core can serve.
     #[serde(
         default = "VolumeConfig::shards_default",
@@ -648,6 +651,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         discard_delay: table.discard_delay,
         ublk: table.ublk,
         key: table.key,
+        compression: table.compression,
         shards: table.shards.unwrap_or(VolumeConfig::shards_default()),
     }
 }

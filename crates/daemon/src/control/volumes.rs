@@ -77,6 +77,7 @@ impl Control {
             discard_delay: request.discard_delay,
             ublk: request.ublk,
             key: request.key,
+            compression: request.compression,
             shards: request.shards,
         };
         if request.ublk {
@@ -84,14 +85,7 @@ impl Control {
         }
         add_to_view(&mut view, &self.facts.dir, &name, &config, error)?;
         let record = view.catalog.volumes.get_mut(&name).expect("it was just added");
-        (record.clone_of, record.compression) = (clone_of, request.compression);
-        record.take = request.take;
-        if record.compression.is_some() && !is_store(&record.path) {
-            return Err(Report::new(ReportKind::Invalid, error)
-                .cause("only volumes in object stores are compressed, and its path is none")
-                .state("nothing was changed")
-                .hint("leave --compression out, or name a store with --path"));
-        }
+        (record.clone_of, record.take) = (clone_of, request.take);
         if let Some((old, _)) = &had {
             record.configured.clone_from(&old.configured);
         }
@@ -523,7 +517,7 @@ pub(crate) fn add_to_view(
         wide,
         clone_of: None,
         take: false,
-        compression: None,
+        compression: config.compression,
         local: None,
         configured: None,
     };
@@ -551,6 +545,7 @@ pub(super) fn check_record(
         discard_delay: record.discard_delay,
         ublk: record.ublk,
         key: record.key.clone(),
+        compression: record.compression,
         shards: record.shards(),
     };
     if let Some(wide) = record.wide {
