@@ -77,7 +77,8 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             key: volume.key.clone(),
             wide: None,
             clone_of: None,
-            compression: None,
+            take: id == 1,
+            compression: volume.compression,
             local: (id == 1).then_some(0),
             configured: Some(volume.clone()),
         };

@@ -130,13 +130,10 @@ pub fn restore(
         stores.replace(opened.map_err(|cause| unreadable(url, &error, cause))?);
         total.set(restored.live_bytes());
         done.set(kept);
-        let mut target = target.borrow_mut();
+        let (size, mut target) = (restored.size_bytes(), target.borrow_mut());
         match (file, &*target) {
-            (Some(path), None) => {
-                let size = restored.size_bytes();
-                *target = Some(Image::begin(path, size, &IMAGE)?);
-            }
-            (_, Some(begun)) if kept == 0 => begun.begin_anew(restored.size_bytes())?,
+            (Some(path), None) => *target = Some(Image::begin(path, size, &IMAGE)?),
+            (_, Some(begun)) if kept == 0 => begun.begin_anew(size)?,
             _ => {}
         }
         Ok(())

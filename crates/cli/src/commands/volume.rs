@@ -59,6 +59,11 @@ pub(super) fn said(
     if node.json { Ok(()) } else { output.line(sentence) }
 }
 
+/// The node has another working directory than the person who typed the path; a store has none.
+fn whole(path: PathBuf) -> std::io::Result<PathBuf> {
+    if is_store(&path) { Ok(path) } else { std::path::absolute(path) }
+}
+
 fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeCreateArguments { name, size, class, path, read_only, allow, .. } = arguments;
     let VolumeCreateArguments {
@@ -76,18 +81,10 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         node,
         ..
     } = arguments;
-    // The node has another working directory than the person who typed the path; a store has none.
-    let whole = |path: PathBuf| match is_store(&path) {
-        true => Ok(path),
-        false => std::path::absolute(path),
-    };
-    let path = match path.map(whole).transpose() {
-        Ok(path) => path,
-        Err(cause) => {
-            let error = format!("cannot create volume `{name}`");
-            return Err(Report::from_io(error, &cause).state("nothing was changed").into());
-        }
-    };
+    let path = path.map(whole).transpose().map_err(|cause| {
+        let error = format!("cannot create volume `{name}`");
+        Report::from_io(error, &cause).state("nothing was changed")
+    })?;
     let (share, cap) = (amounts(&share), amounts(&cap));
     let (class, limits) = (Some(class), limits.into());
     let (discard, discard_delay) = (discard.into(), discard_delay.unwrap_or_default());
