@@ -44,6 +44,11 @@ impl Cancels {
         self.0.is_empty()
     }
 
+    /// Whether one of them is answered only when this tombstone is done for.
+    pub(super) fn await_seq(&self, seq: Seq) -> bool {
+        self.0.iter().any(|cancel| cancel.seqs.contains(&seq))
+    }
+
     pub(super) fn forget_volume(&mut self, id: VolumeId) {
         self.0.retain(|cancel| cancel.volume != id);
     }

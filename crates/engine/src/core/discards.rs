@@ -192,6 +192,7 @@ impl Core {
             return false;
         }
         assert!(table.reclaim(bytes.clone(), self.now), "there is room in the table");
+        self.hasten_awaited(id, bytes);
         self.note_discards(id);
         if self.tombstones.count() >= TOMBSTONES_MAX {
             self.hasten_all_discards(DiscardCause::Full);
@@ -279,6 +280,20 @@ impl Core {
         let Some(home) = self.homes.get_mut(&id) else { return };
         ranges.into_iter().for_each(|range| home.discards.table.hasten(range, DiscardCause::Write));
         self.note_discards(id);
+    }
+
+    /// What somebody waits for already, a checkpoint or a write to the home, is not done for before
+    /// what came over a part of it since: that goes at once, too.
+    fn hasten_awaited(&mut self, id: VolumeId, bytes: &Range<u64>) {
+        let met = self.tombstones.delayed_in(id, self.blocks_of(bytes));
+        let awaited = met.filter(|(seq, own)| {
+            self.tombstones.holds(id, own)
+                || self.is_seq_awaited(*seq)
+                || self.cancels.await_seq(*seq)
+        });
+        let awaited: Vec<Range<u64>> = awaited.map(|(_, own)| self.bytes_of(&own)).collect();
+        let Some(home) = self.homes.get_mut(&id) else { return };
+        awaited.into_iter().for_each(|own| home.discards.table.hasten(own, DiscardCause::Write));
     }
 
     /// All that waits goes at once.

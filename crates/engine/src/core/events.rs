@@ -44,6 +44,12 @@ struct LiveTombstone {
     delayed: bool,
 }
 
+/// Whether an action writes a part of these blocks to the volume's home.
+fn touches(write: &Action, id: VolumeId, blocks: &Range<u64>) -> bool {
+    let Action::WriteBacking { volume, first, count, .. } = write else { return false };
+    *volume == id && first.0 < blocks.end && blocks.start < first.0 + u64::from(*count)
+}
+
 /// Tombstones on their way: logged, zeroed below, synced below, done.
 #[derive(Default)]
 pub(super) struct Tombstones {
@@ -80,6 +86,11 @@ impl Tombstones {
 
     pub(super) fn hold(&mut self, write: Action) {
         self.held.push(write);
+    }
+
+    /// Whether a write of a part of these blocks is held.
+    pub(super) fn holds(&self, id: VolumeId, blocks: &Range<u64>) -> bool {
+        self.held.iter().any(|write| touches(write, id, blocks))
     }
 
     /// Those that overlap these blocks, with theirs; `None` where the home of one has heard of all
@@ -481,10 +492,7 @@ impl Core {
 
     /// The home has refused a delayed discard: what waits for it hears of it.
     pub(super) fn fail_delays(&mut self, id: VolumeId, blocks: Range<u64>, kind: ErrorKind) {
-        let waits = |write: &Action| {
-            let Action::WriteBacking { volume, first, count, .. } = write else { return false };
-            *volume == id && first.0 < blocks.end && blocks.start < first.0 + u64::from(*count)
-        };
+        let waits = |write: &Action| touches(write, id, &blocks);
         let held = std::mem::take(&mut self.tombstones.held);
         let (failed, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(waits);
         self.tombstones.held = kept;
@@ -543,6 +551,11 @@ impl Core {
     }
 
     // ---- checkpoints ----
+
+    /// Whether a checkpoint waits until the home has heard of this tombstone.
+    pub(super) fn is_seq_awaited(&self, seq: Seq) -> bool {
+        self.peer_sync.as_ref().is_some_and(|peer| peer.delayed.contains(&seq))
+    }
 
     /// Whether a checkpoint waits for the zeroing of this operation's range.
     pub(super) fn is_awaited(&self, op: OpId) -> bool {

@@ -247,3 +247,28 @@ fn a_stop_and_a_removal_send_what_waits() {
         assert_eq!(home_block(&world, 4), 40);
     }
 }
+
+/// Goal: what waits for a discard that is under way does not wait for one that a client asks for
+/// meanwhile. Method: a home that does not answer while a destage waits for its discard; a second
+/// trim beside the destage's block; then it answers, and all must go home before the hour is over.
+#[test]
+fn a_newer_trim_keeps_nobody_waiting() {
+    each_seed(40, |seed| {
+        let mut world = waiting(seed);
+        trim(&mut world, 0, 8);
+        world.io.set_stuck(world.homes[HOME], true);
+        set(&mut world, DiscardMode::Immediate);
+        world.core.turn(&mut world.io);
+        set(&mut world, DiscardMode::Delayed);
+        write_block(&mut world, VOLUME, 4, 41).expect("a write");
+        world.core.drain(&mut world.io, 77, None);
+        (0..200).for_each(|_| world.core.turn(&mut world.io));
+        trim(&mut world, 5, 2);
+        let asked = world.io.now();
+        world.io.set_stuck(world.homes[HOME], false);
+        turn_until(&mut world, |world| home_block(world, 4) == 41);
+        let took = world.io.now().since(asked);
+        assert!(took < Nanos::from_secs(3600), "it waited for {took:?}; SEED={seed}");
+        turn_until(&mut world, |world| home_block(world, 5) == 0);
+    });
+}
