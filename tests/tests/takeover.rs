@@ -259,3 +259,24 @@ fn damage_journal(world: &World) {
     byte[0] ^= 1;
     file.write_all_at(&byte, at).expect("it is the test's own");
 }
+
+/// Goal: a node whose clients only read hears that another one has taken its volume, and serves
+/// nothing old from then on. Method: reads from memory, and nothing else, until one is refused.
+#[test]
+fn a_node_that_only_reads_hears_of_it() {
+    let Some(world) = World::new() else { return };
+    let (first, second) = (start(&world, "a"), start(&world, "b"));
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(200);
+    client.verify();
+    first.layby(&["volume", "drain", VOLUME]);
+    take(&second);
+    let mut old = Connection::open(&first.socket(), VOLUME).expect("it does not know yet");
+    let read = Request::Read { offset: 0, length: BLOCK as u32 };
+    // It asks every ten seconds; so many answers take longer by far.
+    let is_refused = (0..5_000_000).any(|_| old.call(&read).expect("it goes on").is_err());
+    assert!(is_refused, "it goes on serving what is not its own");
+    assert_nothing_is_served(&mut old);
+    client.reopen(&second).verify();
+}

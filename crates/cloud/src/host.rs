@@ -482,14 +482,21 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         const EVENTS_MAX: usize = 64;
         /// How often somebody who watches hears of what time alone changes.
         const STATUS_REST: Duration = Duration::from_millis(250);
+        /// How often it is asked whose the volume is: so long may a node whose volume another one
+        /// has taken serve what it has, where nobody writes and the link is up.
+        const LOOK_REST: Duration = Duration::from_secs(10);
         // The wall's clock is asked once: it may be set, and the volume's must not go back.
         let (start, opened_at) = (Instant::now(), self.now);
-        let (mut said, mut state) = (None, (false, false));
+        let (mut said, mut state, mut looked) = (None, (false, false), start);
         loop {
             let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let now = opened_at.saturating_add(Nanos(elapsed));
             self.now = now;
             self.volume.on_tick(now);
+            if looked.elapsed() >= LOOK_REST {
+                looked = Instant::now();
+                self.volume.look();
+            }
             self.withdraw();
             self.act();
             self.is_taken.store(self.volume.is_taken(), Ordering::Relaxed);

@@ -58,6 +58,8 @@ pub(super) enum Step {
     Compare,
     /// See whether it has changed, since what it named is not there: why else the volume is lost.
     Recheck(String),
+    /// See whether it is this session's still.
+    Look,
 }
 
 /// See the file's header.
@@ -68,6 +70,7 @@ pub(super) struct Session {
     proposed: Option<Superblock>,
     epoch: u32,
     down_since: Option<Nanos>,
+    is_looking: bool,
     /// Something beside segments changed that the superblock should say.
     pub(super) wants_commit: bool,
 }
@@ -80,6 +83,7 @@ impl Session {
             proposed: None,
             epoch: 0,
             down_since: None,
+            is_looking: false,
             wants_commit: false,
         }
     }
@@ -218,6 +222,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Compare, End::Failed(_)) => {
                 self.lose("the volume's superblock has vanished from the store".to_owned());
             }
+            (Step::Look, end) => self.on_looked(&end),
             (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
             (Step::Recheck(why), _) => self.lose(why),
             (_, _) => {
@@ -481,6 +486,35 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         dead.into_iter().for_each(|number| Arc::make_mut(&mut self.map).remove_segment(number));
     }
 
+    /// Asks whose the volume is, though there is nothing to say: a node whose clients only read
+    /// would not hear otherwise that another one has taken it. While the link is down it is taken
+    /// for its own.
+    pub fn look(&mut self) {
+        if self.session.is_open() && !std::mem::replace(&mut self.session.is_looking, true) {
+            self.fetch_superblock(Step::Look);
+        }
+    }
+
+    fn on_looked(&mut self, end: &End) {
+        self.session.is_looking = false;
+        // One that is gone or damaged is met by the next replacement, which may say more.
+        let End::Bytes(bytes, _) = end else { return };
+        let Some(block) = Superblock::decode(bytes) else { return };
+        // An answer may be older than what this session has said since.
+        if self.session.is_open()
+            && block.epoch > self.session.epoch
+            && !is_planted(Plant::FenceIgnored)
+        {
+            self.lose_to(&block);
+        }
+    }
+
+    /// Another node has taken the volume.
+    fn lose_to(&mut self, block: &Superblock) {
+        let (node, epoch) = (&block.node, block.epoch);
+        self.lose_to_other(format!("node {node} has taken the volume, in epoch {epoch}"));
+    }
+
     /// A replacement did not go through: either it did and its answer was lost, or the volume was
     /// taken, or another answer was.
     fn on_compared(&mut self, bytes: &[u8], tag: Option<Tag>) {
@@ -494,9 +528,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_own = block.node == self.plan.node.to_string();
         let is_fenced = !(is_own && block.epoch == self.session.epoch);
         if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
-            let (node, epoch) = (&block.node, block.epoch);
-            let why = format!("node {node} has taken the volume, in epoch {epoch}");
-            return self.lose_to_other(why);
+            return self.lose_to(&block);
         }
         self.session.proposed = None;
         match self.session.is_open() {
