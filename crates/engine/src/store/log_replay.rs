@@ -2,7 +2,8 @@
 //!
 //! How: checkpoint entries come first and count as seq C0; records behind the checkpoint then
 //! prevail by seq. Copies made by cleaning of records older than C0 are skipped, since the
-//! checkpoint names the original or the copy. Other records older than C0 were queued when the
+//! checkpoint names the original or the copy; of younger ones the original prevails, so that a cut
+//! leaves segments of copies empty. Other records older than C0 were queued when the
 //! checkpoint started; they prevail over its entries, and so do tombstones. A zeroing that is owed
 //! for a tombstone from before the checkpoint kills nothing.
 //! Invariant: at most one winner per block and per slot. No dirty winner is dropped: beyond the
@@ -128,7 +129,10 @@ fn from_checkpoint(scan: &Scan<'_>) -> Table {
     table
 }
 
-/// Enters a block's record if it is the newest so far.
+/// Enters a block's record if it is the newest so far. An original prevails over its copies, as it
+/// does where the checkpoint names it: else a cut would leave live blocks in both segments, and a
+/// start none that could become free. It is still whole: its segment is reused only after a
+/// checkpoint that makes its seq an old one. Dirty is what either says, which is always safe.
 fn offer(
     table: &mut Table,
     record: Record,
@@ -144,7 +148,10 @@ fn offer(
     let winner =
         Winner { key, seq, slot, location, crc, dirty, moved: false, from_checkpoint: false, bad };
     let current = table.entry(key).or_insert(winner);
-    let better_twin = seq == current.seq && bad.is_none() && (copy || current.bad.is_some());
+    let is_twin = seq == current.seq && !current.from_checkpoint;
+    let better_twin = is_twin && bad.is_none() && (!copy || current.bad.is_some());
+    let winner = Winner { dirty: dirty || is_twin && current.dirty, ..winner };
+    current.dirty |= is_twin && dirty;
     let is_stale = current.from_checkpoint && is_planted(Plant::StaleIndex);
     if (current.from_checkpoint || seq > current.seq || better_twin) && !is_stale {
         *current = winner;

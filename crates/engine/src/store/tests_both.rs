@@ -93,6 +93,33 @@ fn levels_keep_their_promises_with_persistent_memory() {
     });
 }
 
+impl World {
+    /// Writes so often to the log, a few calls at a time; panics when a write never ends.
+    fn churn(&mut self, writes: u32) {
+        for _ in 0..writes {
+            self.write_log();
+            let mut turns = 0;
+            while self.under_way() > 16 {
+                self.turn();
+                self.drain();
+                turns += 1;
+                assert!(turns < 20_000, "the log is stuck: {} free", self.log.segments_free());
+            }
+        }
+    }
+
+    /// Lets some operations end beside as many writes as [`World::churn`] has under way.
+    fn busy_turns(&mut self, turns: u64) {
+        for _ in 0..turns {
+            if self.under_way() <= 16 {
+                self.write_log();
+            }
+            self.turn();
+            self.drain();
+        }
+    }
+}
+
 /// Goal: a log whose every slot holds a dirty block goes on taking writes. Method: as many keys as
 /// slots, many times the region's bytes, nothing ever evicted; then a crash.
 #[test]
@@ -106,5 +133,32 @@ fn full_log_never_gets_stuck() {
         assert!(world.log.counters().segments_cleaned > 100, "{:?}", world.log.counters());
         world.crash(CrashMode::KeepSome);
         world.churn(500);
+    });
+}
+
+/// Goal: whenever the power fails, a log whose every slot holds a dirty block goes on taking writes
+/// after the next start. Method: as many keys as slots; cuts of each kind after a few operations
+/// have ended, most of them in the middle of cleaning or of the work of the start before; after
+/// each of them writes come to an end. Ten segments and more.
+#[test]
+fn full_log_never_gets_stuck_by_power_cuts() {
+    for_each_seed(SEEDS, |seed| {
+        let log_blocks = [170, 200, 300][seed as usize % 3];
+        let mut size =
+            Size { keys: 1, log_blocks, nvm_blocks: 0, upper: Upper::None, discard: Off };
+        size.keys = World::new(seed, size).log.slot_count() as usize;
+        let mut world = World::new(seed, size);
+        world.is_slow_below = seed % 4 != 0;
+        let mut rng = Rng::new(seed ^ 0xc075);
+        world.churn(size.keys as u32 * 6);
+        for _ in 0..60 {
+            if rng.chance(1, 4) {
+                world.churn(1 + rng.below(2 * size.keys as u64) as u32);
+            }
+            world.busy_turns(rng.below(120));
+            let modes = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
+            world.crash(modes[rng.below(3) as usize]);
+        }
+        world.churn(size.keys as u32);
     });
 }
