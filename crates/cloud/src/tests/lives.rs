@@ -1,7 +1,6 @@
 //! Whole lives: load, faults, power cuts, lost disks, takeovers; beside a list of all writes.
 
 use super::snapshots::Snapshots;
-use crate::action::{Condition, Request};
 use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
 use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
@@ -763,59 +762,5 @@ fn ages_outlive_the_node() {
         life.now = now;
         life.open_again();
         assert_eq!(life.volume.status().dirty_age, age, "at {now:?}");
-    }
-}
-
-/// Goal: a node whose clients only read hears that another one has taken its volume, once it asks;
-/// one whose volume is its own goes on. Method: a look before another node takes it, one while the
-/// link is cut, and one after.
-#[test]
-fn a_look_finds_out_that_the_volume_was_taken() {
-    for seed in 7700..7710 {
-        let mut life = Life::new(seed);
-        life.load(200);
-        life.settle();
-        life.volume.look();
-        life.settle();
-        assert_eq!(life.volume.status().link, Link::Up, "seed {seed}");
-        let mut old = life.lose_disks(VolumeUuid([9; 16]));
-        life.settle();
-        for is_cut in [true, false] {
-            life.world.faults.is_cut = is_cut;
-            old.look();
-            for _ in 0..200 {
-                life.world.take(old.take_actions());
-                life.now = life.now.saturating_add(Nanos::from_millis(500));
-                old.on_tick(life.now);
-                if let Some((id, end)) = life.world.step() {
-                    old.on_end(id, end);
-                }
-            }
-            assert_eq!(old.is_lost(), !is_cut, "seed {seed}");
-        }
-    }
-}
-
-/// Goal: a node that was replaced while it still asked what the store holds deletes nothing of the
-/// one that replaced it. Method: at a start, a checkpoint and a segment of a later epoch beside one
-/// of an earlier one that nothing names.
-#[test]
-fn a_late_sweep_takes_nothing_newer() {
-    let mut life = Life::new(7600);
-    life.load(300);
-    life.settle();
-    let newer = ["checkpoints/00000000000000ff-00000009", "segments/00000000000000ff-00000009"];
-    let older = ["checkpoints/0000000000000001-00000000", "segments/0000000000000001-00000000"];
-    for key in newer.into_iter().chain(older) {
-        let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
-        life.world.store.perform(&Request::Put { key: key.to_owned(), bytes, condition });
-    }
-    life.crash();
-    life.settle();
-    for key in newer {
-        assert!(life.world.store.get(key, None).is_ok(), "`{key}` is another node's");
-    }
-    for key in older {
-        assert!(life.world.store.get(key, None).is_err(), "`{key}` is nobody's");
     }
 }

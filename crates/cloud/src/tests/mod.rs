@@ -1,6 +1,7 @@
 //! Lives of a volume in a simulated world.
 
 mod cleaning;
+mod fenced;
 mod hosted;
 mod lives;
 mod removal;
