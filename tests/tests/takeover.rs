@@ -148,8 +148,9 @@ fn a_lost_volume_is_not_served() {
     client.verify_store(&world, &second);
 }
 
-/// Goal: a take that broke off is finished after the next start. Method: the store swallows the
-/// first replacement of the superblock, a kill, the store answers again.
+/// Goal: a take that broke off is finished after the next start, and nothing is left of it to do.
+/// Method: the store swallows the first replacement of the superblock, a kill, the store answers
+/// again; the catalog then, which earlier builds are to read.
 #[test]
 fn a_take_that_broke_off_is_finished() {
     let Some(world) = World::new() else { return };
@@ -175,6 +176,9 @@ fn a_take_that_broke_off_is_finished() {
     client.verify();
     client.write(100);
     client.verify_store(&world, &second);
+    let catalog = || std::fs::read_to_string(world.dir("b").join("catalog.json"));
+    let is_done = || is_there() && !catalog().expect("it is the node's").contains("\"take\"");
+    assert!((0..5000).any(|_| is_done()), "it would be taken once more");
 }
 
 /// Writes what was saved over an image, as the help of `layby salvage` says.

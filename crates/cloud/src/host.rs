@@ -2,10 +2,11 @@
 //!
 //! How: calls and ends of actions come through one channel. Journal writes and reads are done by
 //! the thread itself, in order; what must be durable goes to a second thread, in order, too;
-//! requests to the store are tasks on the daemon's runtime. Ends of calls go into a queue, and
-//! whoever polls is woken.
+//! requests to the store are tasks on the daemon's runtime, and so is what encodes the map for it.
+//! Ends of calls go into a queue, and whoever polls is woken. Now and then the store is asked whose
+//! the volume is.
 //! Invariant: the map file is replaced by a rename after a sync, so that one of both is whole.
-//! Cost: two threads per volume, idle while it is.
+//! Cost: two threads per volume, idle while it is, and a request per ten seconds.
 //! Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
@@ -132,6 +133,8 @@ pub enum Order {
     Compress(Compression),
     /// Say how safe it is now.
     Say,
+    /// Ask the store whose the volume is.
+    Look,
     /// Make or drop a snapshot.
     Snapshots(SnapshotChange, SnapshotAnswer),
     /// End all calls that wait for the store, with an error: the node stops.
@@ -677,6 +680,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             Order::Resize(bytes) => self.volume.set_size(bytes),
             Order::Compress(compression) => self.volume.set_compression(compression),
             Order::Say => {}
+            Order::Look => self.volume.look(),
             Order::Snapshots(change, answer) => {
                 self.answers.insert(number, answer);
                 self.volume.change_snapshots(number, change);

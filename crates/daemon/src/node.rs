@@ -303,6 +303,9 @@ impl Node {
         let view = control.view();
         let unmade = unmade(&view.catalog, &control.facts().homes).cloned().collect();
         doors.spawn(crate::control::finish_creations(Arc::clone(&control), unmade));
+        for (name, _) in view.catalog.volumes.iter().filter(|(_, record)| record.take) {
+            doors.spawn(crate::control::finish_take(Arc::clone(&control), name.clone()));
+        }
         doors.spawn(crate::control::attend_absent(Arc::clone(&control)));
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));

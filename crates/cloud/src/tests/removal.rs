@@ -152,13 +152,13 @@ fn a_deletion_taken_back_loses_nothing() {
 #[test]
 fn a_removal_that_broke_off_goes_on() {
     for is_marked in [true, false] {
-        let mut life = life(7100);
+        let mut life = life(7101);
         life.stop();
         if is_marked {
             assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()));
         }
         let (full, all) = (life.world.store.clone(), objects(&life.world.store));
-        assert!(all.len() > 4, "{all:?}");
+        assert!(all.len() > 6, "{all:?}");
         for turn in 0.. {
             let (requests, part) = (turn / (all.len() + 1), turn % (all.len() + 1));
             life.world.store = full.clone();

@@ -5,7 +5,8 @@
 //! it. A put whose answer was lost is recognised by its contents.
 //! Invariant: nothing is uploaded before the session is open; a session that was fenced writes and
 //! deletes nothing any more.
-//! Cost: two requests per opening, and one per segment that the node does not know.
+//! Cost: two requests per opening, one per segment that the node does not know, and one whenever
+//! the host wants to know whose the volume is.
 
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request, Tag};
@@ -248,7 +249,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if let Some(why) = self.refusal(&block) {
             return self.lose(why);
         }
-        if block.node != self.plan.node.to_string() {
+        if !self.is_own(&block) {
             // What this node knew of the volume is another history's.
             self.map = Arc::new(CloudMap::default());
             self.is_known = false;
@@ -525,8 +526,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.session.proposed.as_ref() == Some(&block) {
             return self.on_proposed(tag);
         }
-        let is_own = block.node == self.plan.node.to_string();
-        let is_fenced = !(is_own && block.epoch == self.session.epoch);
+        let is_fenced = !(self.is_own(&block) && block.epoch == self.session.epoch);
         if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
             return self.lose_to(&block);
         }

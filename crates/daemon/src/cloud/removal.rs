@@ -303,7 +303,8 @@ mod tests {
         }
         let forgotten = control.volume_delete(&name("maps"), DeleteData::Delete).await;
         let forgotten = forgotten.expect("it is another node's").expect("the answer says so");
-        assert!(forgotten.by.contains("has taken the volume") && forgotten.bytes_lost == 0);
+        assert!(forgotten.by.contains("has taken the volume, in epoch 2"), "{}", forgotten.by);
+        assert_eq!(forgotten.bytes_lost, 0);
         assert!(!control.view().catalog.volumes.contains_key("maps"));
         assert!(control.deleted_volumes().await.is_empty(), "there is nothing to bring back");
         assert!(!one.path().join("node/cloud/0.map").exists());

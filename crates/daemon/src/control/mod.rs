@@ -31,6 +31,7 @@ pub use request::{
     ClassCreate, ClassPatch, DeleteData, VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
 pub use snapshots::SnapshotCreate;
+pub(crate) use take::finish_take;
 pub(crate) use volumes::finish_creations;
 
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};

@@ -17,7 +17,17 @@ use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, Taken};
 use layby_cloud::{Link, Order, Said};
 use layby_types::{VolumeId, format_bytes};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Waits for a volume whose taking broke off before the node came up, and writes down that it is
+/// done; until then the catalog says that it takes, which a later start goes on with.
+pub(crate) async fn finish_take(control: Arc<Control>, name: Name) {
+    let error = format!("cannot take volume `{name}`, as was asked before this start");
+    if let Err(refused) = control.has_taken(&name, &error).await {
+        tracing::warn!(%name, cause = refused.cause, "{error}");
+    }
+}
 
 /// How long a volume that this node serves has to find out that another node has taken it.
 const FINDING_OUT: Duration = Duration::from_secs(30);
@@ -135,11 +145,10 @@ impl Control {
         self.at_homes(move |homes| homes.forget(&record)).await
     }
 
-    /// Waits until a volume that another node has taken knows that, or time is over: it finds out
-    /// with its next change of the superblock, which it is told to make.
+    /// Waits until a volume that another node has taken knows that, or time is over.
     async fn has_found_out(&self, record: &VolumeRecord) {
         let Some(watch) = self.facts.homes.watch(record) else { return };
-        watch.order(Order::Resize(record.length));
+        watch.order(Order::Look);
         let is_lost = |said: &Said| matches!(said.status.link, Link::Lost(_));
         // Where its store is silent, it does not know; then it is not let go of.
         let _ = tokio::time::timeout(FINDING_OUT, watch.wait(is_lost)).await;
