@@ -9,7 +9,7 @@ use crate::action::{Action, Few, OpId};
 use crate::admission::Filters;
 use crate::hash::FixedMap;
 use crate::level::Level;
-use crate::op::{DestageMark, Flush, Op, Piece, Task, Want};
+use crate::op::{DestageMark, Flush, Op, Piece, Sought, Task, Want};
 use crate::slab::Slab;
 use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
 use crate::volumes::{VolumeCounters, Volumes};
@@ -598,7 +598,7 @@ impl Cache {
                 if self.read_piece(moment, volume, piece, &mut run) {
                     self.end_part(piece.request, Ok(()));
                 }
-                self.start_fetch(volume, run, false);
+                self.start_fetch(volume, run, Sought::Asked);
             }
             Want::Write { .. } | Want::Zero { .. } => self.write_piece(moment, volume, piece),
         }

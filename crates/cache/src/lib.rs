@@ -17,6 +17,7 @@ extern crate std;
 
 mod action;
 mod admission;
+mod ahead;
 mod at_once;
 mod background;
 mod cache;

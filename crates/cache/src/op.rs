@@ -63,6 +63,24 @@ pub(crate) enum Task {
     Flush(Flush),
 }
 
+/// Why blocks are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// Somebody asked for them.
+    Asked,
+    /// A reader goes on in order and will ask for them.
+    Ahead,
+    /// Their home has them at hand.
+    AtHand,
+}
+
+impl Sought {
+    /// Whether nobody has asked for them yet.
+    pub(crate) fn is_ahead(self) -> bool {
+        self != Sought::Asked
+    }
+}
+
 /// Bring blocks in for readers, then promote them.
 #[derive(Debug)]
 pub(crate) struct Fetch {
@@ -70,7 +88,7 @@ pub(crate) struct Fetch {
     pub(crate) from: Option<LevelIndex>,
     pub(crate) slots: Few<Slot>,
     pub(crate) readers: Readers,
-    pub(crate) ahead: bool,
+    pub(crate) sought: Sought,
     /// Its blocks that may be kept, once its bytes have come.
     pub(crate) admitted: Admitted,
     pub(crate) promotion: Option<Promotion>,

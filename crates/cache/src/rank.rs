@@ -46,7 +46,9 @@ impl Cache {
         let Some(op) = self.ops.find(id.0) else { return Rank::BACKGROUND };
         let own = || self.rank_of_class(ClassId(self.volumes.get(op.volume).class as u8));
         match &op.task {
-            Task::Fetch(fetch) if fetch.ahead && op.queue.is_empty() => Rank::BACKGROUND,
+            Task::Fetch(fetch) if fetch.sought.is_ahead() && op.queue.is_empty() => {
+                Rank::BACKGROUND
+            }
             Task::Fetch(fetch) if fetch.promotion.is_some() => Rank::BACKGROUND,
             Task::Destage(_) if op.queue.is_empty() => self.rank_waiting(),
             Task::Evict(_) => own().min(self.rank_waiting()),

@@ -8,7 +8,7 @@
 use crate::action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Source};
 use crate::admission::Admitted;
 use crate::cache::Cache;
-use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Task, Want};
+use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Sought, Task, Want};
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use layby_policy::wear::WearUse;
@@ -17,14 +17,8 @@ use layby_types::{BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Operation, 
 
 /// Blocks of one fetch at most.
 pub(crate) const FETCH_BLOCKS_MAX: u32 = 256;
-/// Blocks of one fetch ahead at most: its end keeps everybody waiting who came meanwhile.
-const AHEAD_BLOCKS_MAX: u32 = 64;
-/// The same where somebody better may come.
-const AHEAD_BLOCKS_STEPWISE: u32 = 16;
 /// Promotions in flight at most, in blocks; beyond, data is served but not kept.
 const PROMOTIONS_MAX: u32 = 4096;
-/// Blocks of all fetches ahead in flight per volume at most; a shorter one counts like a whole one.
-const AHEAD_INFLIGHT_MAX: u32 = 4 * AHEAD_BLOCKS_MAX;
 
 /// Neighbouring blocks to fetch from the same place.
 pub(crate) struct Run {
@@ -56,14 +50,14 @@ impl Cache {
                 parts += 1;
             }
         }
-        self.start_fetch(volume, run.take(), false);
+        self.start_fetch(volume, run.take(), Sought::Asked);
         if parts == 0 {
             self.actions.push(Action::Complete { request, result: Ok(()) });
         } else {
             self.begin(request, parts);
         }
         if call.operation == Operation::Read && block_count > 0 {
-            self.read_ahead(moment, volume, first, block_count);
+            self.read_ahead(volume, first, block_count);
         }
     }
 
@@ -173,11 +167,11 @@ impl Cache {
     }
 
     /// Starts the fetch of a run, if there is one.
-    pub(crate) fn start_fetch(&mut self, volume: u16, run: Option<Run>, ahead: bool) {
+    pub(crate) fn start_fetch(&mut self, volume: u16, run: Option<Run>, sought: Sought) {
         let Some(run) = run else { return };
         let Run { from, first, slots, readers, count } = run;
         let (admitted, promotion, waits_for) = (Admitted::ALL, None, None);
-        let fetch = Fetch { from, slots, readers, ahead, admitted, promotion, waits_for };
+        let fetch = Fetch { from, slots, readers, sought, admitted, promotion, waits_for };
         let op = self.start(volume, first, count, Task::Fetch(fetch), true);
         self.submit_fetch(op);
     }
@@ -185,7 +179,7 @@ impl Cache {
     fn submit_fetch(&mut self, op: OpId) {
         let state = self.ops.get(op.0);
         let Task::Fetch(fetch) = &state.task else { panic!("a fetch is submitted as one") };
-        let (first, count, ahead) = (state.first, state.count, fetch.ahead);
+        let (first, count, ahead) = (state.first, state.count, fetch.sought.is_ahead());
         let action = match fetch.from {
             Some(level) => Action::ReadLevel { op, level, slots: fetch.slots.clone() },
             None => {
@@ -215,7 +209,7 @@ impl Cache {
         let readers = core::mem::take(&mut fetch.readers);
         // A hint asks for the blocks to be kept.
         let is_hinted = readers.iter().any(|reader| reader.part.length == 0);
-        let is_missed = fetch.from.is_none() && !fetch.ahead && !is_hinted;
+        let is_missed = fetch.from.is_none() && !fetch.sought.is_ahead() && !is_hinted;
         for reader in readers {
             let Reader { request, index, part } = reader;
             if result.is_ok() && part.length > 0 {
@@ -235,14 +229,6 @@ impl Cache {
     fn end_fetch(&mut self, moment: &mut Moment<'_>, id: OpId) {
         self.count_ahead_out(id);
         self.finish(moment, id);
-    }
-
-    fn count_ahead_out(&mut self, id: OpId) {
-        let op = self.ops.get(id.0);
-        if matches!(&op.task, Task::Fetch(fetch) if fetch.ahead) {
-            let volume = op.volume;
-            self.volumes.get_mut(volume).ahead_inflight -= 1;
-        }
     }
 
     /// A level could not return the run: block by block, drop what is clean and bad and fetch it
@@ -302,7 +288,7 @@ impl Cache {
                 readers: mine.map(|r| Reader { index: 0, ..*r }).collect(),
                 count: 1,
             };
-            self.start_fetch(volume, Some(run), false);
+            self.start_fetch(volume, Some(run), Sought::Asked);
             let op = self.busy[&self.key(volume, block)];
             let behind = queue.iter().filter(|piece| piece.block == block).copied();
             self.ops.get_mut(op.0).queue.extend(behind);
@@ -359,7 +345,7 @@ impl Cache {
             if self.read_piece(moment, volume, piece, &mut run) {
                 self.end_part(request, Ok(()));
             }
-            self.start_fetch(volume, run, false);
+            self.start_fetch(volume, run, Sought::Asked);
         }
         core::mem::swap(&mut self.actions, actions);
     }
@@ -397,7 +383,7 @@ impl Cache {
         if fetch.admitted.stretch(count).is_empty() {
             return false;
         }
-        let warmth = if fetch.ahead { Warmth::Cold } else { Warmth::Warm };
+        let warmth = if fetch.sought.is_ahead() { Warmth::Cold } else { Warmth::Warm };
         let top = self.top_level(volume);
         let rises = top.filter(|top| from.is_none_or(|from| *top < usize::from(from.0)));
         let goes_on = match rises {
@@ -438,7 +424,7 @@ impl Cache {
             if self.levels[top].find(volume, key).is_some() {
                 continue;
             }
-            let Some(slot) = self.allocate(moment, top, volume) else { return };
+            let Some(slot) = self.room_for(moment, id, top) else { return };
             self.levels[top].insert(moment, volume, slot, key, warmth);
             self.write_copy(id, top, index, slot, key, Cause::Promote);
         }
@@ -495,7 +481,7 @@ impl Cache {
             if from.is_none() && !self.is_home_durable(volume, key.block()) {
                 break;
             }
-            let Some(slot) = self.allocate(moment, top, volume) else { break };
+            let Some(slot) = self.room_for(moment, id, top) else { break };
             self.note_kept(volume, key.block());
             slots.push((index, slot));
             entries.push((slot, key));
@@ -571,7 +557,7 @@ impl Cache {
         let (volume, first, _) = self.extent(id);
         let class = self.volumes.get(volume).class;
         let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("a fetch ends as one") };
-        let (from, sources, ahead) = (fetch.from, fetch.slots.clone(), fetch.ahead);
+        let (from, sources, ahead) = (fetch.from, fetch.slots.clone(), fetch.sought.is_ahead());
         let top = usize::from(promotion.level.0);
         let warmth = if ahead { Warmth::Cold } else { Warmth::Warm };
         self.promotions_inflight -= promotion.slots.len() as u32;
@@ -641,51 +627,6 @@ impl Cache {
         let op = self.ops.get(id.0);
         (op.volume, op.first, op.count)
     }
-
-    // ---- read-ahead ----
-
-    fn read_ahead(&mut self, _: &mut Moment<'_>, volume: u16, first: BlockIndex, count: u64) {
-        let limits = self.spec.read_ahead;
-        // What a filter would refuse would be fetched for nothing.
-        if limits.window_bytes_max == 0 || !self.admits_all(volume) {
-            return;
-        }
-        let Some(top) = self.top_level(volume) else { return };
-        let of_level = u64::from(self.levels[top].slots / 16);
-        let window_max =
-            u64::from(limits.window_bytes_max / self.spec.block_size.bytes()).min(of_level);
-        let state = self.volumes.get_mut(volume);
-        let window = state.read_ahead.on_read(first, count, limits.streak_min, window_max);
-        let Some(window) = window else { return };
-        let end = (window.first.0 + window.count).min(self.volumes.get(volume).blocks);
-        let mut run: Option<Run> = None;
-        for block in window.first.0..end {
-            let key = self.key(volume, BlockIndex(block));
-            let absent = self.levels.iter().all(|level| level.find(volume, key).is_none());
-            if absent && self.blocker(volume, key).is_none() {
-                let run = run.get_or_insert_with(|| Run::empty(None, BlockIndex(block)));
-                run.count += 1;
-                if run.count < self.ahead_blocks_max() {
-                    continue;
-                }
-            }
-            self.start_ahead(volume, run.take());
-        }
-        self.start_ahead(volume, run);
-    }
-
-    fn ahead_blocks_max(&self) -> u32 {
-        if self.is_stepwise { AHEAD_BLOCKS_STEPWISE } else { AHEAD_BLOCKS_MAX }
-    }
-
-    fn start_ahead(&mut self, volume: u16, run: Option<Run>) {
-        let inflight_max = AHEAD_INFLIGHT_MAX / self.ahead_blocks_max();
-        let state = self.volumes.get_mut(volume);
-        if run.is_some() && state.ahead_inflight < inflight_max {
-            state.ahead_inflight += 1;
-            self.start_fetch(volume, run, true);
-        }
-    }
 }
 
 enum Behind {
@@ -695,7 +636,7 @@ enum Behind {
 }
 
 impl Run {
-    fn empty(from: Option<LevelIndex>, first: BlockIndex) -> Self {
+    pub(crate) fn empty(from: Option<LevelIndex>, first: BlockIndex) -> Self {
         Run { from, first, slots: Few::new(), readers: Readers::new(), count: 0 }
     }
 }
@@ -715,7 +656,7 @@ fn break_into(
     };
     if !run.as_ref().is_some_and(fits) {
         let full = run.replace(Run::empty(from, piece.block));
-        cache.start_fetch(volume, full, false);
+        cache.start_fetch(volume, full, Sought::Asked);
     }
     let run = run.as_mut().expect("it was just made");
     let (request, part) = (piece.request, piece.part);

@@ -38,6 +38,8 @@ pub(crate) struct VolumeState {
     pub(crate) read_ahead: ReadAhead,
     /// Fetches ahead in flight.
     pub(crate) ahead_inflight: u32,
+    /// Fetches of what the home has at hand in flight.
+    pub(crate) at_hand_inflight: u32,
     /// Persistent levels or a log may know of the volume: what bypasses them must say so there.
     pub(crate) logged: bool,
     /// What is to be known where the volume writes through.
@@ -113,6 +115,7 @@ impl Volumes {
             watch: None,
             read_ahead: ReadAhead::default(),
             ahead_inflight: 0,
+            at_hand_inflight: 0,
             logged: false,
             through: spec.write_through.then(|| Box::new(Through::new(blocks))),
             fault: None,

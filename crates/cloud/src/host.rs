@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::ops::DerefMut;
+use std::ops::{DerefMut, Range};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -192,6 +192,7 @@ impl Watch {
 pub struct CloudBacking<B> {
     events: Sender<Event<B>>,
     done: Receiver<BackingDone<B>>,
+    at_hand: Receiver<Range<u64>>,
     name: String,
     watch: Watch,
     /// Another node has the volume.
@@ -322,15 +323,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
         let (outbox, done) = channel();
-        let (said, listener) = watch::channel(None);
-        let inlet = Mutex::new(events.clone());
-        let control = move |order, number| {
-            let inlet = inlet.lock().unwrap_or_else(PoisonError::into_inner);
-            // A volume that has ended hears no orders, and needs none.
-            let _ = inlet.send(Event::Order(order, number));
-        };
-        let orders = Arc::new(AtomicU64::new(0));
-        let watch = Watch { said: listener, orders, control: Arc::new(control) };
+        let (offers, at_hand) = channel();
+        let (said, watch) = watch_of(events.clone());
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
         let Durables { sender: durable, thread: syncing } = durable.map_err(failed(&paths.map))?;
@@ -346,6 +340,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             durable,
             events: events.clone(),
             outbox,
+            offers,
             said,
             heard: 0,
             hedge: Arc::new(Hedge::default()),
@@ -360,7 +355,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let _ = syncing.join();
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
-        Ok(CloudBacking { events, done, name, watch, is_taken, thread: Some(thread) })
+        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, thread: Some(thread) })
     }
 
     /// See [`Watch`].
@@ -378,6 +373,10 @@ impl<B> Backing<B> for CloudBacking<B> {
 
     fn poll(&mut self) -> Option<BackingDone<B>> {
         self.done.try_recv().ok()
+    }
+
+    fn poll_at_hand(&mut self) -> Option<Range<u64>> {
+        self.at_hand.try_recv().ok()
     }
 
     fn name(&self) -> &str {
@@ -406,6 +405,19 @@ impl<B> Drop for CloudBacking<B> {
             let _ = thread.join();
         }
     }
+}
+
+/// What a volume says goes in at one end and comes out of the other, which passes orders to it.
+fn watch_of<B: Send + 'static>(events: Sender<Event<B>>) -> (watch::Sender<Option<Said>>, Watch) {
+    let (said, listener) = watch::channel(None);
+    let inlet = Mutex::new(events);
+    let control = move |order, number| {
+        let inlet = inlet.lock().unwrap_or_else(PoisonError::into_inner);
+        // A volume that has ended hears no orders, and needs none.
+        let _ = inlet.send(Event::Order(order, number));
+    };
+    let orders = Arc::new(AtomicU64::new(0));
+    (said, Watch { said: listener, orders, control: Arc::new(control) })
 }
 
 fn read_at(file: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
@@ -468,6 +480,8 @@ struct Host<B> {
     durable: Sender<(ActionId, Action)>,
     events: Sender<Event<B>>,
     outbox: Sender<BackingDone<B>>,
+    /// What came along with reads.
+    offers: Sender<Range<u64>>,
     said: watch::Sender<Option<Said>>,
     heard: u64,
     hedge: Arc<Hedge>,
@@ -657,6 +671,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             has_ends = true;
             // Nobody listens any more when the backing goes.
             let _ = self.outbox.send(done);
+        }
+        while let Some(bytes) = self.volume.poll_at_hand() {
+            has_ends = true;
+            let _ = self.offers.send(bytes);
         }
         if has_ends {
             (self.wake)();

@@ -170,6 +170,23 @@ impl CloudMap {
         runs
     }
 
+    /// What lives in one segment among the `most` blocks that were written before some blocks of
+    /// it, and behind: since segments are written in the order of their blocks, these lie beside
+    /// each other in the object, too.
+    pub(crate) fn near(
+        &self,
+        number: u64,
+        blocks: Range<u64>,
+        most: u64,
+    ) -> Vec<(Range<u64>, ChunkPlace)> {
+        let Some(written) = self.written.get(&number) else { return Vec::new() };
+        let mut near = Vec::new();
+        for run in written.near(&blocks, most) {
+            near.extend(self.runs.mapped(run).filter(|(_, place)| place.number == number));
+        }
+        near
+    }
+
     pub(crate) fn segments(&self) -> impl Iterator<Item = (u64, &SegmentState)> {
         self.segments.iter().map(|(number, state)| (*number, state))
     }

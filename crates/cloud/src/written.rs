@@ -7,6 +7,7 @@
 //! Cost: two to four bytes per run, since segments are written in the order of their blocks.
 //! Not for: anything that is stored; a map that is read back counts anew.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// See the file's header.
@@ -32,6 +33,43 @@ impl Written {
             end = start + take(&mut rest)?;
             Some(start..end)
         })
+    }
+
+    /// Runs that touch `blocks`, and on either side of them those that hold the nearest `most`
+    /// blocks, in the order in which they were added. None where nothing touches them.
+    pub(crate) fn near(&self, blocks: &Range<u64>, most: u64) -> Vec<Range<u64>> {
+        let mut near: VecDeque<Range<u64>> = VecDeque::new();
+        let (mut before, mut behind, mut is_met) = (0, 0, false);
+        for run in self.iter() {
+            if is_met && behind >= most {
+                break;
+            }
+            let meets = run.start < blocks.end && blocks.start < run.end;
+            if !is_met {
+                // A long run may lie around the blocks.
+                let end = if meets { blocks.start.max(run.start) } else { run.end };
+                before += end - run.start;
+                while let Some(first) = near.front().map(|first| first.end - first.start)
+                    && before - first >= most
+                {
+                    before -= first;
+                    near.pop_front();
+                }
+                let start = run.start.max(end.saturating_sub(most));
+                before -= start - run.start;
+                near.push_back(start..run.end);
+                is_met = meets;
+            } else {
+                near.push_back(run.clone());
+            }
+            if is_met {
+                let last = near.back_mut().expect("it was just added");
+                let start = if meets { blocks.end.min(run.end) } else { run.start };
+                last.end = last.end.min(start.saturating_add(most));
+                behind += last.end - start.min(last.end);
+            }
+        }
+        if is_met { near.into() } else { Vec::new() }
     }
 
     fn put(&mut self, mut value: u64) {
@@ -84,5 +122,24 @@ mod tests {
         let mut written = Written::default();
         (0..2048).for_each(|block| written.push(block * 3 + 1_000_000..block * 3 + 1_000_001));
         assert!(written.bytes.len() < 2 * 2048 + 16, "{}", written.bytes.len());
+    }
+
+    /// Goal: what is near some blocks is what was added beside them, and no more than was asked
+    /// for on either side. Method: single blocks with gaps, and a long run among them.
+    #[test]
+    fn near_runs_are_those_beside() {
+        let mut written = Written::default();
+        (0..100).for_each(|block| written.push(block * 16..block * 16 + 1));
+        let singles = |from: u64, to: u64| (from..=to).map(|b| b * 16..b * 16 + 1);
+        assert_eq!(written.near(&(160..161), 3), singles(7, 13).collect::<Vec<_>>());
+        assert_eq!(written.near(&(16..17), 3), singles(0, 4).collect::<Vec<_>>());
+        assert_eq!(written.near(&(98 * 16..98 * 16 + 1), 3), singles(95, 99).collect::<Vec<_>>());
+        assert_eq!(written.near(&(161..162), 3), [], "nothing was written there");
+        written.push(10_000..20_000);
+        written.push(30_000..40_000);
+        assert_eq!(written.near(&(10_000..10_001), 2), [1568..1569, 1584..1585, 10_000..10_003]);
+        assert_eq!(written.near(&(19_999..20_000), 2), [19_997..20_000, 30_000..30_002]);
+        let long = written.near(&(30_500..30_501), 2);
+        assert_eq!((long.len(), long[0].clone()), (1, 30_498..30_503));
     }
 }

@@ -16,6 +16,7 @@ pub use part::{PartHome, PartPlan, SharedLoss};
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 /// A home whose calls end on threads of its own. With each end it calls the shard's waker, after
 /// `poll` would return the end. What it shows when it is opened is durable.
@@ -50,6 +51,14 @@ impl HomeBacking {
             HomeBacking::File(file) => file.poll(),
             HomeBacking::Part(part) => part.poll(),
             HomeBacking::Remote(remote) => remote.poll(),
+        }
+    }
+
+    /// Takes a range of bytes that a remote home has at hand for a moment, if there is one.
+    pub fn poll_at_hand(&mut self) -> Option<Range<u64>> {
+        match self {
+            HomeBacking::Remote(remote) => remote.backing.poll_at_hand(),
+            _ => None,
         }
     }
 

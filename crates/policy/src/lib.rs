@@ -1,7 +1,7 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
-//! read ahead, how fast a client may go, how fast flash may be worn, when discards go on, which
-//! stream a write goes to, what a link will carry, what goes up it next: a file or a directory
-//! each.
+//! read ahead and around, how fast a client may go, how fast flash may be worn, when discards go
+//! on, which stream a write goes to, what a link will carry, what goes up it next: a file or a
+//! directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -29,6 +29,7 @@ mod hash;
 mod lfu;
 mod lru;
 mod read_ahead;
+mod read_around;
 pub mod registry;
 mod s3fifo;
 pub mod schedule;
@@ -53,6 +54,7 @@ pub use hash::mix;
 pub use lfu::Lfu;
 pub use lru::Lru;
 pub use read_ahead::{ReadAhead, Window};
+pub use read_around::{Around, ReadAround, WINDOWS};
 pub use s3fifo::S3Fifo;
 pub use writeback::{Gate, GateInput, GateLimits};
 pub use yielding::{Candidate, Standing, Yielders};

@@ -20,6 +20,7 @@ use layby_engine::io::{Buffer, Deed, Fuse, OperationKind, Step, Waker};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of the journal: so few that it runs full.
@@ -420,6 +421,10 @@ impl Backing<Buffer> for CloudHome {
         state.calls -= usize::from(done.is_some());
         state.wake();
         done
+    }
+
+    fn poll_at_hand(&mut self) -> Option<Range<u64>> {
+        self.state().volume.as_mut()?.poll_at_hand()
     }
 
     fn name(&self) -> &str {

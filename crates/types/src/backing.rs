@@ -2,6 +2,7 @@
 
 use crate::ErrorKind;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// What is asked of a backing store. Offsets and lengths are multiples of the node's block size.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,6 +66,12 @@ pub trait Backing<B> {
     fn submit(&mut self, token: u64, operation: BackingOperation<B>);
     /// Takes one finished call, if there is one now.
     fn poll(&mut self) -> Option<BackingDone<B>>;
+    /// Takes a range of bytes that the store has at hand for a moment, since it came along with
+    /// what was asked, if there is one: reading it soon costs less than it ever will. Nothing is
+    /// owed to who does not.
+    fn poll_at_hand(&mut self) -> Option<Range<u64>> {
+        None
+    }
     /// A name for reports.
     fn name(&self) -> &str;
     /// Gives the store another length, in bytes; what is added reads as zeros.

@@ -3,9 +3,9 @@
 //! How: a store and a link for each contender (`layby-test-store`, of the tests), so that requests
 //! and bytes are counted where they pass; the same fio jobs on each, directly and past the page
 //! cache. In each round a contender starts with an empty bucket: fill, random writes until all is
-//! uploaded, random reads of a part that its cache holds; then it starts again without its cache
-//! for random reads that miss. What is not installed is left out, with a line that says how to get
-//! it.
+//! uploaded, random reads of a part that its cache holds; then it starts twice without its cache
+//! for random reads that miss: a few, and as many as fit into the measured time, which may fill it.
+//! What is not installed is left out, with a line that says how to get it.
 //! Invariant: contenders have the same volume, cache, link and seed; uploads are over when no
 //! request has come for [`QUIET`]. Cost: a minute or two per contender and round, more over a
 //! narrow link.
@@ -30,6 +30,8 @@ pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 const FILLED_BYTES: u64 = 128 << 20;
 /// What is read again and again.
 const HOT_BYTES: u64 = 16 << 20;
+/// Reads of an empty cache before much of it can be full.
+const FIRST_READS: u32 = 2000;
 /// The cache of every contender; it holds what is filled.
 pub(super) const CACHE_BYTES: u64 = 256 << 20;
 /// Uploads are over when no request has come for so long.
@@ -46,6 +48,12 @@ struct Sample {
     hit_us_p50: f64,
     miss_iops: f64,
     miss_us_p50: f64,
+    /// The first [`FIRST_READS`] of a cache that is empty, per second.
+    first_iops: f64,
+    /// Requests per thousand of these reads, and bytes that came down per byte of them: most of a
+    /// cache that starts empty may be full before the time is over.
+    miss_requests: f64,
+    miss_bytes_down: f64,
     /// Requests and bytes that went up while random writes were made and uploaded, per GiB of them.
     requests_per_gib: f64,
     bytes_per_byte: f64,
@@ -81,6 +89,7 @@ pub(crate) fn measure(
     Ok((raw, report(&contenders, &samples)))
 }
 
+/// One contender's turn: what fio said of each load, and what had passed the link by then.
 fn one(
     root: &Path,
     program: &Path,
@@ -96,52 +105,65 @@ fn one(
     let drive =
         |target: &Target, words: &[&str], bytes: u64| drive(root, target, words, (bytes, seed));
     let seconds = format!("--runtime={}", arguments.seconds);
-    drive(
-        &running.target,
-        &["--rw=write", "--bs=256k", "--iodepth=4", "--end_fsync=1"],
-        FILLED_BYTES,
-    )?;
+    let singly = |rw: &'static str| vec![rw, "--bs=4k", "--iodepth=16", "--norandommap", &seconds];
+    let timed = |rw: &'static str| [singly(rw), vec!["--time_based"]].concat();
+    let fill = ["--rw=write", "--bs=256k", "--iodepth=4", "--end_fsync=1"];
+    drive(&running.target, &fill, FILLED_BYTES)?;
     let before = store.settled()?;
-    let timed = |rw: &'static str| [rw, "--bs=4k", "--iodepth=16", "--time_based", "--norandommap"];
-    let with = |rw: &'static str| {
-        let mut words = timed(rw).to_vec();
-        words.push(&seconds);
-        words
-    };
-    let mut writes = with("--rw=randwrite");
-    writes.push("--end_fsync=1");
-    let written = drive(&running.target, &writes, FILLED_BYTES)?;
+    let writes = [timed("--rw=randwrite"), vec!["--end_fsync=1"]].concat();
+    let write = drive(&running.target, &writes, FILLED_BYTES)?;
     let after = store.settled()?;
     drive(&running.target, &["--rw=read", "--bs=64k", "--iodepth=4"], HOT_BYTES)?;
-    let hit = drive(&running.target, &with("--rw=randread"), HOT_BYTES)?;
+    let hit = drive(&running.target, &timed("--rw=randread"), HOT_BYTES)?;
     drop(running);
-    contender.forget(&place)?;
-    let running = contender.start(&place, false)?;
-    let missed = drive(&running.target, &with("--rw=randread"), FILLED_BYTES)?;
+    let anew = || contender.forget(&place).and_then(|()| contender.start(&place, false));
+    let running = anew()?;
+    let few = format!("--number_ios={FIRST_READS}");
+    let few = [singly("--rw=randread"), vec![&few]].concat();
+    let first = drive(&running.target, &few, FILLED_BYTES)?;
     drop(running);
-    let figures = |document: &Value, what: &str| {
-        let none = || Failure::new(format!("fio printed no figures for {what}"));
-        fio::figures(document).ok_or_else(none)
+    let running = anew()?;
+    let cold = store.counts()?;
+    let miss = drive(&running.target, &timed("--rw=randread"), FILLED_BYTES)?;
+    let warm = store.counts()?;
+    drop(running);
+    let document = json!({
+        "write": write, "before": before, "after": after, "hit": hit,
+        "first": first, "miss": miss, "cold": cold, "warm": warm,
+    });
+    let sample = sample(contender, &document)?;
+    Ok((document, sample))
+}
+
+/// The figures of a turn.
+fn sample(contender: &Contender, document: &Value) -> Result<Sample, Failure> {
+    let figures = |what: &str| {
+        let none = || Failure::new(format!("fio printed no figures for `{what}`"));
+        fio::figures(&document[what]).ok_or_else(none)
     };
-    let write = figures(&written, "writes")?;
-    let (hits, misses) = (figures(&hit, "hits")?, figures(&missed, "misses")?);
+    let grown = |from: &str, to: &str, key: &str| {
+        let count = |when: &str| document[when][key].as_f64().unwrap_or(0.0);
+        count(to) - count(from)
+    };
+    let (write, hit) = (figures("write")?, figures("hit")?);
+    let (first, miss) = (figures("first")?, figures("miss")?);
     let written_bytes = write.ios * 4096.0;
-    let sum = |key: &str| after[key].as_f64().unwrap_or(0.0) - before[key].as_f64().unwrap_or(0.0);
-    let sample = Sample {
+    let requests_up = grown("before", "after", "requests");
+    let bytes_up = grown("before", "after", "bytes_up");
+    Ok(Sample {
         contender: contender.name,
         write_iops: write.iops,
-        hit_iops: hits.iops,
-        hit_us_p50: hits.latency_us_p50,
-        miss_iops: misses.iops,
-        miss_us_p50: misses.latency_us_p50,
-        requests_per_gib: sum("requests") * GIB / written_bytes,
-        bytes_per_byte: sum("bytes_up") / written_bytes,
-        requests_per_gib_up: sum("requests") * GIB / sum("bytes_up").max(1.0),
-    };
-    let document = json!({
-        "write": written, "hit": hit, "miss": missed, "before": before, "after": after,
-    });
-    Ok((document, sample))
+        hit_iops: hit.iops,
+        hit_us_p50: hit.latency_us_p50,
+        miss_iops: miss.iops,
+        miss_us_p50: miss.latency_us_p50,
+        first_iops: first.iops,
+        miss_requests: grown("cold", "warm", "requests") * 1000.0 / miss.ios,
+        miss_bytes_down: grown("cold", "warm", "bytes_down") / (miss.ios * 4096.0),
+        requests_per_gib: requests_up * GIB / written_bytes,
+        bytes_per_byte: bytes_up / written_bytes,
+        requests_per_gib_up: requests_up * GIB / bytes_up.max(1.0),
+    })
 }
 
 /// Runs fio on a target, past the page cache.
@@ -263,31 +285,61 @@ fn line(sample: &Sample) -> String {
 }
 
 fn report(contenders: &[Contender], samples: &[Sample]) -> Report {
-    let mut table = String::from(
-        "| contender | writes/s | hits/s | hit p50 (us) | misses/s | miss p50 (us) | requests per \
-         GiB written | requests per GiB up | bytes up per byte written |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    let served: [(&str, Column); 6] = [
+        ("writes/s", |s| s.whole(|s| s.write_iops)),
+        ("hits/s", |s| s.whole(|s| s.hit_iops)),
+        ("hit p50 (us)", |s| s.whole(|s| s.hit_us_p50)),
+        ("first reads of an empty cache/s", |s| s.whole(|s| s.first_iops)),
+        ("reads that fill it/s", |s| s.whole(|s| s.miss_iops)),
+        ("p50 of these (us)", |s| s.whole(|s| s.miss_us_p50)),
+    ];
+    let carried: [(&str, Column); 5] = [
+        ("requests per GiB written", |s| s.whole(|s| s.requests_per_gib)),
+        ("requests per GiB up", |s| s.whole(|s| s.requests_per_gib_up)),
+        ("bytes up per byte written", |s| s.fraction(|s| s.bytes_per_byte)),
+        ("requests per 1,000 reads that fill a cache", |s| s.whole(|s| s.miss_requests)),
+        ("bytes down per byte of these", |s| s.fraction(|s| s.miss_bytes_down)),
+    ];
+    let table = |columns: &[(&str, Column)]| table(columns, contenders, samples);
+    let table = format!("{}\n{}", table(&served), table(&carried));
+    Report { heading: "How do volumes on an object store serve, and what goes up?".into(), table }
+}
+
+/// What a column says of a contender.
+type Column = fn(&Own<'_>) -> String;
+
+/// The samples of one contender.
+struct Own<'a>(Vec<&'a Sample>);
+
+impl Own<'_> {
+    fn of(&self, figure: fn(&Sample) -> f64) -> Spread {
+        Spread::of(self.0.iter().map(|sample| figure(sample)))
+    }
+
+    fn whole(&self, figure: fn(&Sample) -> f64) -> String {
+        self.of(figure).whole()
+    }
+
+    fn fraction(&self, figure: fn(&Sample) -> f64) -> String {
+        self.of(figure).fraction()
+    }
+}
+
+fn table(columns: &[(&str, Column)], contenders: &[Contender], samples: &[Sample]) -> String {
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let mut table = format!(
+        "| contender | {} |\n| ---{} |\n",
+        heads.join(" | "),
+        " | ---:".repeat(heads.len())
     );
     for contender in contenders {
         let own = samples.iter().filter(|sample| sample.contender == contender.name);
-        let of = |figure: fn(&Sample) -> f64| Spread::of(own.clone().map(figure));
-        let whole = |figure: fn(&Sample) -> f64| of(figure).whole();
+        let own = Own(own.collect());
+        let cells: Vec<String> = columns.iter().map(|(_, column)| column(&own)).collect();
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            table,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            contender.name,
-            whole(|s| s.write_iops),
-            whole(|s| s.hit_iops),
-            whole(|s| s.hit_us_p50),
-            whole(|s| s.miss_iops),
-            whole(|s| s.miss_us_p50),
-            whole(|s| s.requests_per_gib),
-            whole(|s| s.requests_per_gib_up),
-            of(|s| s.bytes_per_byte).fraction()
-        );
+        let _ = writeln!(table, "| {} | {} |", contender.name, cells.join(" | "));
     }
-    Report { heading: "How do volumes on an object store serve, and what goes up?".into(), table }
+    table
 }
 
 #[cfg(test)]
@@ -305,13 +357,17 @@ mod tests {
             hit_us_p50: 3.0,
             miss_iops: 4.0,
             miss_us_p50: 5.0,
+            first_iops: 11.0,
+            miss_requests: 9.0,
+            miss_bytes_down: 10.0,
             requests_per_gib: 6.0,
             bytes_per_byte: 7.0,
             requests_per_gib_up: 8.0,
         };
         let table = report(&contenders, &[sample]).table;
         let cells: Vec<usize> = table.lines().map(|line| line.matches('|').count()).collect();
-        assert_eq!(cells, [10, 10, 10]);
-        assert!(table.ends_with("| 6 ± 0 | 8 ± 0 | 7.00 ± 0.00 |\n"), "{table}");
+        assert_eq!(cells, [8, 8, 8, 0, 7, 7, 7]);
+        let up = "| 6 ± 0 | 8 ± 0 | 7.00 ± 0.00 | 9 ± 0 | 10.00 ± 0.00 |\n";
+        assert!(table.ends_with(up), "{table}");
     }
 }

@@ -178,7 +178,10 @@ fn changes(operation: Operation) -> bool {
     matches!(operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
 }
 
-fn one_history(spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
+fn one_history(mut spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
+    if seed % 2 == 1 {
+        spec.read_ahead = ReadAheadLimits::DEFAULT;
+    }
     let mut rng = Rng::new(seed);
     let cell = || Cell { versions: std::vec![0], durable: 0, latest: 0 };
     let cells = volumes.iter().map(|_| (0..CELLS_ALL).map(|_| cell()).collect()).collect();
@@ -191,6 +194,10 @@ fn one_history(spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
                 6 => run.host.tick(Nanos::from_secs(rng.below(8))),
                 7 if rng.chance(1, 4) => run.host.checkpoint_when_calm(),
                 8 => run.change_shares(&mut rng),
+                9 if rng.chance(1, 2) => {
+                    let volume = run.host.specs[rng.below(volumes.len() as u64) as usize].id;
+                    run.host.at_hand(volume, rng.below(BLOCKS), 1 + rng.below(BLOCKS));
+                }
                 _ => drop(run.host.step()),
             }
             run.collect();

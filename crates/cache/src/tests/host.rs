@@ -130,6 +130,13 @@ impl Host {
         self.perform(actions);
     }
 
+    /// The backing store has blocks at hand.
+    pub(super) fn at_hand(&mut self, volume: VolumeId, first: u64, count: u64) {
+        let mut actions = Vec::new();
+        self.cache.on_at_hand(volume, (BlockIndex(first), count), &mut actions);
+        self.perform(actions);
+    }
+
     pub(super) fn drain(&mut self, ticket: u64, volume: Option<VolumeId>) {
         let mut actions = Vec::new();
         let mut moment = Moment { now: self.now, rng: &mut self.rng };

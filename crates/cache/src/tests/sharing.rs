@@ -323,3 +323,37 @@ fn stores_are_refused_where_only_a_failing_home_would_help() {
     let written = host.run(VolumeId(2), call(Operation::Write, 0, 4096), 2);
     assert_eq!(written.result, Ok(()));
 }
+
+/// Goal: what a home has at hand is read into room that nobody uses, below memory, too, where the
+/// class keeps reads there; nothing makes way for it, and where read-ahead is off or a filter would
+/// refuse it, it is not read at all. Method: sixteen blocks at hand of a level that has room for
+/// sixteen, for eight, for none; what is held before and after.
+#[test]
+fn what_is_at_hand_takes_unused_room_only() {
+    for (used, is_on, is_filtered) in
+        [(0, true, false), (8, true, false), (16, true, false), (0, false, false), (0, true, true)]
+    {
+        let mut spec = spec([16, 16, 64]);
+        spec.classes[0].keep_reads = true;
+        if is_on {
+            spec.read_ahead = ReadAheadLimits::DEFAULT;
+        }
+        if is_filtered {
+            spec.classes[0].admission = AdmissionKind::SecondMiss;
+        }
+        let (mut host, one) = (Host::new(spec, &[volume(1, 0, 64)], 1), VolumeId(1));
+        host.run(one, call(Operation::Cache, 0, used * 4096), 0);
+        host.settle();
+        host.at_hand(one, 20, 16);
+        host.settle();
+        let kept = if is_on && !is_filtered { 16 - used } else { 0 };
+        let held = [0, 2].map(|level| u64::from(host.cache.held_by(one, LevelIndex(level)).0));
+        assert_eq!(held, [used + kept; 2]);
+        assert_eq!(host.cache.blocks_fetched().1, kept);
+        for block in 20..20 + kept {
+            host.run(one, call(Operation::Read, block * 4096, 4096), 0);
+        }
+        let counters = host.cache.volume_counters(one).expect("the volume exists");
+        assert_eq!((counters.hits[0], counters.misses), (kept, 0));
+    }
+}

@@ -138,6 +138,17 @@ impl Life {
 
     fn read(&mut self) {
         let block = self.world.rng.below(BLOCKS);
+        self.read_block(block);
+    }
+
+    /// Reads what is offered since it came along with other reads, as a cache with room does.
+    fn read_at_hand(&mut self) {
+        while let Some(bytes) = self.volume.poll_at_hand() {
+            (bytes.start / BLOCK..bytes.end / BLOCK).for_each(|block| self.read_block(block));
+        }
+    }
+
+    fn read_block(&mut self, block: u64) {
         let token = self.token();
         let from = self.ended();
         self.reads.insert(token, (block, from..from));
@@ -203,6 +214,7 @@ impl Life {
                 3 if self.world.rng.chance(1, 3) => self.sync(),
                 _ => {}
             }
+            self.read_at_hand();
             self.step();
         }
     }

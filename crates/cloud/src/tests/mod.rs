@@ -1,5 +1,6 @@
 //! Lives of a volume in a simulated world.
 
+mod around;
 mod cleaning;
 mod fenced;
 mod hosted;

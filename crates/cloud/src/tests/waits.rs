@@ -9,24 +9,24 @@ use layby_policy::forecast::Bandwidth;
 use layby_types::{BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
 
-const WITHIN: Nanos = Nanos::from_secs(2);
+pub(super) const WITHIN: Nanos = Nanos::from_secs(2);
 /// Steps that anything may take before it counts as hung.
 const STEPS_MAX: u32 = 100_000;
 
 /// How a call ended, with the buffer that came back.
-type Ended = (Result<(), ErrorKind>, Option<Vec<u8>>);
+pub(super) type Ended = (Result<(), ErrorKind>, Option<Vec<u8>>);
 
-struct Bench {
-    world: World,
-    volume: Volume<Vec<u8>>,
-    now: Nanos,
+pub(super) struct Bench {
+    pub(super) world: World,
+    pub(super) volume: Volume<Vec<u8>>,
+    pub(super) now: Nanos,
     token: u64,
-    ended: BTreeMap<u64, Ended>,
+    pub(super) ended: BTreeMap<u64, Ended>,
 }
 
 impl Bench {
     /// A volume whose first blocks are ones, in the store alone.
-    fn new(seed: u64) -> Bench {
+    pub(super) fn new(seed: u64) -> Bench {
         let disks = Disks::new(JOURNAL, create(&plan(NODE), JOURNAL, seed));
         let mut world = World::new(seed, disks);
         let volume = open(&mut world, plan(NODE), Nanos::ZERO);
@@ -40,7 +40,7 @@ impl Bench {
         bench
     }
 
-    fn write(&mut self, first: u64, blocks: u64, value: u8) -> u64 {
+    pub(super) fn write(&mut self, first: u64, blocks: u64, value: u8) -> u64 {
         self.token += 1;
         let buffer = vec![value; (blocks * BLOCK) as usize];
         let (offset, durable) = (first * BLOCK, false);
@@ -49,7 +49,7 @@ impl Bench {
         self.token
     }
 
-    fn read(&mut self, first: u64) -> u64 {
+    pub(super) fn read(&mut self, first: u64) -> u64 {
         self.token += 1;
         let buffer = vec![0xEE; BLOCK as usize];
         self.volume.submit(self.token, BackingOperation::Read { offset: first * BLOCK, buffer });
@@ -63,12 +63,12 @@ impl Bench {
         }
     }
 
-    fn result(&self, token: u64) -> Option<Result<(), ErrorKind>> {
+    pub(super) fn result(&self, token: u64) -> Option<Result<(), ErrorKind>> {
         self.ended.get(&token).map(|(result, _)| *result)
     }
 
     /// Everything that can be done at this time.
-    fn work(&mut self) {
+    pub(super) fn work(&mut self) {
         for _ in 0..STEPS_MAX {
             let actions = self.volume.take_actions();
             self.world.take(actions);
@@ -81,14 +81,14 @@ impl Bench {
     }
 
     /// Some milliseconds pass.
-    fn pass(&mut self) {
+    pub(super) fn pass(&mut self) {
         self.work();
         self.now = self.now.saturating_add(Nanos::from_millis(5));
         self.volume.on_tick(self.now);
         self.work();
     }
 
-    fn until(&mut self, is_so: impl Fn(&Bench) -> bool) {
+    pub(super) fn until(&mut self, is_so: impl Fn(&Bench) -> bool) {
         for _ in 0..STEPS_MAX {
             if is_so(self) {
                 return;
@@ -99,7 +99,7 @@ impl Bench {
     }
 
     /// How long until a call has ended.
-    fn wait(&mut self, token: u64) -> (Nanos, Result<(), ErrorKind>) {
+    pub(super) fn wait(&mut self, token: u64) -> (Nanos, Result<(), ErrorKind>) {
         let start = self.now;
         self.work();
         self.until(|bench| bench.result(token).is_some());

@@ -12,6 +12,7 @@
 //! Cost: a look-up in two trees per read, a page of journal per batch of writes.
 //! Not for: time, chance and I/O; see `host`.
 
+mod around;
 mod clean;
 mod commit;
 mod read;
@@ -129,7 +130,7 @@ enum Flight {
     ReadChunks {
         job: u64,
         parts: Vec<read::Part>,
-        from: u64,
+        stretch: around::Stretch,
     },
     CutRead {
         number: u64,
@@ -193,6 +194,7 @@ pub struct Volume<B> {
     map: Arc<CloudMap>,
     write: write::Writes<B>,
     reads: read::Reads<B>,
+    at_hand: around::AtHand,
     upload: upload::Uploads,
     commit: commit::Commits,
     session: session::Session,
@@ -273,6 +275,8 @@ pub struct Counters {
     pub refused: u64,
     /// Second requests for what was late, counted among all.
     pub hedged: u64,
+    /// Bytes of blocks that reads brought along beside what they asked for.
+    pub bytes_along: u64,
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
@@ -360,7 +364,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::ReadJournal { job, blocks, place } => {
                 self.on_journal_read(job, blocks, place, end);
             }
-            Flight::ReadChunks { job, parts, from } => self.on_chunks(job, parts, from, &end),
+            Flight::ReadChunks { job, parts, stretch } => {
+                self.on_chunks(job, parts, &stretch, &end);
+            }
             Flight::CutRead { number, part } => self.on_cut_read(number, part, end),
             Flight::SegmentPut { number } => self.on_segment_put(number),
             Flight::IndexRecorded { number } => self.on_index_recorded(number, &end),
@@ -583,11 +589,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.on_fault(self.now);
         self.waiting.on_fault(self.now);
         self.last_fault = Some((fault, self.now));
-        if let Flight::ReadChunks { job, .. } = retry.flight
-            && !self.is_reading(job)
-        {
-            // Nobody waits for it any more.
-            return;
+        if let Flight::ReadChunks { job, parts, stretch } = &retry.flight {
+            self.delay_chunks(stretch);
+            if !self.is_reading(*job) {
+                // Nobody waits for it any more.
+                return self.drop_chunks(parts, stretch);
+            }
         }
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
         let rest = rest / 2 + self.rng.below(rest);

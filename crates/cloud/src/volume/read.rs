@@ -1,11 +1,13 @@
 //! Reads: the journal's part first, then the map's, zeros where neither says anything.
 //!
 //! How: a call is cut by place. Payloads of the journal are read whole and verified; neighbouring
-//! chunks of a segment are one request. What was moved meanwhile is looked up again.
+//! chunks of a segment are one request, which brings more where that pays (see `around`). What was
+//! moved meanwhile is looked up again.
 //! Invariant: no byte is handed out that does not match its checksum; a part that never answers
 //! holds up its own call alone.
-//! Cost: a request per run of neighbouring chunks.
+//! Cost: a request per run of neighbouring chunks that is not at hand.
 
+use super::around::{Stretch, Waiting};
 use super::{Flight, LocalPlace, Volume};
 use crate::action::{Action, End, Fault, FaultKind, Request};
 use crate::codec::crc32c;
@@ -27,6 +29,13 @@ const FETCHES_AGAIN_MAX: u8 = 2;
 pub(super) struct Part {
     pub(super) blocks: Range<u64>,
     pub(super) place: ChunkPlace,
+}
+
+impl Part {
+    /// Whether it is all of its chunk.
+    pub(super) fn is_whole(&self) -> bool {
+        self.blocks.end - self.blocks.start == u64::from(self.place.blocks)
+    }
 }
 
 struct Job<B> {
@@ -104,15 +113,24 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn get_chunks(&mut self, job: u64, parts: Vec<Part>) {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
+        let number = first.place.number;
+        let to = u64::from(last.place.at) + u64::from(last.place.stored);
+        let stretch = Stretch { number, bytes: u64::from(first.place.at)..to };
+        if let Some(bytes) = self.at_hand.take(&parts, &stretch) {
+            self.job(job).left += 1;
+            return self.hand_chunks(job, parts, stretch.bytes.start, &End::Bytes(bytes, None));
+        }
         if self.refuses_read() {
             return self.fail_read(job, ErrorKind::Retry);
         }
-        let from = u64::from(first.place.at);
-        let to = u64::from(last.place.at) + u64::from(last.place.stored);
-        let key = self.map.key(first.place.number).expect("the map knows its segments");
-        let request = Request::Get { key, range: Some(from..to) };
         self.job(job).left += 1;
-        self.ask(request, Flight::ReadChunks { job, parts, from });
+        if self.at_hand.join(job, &parts, &stretch) {
+            return;
+        }
+        let stretch = self.widen(&parts, &stretch);
+        let key = self.map.key(number).expect("the map knows its segments");
+        let request = Request::Get { key, range: Some(stretch.bytes.clone()) };
+        self.ask(request, Flight::ReadChunks { job, parts, stretch });
     }
 
     fn job(&mut self, job: u64) -> &mut Job<B> {
@@ -208,10 +226,43 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.end_part_of_read(job);
     }
 
-    pub(super) fn on_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
-        if !self.is_reading(job) {
-            return;
+    pub(super) fn on_chunks(&mut self, job: u64, parts: Vec<Part>, stretch: &Stretch, end: &End) {
+        let bytes = match end {
+            End::Bytes(bytes, _) => Some(bytes),
+            _ => None,
+        };
+        let waiting = self.arrive(&parts, stretch, bytes);
+        if self.is_reading(job) {
+            self.hand_chunks(job, parts, stretch.bytes.start, end);
         }
+        self.read_waiting(waiting);
+    }
+
+    /// A request for chunks is not repeated any more, since nobody waits for what it was for; who
+    /// waited for what it would have brought beside asks for himself.
+    pub(super) fn drop_chunks(&mut self, parts: &[Part], stretch: &Stretch) {
+        let waiting = self.arrive(parts, stretch, None);
+        self.read_waiting(waiting);
+    }
+
+    /// A request for chunks will be repeated later, for who asked for them; so long nobody else
+    /// waits for it.
+    pub(super) fn delay_chunks(&mut self, stretch: &Stretch) {
+        let waiting = self.at_hand.delay(stretch);
+        self.read_waiting(waiting);
+    }
+
+    fn read_waiting(&mut self, waiting: Waiting) {
+        for (job, parts) in waiting {
+            if self.is_reading(job) {
+                parts.into_iter().for_each(|part| self.read_blocks(job, part.blocks));
+                self.end_part_of_read(job);
+            }
+        }
+    }
+
+    /// Hands out what came for parts of a read, from byte `from` of its segment on.
+    fn hand_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
         let gone = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
         for part in parts {
             let held = self.map.mapped(part.blocks.clone()).next();
@@ -222,6 +273,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                     Some(chunk) => self.copy(job, &part.blocks, &chunk, part.place.skip),
                     None if self.job(job).again_left > 0 => {
                         self.job(job).again_left -= 1;
+                        self.at_hand.forget(part.place.number);
                         self.read_blocks(job, part.blocks);
                     }
                     None => self.fail_damaged(job, &part.place, "is damaged"),

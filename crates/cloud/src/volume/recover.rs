@@ -178,6 +178,7 @@ impl<B> Volume<B> {
             map: Arc::new(map),
             write: Writes::new(seq_next),
             reads: super::read::Reads::default(),
+            at_hand: super::around::AtHand::default(),
             upload,
             commit: Commits::new(born, tail),
             session: taken.map_or_else(Session::new, Session::taken),

@@ -252,6 +252,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if !self.is_own(&block) {
             // What this node knew of the volume is another history's.
             self.map = Arc::new(CloudMap::default());
+            self.at_hand.clear();
             self.is_known = false;
         }
         self.commit.checkpoint_stored = block.checkpoint;
@@ -341,6 +342,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn on_checkpoint(&mut self, map: CloudMap) {
         self.map = Arc::new(map);
+        self.at_hand.clear();
         self.catch_up();
     }
 

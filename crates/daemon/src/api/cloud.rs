@@ -62,6 +62,8 @@ pub struct CloudAnswer {
     pub refused: u64,
     /// Bytes sent to the store.
     pub bytes_put: u64,
+    /// Bytes of blocks that reads brought along beside what they asked for.
+    pub bytes_along: u64,
     /// Segments deleted.
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
@@ -150,6 +152,7 @@ impl CloudAnswer {
             requests_hedged: counters.hedged,
             refused: counters.refused,
             bytes_put: counters.bytes_put,
+            bytes_along: counters.bytes_along,
             segments_deleted: counters.segments_deleted,
             bytes_moved: counters.bytes_moved,
             cleaning_requests: counters.clean_reads,

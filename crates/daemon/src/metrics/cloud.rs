@@ -62,6 +62,9 @@ impl Scrape {
             .write(encoder, gauges(|of| Some(of.kept_bytes as f64)))?;
         family_in(Unit::Bytes, "layby_cloud_put", "Bytes sent to the store")
             .write(encoder, counts(|of| of.bytes_put))?;
+        let along = "Bytes of blocks that reads brought along beside what they asked for";
+        family_in(Unit::Bytes, "layby_cloud_along", along)
+            .write(encoder, counts(|of| of.bytes_along))?;
         family_in(Unit::Bytes, "layby_cloud_moved", "Bytes of blocks that cleaning moved")
             .write(encoder, counts(|of| of.bytes_moved))?;
         family("layby_cloud_cleaning_requests", "Requests by which cleaning read")

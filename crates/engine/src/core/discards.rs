@@ -154,7 +154,7 @@ impl Core {
         size.offset_of(BlockIndex(blocks.start))..size.offset_of(BlockIndex(blocks.end))
     }
 
-    fn blocks_of(&self, bytes: &Range<u64>) -> Range<u64> {
+    pub(super) fn blocks_of(&self, bytes: &Range<u64>) -> Range<u64> {
         let size = self.cache.spec().block_size;
         size.block_of(bytes.start).0..size.blocks_in(bytes.end)
     }

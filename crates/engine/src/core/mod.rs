@@ -18,6 +18,7 @@ mod observe;
 mod perform;
 mod recorder;
 mod recover;
+mod remotes;
 mod status;
 mod stores;
 mod wear;
@@ -61,8 +62,6 @@ const HOME_DISCARD: u64 = 1 << 35;
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 /// Homes per shard: their number has to fit into a token.
 const HOMES_MAX: u32 = 1 << 20;
-/// Ends that one remote home is asked for at a time, so that others get their turn between.
-const REMOTE_ENDS_MAX: usize = 64;
 
 /// Who asked, so that the answer finds its way: a connection's number, or an internal caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -500,38 +499,6 @@ impl Core {
         self.take_ends(io, id);
     }
 
-    /// Takes what remote homes have ended. Call it after each wait, since their wakers end waits.
-    pub fn poll_homes(&mut self, io: &mut dyn Io) {
-        self.has_more_ends = false;
-        let mut any = false;
-        for index in 0..self.remotes.len() {
-            let taken = self.take_ends(io, self.remotes[index]);
-            self.has_more_ends |= taken == REMOTE_ENDS_MAX;
-            any |= taken > 0;
-        }
-        if any {
-            self.run(io, None);
-        }
-    }
-
-    /// Handles ends of a home, a bounded number at a time; answers with how many there were.
-    fn take_ends(&mut self, io: &mut dyn Io, id: VolumeId) -> usize {
-        for taken in 0..REMOTE_ENDS_MAX {
-            let ended = self.homes.get_mut(&id).and_then(|home| home.backing.poll());
-            let Some(done) = ended else { return taken };
-            if done.token & HOME_DISCARD != 0 {
-                self.on_discarded(io, id, done.token, done.result);
-            } else if done.token & HOME_EXTENTS != 0 {
-                self.on_extents(RequestId(done.token & !HOME_EXTENTS), done.result, &done.extents);
-            } else if done.token == HOME_SYNC {
-                self.on_home_synced(io, id, done.result);
-            } else {
-                self.on_home_done(io, id, done);
-            }
-        }
-        REMOTE_ENDS_MAX
-    }
-
     /// Background work whose time has come.
     pub fn on_tick(&mut self, io: &mut dyn Io) {
         if self.timer.take_due(self.now) {
@@ -696,14 +663,6 @@ impl Core {
         match self.homes.get_mut(&volume) {
             Some(home) => home.backing.resize(io, length),
             None => Ok(()),
-        }
-    }
-
-    /// Remote homes are to end soon what waits for something far away: of one volume, or of all.
-    pub fn stop_waiting(&mut self, volume: Option<VolumeId>) {
-        for id in self.remotes.iter().filter(|id| volume.is_none_or(|volume| volume == **id)) {
-            let home = self.homes.get_mut(id).expect("remote homes are homes");
-            home.backing.stop_waiting();
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) struct FarState {
     ended: VecDeque<BackingDone<Buffer>>,
     pub(super) is_hurried: bool,
     pub(super) is_closed: bool,
+    /// Ranges that it has at hand.
+    pub(super) at_hand: VecDeque<std::ops::Range<u64>>,
 }
 
 impl FarHome {
@@ -53,6 +55,7 @@ impl FarHome {
             ended: VecDeque::new(),
             is_hurried: false,
             is_closed: false,
+            at_hand: VecDeque::new(),
         };
         FarHome { state: Arc::new(Mutex::new(state)), waker, calls: None }
     }
@@ -77,6 +80,12 @@ impl FarHome {
         let done = state.perform(token, operation, is_done, result);
         state.ended.push_back(done);
         drop(state);
+        self.waker.wake();
+    }
+
+    /// It has bytes at hand, and says so.
+    pub(super) fn offer(&self, bytes: std::ops::Range<u64>) {
+        self.state().at_hand.push_back(bytes);
         self.waker.wake();
     }
 
@@ -139,6 +148,7 @@ impl FarState {
         self.syncs.clear();
         self.asked.clear();
         self.ended.clear();
+        self.at_hand.clear();
     }
 }
 
@@ -158,6 +168,10 @@ impl Backing<Buffer> for FarHome {
 
     fn poll(&mut self) -> Option<BackingDone<Buffer>> {
         self.state().ended.pop_front()
+    }
+
+    fn poll_at_hand(&mut self) -> Option<std::ops::Range<u64>> {
+        self.state().at_hand.pop_front()
     }
 
     fn name(&self) -> &str {

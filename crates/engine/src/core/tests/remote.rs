@@ -405,6 +405,11 @@ fn remote_histories_equal_an_array() {
                 match rng.below(8) {
                     0..=2 => history.ask(&mut rng),
                     3..=4 => history.end_one(&mut rng),
+                    5 if rng.chance(1, 4) => {
+                        let first = rng.below(BLOCKS);
+                        let end = (first + 1 + rng.below(8)).min(BLOCKS);
+                        history.world.home.offer(first * BLOCK..end * BLOCK);
+                    }
                     _ => history.world.core.turn(&mut history.world.io),
                 }
                 history.collect();
@@ -445,4 +450,32 @@ fn nothing_is_served_of_a_closed_home() {
     assert_eq!(world.wait(flush).err(), Some(ErrorKind::Closed));
     assert!(world.home.state().asked.is_empty(), "nobody asks it anything");
     world.run(NEAR, call(Operation::Write, 0, BLOCK), 1).expect("a write elsewhere");
+}
+
+/// Goal: what a home has at hand is read while there is room, and a later read of it asks nobody; a
+/// home that offers without end keeps nobody waiting. Method: an offer of eight blocks, their
+/// reads; then a thousand offers in a turn, beside a read elsewhere.
+#[test]
+fn what_a_home_has_at_hand_is_read() {
+    let mut shape = Shape::roomy();
+    shape.spec.classes[1].levels = 0b101;
+    let mut world = FarWorld::new(8, shape, 1);
+    world.run(FAR, call(Operation::Write, 8 * BLOCK, 8 * BLOCK), 3).expect("a write");
+    world.crash(CrashMode::KeepAll, &mut Rng::new(8), 8);
+    world.home.offer(8 * BLOCK..16 * BLOCK);
+    world.turns(5);
+    assert_eq!(world.home.state().asked.len(), 1, "one read of all");
+    world.home.end_all();
+    world.turns(20);
+    let read = world.ask(FAR, call(Operation::Read, 9 * BLOCK, 2 * BLOCK), 0);
+    let read = world.wait(read);
+    assert!(world.home.state().asked.is_empty());
+    assert_eq!(data(read).len(), 2 * BLOCK as usize);
+    for _ in 0..1000 {
+        world.home.offer(8 * BLOCK..9 * BLOCK);
+    }
+    world.core.poll_homes(&mut world.io);
+    assert!(world.home.state().at_hand.len() > 900, "a turn takes few");
+    world.turns(50);
+    assert!(world.home.state().at_hand.is_empty(), "and comes back for the others");
 }

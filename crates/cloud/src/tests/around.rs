@@ -1,0 +1,136 @@
+//! What comes along with a read: offered, served without a request, never old.
+//!
+//! How: eight blocks in one chunk of one segment, or in several, and requests counted.
+
+use super::lives::BLOCK;
+use super::waits::{Bench, WITHIN};
+use layby_types::{ErrorKind, Nanos};
+
+impl Bench {
+    fn requests(&self) -> u64 {
+        self.volume.status().counters.requests
+    }
+
+    /// Blocks that are offered now.
+    fn offered(&mut self) -> Vec<u64> {
+        let offers = std::iter::from_fn(|| self.volume.poll_at_hand());
+        offers.flat_map(|bytes| bytes.start / BLOCK..bytes.end / BLOCK).collect()
+    }
+
+    fn reads(&mut self, block: u64, value: u8) {
+        let token = self.read(block);
+        assert_eq!(self.wait(token).1, Ok(()));
+        self.holds(token, value);
+    }
+
+    fn holds(&self, token: u64, value: u8) {
+        let bytes = self.ended[&token].1.as_deref();
+        assert_eq!(bytes, Some(&vec![value; BLOCK as usize][..]));
+    }
+
+    /// Writes single blocks, so that each is a chunk of its own, and uploads them together.
+    fn upload_singly(&mut self, blocks: &[u64], value: u8) {
+        let tokens: Vec<u64> = blocks.iter().map(|block| self.write(*block, 1, value)).collect();
+        self.volume.set_draining(true);
+        self.until(|bench| tokens.iter().all(|token| bench.ended.contains_key(token)));
+        self.until(|bench| bench.volume.is_drained());
+        self.volume.set_draining(false);
+    }
+}
+
+/// Goal: the rest of a chunk, and what lies around it in its segment, is offered once, and reading
+/// it asks the store for nothing. Method: one block read of a chunk of eight, then the others; then
+/// one of eight single blocks with gaps.
+#[test]
+fn what_came_along_costs_no_request() {
+    let mut bench = Bench::new(21);
+    for (first, step) in [(0, 1), (16, 3)] {
+        let blocks: Vec<u64> = (0..8).map(|index| first + index * step).collect();
+        if step > 1 {
+            bench.upload_singly(&blocks, 1);
+        }
+        let before = bench.requests();
+        bench.reads(blocks[2], 1);
+        assert_eq!(bench.requests(), before + 1);
+        let others: Vec<u64> = blocks.iter().copied().filter(|b| *b != blocks[2]).collect();
+        assert_eq!(bench.offered(), others);
+        others.iter().for_each(|block| bench.reads(*block, 1));
+        assert_eq!((bench.requests(), bench.offered()), (before + 1, vec![]));
+        bench.reads(blocks[2], 1);
+        assert_eq!(bench.requests(), before + 2, "it is held for a moment only");
+        bench.offered();
+    }
+}
+
+/// Goal: reads of what is on its way wait for that. Method: eight reads at once of one chunk, and
+/// of eight single blocks around one.
+#[test]
+fn reads_of_what_is_on_its_way_share_its_request() {
+    let mut bench = Bench::new(22);
+    bench.upload_singly(&[16, 19, 22, 25], 1);
+    for blocks in [vec![0, 1, 2, 3, 4, 5, 6, 7], vec![25, 16, 19, 22]] {
+        let before = bench.requests();
+        let tokens: Vec<u64> = blocks.iter().map(|block| bench.read(*block)).collect();
+        tokens.iter().for_each(|token| assert_eq!(bench.wait(*token).1, Ok(())));
+        tokens.iter().for_each(|token| bench.holds(*token, 1));
+        assert_eq!(bench.requests(), before + 1, "{blocks:?}");
+        bench.offered();
+    }
+}
+
+/// Goal: who waits for another's request is served although the other one's time is over. Method: a
+/// cut link, a second read half a time later, and a link that is back before its time is over.
+#[test]
+fn who_waits_outlives_who_asked() {
+    let mut bench = Bench::new(23);
+    bench.world.faults.is_cut = true;
+    let first = bench.read(0);
+    let half = Nanos(WITHIN.0 / 2);
+    bench.until(|bench| bench.now >= half);
+    let second = bench.read(1);
+    bench.until(|bench| bench.result(first).is_some());
+    assert_eq!(bench.result(first), Some(Err(ErrorKind::Retry)));
+    assert_eq!(bench.result(second), None);
+    bench.world.faults.is_cut = false;
+    assert_eq!(bench.wait(second).1, Ok(()));
+    bench.holds(second, 1);
+}
+
+/// Goal: what came along is not served once it is written anew, in the journal or in the store.
+/// Method: a block that was offered, written, read, uploaded, read.
+#[test]
+fn what_came_along_is_never_old() {
+    let mut bench = Bench::new(24);
+    bench.reads(0, 1);
+    assert_eq!(bench.offered().len(), 7);
+    let written = bench.write(1, 1, 9);
+    assert_eq!(bench.wait(written).1, Ok(()));
+    bench.reads(1, 9);
+    bench.upload_singly(&[2], 8);
+    bench.reads(1, 9);
+    bench.reads(2, 8);
+    bench.reads(3, 1);
+}
+
+/// Goal: what came along damaged is fetched again. Method: a segment of single blocks, one of which
+/// is damaged in the store while its neighbour is read, and whole afterwards.
+#[test]
+fn what_came_along_damaged_is_fetched_again() {
+    let mut bench = Bench::new(25);
+    let before: Vec<String> = bench.world.store.objects.keys().cloned().collect();
+    bench.upload_singly(&[16, 19, 22, 25], 1);
+    let is_new = |key: &&String| key.starts_with("segments/") && !before.contains(key);
+    let key = bench.world.store.objects.keys().find(is_new).expect("it was uploaded").clone();
+    let whole = bench.world.store.objects[&key].clone();
+    let mut damaged = whole.0.to_vec();
+    *damaged.last_mut().expect("it has bytes") ^= 1;
+    let version = whole.1;
+    bench.world.store.objects.insert(key.clone(), (damaged.into(), version));
+    bench.reads(16, 1);
+    assert_eq!(bench.offered(), [19, 22, 25]);
+    bench.world.store.objects.insert(key, whole);
+    let asked = bench.requests();
+    bench.reads(25, 1);
+    assert_eq!(bench.requests(), asked + 1);
+    assert_eq!(bench.volume.status().counters.damaged, 0);
+}

@@ -1,0 +1,267 @@
+//! What a read brings beside what it asked for, and what becomes of that.
+//!
+//! How: a request to the store costs more than the bytes beside those that are wanted: a chunk is
+//! fetched as a whole, and what lies around it in its segment was written with it and near it. What
+//! came along is held for a moment and offered; who takes the offer reads it as anything else, and
+//! finds it here. A read of what is on its way waits for that, unless a fault delays it. How much
+//! is fetched around a read is `policy::ReadAround`'s to say.
+//! Invariant: segments never change, and the map says each time where a block lies, so that nothing
+//! held here can be old; a read that waits for another's fetch ends however that one does.
+//! Source: prefetch along the log, after the log-structured virtual disk (Hajkazemi et al., EuroSys
+//! 2022).
+//! Cost: bytes held are bounded; a walk over the segment's blocks per fetch.
+//! Not for: keeping; that is the cache's above.
+
+use super::Volume;
+use super::read::Part;
+use crate::map::ChunkPlace;
+use crate::segment::CHUNK_BYTES;
+use bytes::Bytes;
+use layby_policy::{Around, ReadAround};
+use layby_types::Nanos;
+use std::collections::VecDeque;
+use std::ops::{DerefMut, Range};
+
+/// Bytes that are held at most: who takes an offer does so within milliseconds.
+const HELD_BYTES_MAX: u64 = 8 << 20;
+/// Offers that nobody has heard of at most.
+const OFFERS_MAX: usize = 4096;
+
+/// Bytes of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    /// The segment.
+    pub(super) number: u64,
+    /// Bytes of its object.
+    pub(super) bytes: Range<u64>,
+}
+
+impl Stretch {
+    fn covers(&self, other: &Stretch) -> bool {
+        let (own, other_bytes) = (&self.bytes, &other.bytes);
+        self.number == other.number && own.start <= other_bytes.start && other_bytes.end <= own.end
+    }
+}
+
+/// What came a moment ago.
+struct Held {
+    stretch: Stretch,
+    bytes: Bytes,
+    /// Blocks that were offered, and those of them that were read.
+    along: u64,
+    taken: u64,
+}
+
+/// What is on its way.
+struct Coming {
+    stretch: Stretch,
+    /// The window that it was made with; none where it is larger than that anyway.
+    around: Option<Around>,
+    asked: u64,
+    /// It did not come at once; nobody else begins to wait for it.
+    is_late: bool,
+    /// Parts of other reads that it will bring.
+    waiting: Waiting,
+}
+
+/// Parts of reads that wait for what another one asked for, by read.
+pub(super) type Waiting = Vec<(u64, Vec<Part>)>;
+
+/// See the file's header.
+#[derive(Default)]
+pub(super) struct AtHand {
+    policy: ReadAround,
+    held: VecDeque<Held>,
+    held_bytes: u64,
+    coming: Vec<Coming>,
+    /// Until when the store's work is accounted for.
+    accounted: Nanos,
+    offers: VecDeque<Range<u64>>,
+}
+
+impl AtHand {
+    /// The bytes of parts that lie beside each other, where they are held.
+    pub(super) fn take(&mut self, parts: &[Part], stretch: &Stretch) -> Option<Bytes> {
+        let index = self.held.iter().rposition(|held| held.stretch.covers(stretch))?;
+        let held = &mut self.held[index];
+        let from = held.stretch.bytes.start;
+        let cut = (stretch.bytes.start - from) as usize..(stretch.bytes.end - from) as usize;
+        let bytes = held.bytes.slice(cut);
+        held.taken += blocks_in(parts);
+        if held.taken >= held.along {
+            self.let_go(index);
+        }
+        Some(bytes)
+    }
+
+    fn hold(&mut self, held: Held) {
+        self.held_bytes += held.bytes.len() as u64;
+        self.held.push_back(held);
+        while self.held_bytes > HELD_BYTES_MAX {
+            self.let_go(0);
+        }
+    }
+
+    fn let_go(&mut self, index: usize) {
+        let held = self.held.remove(index).expect("the caller looked");
+        self.held_bytes -= held.bytes.len() as u64;
+        self.policy.on_let_go(held.along, held.taken);
+    }
+
+    /// What is held of a segment is not what it should be.
+    pub(super) fn forget(&mut self, number: u64) {
+        while let Some(index) = self.held.iter().position(|held| held.stretch.number == number) {
+            self.let_go(index);
+        }
+    }
+
+    /// Nothing that is held is of this volume any more.
+    pub(super) fn clear(&mut self) {
+        (self.held, self.held_bytes) = (VecDeque::new(), 0);
+        self.offers.clear();
+    }
+
+    /// Has a part of a read wait for a fetch that will bring it; false where none will.
+    pub(super) fn join(&mut self, job: u64, parts: &[Part], stretch: &Stretch) -> bool {
+        let brings = |coming: &&mut Coming| !coming.is_late && coming.stretch.covers(stretch);
+        let coming = self.coming.iter_mut().find(brings);
+        coming.map(|coming| coming.waiting.push((job, parts.to_vec()))).is_some()
+    }
+
+    fn begin(&mut self, coming: Coming, now: Nanos) {
+        if self.coming.is_empty() {
+            self.accounted = now;
+        }
+        self.coming.push(coming);
+    }
+
+    /// A fetch failed and will be repeated, for its own read only: who waited for it is handed out.
+    pub(super) fn delay(&mut self, stretch: &Stretch) -> Waiting {
+        let is_it = |coming: &&mut Coming| !coming.is_late && coming.stretch == *stretch;
+        let Some(coming) = self.coming.iter_mut().find(is_it) else { return Vec::new() };
+        coming.is_late = true;
+        std::mem::take(&mut coming.waiting)
+    }
+
+    /// A fetch has ended, and how long the store was busy since the end before it.
+    fn end(&mut self, stretch: &Stretch, now: Nanos) -> (Coming, Nanos) {
+        let index = self.coming.iter().position(|coming| coming.stretch == *stretch);
+        let coming = self.coming.swap_remove(index.expect("what ends has begun"));
+        (coming, now.since(std::mem::replace(&mut self.accounted, now)))
+    }
+
+    fn offer(&mut self, blocks: Range<u64>) {
+        match self.offers.back_mut().filter(|last| last.end == blocks.start) {
+            Some(last) => last.end = blocks.end,
+            None => self.offers.push_back(blocks),
+        }
+        if self.offers.len() > OFFERS_MAX {
+            self.offers.pop_front();
+        }
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    /// Takes bytes of the volume that came along with a read, if there are some: reading them soon
+    /// costs no request.
+    pub fn poll_at_hand(&mut self) -> Option<Range<u64>> {
+        let blocks = self.at_hand.offers.pop_front()?;
+        let block = self.block();
+        Some(blocks.start * block..blocks.end * block)
+    }
+
+    /// What to fetch for parts that lie beside each other, which is on its way from now on.
+    pub(super) fn widen(&mut self, parts: &[Part], stretch: &Stretch) -> Stretch {
+        let asked = blocks_in(parts);
+        let is_small = asked * self.block() < CHUNK_BYTES as u64;
+        let around = is_small.then(|| self.at_hand.policy.next());
+        let mut bytes = stretch.bytes.clone();
+        if let Some(around) = around
+            && bytes.end - bytes.start < around.bytes()
+        {
+            // Windows lie beside each other, so that none fetches what another one did.
+            let window = |place: &ChunkPlace| u64::from(place.at) / around.bytes();
+            let own = window(&parts[0].place);
+            let near = self.near(parts, around.bytes());
+            for (_, place) in near.iter().filter(|(_, place)| window(place) == own) {
+                bytes.start = bytes.start.min(u64::from(place.at));
+                bytes.end = bytes.end.max(u64::from(place.at) + u64::from(place.stored));
+            }
+        }
+        let stretch = Stretch { number: stretch.number, bytes };
+        let (is_late, waiting) = (false, Vec::new());
+        let coming = Coming { stretch: stretch.clone(), around, asked, is_late, waiting };
+        self.at_hand.begin(coming, self.now);
+        stretch
+    }
+
+    /// A fetch has ended: what it brought beside its parts is offered. Answers with who waited.
+    pub(super) fn arrive(
+        &mut self,
+        parts: &[Part],
+        stretch: &Stretch,
+        bytes: Option<&Bytes>,
+    ) -> Waiting {
+        let (coming, busy) = self.at_hand.end(stretch, self.now);
+        let Some(bytes) = bytes else { return coming.waiting };
+        let mut along = 0;
+        for blocks in self.along(parts, stretch) {
+            along += blocks.end - blocks.start;
+            self.at_hand.offer(blocks);
+        }
+        self.counters.bytes_along += along * self.block();
+        if let Some(around) = coming.around {
+            self.at_hand.policy.on_fetched(around, busy, coming.asked, along);
+        }
+        let waited: u64 = coming.waiting.iter().map(|(_, parts)| blocks_in(parts)).sum();
+        if along + waited > 0 {
+            let (stretch, bytes) = (stretch.clone(), bytes.clone());
+            self.at_hand.hold(Held { stretch, bytes, along: along + waited, taken: 0 });
+        }
+        coming.waiting
+    }
+
+    /// Blocks that a stretch holds beside those of some parts, in their order.
+    fn along(&self, parts: &[Part], stretch: &Stretch) -> Vec<Range<u64>> {
+        let is_inside = |place: &ChunkPlace| {
+            let end = u64::from(place.at) + u64::from(place.stored);
+            stretch.bytes.start <= u64::from(place.at) && end <= stretch.bytes.end
+        };
+        let length = stretch.bytes.end - stretch.bytes.start;
+        let stored: u64 = parts.iter().map(|part| u64::from(part.place.stored)).sum();
+        if stored == length && parts.iter().all(Part::is_whole) {
+            return Vec::new();
+        }
+        let mut found: Vec<Range<u64>> = Vec::new();
+        for (blocks, _) in self.near(parts, length).iter().filter(|(_, place)| is_inside(place)) {
+            let mut from = blocks.start;
+            for part in parts.iter().filter(|part| part.blocks.end > blocks.start) {
+                if part.blocks.start >= blocks.end {
+                    break;
+                }
+                found.push(from..part.blocks.start.max(from));
+                from = from.max(part.blocks.end);
+            }
+            found.push(from.min(blocks.end)..blocks.end);
+        }
+        found.retain(|blocks| blocks.start < blocks.end);
+        found.sort_by_key(|blocks| blocks.start);
+        found
+    }
+
+    /// What lives in the segment of some parts within so many bytes of them, as far as that can be
+    /// said by blocks.
+    fn near(&self, parts: &[Part], bytes: u64) -> Vec<(Range<u64>, ChunkPlace)> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Vec::new() };
+        let blocks = first.blocks.start..last.blocks.end;
+        let number = first.place.number;
+        let Some(state) = self.map.state(number) else { return Vec::new() };
+        // Compressed ones are smaller than a block.
+        let most = bytes * state.blocks / state.bytes.max(1) + CHUNK_BYTES as u64 / self.block();
+        self.map.near(number, blocks, most)
+    }
+}
+
+fn blocks_in(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| part.blocks.end - part.blocks.start).sum()
+}
