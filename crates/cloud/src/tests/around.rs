@@ -38,6 +38,16 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// The same, and the key of the object that has them.
+    fn upload_singly_to(&mut self, blocks: &[u64], value: u8) -> String {
+        let before: Vec<String> = self.world.store.objects.keys().cloned().collect();
+        self.upload_singly(blocks, value);
+        let is_new = |key: &&String| key.starts_with("segments/") && !before.contains(key);
+        self.world.store.objects.keys().find(is_new).expect("it was uploaded").clone()
+    }
+}
+
 /// Goal: the rest of a chunk, and what lies around it in its segment, is offered once, and reading
 /// it asks the store for nothing. Method: one block read of a chunk of eight, then the others; then
 /// one of eight single blocks with gaps.
@@ -117,15 +127,11 @@ fn what_came_along_is_never_old() {
 #[test]
 fn what_came_along_damaged_is_fetched_again() {
     let mut bench = Bench::new(25);
-    let before: Vec<String> = bench.world.store.objects.keys().cloned().collect();
-    bench.upload_singly(&[16, 19, 22, 25], 1);
-    let is_new = |key: &&String| key.starts_with("segments/") && !before.contains(key);
-    let key = bench.world.store.objects.keys().find(is_new).expect("it was uploaded").clone();
+    let key = bench.upload_singly_to(&[16, 19, 22, 25], 1);
     let whole = bench.world.store.objects[&key].clone();
     let mut damaged = whole.0.to_vec();
     *damaged.last_mut().expect("it has bytes") ^= 1;
-    let version = whole.1;
-    bench.world.store.objects.insert(key.clone(), (damaged.into(), version));
+    bench.world.store.objects.insert(key.clone(), (damaged.into(), whole.1));
     bench.reads(16, 1);
     assert_eq!(bench.offered(), [19, 22, 25]);
     bench.world.store.objects.insert(key, whole);
@@ -133,4 +139,19 @@ fn what_came_along_damaged_is_fetched_again() {
     bench.reads(25, 1);
     assert_eq!(bench.requests(), asked + 1);
     assert_eq!(bench.volume.status().counters.damaged, 0);
+}
+
+/// Goal: an object that has become shorter fails the reads of what it lacks and no others, also of
+/// those who waited for another's request. Method: a segment of single blocks cut in its middle.
+#[test]
+fn what_came_short_is_not_held() {
+    let mut bench = Bench::new(26);
+    let key = bench.upload_singly_to(&[16, 19, 22, 25], 1);
+    let (bytes, version) = bench.world.store.objects[&key].clone();
+    let cut = bytes.slice(..bytes.len() - 1);
+    bench.world.store.objects.insert(key, (cut, version));
+    let tokens = [16, 19, 25].map(|block| bench.read(block));
+    let ends = tokens.map(|token| bench.wait(token).1);
+    assert_eq!(ends, [Ok(()), Ok(()), Err(ErrorKind::Corrupt)]);
+    assert_eq!((bench.offered(), bench.volume.status().counters.damaged), (vec![], 1));
 }

@@ -203,20 +203,25 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         bytes: Option<&Bytes>,
     ) -> Waiting {
         let (coming, busy) = self.at_hand.end(stretch, self.now);
-        let Some(bytes) = bytes else { return coming.waiting };
+        // What came short, or could not be decrypted, is its own read's to complain of.
+        let length = stretch.bytes.end - stretch.bytes.start;
+        let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 == length) else {
+            return coming.waiting;
+        };
         let mut along = 0;
         for blocks in self.along(parts, stretch) {
             along += blocks.end - blocks.start;
             self.at_hand.offer(blocks);
         }
         self.counters.bytes_along += along * self.block();
-        if let Some(around) = coming.around {
+        // What a fault delayed says nothing of what a window costs.
+        if let Some(around) = coming.around.filter(|_| !coming.is_late) {
             self.at_hand.policy.on_fetched(around, busy, coming.asked, along);
         }
         let waited: u64 = coming.waiting.iter().map(|(_, parts)| blocks_in(parts)).sum();
         if along + waited > 0 {
             let (stretch, bytes) = (stretch.clone(), bytes.clone());
-            self.at_hand.hold(Held { stretch, bytes, along: along + waited, taken: 0 });
+            self.at_hand.hold(Held { stretch, bytes, along: along.max(waited), taken: 0 });
         }
         coming.waiting
     }

@@ -11,8 +11,8 @@ use layby_types::{BlockIndex, RequestId, VolumeId};
 
 /// Ends that one remote home is asked for at a time, so that others get their turn between.
 const REMOTE_ENDS_MAX: usize = 64;
-/// Ranges that one remote home has at hand, and that are looked at, at a time.
-const OFFERS_MAX: usize = 64;
+/// Ranges that one remote home has at hand and that are looked at at a time: nobody waits for them.
+const OFFERS_MAX: usize = 16;
 
 impl Core {
     /// Takes what remote homes have ended. Call it after each wait, since their wakers end waits.
