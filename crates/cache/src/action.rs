@@ -169,6 +169,8 @@ pub enum Action {
         first: BlockIndex,
         /// Number of blocks.
         count: u32,
+        /// Only where the store has them at hand; the operation may fail for that.
+        at_hand: bool,
     },
     /// Immediate: bytes of a request's payload (zeros when `zero`) replace bytes of the only block
     /// of the operation's buffer.

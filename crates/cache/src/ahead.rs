@@ -2,7 +2,8 @@
 //!
 //! How: both become fetches like a reader's, without one; a reader who comes meanwhile joins them,
 //! a writer waits for them. What a home has at hand (it came along with what was asked) is kept
-//! only in room that nobody uses, so that a cache fills faster and nothing makes way for it.
+//! only in memory that nobody uses, so that a cache fills faster and nothing makes way for it;
+//! where a reader joins, it is his like anything that he asked for.
 //! Invariant: fetches in flight that nobody asked for are bounded per volume; a class with a filter
 //! has none, since what the filter refuses would be fetched for nothing.
 //! Source: L3 cache paper section IV (pre-caching).
@@ -13,6 +14,7 @@ use crate::cache::Cache;
 use crate::level::Scope;
 use crate::op::{Sought, Task};
 use crate::read::Run;
+use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use core::ops::Range;
 use layby_policy::Moment;
@@ -24,9 +26,8 @@ const AHEAD_BLOCKS_MAX: u32 = 64;
 const AHEAD_BLOCKS_STEPWISE: u32 = 16;
 /// Blocks of all fetches ahead in flight per volume at most; a shorter one counts like a whole one.
 const AHEAD_INFLIGHT_MAX: u32 = 4 * AHEAD_BLOCKS_MAX;
-/// Fetches of what a home has at hand in flight per volume at most: they wait for no device, and
-/// most are of one block.
-const AT_HAND_INFLIGHT_MAX: u32 = 256;
+/// Blocks that a home has at hand and that are being read, per volume, at most; of one range, too.
+const AT_HAND_BLOCKS_MAX: u32 = 1024;
 
 impl Cache {
     /// Follows a reader, and fetches ahead of one who reads in order.
@@ -46,7 +47,7 @@ impl Cache {
     }
 
     /// A home has blocks at hand: reading them now costs less than it ever will. They are read
-    /// where read-ahead is on and the volume's top level has room that nobody uses.
+    /// where read-ahead is on and the volume's top level is memory that nobody uses.
     pub fn on_at_hand(
         &mut self,
         volume: VolumeId,
@@ -57,33 +58,36 @@ impl Cache {
         if self.spec.read_ahead.window_bytes_max == 0 || !self.admits_all(volume) {
             return;
         }
-        let room = self.top_level(volume).map_or(0, |top| self.room_unused(top, volume));
-        let count = count.min(u64::from(room));
+        if self.volumes.get(volume).at_hand_inflight >= self.at_hand_most(volume) {
+            return;
+        }
         core::mem::swap(&mut self.actions, actions);
-        self.fetch_absent(volume, first.0..first.0.saturating_add(count), Sought::AtHand);
+        let blocks = first.0..first.0.saturating_add(count.min(AT_HAND_BLOCKS_MAX.into()));
+        self.fetch_absent(volume, blocks, Sought::AtHand);
         core::mem::swap(&mut self.actions, actions);
     }
 
-    /// Slots of a level that nobody holds and the volume may take.
-    fn room_unused(&self, level: usize, volume: u16) -> u32 {
-        let held = &self.levels[level];
-        // What is on its way there has its place already.
-        let coming = self.volumes.get(volume).at_hand_inflight;
-        let unused = held.limit.saturating_sub(held.used + held.borrowed).saturating_sub(coming);
-        if self.scope(level, volume) == Scope::Level { unused } else { 0 }
+    /// Blocks that may be read since they are at hand: as many as have room in memory that nobody
+    /// holds, those on their way there left out.
+    fn at_hand_most(&self, volume: u16) -> u32 {
+        let Some(top) = self.top_level(volume) else { return 0 };
+        let held = &self.levels[top];
+        if held.kind != LevelKind::Memory || self.scope(top, volume) != Scope::Level {
+            return 0;
+        }
+        let unused = held.limit.saturating_sub(held.used + held.borrowed);
+        unused.min(AT_HAND_BLOCKS_MAX)
     }
 
-    /// A slot for a block of a fetch; what was at hand makes nothing yield.
+    /// A slot in memory for a block of a fetch; what was at hand makes nothing yield.
     pub(crate) fn room_for(
         &mut self,
         moment: &mut Moment<'_>,
         id: OpId,
         level: usize,
     ) -> Option<Slot> {
-        let op = self.ops.get(id.0);
-        let Task::Fetch(fetch) = &op.task else { panic!("only a fetch is promoted") };
-        let (volume, sought) = (op.volume, fetch.sought);
-        if sought != Sought::AtHand {
+        let volume = self.ops.get(id.0).volume;
+        if self.sought(id) != Sought::AtHand {
             return self.allocate(moment, level, volume);
         }
         let class = self.volumes.get(volume).class;
@@ -91,7 +95,7 @@ impl Cache {
         is_open.then(|| self.levels[level].take_free(volume, class, false)).flatten()
     }
 
-    /// Fetches what no level has of a range and nothing holds, in runs.
+    /// Fetches what no level has of a range and nothing holds, in runs, as far as it may.
     fn fetch_absent(&mut self, volume: u16, blocks: Range<u64>, sought: Sought) {
         let end = blocks.end.min(self.volumes.get(volume).blocks);
         let mut run: Option<Run> = None;
@@ -115,17 +119,18 @@ impl Cache {
     }
 
     fn start_ahead(&mut self, volume: u16, run: Option<Run>, sought: Sought) {
-        let most = match sought {
-            Sought::AtHand => AT_HAND_INFLIGHT_MAX,
-            _ => AHEAD_INFLIGHT_MAX / self.ahead_blocks_max(),
+        let Some(mut run) = run else { return };
+        let cost = if sought == Sought::AtHand {
+            let left = self.at_hand_most(volume);
+            run.count = run.count.min(left.saturating_sub(*self.ahead_inflight(volume, sought)));
+            run.count
+        } else {
+            let most = AHEAD_INFLIGHT_MAX / self.ahead_blocks_max();
+            u32::from(*self.ahead_inflight(volume, sought) < most)
         };
-        if run.is_none() {
-            return;
-        }
-        let inflight = self.ahead_inflight(volume, sought);
-        if *inflight < most {
-            *inflight += 1;
-            self.start_fetch(volume, run, sought);
+        if cost > 0 {
+            *self.ahead_inflight(volume, sought) += cost;
+            self.start_fetch(volume, Some(run), sought);
         }
     }
 
@@ -137,13 +142,34 @@ impl Cache {
         }
     }
 
+    /// Why a fetch is made.
+    pub(crate) fn sought(&self, id: OpId) -> Sought {
+        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("only fetches are") };
+        fetch.sought
+    }
+
+    /// Whether a fetch of what was at hand has been joined by readers; then it is theirs from now
+    /// on, like any other.
+    pub(crate) fn is_asked_for(&mut self, id: OpId) -> bool {
+        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("only fetches are") };
+        let is_joined = fetch.sought == Sought::AtHand && !fetch.readers.is_empty();
+        if is_joined {
+            self.count_ahead_out(id);
+            if let Task::Fetch(fetch) = &mut self.ops.get_mut(id.0).task {
+                fetch.sought = Sought::Asked;
+            }
+        }
+        is_joined
+    }
+
     /// A fetch has ended.
     pub(crate) fn count_ahead_out(&mut self, id: OpId) {
         let op = self.ops.get(id.0);
         let Task::Fetch(fetch) = &op.task else { return };
-        if fetch.sought.is_ahead() {
-            let (volume, sought) = (op.volume, fetch.sought);
-            *self.ahead_inflight(volume, sought) -= 1;
+        let (volume, sought, blocks) = (op.volume, fetch.sought, op.count);
+        if sought.is_ahead() {
+            let cost = if sought == Sought::AtHand { blocks } else { 1 };
+            *self.ahead_inflight(volume, sought) -= cost;
         }
     }
 }

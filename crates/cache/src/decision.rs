@@ -115,8 +115,9 @@ fn show_read_or_end(action: &Action, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             write!(f, "read-level op {} level {} slots", op.0, level.0)?;
             slots.iter().try_for_each(|slot| write!(f, " {}", slot.0))
         }
-        Action::ReadBacking { op, volume, first, count } => {
-            write!(f, "read-home op {} volume {} blocks {}+{count}", op.0, volume.0, first.0)
+        Action::ReadBacking { op, volume, first, count, at_hand } => {
+            let only = if *at_hand { " at-hand" } else { "" };
+            write!(f, "read-home op {} volume {} blocks {}+{count}{only}", op.0, volume.0, first.0)
         }
         Action::Merge { op, request, part, zero } => {
             let what = if *zero { " zeros" } else { "" };

@@ -176,17 +176,18 @@ impl Cache {
         self.submit_fetch(op);
     }
 
-    fn submit_fetch(&mut self, op: OpId) {
+    pub(crate) fn submit_fetch(&mut self, op: OpId) {
         let state = self.ops.get(op.0);
         let Task::Fetch(fetch) = &state.task else { panic!("a fetch is submitted as one") };
         let (first, count, ahead) = (state.first, state.count, fetch.sought.is_ahead());
         let action = match fetch.from {
             Some(level) => Action::ReadLevel { op, level, slots: fetch.slots.clone() },
             None => {
+                let at_hand = fetch.sought == Sought::AtHand;
                 self.blocks_read += u64::from(count);
                 self.blocks_read_ahead += if ahead { u64::from(count) } else { 0 };
                 let volume = self.volumes.get(state.volume).id;
-                Action::ReadBacking { op, volume, first, count }
+                Action::ReadBacking { op, volume, first, count, at_hand }
             }
         };
         self.submit(op, action);
@@ -206,6 +207,11 @@ impl Cache {
         if result.is_err() && fetch.from.is_some() {
             return self.refetch(moment, id, result);
         }
+        if self.is_asked_for(id) && result.is_err() {
+            return self.submit_fetch(id);
+        }
+        let op = self.ops.get_mut(id.0);
+        let Task::Fetch(fetch) = &mut op.task else { panic!("a fetch ends as a fetch") };
         let readers = core::mem::take(&mut fetch.readers);
         // A hint asks for the blocks to be kept.
         let is_hinted = readers.iter().any(|reader| reader.part.length == 0);
@@ -408,6 +414,10 @@ impl Cache {
     fn keep(&mut self, moment: &mut Moment<'_>, id: OpId) -> bool {
         let (volume, _, count) = self.extent(id);
         let class = self.volumes.class(volume);
+        if self.sought(id) == Sought::AtHand {
+            // Nobody asked for it, and flash wears.
+            return false;
+        }
         if !class.keep_reads || self.promotions_inflight + count > PROMOTIONS_MAX {
             return false;
         }
@@ -481,7 +491,7 @@ impl Cache {
             if from.is_none() && !self.is_home_durable(volume, key.block()) {
                 break;
             }
-            let Some(slot) = self.room_for(moment, id, top) else { break };
+            let Some(slot) = self.allocate(moment, top, volume) else { break };
             self.note_kept(volume, key.block());
             slots.push((index, slot));
             entries.push((slot, key));

@@ -38,7 +38,7 @@ pub(crate) struct VolumeState {
     pub(crate) read_ahead: ReadAhead,
     /// Fetches ahead in flight.
     pub(crate) ahead_inflight: u32,
-    /// Fetches of what the home has at hand in flight.
+    /// Blocks in flight that the home has at hand.
     pub(crate) at_hand_inflight: u32,
     /// Persistent levels or a log may know of the volume: what bypasses them must say so there.
     pub(crate) logged: bool,

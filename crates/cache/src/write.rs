@@ -168,7 +168,7 @@ impl Cache {
             None => {
                 self.blocks_read += 1;
                 let volume = self.volumes.get(volume).id;
-                Action::ReadBacking { op, volume, first, count }
+                Action::ReadBacking { op, volume, first, count, at_hand: false }
             }
         };
         self.submit(op, action);

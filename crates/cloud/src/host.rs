@@ -27,7 +27,7 @@ use std::ops::{DerefMut, Range};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -75,6 +75,9 @@ impl fmt::Display for HostError {
 }
 
 impl std::error::Error for HostError {}
+
+/// Offers of what is at hand that the shard has not heard of, at most.
+const OFFERS_MAX: usize = 1024;
 
 enum Event<B> {
     Call(u64, BackingOperation<B>),
@@ -323,7 +326,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
         let (outbox, done) = channel();
-        let (offers, at_hand) = channel();
+        let (offers, at_hand) = sync_channel(OFFERS_MAX);
         let (said, watch) = watch_of(events.clone());
         let journal = Arc::new(journal);
         let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
@@ -481,7 +484,7 @@ struct Host<B> {
     events: Sender<Event<B>>,
     outbox: Sender<BackingDone<B>>,
     /// What came along with reads.
-    offers: Sender<Range<u64>>,
+    offers: SyncSender<Range<u64>>,
     said: watch::Sender<Option<Said>>,
     heard: u64,
     hedge: Arc<Hedge>,
@@ -504,10 +507,13 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         const LOOK_REST: Duration = Duration::from_secs(10);
         // The wall's clock is asked once: it may be set, and the volume's must not go back.
         let (start, opened_at) = (Instant::now(), self.now);
+        let now_of = move |start: &Instant| {
+            let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            opened_at.saturating_add(Nanos(elapsed))
+        };
         let (mut said, mut state, mut looked) = (None, (false, false), start);
         loop {
-            let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let now = opened_at.saturating_add(Nanos(elapsed));
+            let now = now_of(&start);
             self.now = now;
             self.volume.on_tick(now);
             if looked.elapsed() >= LOOK_REST {
@@ -533,6 +539,9 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            // What happened while the thread slept did not happen before.
+            self.now = now_of(&start);
+            self.volume.set_now(self.now);
             let more = inbox.try_iter().take(EVENTS_MAX);
             for event in std::iter::once(first).chain(more) {
                 match event {
@@ -674,7 +683,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         }
         while let Some(bytes) = self.volume.poll_at_hand() {
             has_ends = true;
-            let _ = self.offers.send(bytes);
+            // Nothing is owed to who does not come for it.
+            let _ = self.offers.try_send(bytes);
         }
         if has_ends {
             (self.wake)();

@@ -214,9 +214,9 @@ impl RemoteHome {
 
     fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>) {
         let length = match &operation {
-            BackingOperation::Read { buffer, .. } | BackingOperation::Write { buffer, .. } => {
-                Some(buffer.len())
-            }
+            BackingOperation::Read { buffer, .. }
+            | BackingOperation::ReadAtHand { buffer, .. }
+            | BackingOperation::Write { buffer, .. } => Some(buffer.len()),
             _ => None,
         };
         if matches!(operation, BackingOperation::Sync) {
@@ -283,7 +283,9 @@ impl FileBacking {
             BackingOperation::Zero { offset, length, .. }
             | BackingOperation::Extents { offset, length } => (*offset, *length),
             // What is read beyond the end is zeros already.
-            BackingOperation::Read { .. } | BackingOperation::Sync => return,
+            BackingOperation::Read { .. }
+            | BackingOperation::ReadAtHand { .. }
+            | BackingOperation::Sync => return,
         };
         let end = self.length;
         let over = (offset + length).saturating_sub(end);
@@ -296,7 +298,9 @@ impl FileBacking {
             BackingOperation::Zero { length, .. } | BackingOperation::Extents { length, .. } => {
                 *length -= over;
             }
-            BackingOperation::Read { .. } | BackingOperation::Sync => {}
+            BackingOperation::Read { .. }
+            | BackingOperation::ReadAtHand { .. }
+            | BackingOperation::Sync => {}
         }
     }
 
@@ -344,7 +348,10 @@ impl Backing<Buffer> for FileBacking {
         self.clip(token, &mut operation);
         let disk = self.disk;
         let operation = match operation {
-            BackingOperation::Read { offset, buffer } => IoOperation::Read { disk, offset, buffer },
+            BackingOperation::Read { offset, buffer }
+            | BackingOperation::ReadAtHand { offset, buffer } => {
+                IoOperation::Read { disk, offset, buffer }
+            }
             BackingOperation::Write { offset, buffer, durable } => {
                 IoOperation::Write { disk, offset, buffer, durable }
             }

@@ -143,8 +143,11 @@ impl ReadAround {
         }
         let better = |best, window| if self.is_better(window, best) { window } else { best };
         self.best = (0..WINDOWS.len()).fold(self.best, better);
-        // Only the sizes beside the best one: a larger one would lose by more.
-        let mut beside = (0..WINDOWS.len()).filter(|window| window.abs_diff(self.best) == 1);
+        // Only the sizes beside the best one, since a larger one would lose by more; and none at
+        // all, which says how slow a window may be.
+        let is_beside = |window: usize| window.abs_diff(self.best) == 1;
+        let is_worth = |window: &usize| is_beside(*window) || *window == 0;
+        let mut beside = (0..WINDOWS.len()).filter(|window| *window != self.best).filter(is_worth);
         let due = |window: &usize| self.yields[*window].rest == 0;
         // A measurement is followed by an epoch of the best.
         let other = beside.find(due).filter(|window| !is_trial || self.is_new(*window));
@@ -230,6 +233,17 @@ mod tests {
         assert!(full[0] > 19_000, "{full:?}");
         let again = used(&mut around, 20_000, 1_000_000, 1.0, 100);
         assert!(again[2] > 10_000, "{again:?}");
+    }
+
+    /// Goal: a link that becomes narrow by and by, or clients that become many, are noticed from
+    /// the largest window as well. Method: the same, from a wide link to one that a large window
+    /// makes three times slower.
+    #[test]
+    fn the_largest_window_is_given_up_in_time() {
+        let mut around = ReadAround::default();
+        assert!(used(&mut around, 2000, 50_000_000, 1.0, 100)[2] > 1700);
+        let used = used(&mut around, 20_000, 10_000_000, 80.0, 100);
+        assert!(used[2] < 2000, "{used:?}");
     }
 
     /// Goal: windows follow a link that changes. Method: far and wide, narrow, far and wide.

@@ -14,6 +14,14 @@ pub enum BackingOperation<B> {
         /// To be filled whole.
         buffer: B,
     },
+    /// The same, where the store has the bytes at hand without asking anybody far away; else the
+    /// call ends with `Retry` at once. See [`Backing::poll_at_hand`].
+    ReadAtHand {
+        /// First byte.
+        offset: u64,
+        /// To be filled whole.
+        buffer: B,
+    },
     /// Replace the bytes at `offset`.
     Write {
         /// First byte.
@@ -67,8 +75,8 @@ pub trait Backing<B> {
     /// Takes one finished call, if there is one now.
     fn poll(&mut self) -> Option<BackingDone<B>>;
     /// Takes a range of bytes that the store has at hand for a moment, since it came along with
-    /// what was asked, if there is one: reading it soon costs less than it ever will. Nothing is
-    /// owed to who does not.
+    /// what was asked, if there is one: [`BackingOperation::ReadAtHand`] gets it. Nothing is owed
+    /// to who does not.
     fn poll_at_hand(&mut self) -> Option<Range<u64>> {
         None
     }

@@ -335,7 +335,11 @@ impl Host {
                 let is_lost = keys.any(|key| self.unreadable.contains(&key));
                 (op, if is_lost { Err(ErrorKind::Corrupt) } else { Ok(()) })
             }
-            Action::ReadBacking { op, volume, first, count } => {
+            // It was let go meanwhile.
+            Action::ReadBacking { op, at_hand: true, .. } if self.rng.chance(1, 4) => {
+                (op, Err(ErrorKind::Retry))
+            }
+            Action::ReadBacking { op, volume, first, count, .. } => {
                 self.reads_below.push((first, count));
                 let key = |b| BlockKey::new(volume, BlockIndex(b));
                 let blocks = first.0..first.0 + u64::from(count);

@@ -324,7 +324,7 @@ fn stores_are_refused_where_only_a_failing_home_would_help() {
     assert_eq!(written.result, Ok(()));
 }
 
-/// Goal: what a home has at hand is read into room that nobody uses, below memory, too, where the
+/// Goal: what a home has at hand is read into memory that nobody uses and not below, though the
 /// class keeps reads there; nothing makes way for it, and where read-ahead is off or a filter would
 /// refuse it, it is not read at all. Method: sixteen blocks at hand of a level that has room for
 /// sixteen, for eight, for none; what is held before and after.
@@ -344,16 +344,42 @@ fn what_is_at_hand_takes_unused_room_only() {
         let (mut host, one) = (Host::new(spec, &[volume(1, 0, 64)], 1), VolumeId(1));
         host.run(one, call(Operation::Cache, 0, used * 4096), 0);
         host.settle();
-        host.at_hand(one, 20, 16);
-        host.settle();
+        // By chance a home has let go of what it offered; it offers again.
+        for _ in 0..20 {
+            host.at_hand(one, 20, 16);
+            host.settle();
+        }
         let kept = if is_on && !is_filtered { 16 - used } else { 0 };
         let held = [0, 2].map(|level| u64::from(host.cache.held_by(one, LevelIndex(level)).0));
-        assert_eq!(held, [used + kept; 2]);
-        assert_eq!(host.cache.blocks_fetched().1, kept);
+        assert_eq!(held, [used + kept, used]);
+        assert!(kept > 0 || host.cache.blocks_fetched().1 == 0);
         for block in 20..20 + kept {
             host.run(one, call(Operation::Read, block * 4096, 4096), 0);
         }
         let counters = host.cache.volume_counters(one).expect("the volume exists");
         assert_eq!((counters.hits[0], counters.misses), (kept, 0));
+    }
+}
+
+/// Goal: who joins a fetch of what is at hand gets his block whatever becomes of that, and it is
+/// kept as any block that was asked for, though that evicts. Method: reads and hints that join, of
+/// homes that have let go of it and of homes that have not; a level that is full by the end.
+#[test]
+fn who_joins_what_is_at_hand_is_served() {
+    for seed in 0..32 {
+        let mut spec = spec([16, 16, 64]);
+        spec.read_ahead = ReadAheadLimits::DEFAULT;
+        let (mut host, one) = (Host::new(spec, &[volume(1, 0, 64)], seed), VolumeId(1));
+        host.at_hand(one, 8, 4);
+        assert_eq!(host.under_way(), 1);
+        for block in [8, 11] {
+            host.submit(one, call(Operation::Read, block * 4096, 4096), 0);
+        }
+        host.submit(one, call(Operation::Cache, 9 * 4096, 4096), 0);
+        assert_eq!(host.under_way(), 1, "they join it");
+        host.settle();
+        assert!(host.completed.iter().all(|answer| answer.result.is_ok()));
+        assert_eq!(host.completed.len(), 3);
+        assert_eq!(host.cache.held_by(one, LevelIndex(0)).0, 4);
     }
 }

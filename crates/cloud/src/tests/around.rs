@@ -23,6 +23,12 @@ impl Bench {
         self.holds(token, value);
     }
 
+    fn takes(&mut self, block: u64, value: u8) {
+        let token = self.read_at_hand(block);
+        assert_eq!(self.result(token), Some(Ok(())), "block {block}");
+        self.holds(token, value);
+    }
+
     fn holds(&self, token: u64, value: u8) {
         let bytes = self.ended[&token].1.as_deref();
         assert_eq!(bytes, Some(&vec![value; BLOCK as usize][..]));
@@ -64,7 +70,7 @@ fn what_came_along_costs_no_request() {
         assert_eq!(bench.requests(), before + 1);
         let others: Vec<u64> = blocks.iter().copied().filter(|b| *b != blocks[2]).collect();
         assert_eq!(bench.offered(), others);
-        others.iter().for_each(|block| bench.reads(*block, 1));
+        others.iter().for_each(|block| bench.takes(*block, 1));
         assert_eq!((bench.requests(), bench.offered()), (before + 1, vec![]));
         bench.reads(blocks[2], 1);
         assert_eq!(bench.requests(), before + 2, "it is held for a moment only");
@@ -122,23 +128,54 @@ fn what_came_along_is_never_old() {
     bench.reads(3, 1);
 }
 
-/// Goal: what came along damaged is fetched again. Method: a segment of single blocks, one of which
-/// is damaged in the store while its neighbour is read, and whole afterwards.
+/// Goal: what came along damaged is offered to nobody, so that nothing but reads that clients make
+/// asks the store for it; and once it is whole it is read. Method: a segment of single blocks, one
+/// of which is damaged in the store while its neighbour is read; then a damaged chunk of eight.
 #[test]
-fn what_came_along_damaged_is_fetched_again() {
+fn what_came_along_damaged_is_offered_to_nobody() {
     let mut bench = Bench::new(25);
     let key = bench.upload_singly_to(&[16, 19, 22, 25], 1);
-    let whole = bench.world.store.objects[&key].clone();
-    let mut damaged = whole.0.to_vec();
-    *damaged.last_mut().expect("it has bytes") ^= 1;
-    bench.world.store.objects.insert(key.clone(), (damaged.into(), whole.1));
-    bench.reads(16, 1);
-    assert_eq!(bench.offered(), [19, 22, 25]);
-    bench.world.store.objects.insert(key, whole);
-    let asked = bench.requests();
-    bench.reads(25, 1);
-    assert_eq!(bench.requests(), asked + 1);
-    assert_eq!(bench.volume.status().counters.damaged, 0);
+    let chunk = bench.upload_singly_to(&[40], 1);
+    let run = bench.write(48, 8, 1);
+    assert_eq!(bench.wait(run).1, Ok(()));
+    let long = bench.upload_singly_to(&[], 1);
+    let (sound, damaged) = (Ok(()), Err(ErrorKind::Corrupt));
+    let cases =
+        [(key, 16, sound, vec![19, 22]), (chunk, 40, damaged, vec![]), (long, 48, damaged, vec![])];
+    for (key, first, result, offered) in cases {
+        let whole = bench.world.store.objects[&key].clone();
+        let mut bytes = whole.0.to_vec();
+        *bytes.last_mut().expect("it has bytes") ^= 1;
+        bench.world.store.objects.insert(key.clone(), (bytes.into(), whole.1));
+        let read = bench.read(first);
+        assert_eq!((bench.wait(read).1, bench.offered()), (result, offered));
+        bench.world.store.objects.insert(key, whole);
+        bench.reads(if first == 16 { 25 } else { first }, 1);
+        bench.offered();
+    }
+}
+
+/// Goal: what is held goes with time, with newer bytes and with a write, and a read of what is at
+/// hand asks the store for nothing then, either: it fails. Method: offers that are taken late.
+#[test]
+fn what_is_at_hand_goes() {
+    let mut bench = Bench::new(27);
+    let gone = |bench: &mut Bench, block: u64| {
+        let before = bench.requests();
+        let token = bench.read_at_hand(block);
+        assert_eq!(bench.result(token), Some(Err(ErrorKind::Retry)));
+        assert_eq!(bench.requests(), before);
+    };
+    gone(&mut bench, 1);
+    bench.reads(0, 1);
+    let written = bench.write(1, 1, 2);
+    assert_eq!(bench.wait(written).1, Ok(()));
+    assert!(bench.offered().is_empty(), "a part of what is offered together is in the journal");
+    gone(&mut bench, 1);
+    bench.takes(2, 1);
+    let late = bench.now.saturating_add(Nanos::from_millis(1500));
+    bench.until(|bench| bench.now >= late);
+    gone(&mut bench, 3);
 }
 
 /// Goal: an object that has become shorter fails the reads of what it lacks and no others, also of

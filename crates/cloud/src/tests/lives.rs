@@ -59,6 +59,8 @@ pub(super) struct Life {
     writes: BTreeMap<u64, Range<usize>>,
     syncs: BTreeMap<u64, usize>,
     reads: BTreeMap<u64, (u64, Range<usize>)>,
+    /// Reads among these that may find nothing at hand.
+    at_hand: BTreeSet<u64>,
     token: u64,
     node: VolumeUuid,
     pub(super) line: String,
@@ -84,6 +86,7 @@ impl Life {
             writes: BTreeMap::new(),
             syncs: BTreeMap::new(),
             reads: BTreeMap::new(),
+            at_hand: BTreeSet::new(),
             token: 0,
             node: NODE,
             line: format!("replay with seed {seed}"),
@@ -144,14 +147,24 @@ impl Life {
     /// Reads what is offered since it came along with other reads, as a cache with room does.
     fn read_at_hand(&mut self) {
         while let Some(bytes) = self.volume.poll_at_hand() {
-            (bytes.start / BLOCK..bytes.end / BLOCK).for_each(|block| self.read_block(block));
+            for block in bytes.start / BLOCK..bytes.end / BLOCK {
+                let (offset, buffer) = (block * BLOCK, vec![0xee; BLOCK as usize]);
+                let token = self.begin_read(block);
+                self.at_hand.insert(token);
+                self.volume.submit(token, BackingOperation::ReadAtHand { offset, buffer });
+            }
         }
     }
 
-    fn read_block(&mut self, block: u64) {
+    fn begin_read(&mut self, block: u64) -> u64 {
         let token = self.token();
         let from = self.ended();
         self.reads.insert(token, (block, from..from));
+        token
+    }
+
+    fn read_block(&mut self, block: u64) {
+        let token = self.begin_read(block);
         let (offset, buffer) = (block * BLOCK, vec![0xee; BLOCK as usize]);
         self.volume.submit(token, BackingOperation::Read { offset, buffer });
     }
@@ -177,6 +190,9 @@ impl Life {
                     self.synced = self.synced.max(ended);
                 }
             } else if let Some((block, span)) = self.reads.remove(&token) {
+                if self.at_hand.remove(&token) && done.result == Err(ErrorKind::Retry) {
+                    continue;
+                }
                 assert_eq!(done.result, Ok(()), "{}", self.line);
                 let bytes = done.buffer.expect("a read's buffer comes back");
                 let mut states = (span.start..=self.history.len()).map(|n| self.state(block, n));

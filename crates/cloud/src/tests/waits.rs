@@ -57,6 +57,15 @@ impl Bench {
         self.token
     }
 
+    /// Reads a block where it is at hand.
+    pub(super) fn read_at_hand(&mut self, first: u64) -> u64 {
+        self.token += 1;
+        let (offset, buffer) = (first * BLOCK, vec![0xEE; BLOCK as usize]);
+        self.volume.submit(self.token, BackingOperation::ReadAtHand { offset, buffer });
+        self.collect();
+        self.token
+    }
+
     fn collect(&mut self) {
         while let Some(done) = self.volume.poll() {
             self.ended.insert(done.token, (done.result, done.buffer));

@@ -14,24 +14,31 @@
 
 use super::Volume;
 use super::read::Part;
+use crate::codec::crc32c;
 use crate::map::ChunkPlace;
-use crate::segment::CHUNK_BYTES;
+use crate::segment::{CHUNK_BYTES, SegmentName};
 use bytes::Bytes;
 use layby_policy::{Around, ReadAround};
 use layby_types::Nanos;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
 
 /// Bytes that are held at most: who takes an offer does so within milliseconds.
 const HELD_BYTES_MAX: u64 = 8 << 20;
+/// Stretches that are held at most; each read looks through them.
+const HELD_MAX: usize = 256;
+/// How long anything is held.
+const HELD_FOR: Nanos = Nanos::from_secs(1);
+/// Blocks of an offer at most: taking one takes no long turn.
+const OFFER_BLOCKS_MAX: u64 = 64;
 /// Offers that nobody has heard of at most.
 const OFFERS_MAX: usize = 4096;
 
 /// Bytes of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// The segment.
-    pub(super) number: u64,
+    /// The segment; another history's of the same number is another one.
+    pub(super) name: SegmentName,
     /// Bytes of its object.
     pub(super) bytes: Range<u64>,
 }
@@ -39,12 +46,13 @@ pub(super) struct Stretch {
 impl Stretch {
     fn covers(&self, other: &Stretch) -> bool {
         let (own, other_bytes) = (&self.bytes, &other.bytes);
-        self.number == other.number && own.start <= other_bytes.start && other_bytes.end <= own.end
+        self.name == other.name && own.start <= other_bytes.start && other_bytes.end <= own.end
     }
 }
 
 /// What came a moment ago.
 struct Held {
+    since: Nanos,
     stretch: Stretch,
     bytes: Bytes,
     /// Blocks that were offered, and those of them that were read.
@@ -94,10 +102,22 @@ impl AtHand {
         Some(bytes)
     }
 
+    /// Whether a stretch is held.
+    fn covers(&self, stretch: &Stretch) -> bool {
+        self.held.iter().rev().any(|held| held.stretch.covers(stretch))
+    }
+
     fn hold(&mut self, held: Held) {
         self.held_bytes += held.bytes.len() as u64;
         self.held.push_back(held);
-        while self.held_bytes > HELD_BYTES_MAX {
+        while self.held_bytes > HELD_BYTES_MAX || self.held.len() > HELD_MAX {
+            self.let_go(0);
+        }
+    }
+
+    /// Who has not come for it by now will not come.
+    pub(super) fn let_go_older(&mut self, now: Nanos) {
+        while self.held.front().is_some_and(|held| now.since(held.since) > HELD_FOR) {
             self.let_go(0);
         }
     }
@@ -110,7 +130,8 @@ impl AtHand {
 
     /// What is held of a segment is not what it should be.
     pub(super) fn forget(&mut self, number: u64) {
-        while let Some(index) = self.held.iter().position(|held| held.stretch.number == number) {
+        let is_it = |held: &Held| held.stretch.name.number == number;
+        while let Some(index) = self.held.iter().position(is_it) {
             self.let_go(index);
         }
     }
@@ -129,7 +150,8 @@ impl AtHand {
     }
 
     fn begin(&mut self, coming: Coming, now: Nanos) {
-        if self.coming.is_empty() {
+        // What a fault has delayed rests, and keeps no store busy.
+        if self.coming.iter().all(|coming| coming.is_late) {
             self.accounted = now;
         }
         self.coming.push(coming);
@@ -151,10 +173,7 @@ impl AtHand {
     }
 
     fn offer(&mut self, blocks: Range<u64>) {
-        match self.offers.back_mut().filter(|last| last.end == blocks.start) {
-            Some(last) => last.end = blocks.end,
-            None => self.offers.push_back(blocks),
-        }
+        self.offers.push_back(blocks);
         if self.offers.len() > OFFERS_MAX {
             self.offers.pop_front();
         }
@@ -165,9 +184,34 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Takes bytes of the volume that came along with a read, if there are some: reading them soon
     /// costs no request.
     pub fn poll_at_hand(&mut self) -> Option<Range<u64>> {
-        let blocks = self.at_hand.offers.pop_front()?;
-        let block = self.block();
-        Some(blocks.start * block..blocks.end * block)
+        while let Some(blocks) = self.at_hand.offers.pop_front() {
+            if self.is_at_hand(blocks.clone()) {
+                let block = self.block();
+                return Some(blocks.start * block..blocks.end * block);
+            }
+        }
+        None
+    }
+
+    /// Whether blocks can be read without asking the store, or the journal.
+    pub(super) fn is_at_hand(&self, blocks: Range<u64>) -> bool {
+        // By segment, since neighbours in one are read together.
+        let mut stretches: BTreeMap<u64, Stretch> = BTreeMap::new();
+        for (_, place) in self.map.mapped(blocks.clone()) {
+            let own = self.stretch_of(&place, &place);
+            let whole = stretches.entry(place.number).or_insert_with(|| own.clone());
+            whole.bytes.start = whole.bytes.start.min(own.bytes.start);
+            whole.bytes.end = whole.bytes.end.max(own.bytes.end);
+        }
+        self.overlay.mapped(blocks).next().is_none()
+            && stretches.values().all(|stretch| self.at_hand.covers(stretch))
+    }
+
+    /// The bytes of a segment from one chunk to another one.
+    pub(super) fn stretch_of(&self, first: &ChunkPlace, last: &ChunkPlace) -> Stretch {
+        let name = self.map.name(first.number).expect("the map knows its segments");
+        let end = u64::from(last.at) + u64::from(last.stored);
+        Stretch { name, bytes: u64::from(first.at)..end }
     }
 
     /// What to fetch for parts that lie beside each other, which is on its way from now on.
@@ -188,7 +232,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 bytes.end = bytes.end.max(u64::from(place.at) + u64::from(place.stored));
             }
         }
-        let stretch = Stretch { number: stretch.number, bytes };
+        let stretch = Stretch { name: stretch.name, bytes };
         let (is_late, waiting) = (false, Vec::new());
         let coming = Coming { stretch: stretch.clone(), around, asked, is_late, waiting };
         self.at_hand.begin(coming, self.now);
@@ -208,50 +252,52 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 == length) else {
             return coming.waiting;
         };
-        let mut along = 0;
-        for blocks in self.along(parts, stretch) {
-            along += blocks.end - blocks.start;
-            self.at_hand.offer(blocks);
-        }
+        let is_reading = |(job, _): &&(u64, Vec<Part>)| self.is_reading(*job);
+        let waiting = coming.waiting.iter().filter(is_reading).flat_map(|(_, parts)| parts);
+        let mut asked: Vec<Part> = parts.iter().chain(waiting).cloned().collect();
+        asked.sort_by_key(|part| part.blocks.start);
+        let found = self.along(&asked, stretch, bytes);
+        let along: u64 = found.iter().map(|blocks| blocks.end - blocks.start).sum();
         self.counters.bytes_along += along * self.block();
         // What a fault delayed says nothing of what a window costs.
         if let Some(around) = coming.around.filter(|_| !coming.is_late) {
             self.at_hand.policy.on_fetched(around, busy, coming.asked, along);
         }
-        let waited: u64 = coming.waiting.iter().map(|(_, parts)| blocks_in(parts)).sum();
-        if along + waited > 0 {
-            let (stretch, bytes) = (stretch.clone(), bytes.clone());
-            self.at_hand.hold(Held { stretch, bytes, along: along.max(waited), taken: 0 });
+        let awaited = blocks_in(&asked) - blocks_in(parts);
+        if along + awaited > 0 {
+            // A reply may be a part of more bytes, which would be held with it.
+            let (stretch, bytes) = (stretch.clone(), Bytes::copy_from_slice(bytes));
+            let (since, along) = (self.now, along + awaited);
+            self.at_hand.hold(Held { since, stretch, bytes, along, taken: 0 });
         }
+        found.into_iter().for_each(|blocks| self.at_hand.offer(blocks));
         coming.waiting
     }
 
-    /// Blocks that a stretch holds beside those of some parts, in their order.
-    fn along(&self, parts: &[Part], stretch: &Stretch) -> Vec<Range<u64>> {
-        let is_inside = |place: &ChunkPlace| {
-            let end = u64::from(place.at) + u64::from(place.stored);
-            stretch.bytes.start <= u64::from(place.at) && end <= stretch.bytes.end
-        };
+    /// Blocks that a stretch holds whole beside those of some parts, in their order.
+    fn along(&self, parts: &[Part], stretch: &Stretch, bytes: &Bytes) -> Vec<Range<u64>> {
         let length = stretch.bytes.end - stretch.bytes.start;
         let stored: u64 = parts.iter().map(|part| u64::from(part.place.stored)).sum();
         if stored == length && parts.iter().all(Part::is_whole) {
             return Vec::new();
         }
+        let mut chunks: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut is_sound = |place: &ChunkPlace| {
+            // Who reads a damaged one hears of it; it is offered to nobody.
+            let check = || {
+                let at = u64::from(place.at).checked_sub(stretch.bytes.start)? as usize;
+                Some(crc32c(bytes.get(at..at + place.stored as usize)?) == place.crc)
+            };
+            *chunks.entry(place.at).or_insert_with(|| check().unwrap_or(false))
+        };
         let mut found: Vec<Range<u64>> = Vec::new();
-        for (blocks, _) in self.near(parts, length).iter().filter(|(_, place)| is_inside(place)) {
-            let mut from = blocks.start;
-            for part in parts.iter().filter(|part| part.blocks.end > blocks.start) {
-                if part.blocks.start >= blocks.end {
-                    break;
-                }
-                found.push(from..part.blocks.start.max(from));
-                from = from.max(part.blocks.end);
+        for (blocks, place) in self.near(parts, length) {
+            let others = without(blocks, parts);
+            if !others.is_empty() && is_sound(&place) {
+                found.extend(others);
             }
-            found.push(from.min(blocks.end)..blocks.end);
         }
-        found.retain(|blocks| blocks.start < blocks.end);
-        found.sort_by_key(|blocks| blocks.start);
-        found
+        joined(found)
     }
 
     /// What lives in the segment of some parts within so many bytes of them, as far as that can be
@@ -265,6 +311,30 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let most = bytes * state.blocks / state.bytes.max(1) + CHUNK_BYTES as u64 / self.block();
         self.map.near(number, blocks, most)
     }
+}
+
+/// Neighbours among ranges as one, in order, as long as an offer may be.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let is_next = last.end == next.start && next.end - last.start <= OFFER_BLOCKS_MAX;
+        last.end = if is_next { next.end } else { last.end };
+        is_next
+    });
+    ranges
+}
+
+/// What is left of some blocks without those of parts, which are in the order of theirs.
+fn without(blocks: Range<u64>, parts: &[Part]) -> Vec<Range<u64>> {
+    let (mut left, mut from) = (Vec::new(), blocks.start);
+    let meets = |part: &&Part| part.blocks.start < blocks.end && blocks.start < part.blocks.end;
+    for part in parts.iter().filter(meets) {
+        left.push(from..part.blocks.start.max(from));
+        from = part.blocks.end;
+    }
+    left.push(from..blocks.end.max(from));
+    left.retain(|range| !range.is_empty());
+    left
 }
 
 fn blocks_in(parts: &[Part]) -> u64 {

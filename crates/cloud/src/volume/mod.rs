@@ -282,9 +282,14 @@ pub struct Counters {
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Starts a call under the caller's mark; its end comes out of [`Volume::poll`].
     pub fn submit(&mut self, token: u64, operation: BackingOperation<B>) {
-        match (self.is_known && !self.awaits_map) || self.is_stopping {
-            true => self.start(token, operation),
-            false => self.held.push((self.now, token, operation)),
+        match operation {
+            BackingOperation::ReadAtHand { offset, buffer } => {
+                self.start_read_at_hand(token, offset, buffer);
+            }
+            _ if (self.is_known && !self.awaits_map) || self.is_stopping => {
+                self.start(token, operation);
+            }
+            _ => self.held.push((self.now, token, operation)),
         }
         if self.session.is_lost() {
             self.fail_held();
@@ -298,6 +303,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.finish(token, Err(ErrorKind::Closed), None);
             }
             BackingOperation::Read { offset, buffer } => self.start_read(token, offset, buffer),
+            BackingOperation::ReadAtHand { .. } => unreachable!("it never waits to be started"),
             BackingOperation::Write { offset, buffer, durable } => {
                 self.start_write(token, offset, buffer, durable);
             }
@@ -390,9 +396,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// It is so late, as who submits calls and ends of actions may say before it does.
+    pub fn set_now(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+    }
+
     /// Time has passed.
     pub fn on_tick(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
+        self.set_now(now);
+        self.at_hand.let_go_older(self.now);
         let due = |rest: &mut (Nanos, Retry)| rest.0 <= now;
         let due: Vec<(Nanos, Retry)> = self.resting.extract_if(.., due).collect();
         // A volume that is another node's is changed no more.

@@ -77,6 +77,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.end_part_of_read(job);
     }
 
+    /// Reads what came along with other reads, where it is still held; nothing is asked for it.
+    pub(super) fn start_read_at_hand(&mut self, token: u64, offset: u64, buffer: B) {
+        let blocks = self.blocks_of(offset, buffer.len() as u64);
+        let is_served = self.is_known && !self.is_stopping && !self.session.is_taken();
+        match is_served && self.is_at_hand(blocks) {
+            true => self.start_read(token, offset, buffer),
+            false => self.finish(token, Err(ErrorKind::Retry), Some(buffer)),
+        }
+    }
+
     fn read_blocks(&mut self, job: u64, blocks: Range<u64>) {
         for piece in self.overlay.pieces(blocks) {
             match piece.place {
@@ -113,9 +123,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn get_chunks(&mut self, job: u64, parts: Vec<Part>) {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
-        let number = first.place.number;
-        let to = u64::from(last.place.at) + u64::from(last.place.stored);
-        let stretch = Stretch { number, bytes: u64::from(first.place.at)..to };
+        let stretch = self.stretch_of(&first.place, &last.place);
         if let Some(bytes) = self.at_hand.take(&parts, &stretch) {
             self.job(job).left += 1;
             return self.hand_chunks(job, parts, stretch.bytes.start, &End::Bytes(bytes, None));
@@ -128,7 +136,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return;
         }
         let stretch = self.widen(&parts, &stretch);
-        let key = self.map.key(number).expect("the map knows its segments");
+        let key = self.map.key(stretch.name.number).expect("the map knows its segments");
         let request = Request::Get { key, range: Some(stretch.bytes.clone()) };
         self.ask(request, Flight::ReadChunks { job, parts, stretch });
     }

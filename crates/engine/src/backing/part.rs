@@ -102,7 +102,8 @@ impl PartHome {
     fn moved(&self, operation: BackingOperation<Buffer>) -> BackingOperation<Buffer> {
         let whole = |at| self.plan.stripes.whole(self.plan.index, at);
         match operation {
-            BackingOperation::Read { offset, buffer } => {
+            BackingOperation::Read { offset, buffer }
+            | BackingOperation::ReadAtHand { offset, buffer } => {
                 BackingOperation::Read { offset: whole(offset), buffer }
             }
             BackingOperation::Write { offset, buffer, durable } => {
@@ -127,7 +128,9 @@ impl PartHome {
     ) {
         let start = range.start;
         let operation = match operation {
-            BackingOperation::Read { buffer, .. } => Whole::Read { start, buffer },
+            BackingOperation::Read { buffer, .. } | BackingOperation::ReadAtHand { buffer, .. } => {
+                Whole::Read { start, buffer }
+            }
             BackingOperation::Write { buffer, durable, .. } => {
                 Whole::Write { start, buffer, durable }
             }
@@ -248,6 +251,7 @@ impl PartHome {
 fn range_of(operation: &BackingOperation<Buffer>) -> Option<(u64, u64)> {
     match operation {
         BackingOperation::Read { offset, buffer }
+        | BackingOperation::ReadAtHand { offset, buffer }
         | BackingOperation::Write { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
         BackingOperation::Zero { offset, length, .. }
         | BackingOperation::Extents { offset, length } => Some((*offset, *length)),

@@ -45,8 +45,8 @@ impl Core {
             }
             Action::Complete { request, result } => self.complete(request, result),
             Action::ReadLevel { op, level, slots } => self.read_level(io, op, level, &slots),
-            Action::ReadBacking { op, volume, first, count } => {
-                self.read_backing(io, op, volume, first, count);
+            Action::ReadBacking { op, volume, first, count, at_hand } => {
+                self.read_backing(io, (op, volume), (first, count), at_hand);
             }
             Action::Merge { op, request, part, zero } => {
                 return self.merge(op, request, part, zero, current);
@@ -223,10 +223,9 @@ impl Core {
     fn read_backing(
         &mut self,
         io: &mut dyn Io,
-        op: OpId,
-        volume: VolumeId,
-        first: BlockIndex,
-        count: u32,
+        (op, volume): (OpId, VolumeId),
+        (first, count): (BlockIndex, u32),
+        at_hand: bool,
     ) {
         self.release(io, op);
         let size = self.cache.spec().block_size;
@@ -237,10 +236,15 @@ impl Core {
             return self.done(op, Ok(()));
         }
         self.fetches.begin(op, super::observe::HOME, self.now);
+        let offset = size.offset_of(first);
+        if at_hand {
+            let read = BackingOperation::ReadAtHand { offset, buffer };
+            return self.ask_home(io, volume, u64::from(op.0), read);
+        }
         if self.homes.get(&volume).is_some_and(|home| home.backing.is_remote()) {
             self.far.insert(op);
         }
-        let read = BackingOperation::Read { offset: size.offset_of(first), buffer };
+        let read = BackingOperation::Read { offset, buffer };
         self.ask_home(io, volume, u64::from(op.0), read);
     }
 

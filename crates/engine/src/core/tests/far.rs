@@ -106,7 +106,8 @@ impl FarState {
     ) -> BackingDone<Buffer> {
         let (mut extents, mut returned) = (Vec::new(), None);
         match operation {
-            BackingOperation::Read { offset, mut buffer } => {
+            BackingOperation::Read { offset, mut buffer }
+            | BackingOperation::ReadAtHand { offset, mut buffer } => {
                 let length = buffer.len();
                 buffer.copy_from_slice(&self.bytes[offset as usize..][..length]);
                 returned = Some(buffer);

@@ -476,6 +476,6 @@ fn what_a_home_has_at_hand_is_read() {
     }
     world.core.poll_homes(&mut world.io);
     assert!(world.home.state().at_hand.len() > 900, "a turn takes few");
-    world.turns(50);
+    world.turns(100);
     assert!(world.home.state().at_hand.is_empty(), "and comes back for the others");
 }
