@@ -628,3 +628,28 @@ fn bytes_that_arrive_changed_are_fetched_again() {
     }
     client.verify();
 }
+
+/// Goal: a node that starts without its cache reads what lies together together: a client that
+/// reads every block once, by chance, has it ask the store for far fewer. Method: a volume written
+/// by chance, a restart of a node whose cache is memory alone, every written block read and
+/// compared; requests counted where they pass.
+#[test]
+fn an_empty_cache_fills_in_few_requests() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(4000);
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let node = world.start("a");
+    let mut client = client.reopen(&node);
+    let mut left: Vec<u64> = (0..BLOCKS).filter(|at| client.blocks[*at as usize] > 0).collect();
+    let written = left.len() as u64;
+    let before = world.link.counts().requests_of(Operation::Get);
+    while !left.is_empty() {
+        let block = left.swap_remove(client.rng.below(left.len() as u64) as usize);
+        client.verify_block(block);
+    }
+    let asked = world.link.counts().requests_of(Operation::Get) - before;
+    assert!(asked < written / 4, "{asked} requests for {written} blocks");
+}

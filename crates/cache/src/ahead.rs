@@ -3,21 +3,21 @@
 //! How: both become fetches like a reader's, without one; a reader who comes meanwhile joins them,
 //! a writer waits for them. What a home has at hand (it came along with what was asked) is kept
 //! only in memory that nobody uses, so that a cache fills faster and nothing makes way for it;
-//! where a reader joins, it is his like anything that he asked for.
+//! the blocks that readers join for are kept like anything that was asked for.
 //! Invariant: fetches in flight that nobody asked for are bounded per volume; a class with a filter
 //! has none, since what the filter refuses would be fetched for nothing.
 //! Source: L3 cache paper section IV (pre-caching).
 //! Cost: a look-up per block and level.
 
-use crate::action::{Action, OpId};
+use crate::action::{Action, Cause, OpId};
 use crate::cache::Cache;
 use crate::level::Scope;
-use crate::op::{Sought, Task};
+use crate::op::{Piece, Reader, Sought, Task, Want};
 use crate::read::Run;
 use crate::spec::LevelKind;
 use alloc::vec::Vec;
 use core::ops::Range;
-use layby_policy::Moment;
+use layby_policy::{Moment, Warmth};
 use layby_types::{BlockIndex, Slot, VolumeId};
 
 /// Blocks of one fetch ahead at most: its end keeps everybody waiting who came meanwhile.
@@ -148,18 +148,34 @@ impl Cache {
         fetch.sought
     }
 
-    /// Whether a fetch of what was at hand has been joined by readers; then it is theirs from now
-    /// on, like any other.
-    pub(crate) fn is_asked_for(&mut self, id: OpId) -> bool {
-        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("only fetches are") };
-        let is_joined = fetch.sought == Sought::AtHand && !fetch.readers.is_empty();
-        if is_joined {
-            self.count_ahead_out(id);
-            if let Task::Fetch(fetch) = &mut self.ops.get_mut(id.0).task {
-                fetch.sought = Sought::Asked;
+    /// What was at hand has come: what readers joined it for is kept as if it had been asked for.
+    pub(crate) fn keep_joined(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
+        let (volume, first, count) = self.extent(id);
+        self.blocks_read += u64::from(count);
+        self.blocks_read_ahead += u64::from(count);
+        let Some(top) = self.top_level(volume).filter(|_| !readers.is_empty()) else { return };
+        if self.levels[top].kind != LevelKind::Memory {
+            return;
+        }
+        for index in readers.iter().map(|reader| reader.index) {
+            let key = self.key(volume, BlockIndex(first.0 + u64::from(index)));
+            if self.levels[top].find(volume, key).is_none()
+                && let Some(slot) = self.allocate(moment, top, volume)
+            {
+                self.levels[top].insert(moment, volume, slot, key, Warmth::Warm);
+                self.write_copy(id, top, index, slot, key, Cause::Promote);
             }
         }
-        is_joined
+    }
+
+    /// What was at hand has gone: who joined its fetch reads for himself, before who waits for it.
+    pub(crate) fn read_anew(&mut self, moment: &mut Moment<'_>, id: OpId, readers: &[Reader]) {
+        let op = self.ops.get_mut(id.0);
+        for Reader { request, index, part } in readers.iter().rev().copied() {
+            let block = BlockIndex(op.first.0 + u64::from(index));
+            op.queue.push_front(Piece { request, block, part, want: Want::Read });
+        }
+        self.end_fetch(moment, id);
     }
 
     /// A fetch has ended.

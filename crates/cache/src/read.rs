@@ -176,7 +176,7 @@ impl Cache {
         self.submit_fetch(op);
     }
 
-    pub(crate) fn submit_fetch(&mut self, op: OpId) {
+    fn submit_fetch(&mut self, op: OpId) {
         let state = self.ops.get(op.0);
         let Task::Fetch(fetch) = &state.task else { panic!("a fetch is submitted as one") };
         let (first, count, ahead) = (state.first, state.count, fetch.sought.is_ahead());
@@ -184,8 +184,10 @@ impl Cache {
             Some(level) => Action::ReadLevel { op, level, slots: fetch.slots.clone() },
             None => {
                 let at_hand = fetch.sought == Sought::AtHand;
-                self.blocks_read += u64::from(count);
-                self.blocks_read_ahead += if ahead { u64::from(count) } else { 0 };
+                if !at_hand {
+                    self.blocks_read += u64::from(count);
+                    self.blocks_read_ahead += if ahead { u64::from(count) } else { 0 };
+                }
                 let volume = self.volumes.get(state.volume).id;
                 Action::ReadBacking { op, volume, first, count, at_hand }
             }
@@ -207,12 +209,14 @@ impl Cache {
         if result.is_err() && fetch.from.is_some() {
             return self.refetch(moment, id, result);
         }
-        if self.is_asked_for(id) && result.is_err() {
-            return self.submit_fetch(id);
-        }
-        let op = self.ops.get_mut(id.0);
-        let Task::Fetch(fetch) = &mut op.task else { panic!("a fetch ends as a fetch") };
         let readers = core::mem::take(&mut fetch.readers);
+        if fetch.sought == Sought::AtHand {
+            match result {
+                Ok(()) => self.keep_joined(moment, id, &readers),
+                Err(_) => return self.read_anew(moment, id, &readers),
+            }
+        }
+        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("it still is one") };
         // A hint asks for the blocks to be kept.
         let is_hinted = readers.iter().any(|reader| reader.part.length == 0);
         let is_missed = fetch.from.is_none() && !fetch.sought.is_ahead() && !is_hinted;
@@ -232,7 +236,7 @@ impl Cache {
         self.end_fetch(moment, id);
     }
 
-    fn end_fetch(&mut self, moment: &mut Moment<'_>, id: OpId) {
+    pub(crate) fn end_fetch(&mut self, moment: &mut Moment<'_>, id: OpId) {
         self.count_ahead_out(id);
         self.finish(moment, id);
     }

@@ -422,8 +422,8 @@ impl SimWorld {
             let (Action::Object(request) | Action::Upload { request, .. }) = waiting.action else {
                 continue;
             };
-            let is_change = matches!(request, Request::Put { .. } | Request::Delete { .. });
-            if !is_change || self.faults.is_cut {
+            let is_question = matches!(request, Request::Get { .. } | Request::List { .. });
+            if is_question || self.faults.is_cut {
                 continue;
             }
             match self.rng.below(4) {

@@ -112,6 +112,27 @@ fn who_waits_outlives_who_asked() {
     bench.holds(second, 1);
 }
 
+/// Goal: a fetch that rests after an outage keeps nobody waiting but its own read. Method: a cut
+/// link until its rest is long; then reads of the same chunk, at once and later, each soon.
+#[test]
+fn what_rests_after_an_outage_keeps_nobody() {
+    let mut bench = Bench::new(28);
+    bench.volume.set_wait(Default::default());
+    bench.world.faults.is_cut = true;
+    let first = bench.read(0);
+    bench.until(|bench| bench.now >= Nanos::from_secs(40));
+    bench.world.faults.is_cut = false;
+    let soon = Nanos::from_millis(100);
+    let others = [1, 2].map(|block| bench.read(block));
+    others.iter().for_each(|token| assert!(bench.wait(*token).0 <= soon));
+    let later = bench.now.saturating_add(Nanos::from_millis(1500));
+    bench.until(|bench| bench.now >= later);
+    let third = bench.read(3);
+    assert!(bench.wait(third).0 <= soon);
+    assert_eq!(bench.result(first), None, "it still rests, or this shows nothing");
+    assert_eq!(bench.wait(first).1, Ok(()));
+}
+
 /// Goal: what came along is not served once it is written anew, in the journal or in the store.
 /// Method: a block that was offered, written, read, uploaded, read.
 #[test]

@@ -61,3 +61,22 @@ fn a_late_sweep_takes_nothing_newer() {
         assert!(life.world.store.get(key, None).is_err(), "`{key}` is nobody's");
     }
 }
+
+/// Goal: what earlier sessions left behind goes in few requests, however much it is. Method: a
+/// start beside 2,500 segments that nothing names.
+#[test]
+fn a_sweep_takes_many_at_once() {
+    let mut life = Life::new(7700);
+    life.load(300);
+    life.settle();
+    let key = |number: u64| format!("segments/{number:016x}-00000000");
+    for number in 1..=2500 {
+        let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
+        life.world.store.perform(&Request::Put { key: key(number), bytes, condition });
+    }
+    life.crash();
+    life.settle();
+    assert!((1..=2500).all(|number| life.world.store.get(&key(number), None).is_err()));
+    let requests = life.volume.status().counters.requests;
+    assert!(requests < 100, "{requests} requests");
+}

@@ -55,13 +55,16 @@ struct Held {
     since: Nanos,
     stretch: Stretch,
     bytes: Bytes,
-    /// Blocks that were offered, and those of them that were read.
+    /// Blocks that were offered, those that other reads waited for, and those that were read.
     along: u64,
+    awaited: u64,
     taken: u64,
 }
 
 /// What is on its way.
 struct Coming {
+    /// Its own; a fetch that rests after a fault may be of the same stretch.
+    id: u64,
     stretch: Stretch,
     /// The window that it was made with; none where it is larger than that anyway.
     around: Option<Around>,
@@ -82,6 +85,7 @@ pub(super) struct AtHand {
     held: VecDeque<Held>,
     held_bytes: u64,
     coming: Vec<Coming>,
+    coming_next: u64,
     /// Until when the store's work is accounted for.
     accounted: Nanos,
     offers: VecDeque<Range<u64>>,
@@ -96,7 +100,7 @@ impl AtHand {
         let cut = (stretch.bytes.start - from) as usize..(stretch.bytes.end - from) as usize;
         let bytes = held.bytes.slice(cut);
         held.taken += blocks_in(parts);
-        if held.taken >= held.along {
+        if held.taken >= held.along + held.awaited {
             self.let_go(index);
         }
         Some(bytes)
@@ -125,7 +129,7 @@ impl AtHand {
     fn let_go(&mut self, index: usize) {
         let held = self.held.remove(index).expect("the caller looked");
         self.held_bytes -= held.bytes.len() as u64;
-        self.policy.on_let_go(held.along, held.taken);
+        self.policy.on_let_go(held.along, held.taken.saturating_sub(held.awaited));
     }
 
     /// What is held of a segment is not what it should be.
@@ -149,25 +153,28 @@ impl AtHand {
         coming.map(|coming| coming.waiting.push((job, parts.to_vec()))).is_some()
     }
 
-    fn begin(&mut self, coming: Coming, now: Nanos) {
+    fn begin(&mut self, mut coming: Coming, now: Nanos) -> u64 {
         // What a fault has delayed rests, and keeps no store busy.
         if self.coming.iter().all(|coming| coming.is_late) {
             self.accounted = now;
         }
+        self.coming_next += 1;
+        coming.id = self.coming_next;
         self.coming.push(coming);
+        self.coming_next
     }
 
     /// A fetch failed and will be repeated, for its own read only: who waited for it is handed out.
-    pub(super) fn delay(&mut self, stretch: &Stretch) -> Waiting {
-        let is_it = |coming: &&mut Coming| !coming.is_late && coming.stretch == *stretch;
-        let Some(coming) = self.coming.iter_mut().find(is_it) else { return Vec::new() };
+    pub(super) fn delay(&mut self, id: u64) -> Waiting {
+        let coming = self.coming.iter_mut().find(|coming| coming.id == id);
+        let coming = coming.expect("what is late has begun");
         coming.is_late = true;
         std::mem::take(&mut coming.waiting)
     }
 
     /// A fetch has ended, and how long the store was busy since the end before it.
-    fn end(&mut self, stretch: &Stretch, now: Nanos) -> (Coming, Nanos) {
-        let index = self.coming.iter().position(|coming| coming.stretch == *stretch);
+    fn end(&mut self, id: u64, now: Nanos) -> (Coming, Nanos) {
+        let index = self.coming.iter().position(|coming| coming.id == id);
         let coming = self.coming.swap_remove(index.expect("what ends has begun"));
         (coming, now.since(std::mem::replace(&mut self.accounted, now)))
     }
@@ -215,7 +222,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// What to fetch for parts that lie beside each other, which is on its way from now on.
-    pub(super) fn widen(&mut self, parts: &[Part], stretch: &Stretch) -> Stretch {
+    pub(super) fn widen(&mut self, parts: &[Part], stretch: &Stretch) -> (u64, Stretch) {
         let asked = blocks_in(parts);
         let is_small = asked * self.block() < CHUNK_BYTES as u64;
         let around = is_small.then(|| self.at_hand.policy.next());
@@ -233,20 +240,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
         }
         let stretch = Stretch { name: stretch.name, bytes };
-        let (is_late, waiting) = (false, Vec::new());
-        let coming = Coming { stretch: stretch.clone(), around, asked, is_late, waiting };
-        self.at_hand.begin(coming, self.now);
-        stretch
+        let (id, is_late, waiting) = (0, false, Vec::new());
+        let coming = Coming { id, stretch: stretch.clone(), around, asked, is_late, waiting };
+        (self.at_hand.begin(coming, self.now), stretch)
     }
 
     /// A fetch has ended: what it brought beside its parts is offered. Answers with who waited.
-    pub(super) fn arrive(
-        &mut self,
-        parts: &[Part],
-        stretch: &Stretch,
-        bytes: Option<&Bytes>,
-    ) -> Waiting {
-        let (coming, busy) = self.at_hand.end(stretch, self.now);
+    pub(super) fn arrive(&mut self, fetch: u64, parts: &[Part], bytes: Option<&Bytes>) -> Waiting {
+        let (coming, busy) = self.at_hand.end(fetch, self.now);
+        let stretch = &coming.stretch;
         // What came short, or could not be decrypted, is its own read's to complain of.
         let length = stretch.bytes.end - stretch.bytes.start;
         let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 == length) else {
@@ -259,16 +261,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let found = self.along(&asked, stretch, bytes);
         let along: u64 = found.iter().map(|blocks| blocks.end - blocks.start).sum();
         self.counters.bytes_along += along * self.block();
+        let awaited = blocks_in(&asked) - blocks_in(parts);
         // What a fault delayed says nothing of what a window costs.
         if let Some(around) = coming.around.filter(|_| !coming.is_late) {
-            self.at_hand.policy.on_fetched(around, busy, coming.asked, along);
+            self.at_hand.policy.on_fetched(around, busy, coming.asked + awaited, along);
         }
-        let awaited = blocks_in(&asked) - blocks_in(parts);
         if along + awaited > 0 {
             // A reply may be a part of more bytes, which would be held with it.
             let (stretch, bytes) = (stretch.clone(), Bytes::copy_from_slice(bytes));
-            let (since, along) = (self.now, along + awaited);
-            self.at_hand.hold(Held { since, stretch, bytes, along, taken: 0 });
+            let since = self.now;
+            self.at_hand.hold(Held { since, stretch, bytes, along, awaited, taken: 0 });
         }
         found.into_iter().for_each(|blocks| self.at_hand.offer(blocks));
         coming.waiting
@@ -330,7 +332,7 @@ fn without(blocks: Range<u64>, parts: &[Part]) -> Vec<Range<u64>> {
     let meets = |part: &&Part| part.blocks.start < blocks.end && blocks.start < part.blocks.end;
     for part in parts.iter().filter(meets) {
         left.push(from..part.blocks.start.max(from));
-        from = part.blocks.end;
+        from = part.blocks.end.max(from);
     }
     left.push(from..blocks.end.max(from));
     left.retain(|range| !range.is_empty());

@@ -11,7 +11,7 @@ use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
 use crate::map::MapImage;
 use crate::meta::{Born, Committed, Frame};
-use crate::removal::is_right_below;
+use crate::removal::{KEYS_MAX, is_right_below};
 use crate::segment::SegmentName;
 use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::Checkpointed;
@@ -227,8 +227,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn on_swept(&mut self, end: End) {
         let (End::Keys(keys), true) = (end, self.session.is_open()) else { return };
         let orphans: Vec<String> = keys.into_iter().filter(|key| self.is_orphan(key)).collect();
-        for key in orphans {
-            self.ask(Request::Delete { key }, Flight::Delete { number: None });
+        for keys in orphans.chunks(KEYS_MAX) {
+            let keys = keys.to_vec();
+            self.ask(Request::DeleteMany { keys }, Flight::Delete { number: None });
         }
     }
 

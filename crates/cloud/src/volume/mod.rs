@@ -130,7 +130,8 @@ enum Flight {
     ReadChunks {
         job: u64,
         parts: Vec<read::Part>,
-        stretch: around::Stretch,
+        /// Its number among fetches, and the first byte of the object that it asks for.
+        fetch: (u64, u64),
     },
     CutRead {
         number: u64,
@@ -370,9 +371,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::ReadJournal { job, blocks, place } => {
                 self.on_journal_read(job, blocks, place, end);
             }
-            Flight::ReadChunks { job, parts, stretch } => {
-                self.on_chunks(job, parts, &stretch, &end);
-            }
+            Flight::ReadChunks { job, parts, fetch } => self.on_chunks(job, parts, fetch, &end),
             Flight::CutRead { number, part } => self.on_cut_read(number, part, end),
             Flight::SegmentPut { number } => self.on_segment_put(number),
             Flight::IndexRecorded { number } => self.on_index_recorded(number, &end),
@@ -601,11 +600,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.on_fault(self.now);
         self.waiting.on_fault(self.now);
         self.last_fault = Some((fault, self.now));
-        if let Flight::ReadChunks { job, parts, stretch } = &retry.flight {
-            self.delay_chunks(stretch);
+        if let Flight::ReadChunks { job, parts, fetch: (fetch, _) } = &retry.flight {
+            self.delay_chunks(*fetch);
             if !self.is_reading(*job) {
                 // Nobody waits for it any more.
-                return self.drop_chunks(parts, stretch);
+                return self.drop_chunks(*fetch, parts);
             }
         }
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
@@ -678,6 +677,8 @@ fn is_answer(request: &Request, fault: FaultKind) -> bool {
     match request {
         Request::Get { .. } | Request::Delete { .. } => fault == FaultKind::NotFound,
         Request::Put { .. } => fault == FaultKind::Condition,
-        Request::DeleteMany { .. } | Request::List { .. } => false,
+        // What nobody needs and nobody may delete stays; the next start sweeps again.
+        Request::DeleteMany { .. } => fault == FaultKind::Denied,
+        Request::List { .. } => false,
     }
 }

@@ -7,7 +7,7 @@
 //! holds up its own call alone.
 //! Cost: a request per run of neighbouring chunks that is not at hand.
 
-use super::around::{Stretch, Waiting};
+use super::around::Waiting;
 use super::{Flight, LocalPlace, Volume};
 use crate::action::{Action, End, Fault, FaultKind, Request};
 use crate::codec::crc32c;
@@ -46,6 +46,8 @@ struct Job<B> {
     left: u32,
     /// Chunks that may still be fetched again because they did not arrive whole.
     again_left: u8,
+    /// It fails rather than ask the store.
+    at_hand: bool,
     failed: Option<ErrorKind>,
 }
 
@@ -66,12 +68,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.is_stopping || self.session.is_taken() {
             return self.finish(token, Err(ErrorKind::Closed), Some(buffer));
         }
+        self.begin_read(token, offset, buffer, false);
+    }
+
+    fn begin_read(&mut self, token: u64, offset: u64, buffer: B, at_hand: bool) {
         let blocks = self.blocks_of(offset, buffer.len() as u64);
         let job = self.reads.next;
         self.reads.next += 1;
         let again_left = FETCHES_AGAIN_MAX;
         let (since, first) = (self.now, blocks.start);
-        let state = Job { token, since, first, buffer, left: 1, again_left, failed: None };
+        let state = Job { token, since, first, buffer, left: 1, again_left, at_hand, failed: None };
         self.reads.jobs.insert(job, state);
         self.read_blocks(job, blocks);
         self.end_part_of_read(job);
@@ -82,7 +88,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let blocks = self.blocks_of(offset, buffer.len() as u64);
         let is_served = self.is_known && !self.is_stopping && !self.session.is_taken();
         match is_served && self.is_at_hand(blocks) {
-            true => self.start_read(token, offset, buffer),
+            true => self.begin_read(token, offset, buffer, true),
             false => self.finish(token, Err(ErrorKind::Retry), Some(buffer)),
         }
     }
@@ -128,17 +134,18 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.job(job).left += 1;
             return self.hand_chunks(job, parts, stretch.bytes.start, &End::Bytes(bytes, None));
         }
-        if self.refuses_read() {
+        if self.job(job).at_hand || self.refuses_read() {
             return self.fail_read(job, ErrorKind::Retry);
         }
         self.job(job).left += 1;
         if self.at_hand.join(job, &parts, &stretch) {
             return;
         }
-        let stretch = self.widen(&parts, &stretch);
+        let (fetch, stretch) = self.widen(&parts, &stretch);
+        let fetch = (fetch, stretch.bytes.start);
         let key = self.map.key(stretch.name.number).expect("the map knows its segments");
         let request = Request::Get { key, range: Some(stretch.bytes.clone()) };
-        self.ask(request, Flight::ReadChunks { job, parts, stretch });
+        self.ask(request, Flight::ReadChunks { job, parts, fetch });
     }
 
     fn job(&mut self, job: u64) -> &mut Job<B> {
@@ -234,29 +241,35 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.end_part_of_read(job);
     }
 
-    pub(super) fn on_chunks(&mut self, job: u64, parts: Vec<Part>, stretch: &Stretch, end: &End) {
+    pub(super) fn on_chunks(
+        &mut self,
+        job: u64,
+        parts: Vec<Part>,
+        (fetch, from): (u64, u64),
+        end: &End,
+    ) {
         let bytes = match end {
             End::Bytes(bytes, _) => Some(bytes),
             _ => None,
         };
-        let waiting = self.arrive(&parts, stretch, bytes);
+        let waiting = self.arrive(fetch, &parts, bytes);
         if self.is_reading(job) {
-            self.hand_chunks(job, parts, stretch.bytes.start, end);
+            self.hand_chunks(job, parts, from, end);
         }
         self.read_waiting(waiting);
     }
 
     /// A request for chunks is not repeated any more, since nobody waits for what it was for; who
     /// waited for what it would have brought beside asks for himself.
-    pub(super) fn drop_chunks(&mut self, parts: &[Part], stretch: &Stretch) {
-        let waiting = self.arrive(parts, stretch, None);
+    pub(super) fn drop_chunks(&mut self, fetch: u64, parts: &[Part]) {
+        let waiting = self.arrive(fetch, parts, None);
         self.read_waiting(waiting);
     }
 
     /// A request for chunks will be repeated later, for who asked for them; so long nobody else
     /// waits for it.
-    pub(super) fn delay_chunks(&mut self, stretch: &Stretch) {
-        let waiting = self.at_hand.delay(stretch);
+    pub(super) fn delay_chunks(&mut self, fetch: u64) {
+        let waiting = self.at_hand.delay(fetch);
         self.read_waiting(waiting);
     }
 

@@ -235,12 +235,13 @@ impl Core {
             self.set_buffer(op, buffer);
             return self.done(op, Ok(()));
         }
-        self.fetches.begin(op, super::observe::HOME, self.now);
         let offset = size.offset_of(first);
         if at_hand {
+            // It says nothing of what a read of the home costs.
             let read = BackingOperation::ReadAtHand { offset, buffer };
             return self.ask_home(io, volume, u64::from(op.0), read);
         }
+        self.fetches.begin(op, super::observe::HOME, self.now);
         if self.homes.get(&volume).is_some_and(|home| home.backing.is_remote()) {
             self.far.insert(op);
         }
