@@ -311,6 +311,14 @@ fn built() -> PathBuf {
     let target = profile.parent().expect("tests lie in TARGET/PROFILE/deps");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "layby-cli", "--target-dir"]).arg(target);
+    // What cargo tells a test of its own package, build scripts below would take for theirs, and
+    // build anew each time.
+    let told = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+    for (name, _) in std::env::vars_os() {
+        if told.iter().any(|told| name.to_string_lossy().starts_with(told)) {
+            cargo.env_remove(name);
+        }
+    }
     if profile.ends_with("release") {
         cargo.arg("--release");
     }
