@@ -18,8 +18,12 @@ pub const WINDOWS: [u64; 3] = [0, 64 << 10, 256 << 10];
 const EPOCH: u32 = 64;
 /// Fetches of a measurement: more than are in flight together, whose ends come together.
 const TRIAL: u32 = 32;
+/// Fetches after which a measurement ends that is clearly lost.
+const TRIAL_LOST: u32 = 12;
 /// Epochs between two measurements of a window that loses, at most.
 const REST_MAX: u32 = 64;
+/// The same of one that clearly loses, at least.
+const REST_LOST: u32 = 16;
 /// What a block is worth that came along and was kept.
 const WORTH: f64 = 0.5;
 /// How much more a larger window has to bring than a smaller one: its bytes cost something, too.
@@ -65,7 +69,7 @@ pub struct ReadAround {
 impl Default for ReadAround {
     fn default() -> Self {
         let yields = [Yield { rest_next: 1, ..Yield::default() }; WINDOWS.len()];
-        ReadAround { yields, best: 1, now: 1, left: TRIAL, kept: 1.0 }
+        ReadAround { yields, best: 1, now: 1, left: TRIAL_LOST, kept: 1.0 }
     }
 }
 
@@ -87,7 +91,8 @@ impl ReadAround {
             return;
         }
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
+        let is_lost = self.left <= TRIAL - TRIAL_LOST && self.is_slow(self.now);
+        if self.left == 0 || (self.now != self.best && is_lost) {
             self.choose();
         }
     }
@@ -137,8 +142,12 @@ impl ReadAround {
         let is_trial = self.now != self.best;
         if is_trial {
             let has_lost = !self.is_better(self.now, self.best);
+            let is_clear =
+                self.is_slow(self.now) || self.rate(self.now) < self.rate(self.best) / 2.0;
+            let least = if is_clear { REST_LOST } else { 1 };
             let state = &mut self.yields[self.now];
-            state.rest_next = if has_lost { (state.rest_next * 2).min(REST_MAX) } else { 1 };
+            state.rest_next = if has_lost { state.rest_next * 2 } else { 1 };
+            state.rest_next = state.rest_next.clamp(least, REST_MAX);
             state.rest = state.rest_next;
         }
         let better = |best, window| if self.is_better(window, best) { window } else { best };
@@ -149,8 +158,9 @@ impl ReadAround {
         let is_worth = |window: &usize| is_beside(*window) || *window == 0;
         let mut beside = (0..WINDOWS.len()).filter(|window| *window != self.best).filter(is_worth);
         let due = |window: &usize| self.yields[*window].rest == 0;
-        // A measurement is followed by an epoch of the best.
-        let other = beside.find(due).filter(|window| !is_trial || self.is_new(*window));
+        // A measurement is followed by an epoch of the best, unless there is a new one to try.
+        let is_next = |window: &usize| due(window) && (!is_trial || self.is_new(*window));
+        let other = beside.find(is_next);
         (self.now, self.left) = match other {
             Some(other) => (other, TRIAL),
             None => (self.best, EPOCH),
@@ -202,7 +212,7 @@ mod tests {
         let used = used(&mut ReadAround::default(), 20_000, 10_000, 80.0, 100);
         assert!(used[0] > 19_000, "{used:?}");
         let along = u64::from(used[1]) * 15 + u64::from(used[2]) * 63;
-        assert!(along < 20_000, "{along} blocks along with 20000");
+        assert!(along < 2_000, "{along} blocks along with 20000");
     }
 
     /// Goal: what comes along does not make what was asked for more than twice as slow. Method:
