@@ -469,8 +469,14 @@ fn late_reads_are_asked_for_twice() {
     let node = world.start_new("a");
     node.layby(&["class", "set", "normal", "--hedge", "true"]);
     let mut client = Client::open(&node);
-    client.write(1000);
-    node.layby(&["volume", "drain", VOLUME]);
+    // Each block in a segment of its own, so that none comes along with another one.
+    for block in 0..40 + LOST as u64 {
+        client.writes += 1;
+        let data = contents(block, client.writes);
+        client.blocks[block as usize] = client.writes;
+        client.ask(&Request::Write { offset: block * BLOCK, data, fua: true });
+        node.layby(&["volume", "drain", VOLUME]);
+    }
     drop(node);
     let node = world.start("a");
     let mut client = client.reopen(&node);
