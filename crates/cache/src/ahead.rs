@@ -67,8 +67,8 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
     }
 
-    /// Blocks that may be read since they are at hand: as many as have room in memory that nobody
-    /// holds, those on their way there left out.
+    /// Blocks that may be on their way since they are at hand: as many as have room in memory that
+    /// nobody holds.
     fn at_hand_most(&self, volume: u16) -> u32 {
         let Some(top) = self.top_level(volume) else { return 0 };
         let held = &self.levels[top];
@@ -87,12 +87,10 @@ impl Cache {
         level: usize,
     ) -> Option<Slot> {
         let volume = self.ops.get(id.0).volume;
-        if self.sought(id) != Sought::AtHand {
-            return self.allocate(moment, level, volume);
+        match self.sought(id) {
+            Sought::AtHand => self.take_unused(level, volume, self.scope(level, volume)),
+            _ => self.allocate(moment, level, volume),
         }
-        let class = self.volumes.get(volume).class;
-        let is_open = self.scope(level, volume) == Scope::Level;
-        is_open.then(|| self.levels[level].take_free(volume, class, false)).flatten()
     }
 
     /// Fetches what no level has of a range and nothing holds, in runs, as far as it may.
@@ -144,7 +142,7 @@ impl Cache {
 
     /// Why a fetch is made.
     pub(crate) fn sought(&self, id: OpId) -> Sought {
-        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("only fetches are") };
+        let Task::Fetch(fetch) = &self.ops.get(id.0).task else { panic!("only a fetch is sought") };
         fetch.sought
     }
 

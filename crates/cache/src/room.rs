@@ -63,18 +63,21 @@ impl Cache {
         level: usize,
         volume: u16,
     ) -> Option<Slot> {
-        let class = self.volumes.get(volume).class;
         let scope = self.scope(level, volume);
-        if scope == Scope::Level
-            && let Some(slot) = self.levels[level].take_free(volume, class, false)
-        {
+        if let Some(slot) = self.take_unused(level, volume, scope) {
             return Some(slot);
         }
         self.drop_coldest(moment, level, Some(volume), scope)?;
         // A cap may be met by two at once (volume and class): check again before taking.
-        if self.scope(level, volume) != Scope::Level {
+        self.take_unused(level, volume, self.scope(level, volume))
+    }
+
+    /// A held slot that nobody had, if there is one and no cap is met; nothing yields for it.
+    pub(crate) fn take_unused(&mut self, level: usize, volume: u16, scope: Scope) -> Option<Slot> {
+        if scope != Scope::Level {
             return None;
         }
+        let class = self.volumes.get(volume).class;
         self.levels[level].take_free(volume, class, false)
     }
 
