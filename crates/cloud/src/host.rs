@@ -507,13 +507,13 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         const LOOK_REST: Duration = Duration::from_secs(10);
         // The wall's clock is asked once: it may be set, and the volume's must not go back.
         let (start, opened_at) = (Instant::now(), self.now);
-        let now_of = move |start: &Instant| {
+        let clock = move || {
             let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
             opened_at.saturating_add(Nanos(elapsed))
         };
         let (mut said, mut state, mut looked) = (None, (false, false), start);
         loop {
-            let now = now_of(&start);
+            let now = clock();
             self.now = now;
             self.volume.on_tick(now);
             if looked.elapsed() >= LOOK_REST {
@@ -540,7 +540,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             // What happened while the thread slept did not happen before.
-            self.now = now_of(&start);
+            self.now = clock();
             self.volume.set_now(self.now);
             let more = inbox.try_iter().take(EVENTS_MAX);
             for event in std::iter::once(first).chain(more) {

@@ -2,7 +2,7 @@
 //!
 //! How: such a home ends calls on threads of its own, whose wakers end the shard's waits; after
 //! each wait it is asked. What it has at hand, the cache may take.
-//! Invariant: a turn handles a bounded number of ends per home.
+//! Invariant: a turn handles a bounded number of ends and offers per home.
 //! Cost: a look per home and wait.
 
 use super::{Core, HOME_DISCARD, HOME_EXTENTS, HOME_SYNC};
