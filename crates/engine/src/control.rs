@@ -273,7 +273,8 @@ pub enum Command<S> {
     SetDiscards(Vec<(VolumeId, DiscardLimits)>, Answer<()>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
-    /// Stop: finish requests, make everything durable, write a checkpoint, end the thread.
+    /// Stop: finish requests, make everything durable, write a checkpoint, end the thread. Answers
+    /// with an error that names what could not be made durable.
     Stop(Answer<()>),
 }
 

@@ -109,6 +109,7 @@ impl Tally {
         self.errors += other.errors;
         self.cuts += other.cuts;
         self.cuts_in_recovery += other.cuts_in_recovery;
+        self.stops_unclean += other.stops_unclean;
         self.refused += other.refused;
         self.broken += other.broken;
         self.destroyed += other.destroyed;

@@ -146,13 +146,14 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
     let _ = writeln!(
         text,
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
-         ({} in recovery), {} starts refused with reason, {} nodes destroyed, {} looks at what \
+         ({} in recovery), {} stops that were not clean, {} starts refused with reason, {} nodes destroyed, {} looks at what \
          stores alone have",
         tally.requests,
         tally.errors,
         tally.broken,
         tally.cuts,
         tally.cuts_in_recovery,
+        tally.stops_unclean,
         tally.refused,
         tally.destroyed,
         tally.restored

@@ -17,8 +17,8 @@ use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOL
 use crate::plan::{discards_of, schedule_of};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
-use layby_engine::control::{BackingPlan, Command, Connection, Snapshot, VolumePlan};
-use layby_engine::core::{Notice, WearPlan};
+use layby_engine::control::{BackingPlan, Command, CommandError, Connection, Snapshot, VolumePlan};
+use layby_engine::core::{Notice, STOP_PATIENCE, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
 use layby_engine::{LevelPart, Shard, ShardPlan};
 use layby_frontend::nbd::NbdSession;
@@ -56,6 +56,8 @@ pub struct Tally {
     pub cuts: u64,
     /// Power cuts while the node recovered.
     pub cuts_in_recovery: u64,
+    /// Stops that ended without all being durable, since a device did not answer in time.
+    pub stops_unclean: u64,
     /// Starts that were refused, in a life whose disks gave reason to.
     pub refused: u64,
     /// Clients that left in disorder.
@@ -357,15 +359,19 @@ impl World<'_> {
         }
         let cuts = self.tally.cuts;
         self.clients.iter_mut().flatten().for_each(|client| client.is_leaving = true);
-        self.command(Command::Stop(Box::new(drop)));
+        let stopped = Arc::new(Mutex::new(None));
+        let answer = stopped.clone();
+        let begun = self.host.now();
+        self.command(Command::Stop(Box::new(move |result| {
+            *answer.lock().expect("one thread") = Some(result);
+        })));
         for _ in 0..TURNS_MAX {
             let Some(node) = &mut self.node else { break };
             match catch_unwind(AssertUnwindSafe(|| node.turn())) {
                 Ok(true) => {}
                 Ok(false) => {
-                    if !self.is_tolerant {
-                        self.oracle.stopped();
-                    }
+                    let result = stopped.lock().expect("one thread").take();
+                    self.judge_stop(result, begun)?;
                     return self.restart(mode);
                 }
                 Err(payload) => return Err(describe(payload.as_ref())),
@@ -375,6 +381,33 @@ impl World<'_> {
         }
         let waiting = self.describe_waiting();
         Err(format!("the node does not stop (after {cuts} power cuts): {waiting}"))
+    }
+
+    /// A clean stop promises that all is durable; a node whose devices work may give up only after
+    /// the time that it states.
+    fn judge_stop(
+        &mut self,
+        result: Option<Result<(), CommandError>>,
+        begun: Nanos,
+    ) -> Result<(), String> {
+        match result {
+            None => Err("the stop is not answered".to_owned()),
+            Some(Ok(())) => {
+                if !self.is_tolerant {
+                    self.oracle.stopped();
+                }
+                Ok(())
+            }
+            Some(Err(error)) => {
+                self.note(|| format!("the stop is not clean: {}", error.cause));
+                self.tally.stops_unclean += 1;
+                let took = self.host.now().since(begun);
+                match self.is_tolerant || took >= STOP_PATIENCE {
+                    true => Ok(()),
+                    false => Err(format!("the stop gives up too early: {}", error.cause)),
+                }
+            }
+        }
     }
 }
 

@@ -385,9 +385,8 @@ impl Control {
         }
         let mut first = Ok(());
         for (shard, stopped) in stopping.into_iter().enumerate() {
-            let error = || format!("cannot stop shard {shard} cleanly");
             let stopped = answer_of(shard, stopped).await;
-            first = first.and(stopped.map_err(|e| report(&e, error())));
+            first = first.and(stopped.map_err(|e| unclean_stop(shard, &e)));
         }
         first
     }
@@ -621,6 +620,16 @@ fn report(refused: &CommandError, error: impl Into<String>) -> Report {
         .cause(refused.cause.clone())
         .state("nothing was changed; what was acknowledged is safe")
         .hint("the node's log has more; `layby status` shows whether it still serves")
+}
+
+fn unclean_stop(shard: usize, refused: &CommandError) -> Report {
+    Report::new(refused.kind.into(), format!("cannot stop shard {shard} cleanly"))
+        .cause(refused.cause.clone())
+        .state(
+            "what was flushed is safe; writes that were not may be lost if the power fails before \
+             the next start",
+        )
+        .hint("look at the device that is named; the next start recovers as after a crash")
 }
 
 /// The volumes that one client may see, as the handshake asks for them.

@@ -28,6 +28,8 @@ use std::ops::Range;
 pub(super) const OWN_BORROWED: u64 = 1;
 /// Own ticket: the NVM level's sync for a checkpoint.
 const OWN_PEER: u64 = 2;
+/// Own ticket: the NVM level's sync for a stop.
+pub(super) const OWN_STOP: u64 = 3;
 /// Bits of an own ticket that say whose it is; above them stands which one.
 const OWN_BITS: u32 = 8;
 
@@ -273,7 +275,10 @@ impl Core {
             return self.done(OpId(ticket.0 as u32), result);
         }
         let own = ticket.0 & !TICKET_OWN;
-        assert_eq!(own & ((1 << OWN_BITS) - 1), OWN_PEER, "the core's only own sync");
+        if own == OWN_STOP {
+            return self.on_stop_synced(result);
+        }
+        assert_eq!(own & ((1 << OWN_BITS) - 1), OWN_PEER, "a checkpoint's sync, or a stop's");
         let id = own >> OWN_BITS;
         let Some(peer) = self.peer_sync.as_mut().filter(|peer| peer.id == id) else { return };
         peer.nvm_waiting = false;

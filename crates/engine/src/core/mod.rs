@@ -20,6 +20,7 @@ mod recorder;
 mod recover;
 mod remotes;
 mod status;
+mod stop;
 mod stores;
 mod wear;
 mod wide;
@@ -30,6 +31,7 @@ pub(crate) mod tests;
 pub use answer::{Place, ReadAnswer};
 pub use objectives::ClassLatency;
 pub use recover::{CoreError, HomePlace, HomePlan};
+pub use stop::{STOP_PATIENCE, UncleanStop};
 pub use stores::{Level, LevelPlan};
 pub use wear::{WearPlan, days_left};
 
@@ -232,6 +234,8 @@ pub struct Core {
     notices: Vec<Notice>,
     drained: Vec<(u64, Result<(), ErrorKind>)>,
     checkpoints: Vec<bool>,
+    /// How the sync that a stop waits for ended.
+    stop_sync: Option<Result<(), ErrorKind>>,
     peer_sync: Option<PeerSync>,
     tombstones: Tombstones,
     /// Writes to homes that cancel what waits there.

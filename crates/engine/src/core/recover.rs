@@ -128,6 +128,7 @@ impl Core {
             drained: Vec::new(),
             checkpoints: Vec::new(),
             peer_sync: None,
+            stop_sync: None,
             tombstones: Tombstones::default(),
             cancels: super::cancels::Cancels::default(),
             delays: super::discards::Delays::default(),
@@ -412,72 +413,6 @@ impl Core {
         done.into_iter().for_each(|done| self.on_io(io, done));
         self.poll_homes(io);
         self.count_ended(io.now());
-    }
-
-    /// Makes everything durable and marks a clean shutdown; dirty blocks stay where they are. No
-    /// request may be in flight. What failing devices never end is given up after a while: then the
-    /// shutdown is not clean, and the next start recovers as after a crash.
-    pub fn shut_down(&mut self, io: &mut dyn Io) {
-        let mut patience = Patience { until: io.now() + STOP_PATIENCE, turns: STOP_TURNS_MAX };
-        let busy = |core: &Core| {
-            core.levels.iter().any(|level| !level.is_idle())
-                || core.homes.values().any(|home| home.syncing)
-        };
-        while busy(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
-            self.stop_turn(io);
-        }
-        let homes: std::collections::BTreeSet<VolumeId> = self.homes.keys().copied().collect();
-        for volume in homes {
-            self.sync_home(io, volume);
-        }
-        // A remote home may keep everybody waiting, and the log owes it nothing.
-        let near = |home: &Home| home.syncing && !home.backing.is_remote();
-        while self.homes.values().any(near) && patience.lasts(io) {
-            self.stop_turn(io);
-        }
-        if let Some(log) = self.log_mut() {
-            log.checkpoint_now(true);
-            let before = self.checkpoints.len();
-            while self.checkpoints.len() == before
-                && !self.has_failed_checkpoint()
-                && patience.lasts(io)
-            {
-                self.stop_turn(io);
-            }
-        }
-        while self.homes.values().any(|home| home.syncing) && patience.lasts(io) {
-            self.stop_turn(io);
-        }
-    }
-
-    /// A turn that may be the last one for which a remote home is waited for.
-    fn stop_turn(&mut self, io: &mut dyn Io) {
-        let is_local = self.remotes.is_empty();
-        let latest = if is_local { Nanos::NEVER } else { io.now() + STOP_STEP };
-        self.turn_by(io, latest);
-    }
-
-    fn has_failed_checkpoint(&self) -> bool {
-        self.notices.iter().any(|notice| matches!(notice, super::Notice::CheckpointFailed))
-    }
-}
-
-/// How long a stop waits for devices, and how many turns it takes at most.
-const STOP_PATIENCE: Nanos = Nanos::from_secs(30);
-const STOP_TURNS_MAX: u32 = 1_000_000;
-/// How long a stop sleeps at most where a remote home may never answer.
-const STOP_STEP: Nanos = Nanos::from_millis(100);
-
-/// What is left of a stop's waiting.
-struct Patience {
-    until: Nanos,
-    turns: u32,
-}
-
-impl Patience {
-    fn lasts(&mut self, io: &dyn Io) -> bool {
-        self.turns = self.turns.saturating_sub(1);
-        self.turns > 0 && io.now() < self.until
     }
 }
 

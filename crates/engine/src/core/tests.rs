@@ -10,6 +10,7 @@ mod faults;
 mod history;
 mod observing;
 mod remote;
+mod stops;
 mod wide;
 
 use super::*;

@@ -6,7 +6,7 @@
 
 use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
-use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan};
+use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan, UncleanStop};
 use crate::io::{Host, Io as _, OpenMode};
 use crate::link::{FarEnd, NearEnd};
 use layby_cache::{CacheSpec, VolumeSpec};
@@ -40,8 +40,13 @@ impl Pending {
         self.drains.is_empty() && self.removals.is_empty() && self.shrinking.is_empty()
     }
 
-    pub(super) fn answer_stops(self) {
-        self.stops.into_iter().for_each(|answer| answer(Ok(())));
+    pub(super) fn answer_stops(self, stopped: &Result<(), UncleanStop>) {
+        for answer in self.stops {
+            match stopped {
+                Ok(()) => answer(Ok(())),
+                Err(UncleanStop { causes }) => answer(failed(ErrorKind::Retry, causes.join(", "))),
+            }
+        }
     }
 
     /// A stop does not wait for what failing devices may never end: dirty blocks stay where they

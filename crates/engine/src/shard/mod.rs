@@ -352,10 +352,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         self.guests.end();
         self.io.defer(false);
-        self.core.shut_down(&mut self.io);
+        let stopped = self.core.shut_down(&mut self.io);
         for notice in self.core.take_notices() {
             (self.notices)(notice);
         }
-        std::mem::take(&mut self.pending).answer_stops();
+        std::mem::take(&mut self.pending).answer_stops(&stopped);
     }
 }

@@ -241,7 +241,7 @@ fn a_stop_and_a_removal_send_what_waits() {
                 world.core.turn(&mut world.io);
             }
         } else {
-            world.core.shut_down(&mut world.io);
+            world.core.shut_down(&mut world.io).expect("all devices work");
         }
         assert_eq!((home_block(&world, 0), home_block(&world, 3)), (0, 0), "removes: {removes}");
         assert_eq!(home_block(&world, 4), 40);

@@ -315,7 +315,7 @@ impl Run {
             self.world.drain().expect("nothing hinders a drain");
         }
         let World { core, io, .. } = &mut self.world;
-        core.shut_down(io);
+        core.shut_down(io).expect("all devices work");
         let held = |core: &mut Core, level| {
             let view = core.cache().level_view(LevelIndex(level), Nanos::ZERO);
             (u64::from(view.used), u64::from(view.dirty))

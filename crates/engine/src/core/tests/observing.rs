@@ -49,6 +49,6 @@ fn late_homes_do_not_hold_a_shutdown() {
     world.core.delay_homes(Nanos::from_millis(5));
     let World { core, io, .. } = &mut world;
     let before = io.waits_in_vain();
-    core.shut_down(io);
+    core.shut_down(io).expect("all devices work");
     assert_eq!(io.waits_in_vain(), before, "it waits for what cannot come");
 }

@@ -194,7 +194,8 @@ fn waiting_ends_on_request() {
     for number in asked {
         assert_eq!(world.wait(number).err(), Some(ErrorKind::Closed));
     }
-    world.core.shut_down(&mut world.io);
+    let unclean = world.core.shut_down(&mut world.io).expect_err("its sync never ends");
+    assert!(unclean.causes.iter().all(|cause| cause.starts_with("backing store")), "{unclean:?}");
     assert_eq!(world.core.checkpoints.last(), Some(&true), "the checkpoint waits for nobody far");
     assert!(matches!(world.home.state().asked[..], [(_, BackingOperation::Sync)]));
 }
