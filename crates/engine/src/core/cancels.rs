@@ -33,6 +33,8 @@ struct Cancel {
     /// The tombstones that are to be done for before it is answered.
     seqs: Vec<Seq>,
     is_written: bool,
+    /// One of them cannot be done for soon; the write fails with this once it has ended.
+    refused: Option<ErrorKind>,
 }
 
 /// Writes that cancel, in the order in which they began. At most as many as destages at once.
@@ -66,8 +68,8 @@ impl Core {
         home.discards.table.withhold(bytes);
         beside.into_iter().for_each(|part| home.discards.table.hasten(part, DiscardCause::Write));
         let seqs = met.into_iter().map(|(seq, _)| seq).collect();
-        let (volume, blocks, is_written) = (id, blocks.clone(), false);
-        self.cancels.0.push(Cancel { op, volume, blocks, seqs, is_written });
+        let (volume, blocks, is_written, refused) = (id, blocks.clone(), false, None);
+        self.cancels.0.push(Cancel { op, volume, blocks, seqs, is_written, refused });
         self.note_discards(id);
         true
     }
@@ -103,7 +105,7 @@ impl Core {
         let mut mine = self.cancels.0.iter_mut().filter(|cancel| cancel.op == op);
         let cancel = mine.next().expect("the caller found it");
         cancel.is_written = true;
-        let (id, blocks) = (cancel.volume, cancel.blocks.clone());
+        let (id, blocks, refused) = (cancel.volume, cancel.blocks.clone(), cancel.refused);
         let bytes = self.bytes_of(&blocks);
         let now = self.now;
         let home = self.homes.get_mut(&id).expect("a home outlives its calls");
@@ -121,6 +123,9 @@ impl Core {
         if done.result.is_ok() {
             self.end_delays(io, id, blocks);
             self.release_cancels();
+        }
+        if let Some(kind) = refused {
+            self.end_cancels(Err(kind), |cancel| cancel.op == op);
         }
     }
 
@@ -140,11 +145,15 @@ impl Core {
         self.end_cancels(Ok(()), |cancel| !cancel.seqs.iter().any(|seq| live.contains(seq)));
     }
 
-    /// What the home owed beside these writes it has refused, or the log cannot say that it is done
-    /// for: they fail, and are tried again by whoever destages. Nothing of them waits any more.
+    /// The backing store has refused a discard beside these writes, or the log cannot record that
+    /// it is done: they fail, those in flight when they end, and destaging tries them again.
     pub(super) fn fail_cancels(&mut self, kind: ErrorKind, seqs: Option<&[Seq]>) {
         let is_mine = |seq: &Seq| seqs.is_none_or(|refused| refused.contains(seq));
-        self.end_cancels(Err(kind), |cancel| cancel.seqs.iter().any(is_mine));
+        let has_mine = |cancel: &Cancel| cancel.seqs.iter().any(is_mine);
+        self.end_cancels(Err(kind), has_mine);
+        for cancel in self.cancels.0.iter_mut().filter(|cancel| has_mine(cancel)) {
+            cancel.refused = Some(kind);
+        }
     }
 
     /// Answers those of the writes that have ended at home.

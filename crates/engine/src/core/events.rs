@@ -495,9 +495,11 @@ impl Core {
         self.end_peer_sync();
     }
 
-    /// The home has refused a delayed discard: what waits for it hears of it.
+    /// The backing store has refused a delayed discard: writes that wait for one of its tombstones
+    /// fail, also those that wait for another part of the tombstone's range.
     pub(super) fn fail_delays(&mut self, id: VolumeId, blocks: Range<u64>, kind: ErrorKind) {
-        let waits = |write: &Action| touches(write, id, &blocks);
+        let met: Vec<(Seq, Range<u64>)> = self.tombstones.delayed_in(id, blocks).collect();
+        let waits = |write: &Action| met.iter().any(|(_, own)| touches(write, id, own));
         let held = std::mem::take(&mut self.tombstones.held);
         let (failed, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(waits);
         self.tombstones.held = kept;
@@ -505,8 +507,7 @@ impl Core {
             let Action::WriteBacking { op, .. } = write else { panic!("only writes are held") };
             self.done(op, Err(kind));
         }
-        let refused: Vec<Seq> =
-            self.tombstones.delayed_in(id, blocks).map(|(seq, _)| seq).collect();
+        let refused: Vec<Seq> = met.iter().map(|(seq, _)| *seq).collect();
         self.fail_cancels(kind, Some(&refused));
         if self.peer_sync.as_ref().is_some_and(|peer| !peer.delayed.is_empty()) {
             self.fail_peer_sync();
