@@ -52,21 +52,29 @@ impl Cache {
     /// Starts whatever background work is due.
     pub(crate) fn pump(&mut self, moment: &mut Moment<'_>) {
         for level in 0..self.levels.len() {
-            if !self.waiting[level].is_empty() {
-                self.retry_waiting(moment, level);
-                self.relieve_waiting(moment, level);
-                self.refuse_hopeless(moment, level);
-            }
+            self.serve_waiting(moment, level);
             if self.levels[level].kind.is_persistent() {
                 self.destage_level(moment, level);
                 self.free_ahead(moment, level);
-                self.shrink(moment, level);
+                if self.shrink(moment, level) {
+                    // Nothing else would wake what waits once the level fits its limit.
+                    self.serve_waiting(moment, level);
+                }
             }
         }
         if self.caps_changed {
             self.enforce_caps(moment);
         }
         self.end_drains();
+    }
+
+    /// Tries what waits for room in the level, and starts what will make room for the rest.
+    fn serve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+        if !self.waiting[level].is_empty() {
+            self.retry_waiting(moment, level);
+            self.relieve_waiting(moment, level);
+            self.refuse_hopeless(moment, level);
+        }
     }
 
     /// When [`Cache::on_tick`] has something to do if nothing else happens.
@@ -364,12 +372,14 @@ impl Cache {
 
     /// Lets go what a level holds beyond its limit: by the order of yielding, and where guarantees
     /// stand against that, from everybody.
-    fn shrink(&mut self, moment: &mut Moment<'_>, index: usize) {
-        for _ in 0..FREES_PER_CALL {
+    /// True when anything has left, or begun to.
+    fn shrink(&mut self, moment: &mut Moment<'_>, index: usize) -> bool {
+        for freed in 0..FREES_PER_CALL {
             if !self.levels[index].is_over() || !self.let_go(moment, index) {
-                return;
+                return freed > 0;
             }
         }
+        true
     }
 
     fn let_go(&mut self, moment: &mut Moment<'_>, index: usize) -> bool {

@@ -113,3 +113,33 @@ fn a_level_shrinks() {
     host.settle();
     assert_eq!(value_of(&mut host, 2, 5), 2505);
 }
+
+/// Goal: a store that waits while its level shrinks goes on once the level fits, though nothing
+/// else ends that would wake it. (Simulated run 992042077.) Method: a full level of clean blocks, a
+/// smaller limit, a write; time passes only from deadline to deadline.
+#[test]
+fn a_store_that_waits_for_a_shrinking_level_is_woken() {
+    for seed in 0..8 {
+        let mut host = Host::new(spec([4, 8, 64]), &[volume(1, 0, 64), volume(2, 1, 512)], seed);
+        host.run(VolumeId(2), call(Operation::Write, 0, 64 * BLOCK), 5);
+        host.drain(1, None);
+        host.settle();
+        host.cache.limit_level(SSD, 32);
+        for block in [100, 102, 104] {
+            host.submit(VolumeId(2), call(Operation::Write, block * BLOCK, BLOCK), 6);
+        }
+        host.settle();
+        host.completed.clear();
+        let before = host.cache.level_view(SSD, host.now).waiting;
+        assert!(before > 0, "the level holds too much, so that the writes wait");
+        loop {
+            let deadline = host.cache.next_deadline(host.now);
+            if deadline == Nanos::NEVER {
+                break;
+            }
+            host.tick(deadline.since(host.now));
+            host.settle();
+        }
+        assert_eq!(host.completed.len(), 3, "SEED={seed}");
+    }
+}
