@@ -205,3 +205,35 @@ fn load_is_admitted_by_devices() {
     node.layby(&["volume", "create", "c", "--size", "1MiB", "--iops-max", "999999"]);
     node.stop();
 }
+
+/// Goal: a request that a limit holds back dies with its connection, so that it cannot overwrite
+/// what the same client wrote after it connected again. Method: three writes in one go at a rate
+/// that lets the first pass; the connection breaks; another one writes the last block anew and
+/// reads it back, in a line behind what was held.
+#[test]
+fn a_held_write_dies_with_its_connection() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let limits = "limits = { iops_max = 5, iops_burst = 1 }";
+    let node = node(&dir, &format!("[volume.a]\nsize = \"1MiB\"\n{limits}\n"));
+    let write = |block: u64, value: u8| Request::Write {
+        offset: block * u64::from(SMALL),
+        data: vec![value; SMALL as usize],
+        fua: false,
+    };
+    let mut first = open(&node, "a");
+    for block in 0..3 {
+        first.send(&write(block, 1)).expect("the node serves");
+    }
+    assert!(first.receive().expect("the first passes on the burst").1.is_ok());
+    drop(first);
+    let mut second = open(&node, "a");
+    second.send(&write(2, 9)).expect("the node serves");
+    assert!(second.receive().expect("it waits for its turn").1.is_ok());
+    let (_, read) = {
+        second.send(&Request::Read { offset: 2 * u64::from(SMALL), length: SMALL }).expect("sent");
+        second.receive().expect("it waits for its turn")
+    };
+    assert_eq!(read.map(|data| data[0]), Ok(9), "an older write came after a newer one");
+    drop(second);
+    node.stop();
+}

@@ -174,6 +174,10 @@ impl Io for HostIo {
         either!(self, io => io.receive_now(socket, room))
     }
 
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        either!(self, io => io.has_peer_left(socket))
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         either!(self, io => io.wait(deadline, done));
     }

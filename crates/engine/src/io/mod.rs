@@ -210,6 +210,12 @@ pub trait Io {
         let _ = (socket, room);
         None
     }
+    /// Whether the peer has closed its side of a socket or the connection is broken, also where
+    /// bytes that came before are unread; no where only a receive can tell.
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        let _ = socket;
+        false
+    }
     /// Starts what is queued, then appends what has ended to `done`. Waits for at least one end,
     /// a [`Waker`] call or `deadline` if there is none yet; `Nanos::ZERO` never waits.
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>);
@@ -271,6 +277,15 @@ pub struct Opened {
     pub disk: DiskId,
     /// Aligned operations go past the page cache.
     pub is_direct: bool,
+}
+
+/// Whether a stream socket's peer has closed its side, or the connection is broken.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut watched = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut watched, Some(&now)).is_ok_and(|_| watched[0].revents().intersects(gone))
 }
 
 /// Runs one operation to its end while a node starts or stops. No other operation may be in flight.

@@ -268,6 +268,11 @@ impl Io for PoolIo {
         self.disk(disk).hints.state(false)
     }
 
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        let entry = self.sockets[socket.0 as usize].as_ref().expect("the socket is attached");
+        super::has_hung_up(&entry.file)
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         let before = done.len();
         self.reap(done);

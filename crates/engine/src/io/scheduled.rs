@@ -301,6 +301,10 @@ impl<H: Io> Io for Scheduled<H> {
         self.inner.receive_now(socket, room)
     }
 
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        self.inner.has_peer_left(socket)
+    }
+
     fn close_event(&mut self, event: EventId) {
         self.inner.close_event(event);
     }

@@ -542,6 +542,10 @@ impl Io for SimIo {
         }
     }
 
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        self.sockets[socket.0 as usize].has_ended()
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
         self.disk(disk).length()
     }

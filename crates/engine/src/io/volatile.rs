@@ -369,6 +369,10 @@ impl<I: Io> Io for VolatileIo<I> {
         }
     }
 
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        self.inner.has_peer_left(socket)
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         let idle = self.ready.is_empty() && !std::mem::take(&mut self.woken);
         // It may come back with nothing to show where only parts of the overlay went through;

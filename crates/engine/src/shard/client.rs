@@ -172,10 +172,13 @@ impl<S: Session> Client<S> {
             || self.outbox.len() >= OUTBOX_BYTES_MAX
     }
 
-    /// The call that waited for the volume's limits may start.
-    pub(super) fn on_released(&mut self) {
-        assert_eq!(self.hold, Hold::Held, "only who waits is released");
+    /// The call that waited for the volume's limits may start, unless its peer has left meanwhile:
+    /// the same client may have connected again and written since, and an older write must not
+    /// come after a newer one.
+    pub(super) fn on_released(&mut self, io: &dyn Io) {
+        assert_eq!(self.hold, Hold::Held, "only a held call is released");
         self.hold = Hold::Released;
+        self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
     }
 
     /// Whether the first call may start now, or is on its way already. It is paid for once.

@@ -203,7 +203,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             if Guests::is_asker(Asker(number)) {
                 self.guests.on_released(Asker(number));
             } else if let Some(client) = self.clients[number as usize].as_mut() {
-                client.on_released();
+                client.on_released(&self.io);
                 self.wake(number as u32);
             }
         }

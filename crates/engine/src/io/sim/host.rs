@@ -64,6 +64,10 @@ impl Io for SimHost {
         self.machine().submit(token, operation);
     }
 
+    fn has_peer_left(&self, socket: SocketId) -> bool {
+        self.machine().has_peer_left(socket)
+    }
+
     fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
         self.machine().wait(deadline, done);
     }

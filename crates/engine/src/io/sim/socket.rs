@@ -53,6 +53,11 @@ impl SimSocket {
         !self.inbound.is_empty() || self.is_ended || self.is_reset || self.is_closed
     }
 
+    /// Whether the test's side sends no more, or the connection is gone.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_ended || self.is_reset
+    }
+
     pub(super) fn may_send(&self) -> bool {
         let is_over = self.is_deaf || self.is_reset || self.is_closed;
         is_over || self.outbound.len() < WINDOW_BYTES
