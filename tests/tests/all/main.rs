@@ -4,7 +4,7 @@
 //! runs those of `crash.rs`, `cargo test -p layby-tests crash::a_soak` one of them. The runner
 //! starts them in order of their names, a file after another, on as many threads as processors.
 //! Invariant: no test changes what others share: environment, current directory, fixed ports.
-//! Cost: some ten minutes on two cores, and one link.
+//! Cost: minutes, most of which tests wait, and one link.
 //! Not for: tests of one room, which lie in its own crate.
 
 mod bad_input;
