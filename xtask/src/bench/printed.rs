@@ -10,8 +10,8 @@ use crate::process::{self, Failure};
 use crate::suites;
 use serde_json::{Value, json};
 
-/// What the tests of the file `test` print in all rounds, under an environment that scales it, with `words` for the
-/// test's own runner.
+/// What the tests of the file `test` print in all rounds, under an environment that scales them,
+/// with `words` for their runner.
 pub(crate) fn figures(
     plan: &Plan<'_>,
     arguments: &Arguments,
