@@ -7,7 +7,7 @@
 //! Cost: 90 MB once, then about two minutes under software emulation.
 
 use crate::process::{self, Failure};
-use crate::setup;
+use crate::{setup, suites};
 use std::path::{Path, PathBuf};
 
 /// What is needed beside what all tests use.
@@ -36,9 +36,8 @@ find kernel.new -name 'ublk_drv.ko*' | grep -q . && mv kernel.new kernel
 /// Runs them, with so many restarts.
 pub(crate) fn run(root: &Path, restarts: u32, seed: u64) -> Result<(), Failure> {
     let kernel = prepare(root)?;
-    let mut tests = process::cargo(root);
-    tests.args(["test", "--locked", "--package", "layby-tests", "--test", "machine"]);
-    tests.args(["--", "--nocapture"]).env("LAYBY_GUEST_KERNEL", kernel);
+    let mut tests = suites::tests(root, "machine::");
+    tests.arg("--nocapture").env("LAYBY_GUEST_KERNEL", kernel);
     tests.env("LAYBY_GUEST_ACCEL", accelerator());
     match ublk_kernel(root) {
         Ok(kernel) => drop(tests.env("LAYBY_UBLK_KERNEL", kernel)),

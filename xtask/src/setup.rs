@@ -24,10 +24,15 @@ const PACKAGES: [&str; 10] = [
     "openssl",
 ];
 
-/// Installs the missing ones.
+/// Installs the missing ones, and the object store.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
-    install(root, &PACKAGES)?;
+    packages(root)?;
     tools::object_store(root)
+}
+
+/// Installs the missing packages.
+pub(crate) fn packages(root: &Path) -> Result<(), Failure> {
+    install(root, &PACKAGES)
 }
 
 /// Brings the list of packages up to date.

@@ -9,42 +9,38 @@ use std::process::Command;
 
 /// The tests with foreign clients on images of `size`.
 pub(crate) fn clients(root: &Path, size: &str) -> Result<(), Failure> {
-    process::run(suite(root, "clients").args(["--", "--nocapture"]).env("LAYBY_IMAGE_SIZE", size))
+    process::run(tests(root, "clients::").arg("--nocapture").env("LAYBY_IMAGE_SIZE", size))
 }
 
 /// The crash tests, `runs` times each; with `power_loss` only those that cut the power.
 pub(crate) fn crash(root: &Path, runs: u32, power_loss: bool, seed: u64) -> Result<(), Failure> {
-    let mut suite = suite(root, "crash");
-    if power_loss {
-        suite.arg("power_loss");
-    }
-    suite.args(["--", "--nocapture"]);
-    suite.env("LAYBY_CRASH_RUNS", runs.to_string()).env("LAYBY_SEED", seed.to_string());
-    process::run(&mut suite)
+    let mut tests = tests(root, if power_loss { "power_loss" } else { "crash::" });
+    tests.arg("--nocapture");
+    tests.env("LAYBY_CRASH_RUNS", runs.to_string()).env("LAYBY_SEED", seed.to_string());
+    process::run(&mut tests)
 }
 
 /// Nodes whose disks are destroyed: what their store gives back.
 pub(crate) fn destroy(root: &Path, rounds: u32, seed: u64) -> Result<(), Failure> {
-    let mut suite = suite(root, "destroy");
-    suite.args(["--", "--nocapture"]).env("LAYBY_DESTROY_ROUNDS", rounds.to_string());
-    process::run(suite.env("LAYBY_SEED", seed.to_string()))
+    let mut tests = tests(root, "destroy::");
+    tests.arg("--nocapture").env("LAYBY_DESTROY_ROUNDS", rounds.to_string());
+    process::run(tests.env("LAYBY_SEED", seed.to_string()))
 }
 
 /// Mutated traces, for `seconds`, on any toolchain; it says how many inputs there were.
 pub(crate) fn mutated(root: &Path, seconds: u32, seed: u64) -> Result<(), Failure> {
     let mut command = process::cargo(root);
-    command.args(["test", "--locked", "--package", "layby-trace", "--test", "mutated"]);
-    command.args(["mutated", "--", "--nocapture"]);
+    command.args(["test", "--locked", "--package", "layby-trace", "--test", "all"]);
+    command.args(["mutated::mutated", "--", "--nocapture"]);
     command.env("LAYBY_FUZZ_SECONDS", seconds.to_string()).env("LAYBY_SEED", seed.to_string());
     process::run(&mut command)
 }
 
 /// The soak of the crash tests, for `minutes`.
 pub(crate) fn soak(root: &Path, minutes: u64, seed: u64) -> Result<(), Failure> {
-    let mut suite = suite(root, "crash");
-    suite.args(["a_soak", "--", "--nocapture"]);
-    suite.env("LAYBY_SOAK_SECONDS", (minutes * 60).to_string());
-    process::run(suite.env("LAYBY_SEED", seed.to_string()))
+    let mut tests = tests(root, "crash::a_soak");
+    tests.arg("--nocapture").env("LAYBY_SOAK_SECONDS", (minutes * 60).to_string());
+    process::run(tests.env("LAYBY_SEED", seed.to_string()))
 }
 
 /// Simulated lives; with `planted` in a build that can plant faults, which lies apart.
@@ -69,8 +65,9 @@ pub(crate) fn manual(root: &Path) -> Result<(), Failure> {
     process::run(layby.args(["manual", "--out", "docs/man"]))
 }
 
-fn suite(root: &Path, name: &str) -> Command {
+/// The tests through the binary whose path begins with `path`; more words are the runner's.
+pub(crate) fn tests(root: &Path, path: &str) -> Command {
     let mut command = process::cargo(root);
-    command.args(["test", "--locked", "--package", "layby-tests", "--test", name]);
+    command.args(["test", "--locked", "--package", "layby-tests", "--test", "all", "--", path]);
     command
 }

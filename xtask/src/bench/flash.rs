@@ -25,7 +25,7 @@ pub(crate) fn measure(root: &Path, arguments: &Arguments) -> Result<(Vec<Value>,
     for round in 0..arguments.runs {
         let mut test = process::cargo(root);
         test.args(["test", "--release", "--locked", "--quiet", "--package", "layby-tests"]);
-        test.args(["--test", "flash", "--", "--nocapture"]);
+        test.args(["--test", "all", "--", "flash::", "--nocapture"]);
         test.env("LAYBY_FLASH_BLOCKS", BLOCKS.to_string());
         test.env("LAYBY_SEED", (arguments.seed + u64::from(round)).to_string());
         let lines = process::output(&mut test)?;

@@ -7,10 +7,11 @@
 use super::Arguments;
 use super::entries::Plan;
 use crate::process::{self, Failure};
+use crate::suites;
 use serde_json::{Value, json};
 
-/// What `test` prints in all rounds, under an environment that scales it, with `words` for the
-/// test's own runner.
+/// What the tests of the file `test` print in all rounds, under an environment that scales them,
+/// with `words` for their runner.
 pub(crate) fn figures(
     plan: &Plan<'_>,
     arguments: &Arguments,
@@ -21,9 +22,8 @@ pub(crate) fn figures(
     let mut raw = Vec::new();
     for round in 0..arguments.runs {
         let seed = arguments.seed + u64::from(round);
-        let mut run = process::cargo(plan.root);
-        run.args(["test", "--locked", "--quiet", "--package", "layby-tests", "--test", test]);
-        run.args(["--", "--nocapture"]).args(words).envs(scale.iter().copied());
+        let mut run = suites::tests(plan.root, &format!("{test}::"));
+        run.arg("--nocapture").args(words).envs(scale.iter().copied());
         run.env("LAYBY_BIN", plan.binary).env("LAYBY_SEED", seed.to_string());
         let text = process::output(&mut run)?;
         for line in text.lines().filter_map(|line| Some(line.split_once(&mark)?.1)) {

@@ -77,6 +77,6 @@ fn a_kernel_uses_a_block_device_over_restarts() {
     while let Some(line) = machine.next_line() {
         said.push(line);
     }
-    let expected = include_str!("../data/guest/ublk.expected");
+    let expected = include_str!("../../data/guest/ublk.expected");
     assert_eq!(said, expected.lines().collect::<Vec<_>>(), "{}", machine.log());
 }

@@ -7,7 +7,7 @@
 
 mod hosts;
 
-use hosts::{Engine, Host, LevelBytes, Lines, Simulator};
+use self::hosts::{Engine, Host, LevelBytes, Lines, Simulator};
 use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
     ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,

@@ -1,0 +1,37 @@
+//! Every test of `layby-tests`, in one program: each program links the whole world anew.
+//!
+//! How: a file is a module, so that its name picks its tests: `cargo test -p layby-tests crash::`
+//! runs those of `crash.rs`, `cargo test -p layby-tests crash::a_soak` one of them. The runner
+//! starts them in order of their names, a file after another, on as many threads as processors.
+//! Invariant: no test changes what others share: environment, current directory, fixed ports.
+//! Cost: minutes, most of which tests wait, and one link.
+//! Not for: tests of one room, which lie in its own crate.
+
+mod bad_input;
+mod clients;
+mod cloud;
+mod crash;
+mod deletion;
+mod destroy;
+mod discard;
+mod esi;
+mod filesystem;
+mod flash;
+mod harness;
+mod hints;
+mod limits;
+mod link;
+mod machine;
+mod parity;
+mod protocol;
+mod record;
+mod replay;
+mod restart;
+mod sizing;
+mod snapshots;
+mod store;
+mod takeover;
+mod trace;
+mod ublk;
+mod vhost;
+mod wide;
