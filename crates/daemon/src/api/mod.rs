@@ -47,8 +47,9 @@ use crate::control::{
 use crate::error::{Report, ReportKind};
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use crate::metrics::text::Format;
 use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router, middleware};
 use serde::Deserialize;
@@ -416,13 +417,15 @@ async fn schema() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], openapi()).into_response()
 }
 
-/// Metrics in the OpenMetrics text format.
+/// Metrics, in the OpenMetrics text format where `Accept` asks for it, else in Prometheus' own.
 #[utoipa::path(get, path = "/metrics", tag = "node",
     responses((status = 200, content_type = "application/openmetrics-text", body = String),
         (status = "default", body = Report)))]
-async fn metrics(State(node): Node) -> Result<Response, Refused> {
-    let text = Reading::take(&node).await?.metrics();
-    Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
+async fn metrics(State(node): Node, headers: HeaderMap) -> Result<Response, Refused> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::preferred(accept);
+    let text = format.write(Reading::take(&node).await?.metrics());
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn no_such_path(uri: Uri) -> Refused {

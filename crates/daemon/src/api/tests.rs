@@ -166,8 +166,12 @@ async fn status_and_metrics_are_served() {
     let text: StatusAnswer = serde_json::from_value(status).expect("clients read it back");
     assert_eq!(text.volumes.len(), 1);
     let metrics = call(&node, "GET", "/metrics", None).await;
-    assert_eq!(metrics.content_type, crate::metrics::CONTENT_TYPE);
-    assert!(metrics.text.ends_with("# EOF\n"));
+    assert_eq!(metrics.content_type, Format::Plain.content_type());
+    let open = Request::builder().uri("/metrics").header("host", "localhost");
+    let open = open.header("accept", "application/openmetrics-text");
+    let open = send(&node, open, String::new()).await;
+    assert_eq!(open.content_type, Format::OpenMetrics.content_type());
+    assert!(open.text.ends_with("# EOF\n"));
 }
 
 /// Goal: the committed description is what this program serves. Method: compare the texts; with
