@@ -125,6 +125,13 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Has a volume's key ready for the next `prepare`, where that takes long; whether it came is
+    /// found then.
+    fn fetch_key(&self, _record: &VolumeRecord) {}
+
+    /// What `fetch_key` has kept goes.
+    fn drop_key(&self, _record: &VolumeRecord) {}
+
     /// Bytes of a volume that is not served and that its place does not have. May take long.
     ///
     /// # Errors
@@ -332,6 +339,20 @@ impl Homes {
         key: Option<&KeySource>,
     ) -> Result<Option<FoundVolume>, Report> {
         self.remote.as_ref().map_or(Ok(None), |remote| remote.found(path, key))
+    }
+
+    /// See [`RemoteHomes::fetch_key`].
+    pub fn fetch_key(&self, record: &VolumeRecord) {
+        if let Some(owner) = self.owner(record) {
+            owner.fetch_key(record);
+        }
+    }
+
+    /// See [`RemoteHomes::drop_key`].
+    pub fn drop_key(&self, record: &VolumeRecord) {
+        if let Some(owner) = self.owner(record) {
+            owner.drop_key(record);
+        }
     }
 
     /// See [`RemoteHomes::missing_bytes`].

@@ -207,12 +207,15 @@ impl Node {
             let requests = requests(&its_config, &view, &plans, is_new)?;
             Ok((start_shards(&*starter, requests)?, view))
         });
-        let (started, view) = starting.await.expect("a starter reports, it does not panic")?;
+        let started = starting.await.expect("a starter reports, it does not panic");
+        cloud.forget_keys();
+        let (started, view) = started?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
         notes.extend(unserved(&view, &homes));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
+        fetch_keys(Arc::clone(&cloud)).await;
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
         let control = Arc::new(Control::new(facts, ports, view));
         control.follow_homes();
@@ -395,6 +398,13 @@ fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
 fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'a Name> {
     let is_unmade = |record: &VolumeRecord| {
         record.phase == VolumePhase::Creating
+/// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
+/// its volume the start.
+async fn fetch_keys(cloud: Arc<CloudHomes>) {
+    let fetching = tokio::task::spawn_blocking(move || cloud.fetch_keys());
+    fetching.await.expect("a command's failure is no panic");
+}
+
             && record.configured.is_none()
             && homes.writes_through(record)
     };

@@ -8,7 +8,6 @@
 
 use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
-use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
 use layby_cloud::{
@@ -86,7 +85,7 @@ impl CloudHomes {
     }
 
     pub(super) fn store_of(&self, record: &VolumeRecord) -> Result<Store, String> {
-        let key = record.key.as_ref().map(KeySource::read).transpose()?;
+        let key = self.keys.read(record.key.as_ref())?;
         Ok(Store::open(&url_of(record))?.sealed(key))
     }
 

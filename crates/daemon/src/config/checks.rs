@@ -125,7 +125,7 @@ impl Source<'_> {
     /// A text that is no TOML, or has keys or values that do not exist.
     pub(super) fn syntax(&self, refused: &toml::de::Error) -> Report {
         self.refused()
-            .cause(refused.to_string().trim_end())
+            .cause(redacted(refused.to_string().trim_end()))
             .hint("correct the line shown; every key is described in docs/configuration.md")
     }
 
@@ -141,7 +141,9 @@ impl Source<'_> {
     pub(super) fn report(&self, lines: &Lines, problem: &Problem) -> Report {
         let Problem { place, key, cause, hint } = problem;
         let cause = match self.line_of(lines, place, key) {
-            Some((number, line)) => format!("line {number}: `{}`: {cause}", line.trim()),
+            Some((number, line)) => {
+                format!("line {number}: `{}`: {cause}", redacted(line.trim()))
+            }
             None => format!("{}, key `{key}`: {cause}", title_of(place)),
         };
         self.refused().cause(cause).hint(hint.clone())
@@ -165,6 +167,21 @@ impl Source<'_> {
         Some((index + 1, line))
     }
 }
+/// A text without what its lines say behind `key =`, which may be a secret, written in the wrong
+/// place, and without the words of commands.
+fn redacted(text: &str) -> String {
+    let hidden = |line: &str| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let keys = line.match_indices("key").filter(|(at, _)| {
+            let rest = line[at + 3..].trim_start_matches(['"', '\'']).trim_start();
+            !line[..*at].ends_with(is_word) && rest.starts_with('=')
+        });
+        let ends = keys.map(|(at, _)| at + 3).chain(line.find("command:"));
+        ends.min().map_or(line.to_owned(), |end| format!("{}…", &line[..end]))
+    };
+    text.lines().map(hidden).collect::<Vec<_>>().join("\n")
+}
+
 
 fn starts_value(rest: &str) -> bool {
     rest.trim_start().starts_with(['=', '.'])
