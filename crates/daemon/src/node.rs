@@ -13,7 +13,7 @@ use crate::activation::Passed;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
-use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
+use crate::config::{Config, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
@@ -29,8 +29,10 @@ use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
@@ -40,6 +42,14 @@ use tokio::task::JoinSet;
 /// The file in the node's directory that says where the control API's HTTP address is.
 pub const CONTROL_URL_FILE_NAME: &str = "control.url";
 
+/// Everyone may read where the API's reads are served.
+const URL_FILE_MODE: u32 = 0o644;
+
+/// From now on what this process makes is its user's alone, unless it says otherwise: levels, homes,
+/// journals, the catalog. For a process that is a node and nothing else.
+pub fn keep_files_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+}
 /// A shard's part of a level.
 #[derive(Clone, Debug)]
 pub struct LevelPart {
@@ -376,20 +386,49 @@ async fn taken_back(
 
 /// Creates the node's directories and takes the lock.
 fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
-    let make = || std::fs::create_dir_all(dir);
-    make().map_err(|cause| {
-        Report::from_io(format!("cannot make the node directory `{}`", dir.display()), &cause)
-            .state("nothing was started or changed")
-            .hint("choose another directory with --dir, or correct the permissions")
-    })?;
+    make_folder(dir, OPEN_FOLDER_MODE)?;
     let lock = DirectoryLock::take(dir)?;
-    let volumes = dir.join(VOLUMES_DIR_NAME);
-    std::fs::create_dir_all(&volumes).map_err(|cause| {
-        Report::from_io(format!("cannot make the directory `{}`", volumes.display()), &cause)
+    for name in [VOLUMES_DIR_NAME, "levels", LOCAL_DIR] {
+        let folder = dir.join(name);
+        if name == VOLUMES_DIR_NAME {
+            make_folder(&folder, DATA_FOLDER_MODE)?;
+        }
+        close_to_others(&folder);
+    }
+    Ok(lock)
+}
+
+/// The node's directory: others may pass through to a socket that lets them in.
+const OPEN_FOLDER_MODE: u32 = 0o755;
+/// Where volumes' bytes lie.
+const DATA_FOLDER_MODE: u32 = 0o700;
+/// What a mode gives to users beside the owner and his group.
+const OTHERS: u32 = 0o007;
+
+fn make_folder(folder: &Path, mode: u32) -> Result<(), Report> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let made = parent.and_then(|()| std::fs::create_dir(folder));
+    let made = made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)));
+    made.map_err(|cause| {
+        Report::from_io(format!("cannot make the directory `{}`", folder.display()), &cause)
             .state("nothing was started or changed")
             .hint("choose another directory with --dir, or correct the permissions")
-    })?;
-    Ok(lock)
+    })
+}
+
+/// A folder of an earlier build that every user could read is closed to them; links are followed,
+/// since it is the data that counts.
+fn close_to_others(folder: &Path) {
+    let Ok(found) = std::fs::metadata(folder) else { return };
+    let mode = found.permissions().mode();
+    if mode & OTHERS != 0
+        && let Err(cause) = std::fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS))
+    {
+        tracing::warn!(folder = %folder.display(), %cause, "other users can read this folder");
+    }
 }
 
 /// Volumes in object stores that were being made when the node ended, and of which nobody was told
@@ -563,7 +602,8 @@ impl UrlFile {
     fn write(dir: &Path, address: SocketAddr) -> UrlFile {
         let path = dir.join(CONTROL_URL_FILE_NAME);
         let url = format!("http://{address}");
-        if let Err(cause) = std::fs::write(&path, format!("{url}\n")) {
+        let open = || std::fs::set_permissions(&path, Permissions::from_mode(URL_FILE_MODE));
+        if let Err(cause) = std::fs::write(&path, format!("{url}\n")).and_then(|()| open()) {
             tracing::warn!(path = %path.display(), %cause, "cannot write the control address");
         }
         UrlFile { path, url }

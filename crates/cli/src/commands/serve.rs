@@ -34,6 +34,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     logging::start(arguments.log_format.into());
     let passed = Passed::take()?;
     let runtime = runtime(CONTROL_THREADS)?;
+    layby_daemon::node::keep_files_private();
     let served = runtime.block_on(async {
         let mut stop = Box::pin(interrupted()?);
         let impatient = interrupted_again()?;
