@@ -559,7 +559,10 @@ mod tests {
     #[tokio::test]
     async fn owners_are_asked_in_order() {
         let (owner, node) = with_owner("");
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let plan = |node: &MockNode, id: u32| {
             node.shards.iter().find_map(|shard| {
                 let state = shard.state();
@@ -573,7 +576,11 @@ mod tests {
         let patch = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
         node.control.volume_set(&name("far"), patch).await.expect("a change");
         owner.refuse(true);
-        let report = node.control.volume_create(wanted("other")).await.expect_err("refused");
+        let report = node
+            .control
+            .volume_create(wanted("other"), crate::control::Authority::Owner)
+            .await
+            .expect_err("refused");
         assert_eq!(report.kind, ReportKind::InUse, "{report}");
         owner.refuse(false);
         let deleted = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
@@ -594,12 +601,18 @@ mod tests {
     async fn deleted_volumes_wait_and_come_back() {
         let (owner, node) = with_owner("");
         let control = &node.control;
-        control.volume_create(wanted("far")).await.expect("the owner has it");
+        control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let deleted = control.volume_delete(&name("far"), DeleteData::Delete).await;
         deleted.expect("its shard lets go");
         assert_eq!(owner.take(), ["prepare far Creating", "close 1"], "nothing is removed");
         assert!(node.shards.iter().any(|s| s.state().log.contains(&"remove 1 false".to_owned())));
-        control.volume_create(wanted("far")).await.expect("the name is free");
+        control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the name is free");
         let back = |new_name| UndeleteRequest { number: None, new_name };
         let taken = control.volume_undelete(&name("far"), back(None)).await.expect_err("taken");
         assert!(taken.hint.contains("--as"), "{taken}");
@@ -637,7 +650,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_lost_is_thrown_away_by_a_clear_word() {
         let (owner, node) = with_owner("");
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let taken = Taken { by: "node 7 has the volume".into(), bytes_lost: 1088 << 10 };
         *owner.taken.lock().expect("one test") = Some(taken.clone());
         let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
@@ -656,7 +672,10 @@ mod tests {
     async fn a_clean_stop_forgets_no_time() {
         const GRACE: &str = "[cloud]\ngrace = \"3h\"\n";
         let (owner, mut node) = with_owner(GRACE);
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
         deleted.expect("its shard lets go");
         for life in 1..=3 {
@@ -677,7 +696,10 @@ mod tests {
     async fn only_the_nodes_own_time_ends_a_grace() {
         const GRACE: &str = "[cloud]\ngrace = \"3h\"\n";
         let (owner, node) = with_owner(GRACE);
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
         deleted.expect("its shard lets go");
         let minute = std::time::Duration::from_secs(60);

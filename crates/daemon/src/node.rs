@@ -10,6 +10,7 @@
 //! no engine.
 
 use crate::activation::Passed;
+use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
@@ -28,11 +29,11 @@ use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::fs::Permissions;
+use std::future::Future;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
@@ -41,7 +42,6 @@ use tokio::task::JoinSet;
 
 /// The file in the node's directory that says where the control API's HTTP address is.
 pub const CONTROL_URL_FILE_NAME: &str = "control.url";
-
 /// Everyone may read where the API's reads are served.
 const URL_FILE_MODE: u32 = 0o644;
 
@@ -50,6 +50,7 @@ const URL_FILE_MODE: u32 = 0o644;
 pub fn keep_files_private() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
+
 /// A shard's part of a level.
 #[derive(Clone, Debug)]
 pub struct LevelPart {
@@ -119,6 +120,7 @@ struct Sockets {
     tcp: Vec<TcpListener>,
     control: Arc<UnixSocket>,
     http: Option<TcpListener>,
+    metrics: Option<TcpListener>,
 }
 
 impl Sockets {
@@ -144,23 +146,37 @@ impl Sockets {
             None => UnixSocket::bind(&config.control.socket, CONTROL_SOCKET_MODE)?,
         };
         let control = Arc::new(control);
-        let http = match config.control.http {
-            Some(address) => Some(bind_tcp(address).await?),
-            None => None,
-        };
-        Ok(Sockets { nbd, tcp, control, http })
+        let http = bind_optional(config.control.http).await?;
+        let metrics = bind_optional(config.control.metrics).await?;
+        Ok(Sockets { nbd, tcp, control, http, metrics })
+    }
+
+    fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref()?.local_addr().ok()
     }
 
     fn uris(&self, nbd: &NbdConfig) -> Vec<String> {
-        let tcp: Vec<SocketAddr> = self.tcp.iter().filter_map(|l| l.local_addr().ok()).collect();
+        let tcp = self.tcp_addresses();
         let unix: Vec<PathBuf> = self.nbd.iter().filter_map(UnixSocket::path).collect();
         uris(nbd, &unix, &tcp)
+    }
+}
+
+async fn bind_optional(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Report> {
+    match address {
+        Some(address) => bind_tcp(address).await.map(Some),
+        None => Ok(None),
     }
 }
 
 /// A node whose shards run and whose sockets listen.
 pub struct Node {
     control: Arc<Control>,
+    door: Arc<Door>,
     sockets: Sockets,
     nbd_server: NbdServer,
     url: Option<UrlFile>,
@@ -190,12 +206,14 @@ impl Node {
         passed: Passed,
     ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
+        let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = Catalog::load(&config.dir)?;
         let cloud = CloudHomes::new(&config, tokio::runtime::Handle::current());
         let cloud = Arc::new(cloud);
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone()));
+        fetch_keys(Arc::clone(&cloud)).await;
         let Prepared { view, notes, is_new } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
@@ -223,9 +241,13 @@ impl Node {
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
         notes.extend(unserved(&view, &homes));
+        let (tcp, metrics) = (sockets.tcp_addresses(), sockets.metrics_address());
+        for note in crate::exposure::notes(&config, &view, &tcp, metrics) {
+            tracing::warn!("{note}");
+            notes.push(note);
+        }
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
-        fetch_keys(Arc::clone(&cloud)).await;
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
         let control = Arc::new(Control::new(facts, ports, view));
         control.follow_homes();
@@ -242,7 +264,7 @@ impl Node {
                     control.open_doors(directory);
                 }
                 notes.extend(control.open_devices().await);
-                Ok(Node { control, sockets, nbd_server, url, notes, ended, _lock: lock })
+                Ok(Node { control, door, sockets, nbd_server, url, notes, ended, _lock: lock })
             }
             Err(report) => {
                 // Stopping a fresh node can only repeat what the report says already.
@@ -293,6 +315,8 @@ impl Node {
         lines.extend(facts.uris.iter().map(|uri| format!("serving {uri}")));
         lines.push(format!("control `{}`", facts.config.control.socket.display()));
         lines.extend(self.url.iter().map(|url| format!("control {}", url.url)));
+        let metrics = self.sockets.metrics_address();
+        lines.extend(metrics.map(|address| format!("metrics http://{address}/metrics")));
         lines.push(format!("ready: {} volume(s)", view.volumes().count()));
         lines
     }
@@ -302,8 +326,8 @@ impl Node {
     /// # Errors
     /// A report when a shard ends unasked, or cannot make everything durable.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Report> {
-        let Node { control, sockets, nbd_server, url, notes: _, mut ended, _lock } = self;
-        let Sockets { nbd, tcp, control: control_socket, http } = sockets;
+        let Node { control, door, sockets, nbd_server, url, notes: _, mut ended, _lock } = self;
+        let Sockets { nbd, tcp, control: control_socket, http, metrics } = sockets;
         let mut doors = JoinSet::new();
         for socket in nbd {
             let server = nbd_server.clone();
@@ -323,10 +347,14 @@ impl Node {
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
-        let router = api::router(Arc::clone(&control));
+        let router = api::router(Arc::clone(&control), door);
         doors.spawn(listen::serve_unix(control_socket, router.clone()));
         if let Some(http) = http {
             doors.spawn(listen::serve_tcp(http, router));
+        }
+        if let Some(metrics) = metrics {
+            let router = api::metrics_router(Arc::clone(&control));
+            doors.spawn(listen::serve_tcp(metrics, router));
         }
         let early = tokio::select! {
             () = shutdown => None,
@@ -370,6 +398,13 @@ fn recovery_line(reports: &[StartReport]) -> String {
     line
 }
 
+/// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
+/// its volume the start.
+async fn fetch_keys(cloud: Arc<CloudHomes>) {
+    let fetching = tokio::task::spawn_blocking(move || cloud.fetch_keys());
+    fetching.await.expect("a command's failure is no panic");
+}
+
 /// The view and the notes once volumes are taken back, and these; stores are asked on a thread that
 /// may wait.
 async fn taken_back(
@@ -384,7 +419,8 @@ async fn taken_back(
     taking.await.expect("an owner of homes reports, it does not panic")
 }
 
-/// Creates the node's directories and takes the lock.
+/// Creates the node's directories and takes the lock. The node's own may be entered, since its
+/// sockets are there; what holds data is its user's.
 fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
     make_folder(dir, OPEN_FOLDER_MODE)?;
     let lock = DirectoryLock::take(dir)?;
@@ -437,13 +473,6 @@ fn close_to_others(folder: &Path) {
 fn unmade<'a>(catalog: &'a Catalog, homes: &'a Homes) -> impl Iterator<Item = &'a Name> {
     let is_unmade = |record: &VolumeRecord| {
         record.phase == VolumePhase::Creating
-/// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
-/// its volume the start.
-async fn fetch_keys(cloud: Arc<CloudHomes>) {
-    let fetching = tokio::task::spawn_blocking(move || cloud.fetch_keys());
-    fetching.await.expect("a command's failure is no panic");
-}
-
             && record.configured.is_none()
             && homes.writes_through(record)
     };

@@ -282,7 +282,10 @@ mod tests {
         let control = node.control();
         control.snapshot_create(&name("maps"), &name("monday")).await.expect("it is served");
         for clone in ["mc", "mc2"] {
-            control.volume_create(clone_request(&store, clone)).await.expect("it is served");
+            control
+                .volume_create(clone_request(&store, clone), crate::control::Authority::Owner)
+                .await
+                .expect("it is served");
         }
         let refused = control.volume_delete(&name("maps"), DeleteData::Now).await;
         assert!(refused.expect_err("clones rest on it").cause.contains("mc2"));

@@ -15,7 +15,6 @@ use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
 use layby_types::{BlockIndex, BlockSize, format_bytes};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -167,6 +166,7 @@ impl Source<'_> {
         Some((index + 1, line))
     }
 }
+
 /// A text without what its lines say behind `key =`, which may be a secret, written in the wrong
 /// place, and without the words of commands.
 fn redacted(text: &str) -> String {
@@ -181,7 +181,6 @@ fn redacted(text: &str) -> String {
     };
     text.lines().map(hidden).collect::<Vec<_>>().join("\n")
 }
-
 
 fn starts_value(rest: &str) -> bool {
     rest.trim_start().starts_with(['=', '.'])
@@ -226,20 +225,6 @@ pub(crate) fn window_bytes(size: Size) -> Result<u32, Problem> {
         Problem::new(Place::ReadAhead, "window_max", cause, hint)
     };
     u32::try_from(size.0).ok().filter(|_| size.0 <= WINDOW_BYTES_MAX).ok_or_else(refused)
-}
-
-pub(super) fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
-    let refused = |cause: String| {
-        let hint = "write a loopback address such as `127.0.0.1:0`, or `off`; the API has no login";
-        Problem::new(Place::Control, "http", cause, hint)
-    };
-    let address: SocketAddr =
-        text.parse().map_err(|_| refused(format!("`{text}` is no address with a port")))?;
-    if address.ip().is_loopback() {
-        Ok(address)
-    } else {
-        Err(refused(format!("{} can be reached from other machines", address.ip())))
-    }
 }
 
 pub(super) fn check(config: &Config) -> Result<(), Problem> {
