@@ -21,8 +21,8 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Goal: no request makes the node run a command: by the program, by the unix socket, by a clone, by
-/// a taking. Method: a command that would leave a file, each way.
+/// Goal: no request makes the node run a command: by the program, by the unix socket, by a clone,
+/// by a taking. Method: a command that would leave a file, each way.
 #[test]
 fn no_request_runs_a_command() {
     let (work, dir) = temporary();

@@ -1,5 +1,5 @@
-//! `cargo xtask setup-tests`: the foreign clients, from the distribution's packages, the object store,
-//! from its own, and checkers of the API and the metrics.
+//! `cargo xtask setup-tests`: the foreign clients, from the distribution's packages, the object
+//! store, from its own, and checkers of the API and the metrics.
 //!
 //! How: asks dpkg which packages are missing and has apt-get install those; `tools` does the rest.
 //! Where there is no apt-get or no permission, it says what is missing and goes on: the tests skip

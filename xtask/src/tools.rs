@@ -112,7 +112,8 @@ pub(crate) fn promtool(root: &Path) -> Result<(), Failure> {
     }
     process::say("setup-tests: fetching promtool");
     let script = "set -e; mkdir -p \"$1\"; cd \"$1\"; apt-get download --quiet prometheus; \
-                  dpkg-deb -x prometheus_*.deb x; mv x/usr/bin/promtool .; rm -r x prometheus_*.deb";
+                  dpkg-deb -x prometheus_*.deb x; mv x/usr/bin/promtool .; \
+                  rm -r x prometheus_*.deb";
     let mut fetch = process::command("sh", root);
     fetch.args(["-c", script, "sh"]).arg(&home);
     if let Err(failure) = process::run(&mut fetch) {

@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(lines[2]["result"], "abandoned by its client");
     }
 
-    /// Goal: a flood of refused attempts is counted and does not fill the disk. Method: paused time,
-    /// a hundred thousand attempts, then one a while later.
+    /// Goal: a flood of refused attempts is counted and does not fill the disk. Method: paused
+    /// time, a hundred thousand attempts, then one a while later.
     #[tokio::test(start_paused = true)]
     async fn refused_attempts_are_bounded() {
         let dir = TempDir::new().expect("a temporary directory");

@@ -45,8 +45,8 @@ pub const CONTROL_URL_FILE_NAME: &str = "control.url";
 /// Everyone may read where the API's reads are served.
 const URL_FILE_MODE: u32 = 0o644;
 
-/// From now on what this process makes is its user's alone, unless it says otherwise: levels, homes,
-/// journals, the catalog. For a process that is a node and nothing else.
+/// From now on what this process makes is its user's alone, unless it says otherwise: levels,
+/// homes, journals, the catalog. For a process that is a node and nothing else.
 pub fn keep_files_private() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
@@ -155,6 +155,14 @@ impl Sockets {
         self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
+    /// What other machines reach, said in the log, too.
+    fn exposure(&self, config: &Config, view: &View) -> Vec<String> {
+        let (tcp, metrics) = (self.tcp_addresses(), self.metrics_address());
+        let notes = crate::exposure::notes(config, view, &tcp, metrics);
+        notes.iter().for_each(|note| tracing::warn!("{note}"));
+        notes
+    }
+
     fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref()?.local_addr().ok()
     }
@@ -241,11 +249,7 @@ impl Node {
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
         notes.extend(unserved(&view, &homes));
-        let (tcp, metrics) = (sockets.tcp_addresses(), sockets.metrics_address());
-        for note in crate::exposure::notes(&config, &view, &tcp, metrics) {
-            tracing::warn!("{note}");
-            notes.push(note);
-        }
+        notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };

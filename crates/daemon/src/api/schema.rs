@@ -1,9 +1,9 @@
 //! The API's description, made from the handlers and types themselves.
 //!
-//! How: `utoipa` gathers paths and schemas at compile time, and [`Responses`] says what answers of a
-//! status mean. The same text is committed as `docs/openapi.json`, for people and for other programs'
-//! generators; a test compares the two, and `tests/tests/description.rs` has it validated by a
-//! public validator and a client generated from it.
+//! How: `utoipa` gathers paths and schemas at compile time, and [`Responses`] says what answers of
+//! a status mean. The same text is committed as `docs/openapi.json`, for people and for other
+//! programs' generators; a test compares the two, and `tests/tests/description.rs` has it validated
+//! by a public validator and a client generated from it.
 //! Invariant: each response has a description, and each reference leads somewhere.
 //! To renew the file: `LAYBY_WRITE_OPENAPI=1 cargo test -p layby-daemon openapi`.
 

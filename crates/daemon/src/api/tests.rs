@@ -250,8 +250,8 @@ async fn committed_openapi_is_current() {
     );
 }
 
-/// Goal: the description holds what its format demands. Method: each response has a description, and
-/// each reference has a target.
+/// Goal: the description holds what its format demands. Method: each response has a description,
+/// and each reference has a target.
 #[test]
 fn description_is_whole() {
     let text = openapi();

@@ -1,6 +1,6 @@
 //! The tokens that let changes in through the HTTP address.
 //!
-//! How: a file of the node's user, a token per line, with a name before it that the audit log shows.
+//! How: a file of the node's user, a token per line, with a name before it for the audit log.
 //! Invariant: a file that others may read is refused; how long a comparison takes says nothing of
 //! the token. Cost: read once per start; a pass over each token per change.
 //! Not for: the unix socket, whose peers the kernel names.

@@ -2,9 +2,9 @@
 //!
 //! How: the source is kept, never the key; it is read each time the volume is opened.
 //! Invariant: a key file that others may read is refused. A command's words are written into the
-//! catalog and shown nowhere else, since they may hold a secret; nor is what was refused as a source,
-//! which may be the key itself. Cost: a file, a variable or a process per start. Not for: what the
-//! key does; see `layby_cloud`.
+//! catalog and shown nowhere else, since they may hold a secret; nor is what was refused as a
+//! source, which may be the key itself. Cost: a file, a variable or a process per start. Not for:
+//! what the key does; see `layby_cloud`.
 
 mod command;
 

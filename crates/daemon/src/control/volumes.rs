@@ -40,8 +40,8 @@ impl Control {
     /// Creates a volume and serves it.
     ///
     /// # Errors
-    /// A report when the name is taken, a value is refused, the request names a place that its author
-    /// must not reach, or the backing cannot be had.
+    /// A report when the name is taken, a value is refused, the request names a place that its
+    /// author must not reach, or the backing cannot be had.
     pub async fn volume_create(
         &self,
         request: VolumeCreate,

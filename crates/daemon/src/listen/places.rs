@@ -1,6 +1,6 @@
 //! Who gives place when a control socket's connections are all taken.
 //!
-//! How: each connection notes the turn of its last byte on a counter that all share. Where a new one
+//! How: each connection notes the turn of its last byte on a shared counter. Where a new one
 //! finds no place, the connection with the oldest turn is cut off, unless its request is being
 //! worked on. [`Watched`] notes the turns, and fails a write that its client does not take in time.
 //! Invariant: at most `max` places are held; who has just moved a byte goes last.
