@@ -48,8 +48,10 @@ impl World {
     #[must_use]
     pub fn options(&self, more: &str) -> Options {
         let config = format!(
-            "[node]\nshards = 1\n\n[cloud]\njournal = \"96MiB\"\ndirty_age = \"200ms\"\n{more}\n\
-             [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n"
+            "[node]\nshards = 1\nvolume_roots = [\"{}\"]\n\n\
+             [cloud]\njournal = \"96MiB\"\ndirty_age = \"200ms\"\n{more}\n\
+             [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n",
+            self.folder.path().display()
         );
         let environment = S3Server::environment(&self.link.endpoint());
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();

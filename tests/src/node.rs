@@ -94,8 +94,9 @@ pub struct Node {
     child: Child,
     dir: PathBuf,
     log: PathBuf,
-    /// One message when it is ready; hung up when its standard output ends.
-    ready: Receiver<()>,
+    /// What it had said when it was ready; hung up when its standard output ends.
+    ready: Receiver<Vec<String>>,
+    said: Vec<String>,
 }
 
 impl Node {
@@ -148,9 +149,12 @@ impl Node {
         command.stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap_or_else(|cause| panic!("cannot start: {cause}"));
         let ready = watch(child.stdout.take().expect("the pipe was asked for above"));
-        let mut node = Node { child, dir: dir.to_path_buf(), log, ready };
+        let mut node = Node { child, dir: dir.to_path_buf(), log, ready, said: Vec::new() };
         match node.ready.recv_timeout(PATIENCE) {
-            Ok(()) => Ok(node),
+            Ok(said) => {
+                node.said = said;
+                Ok(node)
+            }
             Err(RecvTimeoutError::Timeout) => panic!("not ready in time:\n{}", node.stderr()),
             Err(RecvTimeoutError::Disconnected) => {
                 let code = node.child.wait().expect("our own child can be waited for").code();
@@ -232,6 +236,28 @@ impl Node {
         format!("nbd+unix:///{export}?socket={}", self.socket().display())
     }
 
+    /// The control API's HTTP address.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn http(&self) -> String {
+        let url = fs::read_to_string(self.dir.join("control.url")).expect("it is written at start");
+        url.trim().strip_prefix("http://").expect("it is a URL").to_owned()
+    }
+
+    /// The control socket.
+    #[must_use]
+    pub fn control(&self) -> PathBuf {
+        self.dir.join("control.sock")
+    }
+
+    /// What it has said on its standard output: the lines up to `ready`.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.said.join("\n")
+    }
+
     /// The NBD socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -279,16 +305,20 @@ fn beside(dir: &Path, extension: &str) -> PathBuf {
 }
 
 /// Reads the standard output to its end; tells of the first line that begins with `ready`.
-fn watch(stdout: ChildStdout) -> Receiver<()> {
+fn watch(stdout: ChildStdout) -> Receiver<Vec<String>> {
     let (tell, ready) = channel();
     std::thread::spawn(move || {
-        let mut told = false;
+        let (mut told, mut said) = (false, Vec::new());
         // To the end, so that the pipe never fills and its end is that of the node.
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if !told && line.starts_with("ready") {
+            let is_ready = line.starts_with("ready");
+            if !told {
+                said.push(line);
+            }
+            if !told && is_ready {
                 told = true;
                 // A test that has failed meanwhile does not listen any more.
-                let _ = tell.send(());
+                let _ = tell.send(std::mem::take(&mut said));
             }
         }
     });

@@ -3,12 +3,12 @@
 //! How: formats, tidy, lints, tests, then cargo-deny where it is installed. The program and all
 //! tests are built by one call, since a second one with fewer packages has other features of
 //! dependencies and compiles what uses them again. The program is handed to the tests, so that they
-//! never run an old one. The object store is made ready beside lints and build.
+//! never run an old one. Object store and checkers are made ready beside lints and build.
 //! Invariant: the first failure ends the run. Cost: minutes on two cores from nothing; see
 //! CONTRIBUTING.md, How long it takes.
 
 use crate::process::{self, Failure};
-use crate::{setup, tidy, tools};
+use crate::{setup, tidy};
 use std::path::Path;
 use std::thread;
 
@@ -21,10 +21,10 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     tidy::run(root, true)?;
     thread::scope(|scope| {
         // Most of it waits for downloads; its processor time fills what linkers leave.
-        let store = scope.spawn(|| tools::object_store(root));
+        let checkers = scope.spawn(|| setup::checkers(root));
         lint(root)?;
         build(root)?;
-        store.join().unwrap_or_else(|_| Err(Failure::new("the object store cannot be built")))
+        checkers.join().unwrap_or_else(|_| Err(Failure::new("the object store cannot be built")))
     })?;
     step("tests");
     let mut tests = process::cargo(root);

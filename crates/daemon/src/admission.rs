@@ -251,15 +251,27 @@ mod tests {
         let (_dir, node) = node("2ms");
         let control = &node.control;
         let over = create("b", "critical", iops(40_001));
-        let report = control.volume_create(over).await.expect_err("too much");
+        let report = control
+            .volume_create(over, crate::control::Authority::Owner)
+            .await
+            .expect_err("too much");
         assert_eq!(report.kind, ReportKind::Full);
         for part in ["140000", "100000 are promised to `a`", "40000 are left", "adds 40001"] {
             assert!(report.cause.contains(part), "`{part}` is missing in {report}");
         }
-        control.volume_create(create("b", "critical", iops(40_000))).await.expect("it fits");
-        control.volume_create(create("c", "normal", iops(900_000))).await.expect("no objective");
         control
-            .volume_create(create("d", "critical", LimitsConfig::default()))
+            .volume_create(create("b", "critical", iops(40_000)), crate::control::Authority::Owner)
+            .await
+            .expect("it fits");
+        control
+            .volume_create(create("c", "normal", iops(900_000)), crate::control::Authority::Owner)
+            .await
+            .expect("no objective");
+        control
+            .volume_create(
+                create("d", "critical", LimitsConfig::default()),
+                crate::control::Authority::Owner,
+            )
             .await
             .expect("nothing is promised");
         let to = VolumePatch { class: Some(name("critical")), ..VolumePatch::default() };
@@ -280,7 +292,10 @@ mod tests {
         let (_dir, node) = node("15us");
         let control = &node.control;
         let new = create("b", "critical", LimitsConfig::default());
-        let report = control.volume_create(new).await.expect_err("no device is so fast");
+        let report = control
+            .volume_create(new, crate::control::Authority::Owner)
+            .await
+            .expect_err("no device is so fast");
         assert!(report.cause.contains("within 15us") && report.cause.contains("20us"), "{report}");
         let time = |text: &str| ClassPatch {
             latency_objective: Some(text.parse().expect("a time")),

@@ -8,6 +8,7 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 mod clones;
+mod keys;
 mod observe;
 mod removal;
 mod takeover;
@@ -92,6 +93,11 @@ pub(crate) fn store_finding(
         return None;
     }
     let (url, key) = (&url_of(record), record.key.as_ref());
+    if matches!(key, Some(KeySource::Command(_))) && !is_configured_key(record) {
+        let problem = "its key comes from a command that is in no configuration".to_owned();
+        let (problem, verified, is_snapshot) = (Some(problem), None, snapshot.is_some());
+        return Some(StoreFinding { problem, verified, is_snapshot });
+    }
     let source = Source { url, key, snapshot: snapshot.map(Name::as_str), deleted };
     let read = restore(source, None, &mut |_, _| ());
     let is_snapshot = snapshot.is_some();
@@ -117,6 +123,11 @@ pub(crate) fn store_finding(
         requests: answer.requests,
     };
     Some(StoreFinding { problem, verified: Some(verified), is_snapshot })
+}
+
+/// Whether the configuration said where a volume's key comes from, when it was last applied.
+fn is_configured_key(record: &VolumeRecord) -> bool {
+    record.configured.as_ref().is_some_and(|configured| configured.key == record.key)
 }
 
 /// Says so where what a cloud-backed volume needs lies on one device, so that writes to the journal
@@ -147,6 +158,7 @@ fn device_of(path: &Path) -> Option<u64> {
 /// The owner of all homes of a node that are object stores.
 pub struct CloudHomes {
     config: CloudConfig,
+    keys: keys::Keys,
     node: Mutex<Option<(NodeId, u32)>>,
     runtime: tokio::runtime::Handle,
     uplink: Uplink,
@@ -202,8 +214,20 @@ impl CloudHomes {
     #[must_use]
     pub fn new(config: &Config, runtime: tokio::runtime::Handle) -> Self {
         let uplink = Uplink::new(config.uplink.limits(), time_of_day, runtime.clone());
-        let config = config.cloud.clone();
-        CloudHomes { config, node: Mutex::default(), runtime, uplink, watches: Mutex::default() }
+        let (keys, config) = (keys::Keys::of(config), config.cloud.clone());
+        let (node, watches) = (Mutex::default(), Mutex::default());
+        CloudHomes { config, keys, node, runtime, uplink, watches }
+    }
+
+    /// Runs the commands of the configuration that print keys, all at once, for the start that
+    /// follows. Takes a few seconds at most.
+    pub fn fetch_keys(&self) {
+        self.keys.fetch();
+    }
+
+    /// What was fetched for the start goes.
+    pub fn forget_keys(&self) {
+        self.keys.forget();
     }
 
     fn paths(&self, record: &VolumeRecord) -> Paths {
@@ -346,7 +370,7 @@ impl CloudHomes {
                 .state("nothing was changed")
                 .hint("correct the volume's path or key, or the environment that the node runs in")
         };
-        let key = record.key.as_ref().map(KeySource::read).transpose().map_err(bad)?;
+        let key = self.keys.read(record.key.as_ref()).map_err(bad)?;
         let store = match record.phase {
             VolumePhase::Creating => Store::create(&url),
             _ => Store::open(&url),
@@ -533,6 +557,14 @@ impl RemoteHomes for CloudHomes {
 
     fn found(&self, path: &Path, key: Option<&KeySource>) -> Result<Option<FoundVolume>, Report> {
         self.found_at(path, key)
+    }
+
+    fn fetch_key(&self, record: &VolumeRecord) {
+        self.keys.fetch_one(record.key.as_ref());
+    }
+
+    fn drop_key(&self, record: &VolumeRecord) {
+        self.keys.drop_one(record.key.as_ref());
     }
 
     fn missing_bytes(&self, record: &VolumeRecord) -> Result<u64, String> {

@@ -125,6 +125,13 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Has a volume's key ready for the next `prepare`, where that takes long; whether it came is
+    /// found then.
+    fn fetch_key(&self, _record: &VolumeRecord) {}
+
+    /// What `fetch_key` has kept goes.
+    fn drop_key(&self, _record: &VolumeRecord) {}
+
     /// Bytes of a volume that is not served and that its place does not have. May take long.
     ///
     /// # Errors
@@ -334,6 +341,20 @@ impl Homes {
         self.remote.as_ref().map_or(Ok(None), |remote| remote.found(path, key))
     }
 
+    /// See [`RemoteHomes::fetch_key`].
+    pub fn fetch_key(&self, record: &VolumeRecord) {
+        if let Some(owner) = self.owner(record) {
+            owner.fetch_key(record);
+        }
+    }
+
+    /// See [`RemoteHomes::drop_key`].
+    pub fn drop_key(&self, record: &VolumeRecord) {
+        if let Some(owner) = self.owner(record) {
+            owner.drop_key(record);
+        }
+    }
+
     /// See [`RemoteHomes::missing_bytes`].
     ///
     /// # Errors
@@ -538,7 +559,10 @@ mod tests {
     #[tokio::test]
     async fn owners_are_asked_in_order() {
         let (owner, node) = with_owner("");
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let plan = |node: &MockNode, id: u32| {
             node.shards.iter().find_map(|shard| {
                 let state = shard.state();
@@ -552,7 +576,11 @@ mod tests {
         let patch = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
         node.control.volume_set(&name("far"), patch).await.expect("a change");
         owner.refuse(true);
-        let report = node.control.volume_create(wanted("other")).await.expect_err("refused");
+        let report = node
+            .control
+            .volume_create(wanted("other"), crate::control::Authority::Owner)
+            .await
+            .expect_err("refused");
         assert_eq!(report.kind, ReportKind::InUse, "{report}");
         owner.refuse(false);
         let deleted = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
@@ -573,12 +601,18 @@ mod tests {
     async fn deleted_volumes_wait_and_come_back() {
         let (owner, node) = with_owner("");
         let control = &node.control;
-        control.volume_create(wanted("far")).await.expect("the owner has it");
+        control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let deleted = control.volume_delete(&name("far"), DeleteData::Delete).await;
         deleted.expect("its shard lets go");
         assert_eq!(owner.take(), ["prepare far Creating", "close 1"], "nothing is removed");
         assert!(node.shards.iter().any(|s| s.state().log.contains(&"remove 1 false".to_owned())));
-        control.volume_create(wanted("far")).await.expect("the name is free");
+        control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the name is free");
         let back = |new_name| UndeleteRequest { number: None, new_name };
         let taken = control.volume_undelete(&name("far"), back(None)).await.expect_err("taken");
         assert!(taken.hint.contains("--as"), "{taken}");
@@ -616,7 +650,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_lost_is_thrown_away_by_a_clear_word() {
         let (owner, node) = with_owner("");
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let taken = Taken { by: "node 7 has the volume".into(), bytes_lost: 1088 << 10 };
         *owner.taken.lock().expect("one test") = Some(taken.clone());
         let refused = node.control.volume_delete(&name("far"), DeleteData::Keep).await;
@@ -635,7 +672,10 @@ mod tests {
     async fn a_clean_stop_forgets_no_time() {
         const GRACE: &str = "[cloud]\ngrace = \"3h\"\n";
         let (owner, mut node) = with_owner(GRACE);
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
         deleted.expect("its shard lets go");
         for life in 1..=3 {
@@ -656,7 +696,10 @@ mod tests {
     async fn only_the_nodes_own_time_ends_a_grace() {
         const GRACE: &str = "[cloud]\ngrace = \"3h\"\n";
         let (owner, node) = with_owner(GRACE);
-        node.control.volume_create(wanted("far")).await.expect("the owner has it");
+        node.control
+            .volume_create(wanted("far"), crate::control::Authority::Owner)
+            .await
+            .expect("the owner has it");
         let deleted = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
         deleted.expect("its shard lets go");
         let minute = std::time::Duration::from_secs(60);

@@ -1,61 +1,92 @@
 //! Serves the control API on its sockets, within bounds.
 //!
 //! How: `hyper` under the router, a task per connection, at most [`CONTROL_CONNECTIONS_MAX`] at
-//! once; a client that does not finish its request's head in time is closed.
-//! Invariant: a flood of control connections takes no place from NBD clients.
+//! once on each socket. When all places are taken, the connection that has moved no byte for the
+//! longest, and whose request is not being worked on, gives its place to the next one (see
+//! `places`). A client that does not finish its request's head in time, or does not read its
+//! answer, is closed.
+//! Invariant: a flood of control connections takes no place from NBD clients; clients that hang
+//! take none from those that do not. A change that is being made is never cut off here.
 //! Cost: nothing while nobody asks.
 
+mod places;
+
+use crate::api::Caller;
 use crate::sockets::UnixSocket;
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use places::{Places, Watched};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 /// Control connections at once at most, on each socket.
 pub const CONTROL_CONNECTIONS_MAX: usize = 64;
 /// Time for the head of a request.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time in which a client must read a part of its answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Serves the API on the unix socket until the task is dropped.
+/// Serves the API on the unix socket until the task is dropped. A peer whom the kernel does not
+/// name is closed.
 pub async fn serve_unix(socket: Arc<UnixSocket>, router: Router) {
-    let accept = || async { socket.listener.accept().await.map(|(stream, _)| stream) };
+    let accept = || async {
+        let (stream, _) = socket.listener.accept().await?;
+        let peer = stream.peer_cred()?;
+        Ok((stream, Caller::Unix { uid: peer.uid(), pid: peer.pid() }))
+    };
     serve(accept, router).await;
 }
 
-/// Serves the API on a loopback address until the task is dropped.
+/// Serves the API on an address until the task is dropped.
 pub async fn serve_tcp(listener: TcpListener, router: Router) {
-    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    let accept = || async {
+        listener.accept().await.map(|(stream, address)| (stream, Caller::Http(address)))
+    };
     serve(accept, router).await;
 }
 
 async fn serve<T, F>(accept: impl Fn() -> F, router: Router)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = std::io::Result<T>>,
+    F: Future<Output = std::io::Result<(T, Caller)>>,
 {
-    let places = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
+    let places = Arc::new(Places::new(CONTROL_CONNECTIONS_MAX));
     loop {
-        let place = Arc::clone(&places).acquire_owned().await;
-        let place = place.expect("the semaphore is never closed");
         match accept().await {
-            Ok(stream) => {
+            Ok((stream, caller)) => {
+                let place = places.take().await;
                 let service = TowerToHyperService::new(router.clone());
-                tokio::spawn(async move {
+                let leaving = places::Leaving::new(&place);
+                let held = Arc::clone(&place);
+                let task = tokio::spawn(async move {
+                    let _leaving = leaving;
+                    let stream = TokioIo::new(Watched::new(stream, &held, ANSWER_TIMEOUT));
+                    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+                        request.extensions_mut().insert(caller);
+                        let working = held.work();
+                        let answer = service.call(request);
+                        async move {
+                            let answer = answer.await;
+                            drop(working);
+                            answer
+                        }
+                    });
                     let connection = http1::Builder::new()
                         .timer(TokioTimer::new())
                         .header_read_timeout(HEAD_TIMEOUT)
-                        .serve_connection(TokioIo::new(stream), service);
+                        .serve_connection(stream, service);
                     if let Err(cause) = connection.await {
                         tracing::debug!(%cause, "a control client broke off");
                     }
-                    drop(place);
                 });
+                place.set_task(task.abort_handle());
             }
             Err(cause) => {
                 tracing::warn!(%cause, "cannot accept a control client");

@@ -11,6 +11,7 @@ mod cloud;
 mod discards;
 mod schedule;
 mod sizing;
+pub mod text;
 mod wear;
 
 use crate::control::{NodeFacts, View};
@@ -26,9 +27,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
-
-/// What an HTTP answer with these metrics says it is.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper ends of the latency buckets in microseconds: 1-2-5 from 10 µs to 10 s.
 pub const LATENCY_BUCKETS_US: [u64; 19] = [
@@ -112,7 +110,8 @@ enum Value {
     Histogram(Buckets),
 }
 
-/// A latency histogram in the buckets of [`LATENCY_BUCKETS_US`] and one beyond.
+/// A latency histogram in the buckets of [`LATENCY_BUCKETS_US`] and one without an end, from which
+/// quantiles are computed: the encoder writes that as `+Inf` and no other value.
 struct Buckets {
     counts: Vec<(f64, u64)>,
     sum_seconds: f64,
@@ -121,7 +120,7 @@ struct Buckets {
 
 impl Buckets {
     fn of<'a>(histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
-        let ends = LATENCY_BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::MAX]);
+        let ends = LATENCY_BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
         let mut counts: Vec<(f64, u64)> = ends.map(|end| (end, 0)).collect();
         let (mut sum_seconds, mut count) = (0.0, 0);
         for histogram in histograms {
@@ -517,6 +516,7 @@ mod tests {
             format!("layby_volume_bytes_total{{{volume},operation=\"write\"}} 20480"),
             format!("layby_volume_latency_seconds_count{{{volume},operation=\"read\"}} 10"),
             format!("{bucket}{{le=\"0.00005\",{volume},operation=\"read\"}} 10"),
+            format!("{bucket}{{le=\"+Inf\",{volume},operation=\"read\"}} 10"),
             format!("layby_volume_hits_total{{{volume},level=\"ssd\"}} 2"),
             format!("layby_volume_misses_total{{{volume}}} 1"),
             format!("layby_volume_size_bytes{{{volume}}} 1073741824.0"),

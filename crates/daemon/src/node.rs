@@ -10,10 +10,11 @@
 //! no engine.
 
 use crate::activation::Passed;
+use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
-use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
+use crate::config::{Config, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
@@ -28,8 +29,10 @@ use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
+use std::fs::Permissions;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -39,6 +42,14 @@ use tokio::task::JoinSet;
 
 /// The file in the node's directory that says where the control API's HTTP address is.
 pub const CONTROL_URL_FILE_NAME: &str = "control.url";
+/// Everyone may read where the API's reads are served.
+const URL_FILE_MODE: u32 = 0o644;
+
+/// From now on what this process makes is its user's alone, unless it says otherwise: levels,
+/// homes, journals, the catalog. For a process that is a node and nothing else.
+pub fn keep_files_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+}
 
 /// A shard's part of a level.
 #[derive(Clone, Debug)]
@@ -109,6 +120,7 @@ struct Sockets {
     tcp: Vec<TcpListener>,
     control: Arc<UnixSocket>,
     http: Option<TcpListener>,
+    metrics: Option<TcpListener>,
 }
 
 impl Sockets {
@@ -134,23 +146,45 @@ impl Sockets {
             None => UnixSocket::bind(&config.control.socket, CONTROL_SOCKET_MODE)?,
         };
         let control = Arc::new(control);
-        let http = match config.control.http {
-            Some(address) => Some(bind_tcp(address).await?),
-            None => None,
-        };
-        Ok(Sockets { nbd, tcp, control, http })
+        let http = bind_optional(config.control.http).await?;
+        let metrics = bind_optional(config.control.metrics).await?;
+        Ok(Sockets { nbd, tcp, control, http, metrics })
+    }
+
+    fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// What other machines reach, said in the log, too.
+    fn exposure(&self, config: &Config, view: &View) -> Vec<String> {
+        let (tcp, metrics) = (self.tcp_addresses(), self.metrics_address());
+        let notes = crate::exposure::notes(config, view, &tcp, metrics);
+        notes.iter().for_each(|note| tracing::warn!("{note}"));
+        notes
+    }
+
+    fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref()?.local_addr().ok()
     }
 
     fn uris(&self, nbd: &NbdConfig) -> Vec<String> {
-        let tcp: Vec<SocketAddr> = self.tcp.iter().filter_map(|l| l.local_addr().ok()).collect();
+        let tcp = self.tcp_addresses();
         let unix: Vec<PathBuf> = self.nbd.iter().filter_map(UnixSocket::path).collect();
         uris(nbd, &unix, &tcp)
+    }
+}
+
+async fn bind_optional(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Report> {
+    match address {
+        Some(address) => bind_tcp(address).await.map(Some),
+        None => Ok(None),
     }
 }
 
 /// A node whose shards run and whose sockets listen.
 pub struct Node {
     control: Arc<Control>,
+    door: Arc<Door>,
     sockets: Sockets,
     nbd_server: NbdServer,
     url: Option<UrlFile>,
@@ -180,12 +214,14 @@ impl Node {
         passed: Passed,
     ) -> Result<Node, Report> {
         let lock = open_directory(&config.dir)?;
+        let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = Catalog::load(&config.dir)?;
         let cloud = CloudHomes::new(&config, tokio::runtime::Handle::current());
         let cloud = Arc::new(cloud);
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone()));
+        fetch_keys(Arc::clone(&cloud)).await;
         let Prepared { view, notes, is_new } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
@@ -207,10 +243,13 @@ impl Node {
             let requests = requests(&its_config, &view, &plans, is_new)?;
             Ok((start_shards(&*starter, requests)?, view))
         });
-        let (started, view) = starting.await.expect("a starter reports, it does not panic")?;
+        let started = starting.await.expect("a starter reports, it does not panic");
+        cloud.forget_keys();
+        let (started, view) = started?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
         notes.extend(unserved(&view, &homes));
+        notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
         let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
@@ -229,7 +268,7 @@ impl Node {
                     control.open_doors(directory);
                 }
                 notes.extend(control.open_devices().await);
-                Ok(Node { control, sockets, nbd_server, url, notes, ended, _lock: lock })
+                Ok(Node { control, door, sockets, nbd_server, url, notes, ended, _lock: lock })
             }
             Err(report) => {
                 // Stopping a fresh node can only repeat what the report says already.
@@ -280,6 +319,8 @@ impl Node {
         lines.extend(facts.uris.iter().map(|uri| format!("serving {uri}")));
         lines.push(format!("control `{}`", facts.config.control.socket.display()));
         lines.extend(self.url.iter().map(|url| format!("control {}", url.url)));
+        let metrics = self.sockets.metrics_address();
+        lines.extend(metrics.map(|address| format!("metrics http://{address}/metrics")));
         lines.push(format!("ready: {} volume(s)", view.volumes().count()));
         lines
     }
@@ -289,8 +330,8 @@ impl Node {
     /// # Errors
     /// A report when a shard ends unasked, or cannot make everything durable.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Report> {
-        let Node { control, sockets, nbd_server, url, notes: _, mut ended, _lock } = self;
-        let Sockets { nbd, tcp, control: control_socket, http } = sockets;
+        let Node { control, door, sockets, nbd_server, url, notes: _, mut ended, _lock } = self;
+        let Sockets { nbd, tcp, control: control_socket, http, metrics } = sockets;
         let mut doors = JoinSet::new();
         for socket in nbd {
             let server = nbd_server.clone();
@@ -310,10 +351,14 @@ impl Node {
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
-        let router = api::router(Arc::clone(&control));
+        let router = api::router(Arc::clone(&control), door);
         doors.spawn(listen::serve_unix(control_socket, router.clone()));
         if let Some(http) = http {
             doors.spawn(listen::serve_tcp(http, router));
+        }
+        if let Some(metrics) = metrics {
+            let router = api::metrics_router(Arc::clone(&control));
+            doors.spawn(listen::serve_tcp(metrics, router));
         }
         let early = tokio::select! {
             () = shutdown => None,
@@ -357,6 +402,13 @@ fn recovery_line(reports: &[StartReport]) -> String {
     line
 }
 
+/// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
+/// its volume the start.
+async fn fetch_keys(cloud: Arc<CloudHomes>) {
+    let fetching = tokio::task::spawn_blocking(move || cloud.fetch_keys());
+    fetching.await.expect("a command's failure is no panic");
+}
+
 /// The view and the notes once volumes are taken back, and these; stores are asked on a thread that
 /// may wait.
 async fn taken_back(
@@ -371,22 +423,52 @@ async fn taken_back(
     taking.await.expect("an owner of homes reports, it does not panic")
 }
 
-/// Creates the node's directories and takes the lock.
+/// Creates the node's directories and takes the lock. The node's own may be entered, since its
+/// sockets are there; what holds data is its user's.
 fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
-    let make = || std::fs::create_dir_all(dir);
-    make().map_err(|cause| {
-        Report::from_io(format!("cannot make the node directory `{}`", dir.display()), &cause)
-            .state("nothing was started or changed")
-            .hint("choose another directory with --dir, or correct the permissions")
-    })?;
+    make_folder(dir, OPEN_FOLDER_MODE)?;
     let lock = DirectoryLock::take(dir)?;
-    let volumes = dir.join(VOLUMES_DIR_NAME);
-    std::fs::create_dir_all(&volumes).map_err(|cause| {
-        Report::from_io(format!("cannot make the directory `{}`", volumes.display()), &cause)
+    for name in [VOLUMES_DIR_NAME, "levels", LOCAL_DIR] {
+        let folder = dir.join(name);
+        if name == VOLUMES_DIR_NAME {
+            make_folder(&folder, DATA_FOLDER_MODE)?;
+        }
+        close_to_others(&folder);
+    }
+    Ok(lock)
+}
+
+/// The node's directory: others may pass through to a socket that lets them in.
+const OPEN_FOLDER_MODE: u32 = 0o755;
+/// Where volumes' bytes lie.
+const DATA_FOLDER_MODE: u32 = 0o700;
+/// What a mode gives to users beside the owner and his group.
+const OTHERS: u32 = 0o007;
+
+fn make_folder(folder: &Path, mode: u32) -> Result<(), Report> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let made = parent.and_then(|()| std::fs::create_dir(folder));
+    let made = made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)));
+    made.map_err(|cause| {
+        Report::from_io(format!("cannot make the directory `{}`", folder.display()), &cause)
             .state("nothing was started or changed")
             .hint("choose another directory with --dir, or correct the permissions")
-    })?;
-    Ok(lock)
+    })
+}
+
+/// A folder of an earlier build that every user could read is closed to them; links are followed,
+/// since it is the data that counts.
+fn close_to_others(folder: &Path) {
+    let Ok(found) = std::fs::metadata(folder) else { return };
+    let mode = found.permissions().mode();
+    if mode & OTHERS != 0
+        && let Err(cause) = std::fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS))
+    {
+        tracing::warn!(folder = %folder.display(), %cause, "other users can read this folder");
+    }
 }
 
 /// Volumes in object stores that were being made when the node ended, and of which nobody was told
@@ -553,7 +635,8 @@ impl UrlFile {
     fn write(dir: &Path, address: SocketAddr) -> UrlFile {
         let path = dir.join(CONTROL_URL_FILE_NAME);
         let url = format!("http://{address}");
-        if let Err(cause) = std::fs::write(&path, format!("{url}\n")) {
+        let open = || std::fs::set_permissions(&path, Permissions::from_mode(URL_FILE_MODE));
+        if let Err(cause) = std::fs::write(&path, format!("{url}\n")).and_then(|()| open()) {
             tracing::warn!(path = %path.display(), %cause, "cannot write the control address");
         }
         UrlFile { path, url }

@@ -22,6 +22,9 @@ pub const CONTROL_SOCKET_MODE: u32 = 0o600;
 /// Who may connect to the NBD socket: the node's user and group.
 pub const NBD_SOCKET_MODE: u32 = 0o660;
 
+/// The folder of sockets that the node makes.
+const SOCKET_FOLDER_MODE: u32 = 0o755;
+
 /// A unix socket whose file goes with it, if the node has made it.
 #[derive(Debug)]
 pub struct UnixSocket {
@@ -50,7 +53,7 @@ impl UnixSocket {
         };
         clear_the_way(path)?;
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| refused(&e))?;
+            make_parent(parent).map_err(|e| refused(&e))?;
         }
         let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
         let path_kept = Some(path.to_owned());
@@ -98,6 +101,15 @@ pub fn adopt_tcp(listener: std::net::TcpListener) -> Result<TcpListener, Report>
 /// are descriptors again.
 pub(crate) async fn rest_after_failed_accept() {
     tokio::time::sleep(ACCEPT_RETRY).await;
+}
+
+/// Makes the folder of a socket, which others may enter: the socket's own mode says who connects.
+fn make_parent(parent: &Path) -> std::io::Result<()> {
+    if parent.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(parent)?;
+    std::fs::set_permissions(parent, std::fs::Permissions::from_mode(SOCKET_FOLDER_MODE))
 }
 
 fn listen_refused(address: &str, cause: &std::io::Error) -> Report {

@@ -23,6 +23,9 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         config: arguments.config.clone(),
         listen: arguments.listen.clone(),
         socket: arguments.socket.clone(),
+        http: arguments.http.clone(),
+        metrics: arguments.metrics,
+        volume_roots: arguments.volume_root.clone(),
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
         simulate_power_loss: arguments.simulate_power_loss,
@@ -31,6 +34,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
             .map_or(Duration::ZERO, |time| Duration::from_nanos(time.0.0)),
     };
     let config = Config::load(&overrides)?;
+    layby_daemon::node::keep_files_private();
     logging::start(arguments.log_format.into());
     let passed = Passed::take()?;
     let runtime = runtime(CONTROL_THREADS)?;

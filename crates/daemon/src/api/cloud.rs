@@ -4,7 +4,7 @@
 //! Invariant: nothing here waits for the volume. Cost: a copy per request.
 
 use crate::catalog::VolumeRecord;
-use crate::config::{CloudConfig, CompressionChoice, KeySource};
+use crate::config::{CloudConfig, CompressionChoice};
 use crate::homes::Homes;
 use layby_cloud::{CIPHER, Link, Said, Watch};
 use layby_types::{Nanos, VolumeId};
@@ -79,8 +79,8 @@ pub struct CloudAnswer {
 pub struct EncodingAnswer {
     /// What encrypts them; none where they are plain.
     pub cipher: Option<String>,
-    /// Where its key comes from; the key itself is never told.
-    pub key: Option<KeySource>,
+    /// Where its key comes from: `file:PATH`, `env:NAME`, or `command`, whose words are not told.
+    pub key: Option<String>,
     /// How chunks are compressed.
     pub compression: CompressionChoice,
     /// The volume says so itself; else the node's configuration does.
@@ -93,7 +93,7 @@ impl EncodingAnswer {
     pub fn of(record: &VolumeRecord, config: &CloudConfig) -> EncodingAnswer {
         EncodingAnswer {
             cipher: record.key.as_ref().map(|_| CIPHER.to_owned()),
-            key: record.key.clone(),
+            key: record.key.as_ref().map(ToString::to_string),
             compression: record.compression.unwrap_or(config.compression),
             is_own_compression: record.compression.is_some(),
         }

@@ -1,31 +1,197 @@
-//! Keeps other people's web pages away from a node's control API.
+//! Lets in who may change a node, and keeps other people's web pages away.
 //!
-//! How: the API has no login; whoever reaches the loopback address is the operator. A page in the
-//! operator's browser reaches it too, so a request must name a loopback host (a page behind a
-//! rebound DNS name cannot) and, when a browser says which page sent it, that page must be ours.
-//! Invariant: a request that a foreign page caused changes nothing and reads nothing.
-//! Cost: two header look-ups per request. Not for: other users of the same machine; the unix socket
-//! has permissions for that, and `http = "off"` closes the address.
+//! How: everyone who reaches the API may read. A change needs the node's own user or root, whom the
+//! kernel names on the unix socket, or a token of the configuration on the HTTP address. A page in
+//! the operator's browser reaches the loopback address, too, so a request must name a loopback host
+//! (a page behind a rebound DNS name cannot) and, when a browser says which page sent it, that page
+//! must be ours. The body of a change is read here, within a time.
+//! Invariant: what is not known to be a read is a change; a connection of which nothing is known
+//! makes none; each change, and each attempt at one, is in the audit log.
+//! Cost: a few header look-ups per request; a line in a file per change. Not for: NBD clients.
 
+use super::token::Tokens;
+use crate::audit::{Audit, Who};
+use crate::config::ControlConfig;
+use crate::control::Authority;
 use crate::error::{Report, ReportKind};
-use axum::extract::Request;
-use axum::http::header::{HOST, HeaderName, ORIGIN};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time for the body of a change.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+const ADDRESS: &str = "use the address in `control.url` of the node's directory";
+const SOCKET: &str = "make changes with `layby` as the node's user or root, through the control \
+                      socket; or configure a `token_file` in [control]";
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A process, as the kernel names it.
+    Unix {
+        /// Its user.
+        uid: u32,
+        /// Its number, where the kernel has told it.
+        pid: Option<i32>,
+    },
+    /// An address.
+    Http(SocketAddr),
+}
+
+/// What decides on changes.
+#[derive(Debug)]
+pub struct Door {
+    uid: u32,
+    tokens: Tokens,
+    audit: Audit,
+}
+
+impl Door {
+    /// The door of the node in `dir`.
+    ///
+    /// # Errors
+    /// A report when the tokens cannot be used.
+    pub fn open(dir: &Path, config: &ControlConfig) -> Result<Door, Report> {
+        let tokens = config.token_file.as_deref().map(Tokens::load).transpose()?;
+        let uid = rustix::process::geteuid().as_raw();
+        Ok(Door { uid, tokens: tokens.unwrap_or_default(), audit: Audit::new(dir) })
+    }
+
+    /// On whose behalf a change is made, and what the audit log calls him; or why not.
+    fn admit(&self, caller: Option<Caller>, request: &Request) -> (Who, Result<Authority, String>) {
+        match caller {
+            Some(Caller::Unix { uid, pid }) => {
+                let is_owner = uid == self.uid || uid == 0;
+                let refused = || format!("user {uid} is neither the node's user nor root");
+                (Who::Unix { uid, pid }, is_owner.then_some(Authority::Owner).ok_or_else(refused))
+            }
+            Some(Caller::Http(address)) => {
+                let token = bearer(request).and_then(|given| self.tokens.name_of(given));
+                let cause = match self.tokens.is_empty() {
+                    true => "this address serves reads alone",
+                    false => "it has no token that this node knows",
+                };
+                let admitted = token.map(|_| Authority::Token).ok_or_else(|| cause.to_owned());
+                let token = token.map(str::to_owned);
+                (Who::Http { address: address.to_string(), token }, admitted)
+            }
+            None => {
+                let who = Who::Http { address: "unknown".to_owned(), token: None };
+                (who, Err("nothing is known of its author".to_owned()))
+            }
+        }
+    }
+}
+
+/// The token that a request brings.
+fn bearer(request: &Request) -> Option<&str> {
+    let text = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
 
 /// Lets a request pass, or answers in its place.
-pub(super) async fn check(request: Request, next: Next) -> Response {
-    match refusal(&request) {
-        None => next.run(request).await,
-        Some(cause) => super::Refused(
-            Report::new(ReportKind::Denied, "cannot answer this request")
-                .cause(cause)
-                .state("nothing was changed")
-                .hint("use the address in `control.url` of the node's directory"),
-        )
-        .into_response(),
+pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    let foreign = refusal(&request);
+    if is_read(request.method()) {
+        return match foreign {
+            None => next.run(request).await,
+            Some(cause) => denied(&cause, ADDRESS),
+        };
     }
+    let caller = request.extensions().get::<Caller>().copied();
+    let (who, admitted) = door.admit(caller, &request);
+    let asked = format!("{} {}", request.method(), request.uri());
+    let (authority, hint) = match foreign {
+        Some(cause) => (Err(cause), ADDRESS),
+        None => (admitted, SOCKET),
+    };
+    match authority {
+        Ok(authority) => change(&door, who, &asked, authority, request, next).await,
+        Err(cause) => {
+            door.audit.refuse(&who, &asked, &cause);
+            let mut response = denied(&cause, hint);
+            if matches!(who, Who::Http { .. }) && !door.tokens.is_empty() {
+                *response.status_mut() = StatusCode::UNAUTHORIZED;
+                let scheme = HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+            }
+            response
+        }
+    }
+}
+
+/// Has a change made, with its line in the audit log.
+async fn change(
+    door: &Door,
+    who: Who,
+    asked: &str,
+    authority: Authority,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut head, body) = request.into_parts();
+    let reading = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, super::BODY_BYTES_MAX)).await;
+    let body = match reading {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let most = super::BODY_BYTES_MAX;
+            return super::wrong(format!("its body is longer than {most} bytes, or broke off"))
+                .into_response();
+        }
+        Err(_) => {
+            let mut late = super::wrong("its body took too long").into_response();
+            *late.status_mut() = StatusCode::REQUEST_TIMEOUT;
+            return late;
+        }
+    };
+    let named = serde_json::from_slice::<Named>(&body).ok();
+    let named = named.as_ref().map(|named| named.name.as_str());
+    let entry = door.audit.begin(who, asked, named);
+    head.extensions.insert(authority);
+    let response = next.run(Request::from_parts(head, Body::from(body))).await;
+    let cause = response.extensions().get::<Cause>().map(|Cause(text)| text.as_str());
+    entry.end(response.status().as_u16(), cause);
+    response
+}
+
+/// What a body names, whatever else it holds.
+#[derive(serde::Deserialize)]
+struct Named {
+    name: String,
+}
+
+/// Why a request was refused, for the audit log.
+#[derive(Clone, Debug)]
+pub(super) struct Cause(pub(super) String);
+
+/// Keeps pages of other people from reading what is served to the network.
+pub(super) async fn check_page(request: Request, next: Next) -> Response {
+    match request.headers().contains_key(ORIGIN) {
+        false => next.run(request).await,
+        true => denied("a page sent it", "this address is for scrapers and probes"),
+    }
+}
+
+fn denied(cause: &str, hint: &str) -> Response {
+    super::Refused(
+        Report::new(ReportKind::Denied, "cannot answer this request")
+            .cause(cause)
+            .state("nothing was changed")
+            .hint(hint),
+    )
+    .into_response()
 }
 
 fn refusal(request: &Request) -> Option<String> {
@@ -56,7 +222,6 @@ fn is_loopback(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Body;
 
     fn request(host: Option<&str>, origin: Option<&str>) -> Request {
         let mut request = Request::new(Body::empty());

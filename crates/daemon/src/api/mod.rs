@@ -1,4 +1,4 @@
-//! The control API: HTTP over a unix socket and a loopback address.
+//! The control API: HTTP over a unix socket and a loopback address; metrics and health on another.
 //!
 //! How: each handler turns a request into one call on [`Control`] and answers with what is there
 //! afterwards, so that a client sees the effect and not an echo. `schema` describes all of it.
@@ -11,10 +11,12 @@ mod answer;
 mod cloud;
 mod deletion;
 mod guard;
+mod health;
 mod schedule;
 mod schema;
 mod sizing;
 mod snapshots;
+mod token;
 mod uplink;
 mod wear;
 
@@ -29,6 +31,7 @@ pub use answer::{
 pub(crate) use cloud::cloud_answer;
 pub use cloud::{CloudAnswer, EncodingAnswer};
 pub use deletion::{DeletedAnswer, ForgottenAnswer};
+pub use guard::{BODY_TIMEOUT, Caller, Door};
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
 pub use sizing::{
@@ -36,21 +39,23 @@ pub use sizing::{
     VolumeSizingAnswer,
 };
 pub use snapshots::SnapshotAnswer;
+pub use token::Tokens;
 pub use uplink::UplinkAnswer;
 pub use wear::{HealthAnswer, HintAnswer, HintWay, WearAnswer};
 
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
-    ClassCreate, ClassPatch, Control, DeleteData, RecordingAnswer, RecordingStart, VolumeCreate,
-    VolumePatch, WatermarksPatch, WritebackPatch,
+    Authority, ClassCreate, ClassPatch, Control, DeleteData, RecordingAnswer, RecordingStart,
+    VolumeCreate, VolumePatch, WatermarksPatch, WritebackPatch,
 };
 use crate::error::{Report, ReportKind};
+use crate::metrics::text::Format;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -58,8 +63,20 @@ use std::sync::Arc;
 /// Bytes of a request's body at most.
 pub const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// The whole API of a node.
-pub fn router(control: Arc<Control>) -> Router {
+/// What is served on an address of its own, to whoever reaches it: reads alone.
+pub fn metrics_router(control: Arc<Control>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn(guard::check_page))
+        .with_state(control)
+}
+
+/// The whole API of a node, behind its door.
+pub fn router(control: Arc<Control>, door: Arc<Door>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/drain", post(node_drain))
@@ -84,10 +101,12 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/v1/sizing", get(sizing))
         .route("/v1/openapi.json", get(schema))
         .route("/metrics", get(metrics))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn(guard::check))
+        .layer(middleware::from_fn_with_state(door, guard::check))
         .with_state(control)
 }
 
@@ -98,7 +117,8 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.kind.http_status());
         let status = status.expect("every kind has a status that exists");
-        (status, Json(self.0)).into_response()
+        let cause = guard::Cause(self.0.cause.clone());
+        (status, Extension(cause), Json(self.0)).into_response()
     }
 }
 
@@ -171,10 +191,11 @@ async fn volumes(State(node): Node) -> Answer<Vec<VolumeAnswer>> {
     responses((status = 201, body = VolumeAnswer), (status = "default", body = Report)))]
 async fn volume_create(
     State(node): Node,
+    Extension(authority): Extension<Authority>,
     Body(request): Body<VolumeCreate>,
 ) -> Result<(StatusCode, Json<VolumeAnswer>), Refused> {
     let name = request.name.clone();
-    node.volume_create(request).await?;
+    node.volume_create(request, authority).await?;
     Ok((StatusCode::CREATED, volume_answer(&node, &name).await?))
 }
 
@@ -416,13 +437,16 @@ async fn schema() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], openapi()).into_response()
 }
 
-/// Metrics in the OpenMetrics text format.
+/// Metrics, in the OpenMetrics text format where `Accept` asks for it, else in Prometheus' own.
 #[utoipa::path(get, path = "/metrics", tag = "node",
-    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+    responses((status = 200, content((String = "text/plain"),
+            (String = "application/openmetrics-text"))),
         (status = "default", body = Report)))]
-async fn metrics(State(node): Node) -> Result<Response, Refused> {
-    let text = Reading::take(&node).await?.metrics();
-    Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
+async fn metrics(State(node): Node, headers: HeaderMap) -> Result<Response, Refused> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::preferred(accept);
+    let text = format.write(Reading::take(&node).await?.metrics());
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn no_such_path(uri: Uri) -> Refused {

@@ -1,10 +1,15 @@
 //! The API's description, made from the handlers and types themselves.
 //!
-//! How: `utoipa` gathers paths and schemas at compile time. The same text is committed as
-//! `docs/openapi.json`, for people and for other programs' generators; a test compares the two.
+//! How: `utoipa` gathers paths and schemas at compile time, and [`Responses`] says what answers of
+//! a status mean. The same text is committed as `docs/openapi.json`, for people and for other
+//! programs' generators; a test compares the two, and `tests/tests/all/description.rs` has it validated
+//! by a public validator and a client generated from it.
+//! Invariant: each response has a description, and each reference leads somewhere.
 //! To renew the file: `LAYBY_WRITE_OPENAPI=1 cargo test -p layby-daemon openapi`.
 
-use utoipa::OpenApi;
+use crate::control::DeleteData;
+use utoipa::openapi::{OpenApi as Document, RefOr};
+use utoipa::{Modify, OpenApi};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,6 +19,9 @@ use utoipa::OpenApi;
                        written `64GiB`, times `5s`, shares `25%` or as a size.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
+    modifiers(&Responses),
+    // What only a query names is not gathered by itself.
+    components(schemas(DeleteData)),
     paths(
         super::status,
         super::node_drain,
@@ -46,9 +54,42 @@ use utoipa::OpenApi;
         super::sizing,
         super::schema,
         super::metrics,
+        super::health::healthz,
+        super::health::readyz,
     )
 )]
 struct Description;
+
+/// Describes each response that its handler leaves undescribed, which the format does not allow.
+struct Responses;
+
+impl Modify for Responses {
+    fn modify(&self, document: &mut Document) {
+        let items = document.paths.paths.values_mut();
+        let operations = items.flat_map(|item| {
+            let all = [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete];
+            all.into_iter().flatten()
+        });
+        for (status, response) in operations.flat_map(|o| &mut o.responses.responses) {
+            if let RefOr::T(response) = response
+                && response.description.is_empty()
+            {
+                response.description = meaning(status).to_owned();
+            }
+        }
+    }
+}
+
+/// What an answer of a status means.
+fn meaning(status: &str) -> &'static str {
+    match status {
+        "200" => "What is there, after the change where one was asked for.",
+        "201" => "It was made.",
+        "204" => "It is done.",
+        "default" => "It is refused or failed: what, why, in which state, and what to do.",
+        _ => unreachable!("this API has no such status: {status}"),
+    }
+}
 
 /// The API's OpenAPI description, as JSON text that ends with a line break.
 #[must_use]

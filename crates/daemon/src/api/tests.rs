@@ -5,6 +5,7 @@ use crate::control::tests::MockNode;
 use axum::body::Body as HttpBody;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tower::ServiceExt;
 
 struct Reply {
@@ -20,8 +21,14 @@ impl Reply {
 }
 
 async fn send(node: &MockNode, request: axum::http::request::Builder, body: String) -> Reply {
-    let request = request.body(HttpBody::from(body)).expect("a good request");
-    let router = router(Arc::clone(&node.control));
+    let mut request = request.body(HttpBody::from(body)).expect("a good request");
+    let uid = rustix::process::geteuid().as_raw();
+    if request.extensions().get::<Caller>().is_none() {
+        request.extensions_mut().insert(Caller::Unix { uid, pid: None });
+    }
+    let facts = node.control.facts();
+    let door = Door::open(&facts.dir, &facts.config.control).expect("good tokens");
+    let router = router(Arc::clone(&node.control), Arc::new(door));
     let response = router.oneshot(request).await.expect("the router does not fail");
     let content_type = response.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
@@ -140,6 +147,57 @@ async fn refusals_are_reports() {
     assert_eq!(node.control.view().catalog.volumes.len(), 1, "nothing was created");
 }
 
+/// Goal: a change needs the node's user, root, or a token; a read needs nothing. Method: one change
+/// and one read by callers of each kind, to a node without tokens and one with; the audit log.
+#[tokio::test]
+async fn changes_need_authority() {
+    let node = MockNode::new("");
+    let own = rustix::process::geteuid().as_raw();
+    let http = || Some(Caller::Http(([127, 0, 0, 1], 9).into()));
+    let unix = |uid| Some(Caller::Unix { uid, pid: Some(1) });
+    let secret = "ab".repeat(16);
+    let request = |method: &str, caller: Option<Caller>, token: Option<String>| {
+        let mut request = Request::builder().method(method).uri("/v1/volumes/none");
+        request = request.header("host", "localhost");
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        request.extension(caller.expect("a caller"))
+    };
+    let bearer = |token: &str| Some(format!("Bearer {token}"));
+    for (caller, token, status) in [
+        (unix(own), None, 404),
+        (unix(0), None, 404),
+        (unix(own + 1), None, 403),
+        (http(), None, 403),
+        (http(), bearer(&secret), 403),
+    ] {
+        let got = send(&node, request("DELETE", caller, token.clone()), String::new()).await;
+        assert_eq!(got.status, status, "{caller:?} {token:?}: {}", got.text);
+        assert_eq!(send(&node, request("GET", caller, None), String::new()).await.status, 404);
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let file = dir.path().join("tokens");
+    std::fs::write(&file, format!("ops {secret}\n")).expect("the test's own file");
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, only_owner).expect("the test's own file");
+    let node = MockNode::on(dir, "[control]\ntoken_file = \"tokens\"\n");
+    for (token, status) in [
+        (None, 401),
+        (bearer(&secret), 404),
+        (bearer(&secret[1..]), 401),
+        (Some(format!("Basic {secret}")), 401),
+    ] {
+        let got = send(&node, request("DELETE", http(), token.clone()), String::new()).await;
+        assert_eq!(got.status, status, "{token:?}: {}", got.text);
+    }
+    let log =
+        |name: &str| std::fs::read_to_string(node.dir.path().join(name)).expect("it is there");
+    assert!(log(crate::audit::CHANGES_FILE_NAME).contains("\"token\":\"ops\""));
+    assert_eq!(log(crate::audit::REFUSED_FILE_NAME).lines().count(), 3);
+    assert!(!log(crate::audit::REFUSED_FILE_NAME).contains(&secret[1..]));
+}
+
 /// Goal: a foreign page and a huge body are refused. Method: headers as a browser sends them.
 #[tokio::test]
 async fn foreign_pages_are_refused() {
@@ -166,8 +224,12 @@ async fn status_and_metrics_are_served() {
     let text: StatusAnswer = serde_json::from_value(status).expect("clients read it back");
     assert_eq!(text.volumes.len(), 1);
     let metrics = call(&node, "GET", "/metrics", None).await;
-    assert_eq!(metrics.content_type, crate::metrics::CONTENT_TYPE);
-    assert!(metrics.text.ends_with("# EOF\n"));
+    assert_eq!(metrics.content_type, Format::Plain.content_type());
+    let open = Request::builder().uri("/metrics").header("host", "localhost");
+    let open = open.header("accept", "application/openmetrics-text");
+    let open = send(&node, open, String::new()).await;
+    assert_eq!(open.content_type, Format::OpenMetrics.content_type());
+    assert!(open.text.ends_with("# EOF\n"));
 }
 
 /// Goal: the committed description is what this program serves. Method: compare the texts; with
@@ -188,6 +250,25 @@ async fn committed_openapi_is_current() {
     );
 }
 
+/// Goal: the description holds what its format demands. Method: each response has a description,
+/// and each reference has a target.
+#[test]
+fn description_is_whole() {
+    let text = openapi();
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let operations = document["paths"].as_object().expect("paths").values();
+    for operation in operations.flat_map(|item| item.as_object().expect("methods").values()) {
+        for (status, response) in operation["responses"].as_object().expect("responses") {
+            let said = response["description"].as_str().unwrap_or_default();
+            assert!(!said.is_empty(), "{status} of {}", operation["operationId"]);
+        }
+    }
+    for reference in text.split("\"$ref\": \"#").skip(1) {
+        let pointer = reference.split('"').next().expect("it ends");
+        assert!(document.pointer(pointer).is_some(), "`{pointer}` leads nowhere");
+    }
+}
+
 /// Goal: the description names every route. Method: each described path answers its method with
 /// something else than "no such path" or "no such method"; the count of routes is frozen.
 #[tokio::test]
@@ -205,5 +286,5 @@ async fn every_route_is_described() {
             assert!(described, "{method} {path}: {}", reply.text);
         }
     }
-    assert_eq!(routes, 31, "a route was added or removed: describe it in schema.rs");
+    assert_eq!(routes, 33, "a route was added or removed: describe it in schema.rs");
 }

@@ -365,7 +365,9 @@ mod tests {
         let report = client.status().await.expect_err("nobody listens yet");
         assert_eq!(report.kind, ReportKind::Unreachable);
         let socket = UnixSocket::bind(&path, CONTROL_SOCKET_MODE).expect("a fresh path");
-        let router = crate::api::router(Arc::clone(&node.control));
+        let facts = node.control.facts();
+        let door = crate::api::Door::open(&facts.dir, &facts.config.control).expect("no tokens");
+        let router = crate::api::router(Arc::clone(&node.control), Arc::new(door));
         let serving = tokio::spawn(crate::listen::serve_unix(Arc::new(socket), router));
         let name = |text: &str| text.parse::<Name>().expect("a name");
         assert_eq!(client.status().await.expect("it answers").volumes.len(), 1);

@@ -108,7 +108,7 @@ impl CloudHomes {
         let bad = |cause: String| {
             refused(&error, ReportKind::Invalid, cause, "correct the URL or the key")
         };
-        let key = key.map(KeySource::read).transpose().map_err(bad)?;
+        let key = self.keys.read(key).map_err(bad)?;
         let store = Store::open(&source.volume).map_err(bad)?.sealed(key);
         Ok(self.base(&error, source, &store)?.1.size_bytes)
     }

@@ -8,7 +8,6 @@
 
 use super::{CloudHomes, url_of};
 use crate::catalog::{DeletedRecord, VolumeRecord};
-use crate::config::KeySource;
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
 use layby_cloud::{
@@ -86,7 +85,7 @@ impl CloudHomes {
     }
 
     pub(super) fn store_of(&self, record: &VolumeRecord) -> Result<Store, String> {
-        let key = record.key.as_ref().map(KeySource::read).transpose()?;
+        let key = self.keys.read(record.key.as_ref())?;
         Ok(Store::open(&url_of(record))?.sealed(key))
     }
 
@@ -283,7 +282,10 @@ mod tests {
         let control = node.control();
         control.snapshot_create(&name("maps"), &name("monday")).await.expect("it is served");
         for clone in ["mc", "mc2"] {
-            control.volume_create(clone_request(&store, clone)).await.expect("it is served");
+            control
+                .volume_create(clone_request(&store, clone), crate::control::Authority::Owner)
+                .await
+                .expect("it is served");
         }
         let refused = control.volume_delete(&name("maps"), DeleteData::Now).await;
         assert!(refused.expect_err("clones rest on it").cause.contains("mc2"));

@@ -48,8 +48,7 @@ impl CloudHomes {
                 .state("nothing was changed")
                 .hint(LOOK)
         };
-        let key = key.map(KeySource::read).transpose();
-        let store = key.and_then(|key| Ok(Store::open(&url)?.sealed(key)));
+        let store = self.keys.read(key).and_then(|key| Ok(Store::open(&url)?.sealed(key)));
         let store = store.map_err(|cause| refused(ReportKind::Invalid, cause))?;
         let found = self.superblock(&store);
         let found = found.map_err(|fault| refused(ReportKind::Unreachable, fault.cause))?;

@@ -15,7 +15,6 @@ use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
 use layby_types::{BlockIndex, BlockSize, format_bytes};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -125,7 +124,7 @@ impl Source<'_> {
     /// A text that is no TOML, or has keys or values that do not exist.
     pub(super) fn syntax(&self, refused: &toml::de::Error) -> Report {
         self.refused()
-            .cause(refused.to_string().trim_end())
+            .cause(redacted(refused.to_string().trim_end()))
             .hint("correct the line shown; every key is described in docs/configuration.md")
     }
 
@@ -141,7 +140,9 @@ impl Source<'_> {
     pub(super) fn report(&self, lines: &Lines, problem: &Problem) -> Report {
         let Problem { place, key, cause, hint } = problem;
         let cause = match self.line_of(lines, place, key) {
-            Some((number, line)) => format!("line {number}: `{}`: {cause}", line.trim()),
+            Some((number, line)) => {
+                format!("line {number}: `{}`: {cause}", redacted(line.trim()))
+            }
             None => format!("{}, key `{key}`: {cause}", title_of(place)),
         };
         self.refused().cause(cause).hint(hint.clone())
@@ -164,6 +165,21 @@ impl Source<'_> {
         let (index, line) = found.unwrap_or((head, head_line));
         Some((index + 1, line))
     }
+}
+
+/// A text without what its lines say behind `key =`, which may be a secret, written in the wrong
+/// place, and without the words of commands.
+fn redacted(text: &str) -> String {
+    let hidden = |line: &str| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let keys = line.match_indices("key").filter(|(at, _)| {
+            let rest = line[at + 3..].trim_start_matches(['"', '\'']).trim_start();
+            !line[..*at].ends_with(is_word) && rest.starts_with('=')
+        });
+        let ends = keys.map(|(at, _)| at + 3).chain(line.find("command:"));
+        ends.min().map_or(line.to_owned(), |end| format!("{}…", &line[..end]))
+    };
+    text.lines().map(hidden).collect::<Vec<_>>().join("\n")
 }
 
 fn starts_value(rest: &str) -> bool {
@@ -209,20 +225,6 @@ pub(crate) fn window_bytes(size: Size) -> Result<u32, Problem> {
         Problem::new(Place::ReadAhead, "window_max", cause, hint)
     };
     u32::try_from(size.0).ok().filter(|_| size.0 <= WINDOW_BYTES_MAX).ok_or_else(refused)
-}
-
-pub(super) fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
-    let refused = |cause: String| {
-        let hint = "write a loopback address such as `127.0.0.1:0`, or `off`; the API has no login";
-        Problem::new(Place::Control, "http", cause, hint)
-    };
-    let address: SocketAddr =
-        text.parse().map_err(|_| refused(format!("`{text}` is no address with a port")))?;
-    if address.ip().is_loopback() {
-        Ok(address)
-    } else {
-        Err(refused(format!("{} can be reached from other machines", address.ip())))
-    }
 }
 
 pub(super) fn check(config: &Config) -> Result<(), Problem> {

@@ -19,7 +19,7 @@ pub(super) struct File {
     pub(super) node: NodeTable,
     pub(super) nbd: NbdTable,
     pub(super) vhost: VhostTable,
-    pub(super) control: ControlTable,
+    pub(super) control: super::control::ControlTable,
     pub(super) level: Option<Vec<Spanned<LevelTable>>>,
     pub(super) writeback: WritebackTable,
     pub(super) read_ahead: ReadAheadTable,
@@ -39,6 +39,7 @@ pub(super) struct NodeTable {
     pub(super) nice: Option<i8>,
     pub(super) io: Option<super::IoChoice>,
     pub(super) devices: Vec<PathBuf>,
+    pub(super) volume_roots: Vec<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -58,13 +59,6 @@ pub(super) struct NbdTable {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct VhostTable {
     pub(super) directory: Option<PathBuf>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct ControlTable {
-    pub(super) socket: Option<PathBuf>,
-    pub(super) http: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -10,11 +10,13 @@
 pub(crate) mod checks;
 mod clone;
 mod cloud;
+mod control;
 mod devices;
 mod discard;
 mod file;
 mod key;
 mod limits;
+mod roots;
 mod segments;
 mod sizing;
 #[cfg(test)]
@@ -28,6 +30,7 @@ pub use checks::{Place, Problem};
 pub use clone::CloneSource;
 pub(crate) use cloud::LOCAL_DIR;
 pub use cloud::{CloudConfig, CompressionChange, CompressionChoice};
+pub use control::ControlConfig;
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
 pub use key::KeySource;
@@ -35,6 +38,7 @@ pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
+pub use roots::VolumeRoots;
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
@@ -50,7 +54,7 @@ use layby_cache::{
 use layby_types::{BlockSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -236,15 +240,6 @@ pub struct NbdConfig {
     pub handshake_timeout: Nanos,
 }
 
-/// How operators reach the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlConfig {
-    /// The unix socket.
-    pub socket: PathBuf,
-    /// A loopback address; port 0 picks a free one; `None` is off.
-    pub http: Option<SocketAddr>,
-}
-
 /// One cache level of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelConfig {
@@ -407,6 +402,8 @@ pub struct Config {
     pub vhost: Option<PathBuf>,
     /// Control API.
     pub control: ControlConfig,
+    /// Folders beside the node's own in which a command may place a volume.
+    pub volume_roots: Vec<PathBuf>,
     /// Fastest first.
     pub levels: Vec<LevelConfig>,
     /// Destaging.
@@ -440,6 +437,12 @@ pub struct Overrides {
     pub listen: Vec<SocketAddr>,
     /// Unix socket for NBD.
     pub socket: Option<PathBuf>,
+    /// HTTP address of the control API, or `off`.
+    pub http: Option<String>,
+    /// Address of the metrics.
+    pub metrics: Option<SocketAddr>,
+    /// Further folders in which a command may place a volume.
+    pub volume_roots: Vec<PathBuf>,
     /// Threads of the data path.
     pub shards: Option<u8>,
     /// How they talk to the kernel.
@@ -535,7 +538,8 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         devices: devices::read(&dir, &file.node.devices)?,
         nbd: nbd(&dir, file.nbd, overrides),
         vhost: vhost(&dir, file.vhost),
-        control: control(&dir, file.control)?,
+        control: file.control.config(&dir, overrides)?,
+        volume_roots: control::volume_roots(&dir, file.node.volume_roots, overrides)?,
         writeback: writeback(&file.writeback)?,
         read_ahead: read_ahead(&file.read_ahead)?,
         sizing: file.sizing.config(&levels)?,
@@ -569,15 +573,6 @@ fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
 fn vhost(dir: &Path, table: file::VhostTable) -> Option<PathBuf> {
     let directory = table.directory.unwrap_or_else(|| VHOST_DIR_DEFAULT.into());
     (directory != Path::new("off")).then(|| dir.join(directory))
-}
-
-fn control(dir: &Path, table: file::ControlTable) -> Result<ControlConfig, Problem> {
-    let http = match table.http.as_deref() {
-        None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
-        Some("off") => None,
-        Some(text) => Some(checks::loopback_address(text)?),
-    };
-    Ok(ControlConfig { socket: dir.join(table.socket.unwrap_or("control.sock".into())), http })
 }
 
 fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Problem> {

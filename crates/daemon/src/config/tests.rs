@@ -99,7 +99,7 @@ fn whole_configuration_is_understood() {
 fn flags_override_the_file() {
     let overrides = Overrides {
         dir: Some("/nonexistent/other".into()),
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 1))],
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 1))],
         socket: Some("here.sock".into()),
         shards: Some(1),
         io: Some(IoChoice::IoUring),

@@ -87,20 +87,34 @@ pub(crate) async fn attend_absent(control: Arc<Control>) {
         // Nothing tells that a key, a folder or a store is back but trying.
         tokio::time::sleep(rest).await;
         rest = rest.saturating_mul(2).min(RETRY_MAX);
+        // At once, since each may wait for its key first. They end with this task.
+        let mut trying = tokio::task::JoinSet::new();
         for name in names {
-            match control.serve_absent(&name).await {
-                Ok(true) => tracing::info!(%name, "a volume that was not served is served now"),
-                Ok(false) => {}
-                Err(refused) => {
-                    tracing::warn!(%name, cause = refused.cause, "{}; tried again", refused.error);
-                    control.say_absent(&name, refused).await;
-                }
-            }
+            let control = Arc::clone(&control);
+            trying.spawn(async move { control.try_absent(&name).await });
         }
+        trying.join_all().await;
     }
 }
 
 impl Control {
+    /// Tries to serve a volume once, and keeps what failed.
+    async fn try_absent(&self, name: &Name) {
+        let Some(record) = self.view().catalog.volumes.get(name).cloned() else { return };
+        let waiting = record.clone();
+        self.at_homes(move |homes| homes.fetch_key(&waiting)).await;
+        let tried = self.serve_absent(name).await;
+        self.facts.homes.drop_key(&record);
+        match tried {
+            Ok(true) => tracing::info!(%name, "a volume that was not served is served now"),
+            Ok(false) => {}
+            Err(refused) => {
+                tracing::warn!(%name, cause = refused.cause, "{}; tried again", refused.error);
+                self.say_absent(name, refused).await;
+            }
+        }
+    }
+
     /// Serves a volume that is not served yet; false where there is none of the name any more.
     async fn serve_absent(&self, name: &Name) -> Result<bool, Report> {
         let error = format!("cannot serve volume `{name}`");

@@ -10,6 +10,7 @@
 mod absent;
 mod classes;
 mod deletion;
+mod places;
 mod recording;
 mod request;
 mod snapshots;
@@ -24,6 +25,7 @@ pub use absent::Absence;
 pub(crate) use absent::attend_absent;
 pub(crate) use deletion::attend_deleted;
 pub use deletion::{DeletedVolume, UndeleteRequest};
+pub use places::Authority;
 pub use recording::{
     RECORDING_SILENCE_MAX, Recorded, RecordedVolume, RecordingAnswer, RecordingStart, Request,
 };

@@ -328,11 +328,18 @@ async fn new_node_has_a_volume() {
 async fn volumes_come_and_go() {
     let node = MockNode::new("");
     for volume in ["a", "b"] {
-        node.control.volume_create(create(volume)).await.expect("names are free");
+        node.control
+            .volume_create(create(volume), crate::control::Authority::Owner)
+            .await
+            .expect("names are free");
     }
     assert!(node.shards[1].state().volumes.contains_key(&1));
     assert!(node.shards[0].state().volumes.contains_key(&2));
-    let again = node.control.volume_create(create("a")).await.expect_err("the name is taken");
+    let again = node
+        .control
+        .volume_create(create("a"), crate::control::Authority::Owner)
+        .await
+        .expect_err("the name is taken");
     assert_eq!(again.kind, ReportKind::InUse);
     let size = |size: &str, shrink| VolumePatch {
         size: Some(size.parse().expect("a size")),
@@ -351,7 +358,10 @@ async fn volumes_come_and_go() {
     assert!(!file.exists());
     assert!(node.shards[1].state().log.contains(&"remove 1 false".to_owned()));
     assert!(node.shards[0].state().log.contains(&"remove 2 true".to_owned()));
-    node.control.volume_create(create("b")).await.expect("the name is free again");
+    node.control
+        .volume_create(create("b"), crate::control::Authority::Owner)
+        .await
+        .expect("the name is free again");
     assert!(node.shards[1].state().volumes.contains_key(&3));
 }
 
@@ -367,7 +377,11 @@ async fn unusable_backings_are_explained() {
         .expect("a writable directory");
     for path in [pipe, node.dir.path().into(), node.dir.path().join("x".repeat(300))] {
         let wanted = VolumeCreate { path: Some(path), ..create("a") };
-        let report = node.control.volume_create(wanted).await.expect_err("it is no backing");
+        let report = node
+            .control
+            .volume_create(wanted, crate::control::Authority::Owner)
+            .await
+            .expect_err("it is no backing");
         let lines = [&report.error, &report.cause, &report.state, &report.hint];
         assert!(lines.iter().all(|line| !line.is_empty()), "{report}");
     }
@@ -379,7 +393,11 @@ async fn unusable_backings_are_explained() {
 async fn failed_changes_leave_nothing() {
     let node = MockNode::new("");
     node.shards[1].state().fail_next = Some(refusal());
-    let report = node.control.volume_create(create("a")).await.expect_err("the shard refuses");
+    let report = node
+        .control
+        .volume_create(create("a"), crate::control::Authority::Owner)
+        .await
+        .expect_err("the shard refuses");
     assert_eq!(report.kind, ReportKind::Full);
     assert_eq!(node.control.exports_for(Peer::Unix).list(), ["vol0"]);
     let kept = Catalog::load(node.dir.path()).expect("sound").expect("there");

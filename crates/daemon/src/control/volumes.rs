@@ -5,7 +5,7 @@
 //! something the next start completes.
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
-use super::{Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
+use super::{Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
@@ -40,10 +40,16 @@ impl Control {
     /// Creates a volume and serves it.
     ///
     /// # Errors
-    /// A report when the name is taken, a value is refused, or the backing cannot be had.
-    pub async fn volume_create(&self, request: VolumeCreate) -> Result<(), Report> {
+    /// A report when the name is taken, a value is refused, the request names a place that its
+    /// author must not reach, or the backing cannot be had.
+    pub async fn volume_create(
+        &self,
+        request: VolumeCreate,
+        authority: Authority,
+    ) -> Result<(), Report> {
         let (name, takes) = (request.name.clone(), request.take);
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
+        self.check_places(&request, authority, &error)?;
         self.create(request, &error).await?;
         if takes { self.has_taken(&name, &error).await } else { Ok(()) }
     }

@@ -216,7 +216,10 @@ mod tests {
     #[tokio::test]
     async fn parts_are_one_volume() {
         let node = MockNode::new("[volume.a]\nsize = \"1MiB\"\n");
-        node.control.volume_create(create(2)).await.expect("it can be");
+        node.control
+            .volume_create(create(2), crate::control::Authority::Owner)
+            .await
+            .expect("it can be");
         assert_eq!(log(&node, 1), ["add 1", "join 1 by 1", "link 1", "lead 1"]);
         assert_eq!(log(&node, 0), ["add 2", "link 2", "join 2 by 2"]);
         let mut shares = Vec::new();
@@ -257,7 +260,10 @@ mod tests {
     #[tokio::test]
     async fn one_shard_keeps_limits() {
         let node = MockNode::new("");
-        node.control.volume_create(create(2)).await.expect("it can be");
+        node.control
+            .volume_create(create(2), crate::control::Authority::Owner)
+            .await
+            .expect("it can be");
         log(&node, 0);
         let set = |iops: u64| {
             let limits = LimitsConfig { iops_max: Some(iops), ..LimitsConfig::default() };
@@ -283,10 +289,16 @@ mod tests {
             node.shards[shard].state().fail_next = Some(refusal);
         };
         refuse(0);
-        node.control.volume_create(create(2)).await.expect_err("a part is refused");
+        node.control
+            .volume_create(create(2), crate::control::Authority::Owner)
+            .await
+            .expect_err("a part is refused");
         assert!(node.shards.iter().all(|shard| shard.state().volumes.len() <= 1));
         assert!(node.control.view().catalog.volumes.len() == 1, "the default volume is left");
-        node.control.volume_create(create(2)).await.expect("it can be");
+        node.control
+            .volume_create(create(2), crate::control::Authority::Owner)
+            .await
+            .expect("it can be");
         let parts = node.control.view().catalog.volumes["w"].id;
         let shards = [(parts % 2) as usize, ((parts + 1) % 2) as usize];
         (0..2).for_each(|shard| drop(log(&node, shard)));
@@ -300,7 +312,11 @@ mod tests {
         }
         std::fs::remove_file(node.dir.path().join("volumes/w")).expect("it was kept");
         for shards in [0, 3, 33] {
-            let report = node.control.volume_create(create(shards)).await.expect_err("no");
+            let report = node
+                .control
+                .volume_create(create(shards), crate::control::Authority::Owner)
+                .await
+                .expect_err("no");
             assert!(report.cause.contains("the node has 2"), "{report}");
         }
     }

@@ -219,7 +219,9 @@ impl HostDevices {
     fn link(&self, name: &Name, number: u32) {
         self.unlink(name);
         let link = self.directory.join(name.as_str());
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         let made = std::fs::create_dir_all(&self.directory)
+            .and_then(|()| std::fs::set_permissions(&self.directory, open))
             .and_then(|()| std::os::unix::fs::symlink(device::path(number), &link));
         if let Err(cause) = made {
             tracing::warn!(volume = %name, %cause, "cannot make the link `{}`", link.display());

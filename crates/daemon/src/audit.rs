@@ -1,0 +1,265 @@
+//! The audit log: who asked for which change, when, and what came of it.
+//!
+//! How: a line of JSON per change in `audit.log`, and per attempt that was not let in in
+//! `audit-refused.log`, both in the node's directory and readable by its user alone. Each keeps
+//! [`FILE_BYTES_MAX`] bytes and as many before them; refused attempts are written at a bounded rate
+//! and counted beyond it, and never push a change out.
+//! Invariant: a change that was let in leaves a line, however its request ends. A log that cannot
+//! be written is said in the node's log and refuses nothing.
+//! Cost: a file is opened per line. Nothing is synced, so a power cut may take the last lines.
+//! Not for: what clients read and write.
+
+use serde::Serialize;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Changes, in the node's directory.
+pub const CHANGES_FILE_NAME: &str = "audit.log";
+/// Attempts that were not let in, in the node's directory.
+pub const REFUSED_FILE_NAME: &str = "audit-refused.log";
+/// Bytes of a file after which it is set aside in the place of the one before.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Refused attempts that are written at once at most.
+const REFUSED_BURST: u32 = 32;
+/// After a burst, one of them is written in this time.
+const REFUSED_EVERY: Duration = Duration::from_secs(10);
+/// Characters of a text that a client chose at most.
+const TEXT_MAX: usize = 256;
+
+/// Who asks, as far as that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "via", rename_all = "lowercase")]
+pub enum Who {
+    /// A process of this machine.
+    Unix {
+        /// Its user.
+        uid: u32,
+        /// Its number, where the kernel has told it.
+        pid: Option<i32>,
+    },
+    /// A client of the HTTP address.
+    Http {
+        /// Its address.
+        address: String,
+        /// The name of its token; none where it had none that is known.
+        token: Option<String>,
+    },
+}
+
+/// What was asked, and what came of it.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    time: String,
+    #[serde(flatten)]
+    who: &'a Who,
+    request: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    result: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'a str>,
+    /// Refused attempts before this one that have no line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uncounted: Option<u64>,
+}
+
+/// The audit log of a node.
+#[derive(Debug)]
+pub struct Audit {
+    changes: Mutex<Book>,
+    refused: Mutex<Book>,
+    budget: Mutex<Budget>,
+}
+
+impl Audit {
+    /// That of the node in `dir`.
+    #[must_use]
+    pub fn new(dir: &Path) -> Audit {
+        Audit {
+            changes: Mutex::new(Book { path: dir.join(CHANGES_FILE_NAME) }),
+            refused: Mutex::new(Book { path: dir.join(REFUSED_FILE_NAME) }),
+            budget: Mutex::default(),
+        }
+    }
+
+    /// An attempt that was not let in.
+    pub fn refuse(&self, who: &Who, request: &str, cause: &str) {
+        let Some(left_out) = lock(&self.budget).take(Instant::now()) else { return };
+        let (request, cause) = (&shortened(request), &shortened(cause));
+        tracing::warn!(?who, request, cause, left_out, "refused a request on the control API");
+        let uncounted = Some(left_out).filter(|count| *count > 0);
+        let line = line(who, request, "refused");
+        lock(&self.refused).write(&Line { cause: Some(cause), uncounted, ..line });
+    }
+
+    /// A change that was let in; its line is written when the result is known, or when nobody waits
+    /// for it any more.
+    #[must_use]
+    pub fn begin(&self, who: Who, request: &str, name: Option<&str>) -> Change<'_> {
+        let name = name.map(shortened);
+        Change { audit: self, who, request: shortened(request), name, ended: None }
+    }
+}
+
+/// A change that is being made.
+#[derive(Debug)]
+pub struct Change<'a> {
+    audit: &'a Audit,
+    who: Who,
+    request: String,
+    name: Option<String>,
+    ended: Option<(u16, Option<String>)>,
+}
+
+impl Change<'_> {
+    /// How it was answered, with what went wrong.
+    pub fn end(mut self, status: u16, cause: Option<&str>) {
+        self.ended = Some((status, cause.map(shortened)));
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let (status, cause) = self.ended.take().unzip();
+        let cause = cause.flatten();
+        let result = match status {
+            None => "abandoned by its client",
+            Some(200..=299) => "done",
+            Some(_) => "failed",
+        };
+        let (who, request, name) = (&self.who, &self.request, self.name.as_deref());
+        tracing::info!(?who, request, name, result, "change by the control API");
+        let line = line(who, request, result);
+        let line = Line { name, status, cause: cause.as_deref(), ..line };
+        lock(&self.audit.changes).write(&line);
+    }
+}
+
+fn line<'a>(who: &'a Who, request: &'a str, result: &'a str) -> Line<'a> {
+    let time = chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+    Line { time, who, request, result, name: None, status: None, cause: None, uncounted: None }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A text of a client's, bounded.
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
+}
+
+/// How many refused attempts may still be written.
+#[derive(Debug, Default)]
+struct Budget {
+    /// When the burst is whole again.
+    whole: Option<Instant>,
+    left_out: u64,
+}
+
+impl Budget {
+    /// How many were left out before this one; none where this one is, too.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let whole = self.whole.unwrap_or(now).max(now) + REFUSED_EVERY;
+        if whole.saturating_duration_since(now) > REFUSED_EVERY * REFUSED_BURST {
+            self.left_out += 1;
+            return None;
+        }
+        self.whole = Some(whole);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// One file.
+#[derive(Debug)]
+struct Book {
+    path: PathBuf,
+}
+
+impl Book {
+    fn write(&mut self, line: &Line<'_>) {
+        let mut text = serde_json::to_vec(line).expect("a line has only string keys");
+        text.push(b'\n');
+        if let Err(cause) = self.append(&text) {
+            tracing::warn!(path = %self.path.display(), %cause, "cannot write the audit log");
+        }
+    }
+
+    fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+        file.write_all(text)?;
+        if file.metadata()?.len() > FILE_BYTES_MAX {
+            let mut before = self.path.clone().into_os_string();
+            before.push(".1");
+            std::fs::rename(&self.path, before)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn lines(dir: &TempDir, name: &str) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    const ROOT: Who = Who::Unix { uid: 0, pid: Some(7) };
+
+    /// Goal: each change has its line, also one whose client left. Method: the three ends.
+    #[tokio::test]
+    async fn changes_leave_a_line() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let audit = Audit::new(dir.path());
+        audit.begin(ROOT, "POST /v1/volumes", Some("a")).end(201, None);
+        audit.begin(ROOT, "DELETE /v1/volumes/a", None).end(409, Some("in use"));
+        drop(audit.begin(ROOT, "POST /v1/drain", None));
+        let lines = lines(&dir, CHANGES_FILE_NAME);
+        assert_eq!(lines.len(), 3);
+        assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&0.into(), &7.into()));
+        assert_eq!((&lines[0]["name"], &lines[0]["result"]), (&"a".into(), &"done".into()));
+        assert_eq!((&lines[1]["status"], &lines[1]["cause"]), (&409.into(), &"in use".into()));
+        assert_eq!(lines[2]["result"], "abandoned by its client");
+    }
+
+    /// Goal: a flood of refused attempts is counted and does not fill the disk. Method: paused
+    /// time, a hundred thousand attempts, then one a while later.
+    #[tokio::test(start_paused = true)]
+    async fn refused_attempts_are_bounded() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let audit = Audit::new(dir.path());
+        let who = Who::Http { address: "127.0.0.1:9".into(), token: None };
+        for _ in 0..100_000 {
+            audit.refuse(&who, &"x".repeat(10_000), "no token");
+        }
+        tokio::time::advance(REFUSED_EVERY).await;
+        audit.refuse(&who, "DELETE /v1/volumes/a", "no token");
+        let lines = lines(&dir, REFUSED_FILE_NAME);
+        assert_eq!(lines.len(), REFUSED_BURST as usize + 1);
+        assert_eq!(lines[32]["uncounted"], 100_000 - REFUSED_BURST);
+        assert_eq!(lines[0]["request"].as_str().map(str::len), Some(TEXT_MAX));
+    }
+
+    /// Goal: a file has a bound. Method: changes until it was set aside once.
+    #[tokio::test]
+    async fn files_are_bounded() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut book = Book { path: dir.path().join("log") };
+        let piece = vec![b'x'; 1 << 20];
+        for _ in 0..13 {
+            book.append(&piece).expect("a writable directory");
+        }
+        let bytes = |name: &str| std::fs::metadata(dir.path().join(name)).expect("there").len();
+        assert!(bytes("log") <= FILE_BYTES_MAX && bytes("log.1") <= FILE_BYTES_MAX + (1 << 20));
+    }
+}

@@ -1,0 +1,93 @@
+//! `[control]` and the folders that volumes may lie in when a command names them.
+//!
+//! How: values of the file, flags over them. The HTTP address of the API stays on loopback; the
+//! one of the metrics, which only answers reads, may be any.
+//! Invariant: what exists names no address that takes changes from another machine.
+//! Cost: read once per start. Not for: who may change what; see `api::guard`.
+
+use super::checks::{Place, Problem};
+use super::{Overrides, roots};
+use serde::Deserialize;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Folders that a command may name at most.
+const ROOTS_MAX: usize = 64;
+
+/// How operators reach the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// The unix socket.
+    pub socket: PathBuf,
+    /// A loopback address; port 0 picks a free one; `None` is off.
+    pub http: Option<SocketAddr>,
+    /// Another address, which serves metrics and the state of health alone.
+    pub metrics: Option<SocketAddr>,
+    /// The file with the tokens that let changes in through `http`; without it none are.
+    pub token_file: Option<PathBuf>,
+}
+
+/// The table as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ControlTable {
+    socket: Option<PathBuf>,
+    http: Option<String>,
+    metrics: Option<SocketAddr>,
+    token_file: Option<PathBuf>,
+}
+
+impl ControlTable {
+    pub(super) fn config(self, dir: &Path, over: &Overrides) -> Result<ControlConfig, Problem> {
+        let http = match over.http.as_deref().or(self.http.as_deref()) {
+            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            Some("off") => None,
+            Some(text) => Some(loopback_address(text)?),
+        };
+        Ok(ControlConfig {
+            socket: dir.join(self.socket.unwrap_or("control.sock".into())),
+            http,
+            metrics: over.metrics.or(self.metrics),
+            token_file: self.token_file.map(|path| dir.join(path)),
+        })
+    }
+}
+
+fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
+    let refused = |cause: String| {
+        let hint = "write a loopback address such as `127.0.0.1:0`, or `off`; `metrics` takes any \
+                    address, and serves reads alone";
+        Problem::new(Place::Control, "http", cause, hint)
+    };
+    let address: SocketAddr =
+        text.parse().map_err(|_| refused(format!("`{text}` is no address with a port")))?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err(refused(format!("{} can be reached from other machines", address.ip())))
+    }
+}
+
+/// The folders of the file and the flags, in which commands may place volumes; the node's own
+/// comes by itself.
+pub(super) fn volume_roots(
+    dir: &Path,
+    written: Vec<PathBuf>,
+    over: &Overrides,
+) -> Result<Vec<PathBuf>, Problem> {
+    let written = written.into_iter().map(|root| dir.join(root));
+    let written: Vec<_> = written.chain(over.volume_roots.iter().cloned()).collect();
+    let refused =
+        |cause: String, hint: &str| Err(Problem::new(Place::Node, "volume_roots", cause, hint));
+    if written.len() > ROOTS_MAX {
+        let cause = format!("{} folders are more than {ROOTS_MAX}", written.len());
+        return refused(cause, "name a folder above them");
+    }
+    for root in &written {
+        if let Err(cause) = roots::check_folder(root) {
+            let hint = "name a folder that is there and that other users cannot write";
+            return refused(cause, hint);
+        }
+    }
+    Ok(written)
+}

@@ -1,0 +1,116 @@
+//! What a command may name on this machine: files, folders and key sources.
+//!
+//! How: before anything is opened, a creation's paths are held against the folders of the
+//! configuration. A folder as an object store is an exception for the node's own user and root,
+//! through the unix socket: they could write there without the node, and a store refuses a place
+//! that has anything of its own kind in it. A device or a file that becomes a home is overwritten,
+//! so they name its folder in the configuration first. Whoever has only a token is no user of this
+//! machine, and is bound to the folders throughout.
+//! Invariant: no request makes the node run a program. Cost: a look at each folder of a path.
+//! Not for: volumes of the configuration.
+
+use super::{Control, VolumeCreate};
+use crate::cloud::is_store;
+use crate::config::{KeySource, VolumeRoots};
+use crate::error::{Report, ReportKind};
+use std::path::Path;
+
+/// On whose behalf a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// The node's own user, or root: came through the unix socket.
+    Owner,
+    /// Who has a token.
+    Token,
+}
+
+const ROOTS: &str = "name a place there; or add its folder to `volume_roots` of [node], or to \
+                     `layby serve --volume-root`, and start the node again";
+const FILE_URL: &str = "file://";
+
+impl Control {
+    /// Whether a request names nothing that its author must not reach.
+    pub(super) fn check_places(
+        &self,
+        request: &VolumeCreate,
+        authority: Authority,
+        error: &str,
+    ) -> Result<(), Report> {
+        let refused = |cause: String, hint: &str| {
+            let report = Report::new(ReportKind::Denied, error).cause(cause);
+            report.state("nothing was changed").hint(hint)
+        };
+        let config = &self.facts.config;
+        let roots = VolumeRoots::of(config);
+        let check = |path: &Path| roots.check(path).map_err(|cause| refused(cause, ROOTS));
+        match &request.key {
+            Some(KeySource::Command(_)) => {
+                let cause = "a command as a key source comes from the configuration file alone";
+                let hint = "write the volume with its `key` into the configuration, or name a \
+                            source of another kind: `file:PATH` or `env:NAME`";
+                return Err(refused(cause.to_owned(), hint));
+            }
+            Some(KeySource::File(path)) => check(path)?,
+            Some(KeySource::Environment(_)) | None => {}
+        }
+        let source = request.clone_of.as_ref().filter(|source| source.is_url());
+        let source = source.map(|source| Path::new(&source.volume));
+        for path in request.path.as_deref().into_iter().chain(source) {
+            match folder(path) {
+                Some(_) if authority == Authority::Owner => {}
+                Some(folder) => check(folder)?,
+                // What is to be taken is no file; that is said later.
+                None if is_store(path) || request.take => {}
+                None => check(&config.dir.join(path))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folder that a store's URL names, where it names one.
+fn folder(path: &Path) -> Option<&Path> {
+    path.to_str()?.strip_prefix(FILE_URL).map(Path::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+    use serde_json::{Value, json};
+
+    /// Goal: a command reaches what its author may, and no request names a command. Method: paths
+    /// and keys of each kind, for the node's user and for a token.
+    #[tokio::test]
+    async fn places_are_bounded_by_authority() {
+        let outer = tempfile::TempDir::new().expect("a temporary directory");
+        let root = outer.path().join("root");
+        std::fs::create_dir(&root).expect("a writable directory");
+        let node = MockNode::new(&format!("[node]\nvolume_roots = [\"{}\"]\n", root.display()));
+        let is_allowed = |more: Value, authority| {
+            let mut request = json!({"name": "a", "size": "1MiB"});
+            request.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+            let request = serde_json::from_value(request).expect("a request");
+            node.control.check_places(&request, authority, "cannot create").is_ok()
+        };
+        let (inside, outside) = (root.join("x"), outer.path().join("x"));
+        let (inside, outside) = (inside.display(), outside.display());
+        for (more, owner, token) in [
+            (json!({}), true, true),
+            (json!({"path": "volumes/x"}), true, true),
+            (json!({"path": format!("{inside}")}), true, true),
+            (json!({"path": format!("{outside}")}), false, false),
+            (json!({"path": "s3://bucket/x"}), true, true),
+            (json!({"path": format!("file://{inside}")}), true, true),
+            (json!({"path": format!("file://{outside}")}), true, false),
+            (json!({"clone_of": format!("file://{outside}@s")}), true, false),
+            (json!({"key": "env:KEY"}), true, true),
+            (json!({"key": format!("file:{inside}")}), true, true),
+            (json!({"key": format!("file:{outside}")}), false, false),
+            (json!({"key": "command:id"}), false, false),
+        ] {
+            assert_eq!(is_allowed(more.clone(), Authority::Owner), owner, "{more}");
+            assert_eq!(is_allowed(more.clone(), Authority::Token), token, "{more}");
+        }
+    }
+}

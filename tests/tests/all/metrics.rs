@@ -1,0 +1,85 @@
+//! The metrics through the binary, read by programs of others.
+//!
+//! How: a node with some traffic; promtool checks the older text, and Prometheus' own client for
+//! Python parses both.
+
+use layby_tests::{
+    Connection, HttpRequest, Node, Request, promtool, python_script, run, small_levels,
+};
+use std::path::Path;
+use tempfile::TempDir;
+
+const OPEN: &str = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
+
+/// Both texts of a node that has served requests.
+fn texts(dir: &Path) -> (String, String) {
+    let node = Node::start(dir, &small_levels());
+    let mut connection = Connection::open(&node.socket(), "vol0").expect("it serves");
+    for block in 0..20 {
+        let request = Request::Write { offset: block * 4096, data: vec![1; 4096], fua: false };
+        assert!(connection.call(&request).is_ok_and(|result| result.is_ok()));
+        let request = Request::Read { offset: block * 4096, length: 4096 };
+        assert!(connection.call(&request).is_ok_and(|result| result.is_ok()));
+    }
+    let scrape = HttpRequest::new("GET", "/metrics");
+    let plain = scrape.send(&node.http());
+    let open = scrape.header("accept", OPEN).send(&node.http());
+    assert!(plain.head.contains("text/plain; version=0.0.4"), "{}", plain.head);
+    assert!(open.head.contains("application/openmetrics-text; version=1.0.0"), "{}", open.head);
+    node.stop();
+    (plain.body, open.body)
+}
+
+/// Goal: quantiles can be computed: each histogram ends in a bucket without an end, which counts
+/// all. Method: each family's last bucket beside its count, by hand.
+#[test]
+fn histograms_have_no_end() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (plain, open) = texts(&dir.path().join("node"));
+    for text in [plain, open] {
+        let bucket = "layby_volume_latency_seconds_bucket{le=\"+Inf\",volume=\"vol0\",";
+        let reads = format!("{bucket}class=\"normal\",operation=\"read\"}} ");
+        let last = text.lines().find_map(|line| line.strip_prefix(&reads)).expect("it ends so");
+        assert!(last.parse::<u64>().is_ok_and(|count| count >= 20), "{last}");
+        assert!(!text.contains("1.797"), "a bucket ends at the largest number");
+    }
+}
+
+/// Goal: the older text passes promtool. Method: its exit code, and what it says.
+#[test]
+fn promtool_passes_the_metrics() {
+    let Some(promtool) = promtool() else { return };
+    let dir = TempDir::new().expect("a temporary folder");
+    let (plain, _) = texts(&dir.path().join("node"));
+    let file = dir.path().join("metrics");
+    std::fs::write(&file, plain).expect("the test's own folder");
+    let script = "exec \"$1\" check metrics < \"$2\"";
+    let checked = run("sh", &["-c", script, "sh", &promtool, &file.to_string_lossy()]);
+    assert!(checked.success, "{}{}", checked.stdout, checked.stderr);
+}
+
+/// Goal: both texts are what their formats say, with the same samples. Method: Prometheus' client
+/// for Python, whose parser of OpenMetrics is strict.
+#[test]
+fn prometheus_parses_the_metrics() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (plain, open) = texts(&dir.path().join("node"));
+    let files = [("plain", plain), ("open", open)].map(|(name, text)| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).expect("the test's own folder");
+        file.to_string_lossy().into_owned()
+    });
+    let script = r#"
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict
+from prometheus_client.parser import text_string_to_metric_families as lenient
+plain = [s.name for f in lenient(open(sys.argv[1]).read()) for s in f.samples]
+families = list(strict(open(sys.argv[2]).read()))
+samples = [s.name for f in families for s in f.samples]
+assert len(samples) > 200, len(samples)
+assert sorted(plain) == sorted(samples), set(plain) ^ set(samples)
+print(len(families))
+"#;
+    let Some(parsed) = python_script(script, &[&files[0], &files[1]]) else { return };
+    assert!(parsed.success, "{}{}", parsed.stdout, parsed.stderr);
+}
