@@ -7,7 +7,7 @@ use super::waits::{Bench, WITHIN};
 use layby_types::{ErrorKind, Nanos};
 
 impl Bench {
-    fn requests(&self) -> u64 {
+    pub(super) fn requests(&self) -> u64 {
         self.volume.status().counters.requests
     }
 
@@ -17,7 +17,7 @@ impl Bench {
         offers.flat_map(|bytes| bytes.start / BLOCK..bytes.end / BLOCK).collect()
     }
 
-    fn reads(&mut self, block: u64, value: u8) {
+    pub(super) fn reads(&mut self, block: u64, value: u8) {
         let token = self.read(block);
         assert_eq!(self.wait(token).1, Ok(()));
         self.holds(token, value);
@@ -41,6 +41,7 @@ impl Bench {
         self.until(|bench| tokens.iter().all(|token| bench.ended.contains_key(token)));
         self.until(|bench| bench.volume.is_drained());
         self.volume.set_draining(false);
+        self.volume.forget_all_uploaded();
     }
 }
 

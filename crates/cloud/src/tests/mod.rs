@@ -9,4 +9,5 @@ mod removal;
 mod restores;
 mod snapshots;
 mod space;
+mod uploaded;
 mod waits;

@@ -36,6 +36,7 @@ impl Bench {
         bench.volume.set_draining(true);
         bench.until(|bench| bench.ended.contains_key(&written) && bench.volume.is_drained());
         bench.volume.set_draining(false);
+        bench.volume.forget_all_uploaded();
         bench.volume.set_wait(WaitPlan { answer_within: Some(WITHIN), drain: None });
         bench
     }

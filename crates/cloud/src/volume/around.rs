@@ -210,7 +210,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             whole.bytes.start = whole.bytes.start.min(own.bytes.start);
             whole.bytes.end = whole.bytes.end.max(own.bytes.end);
         }
-        self.overlay.mapped(blocks).next().is_none()
+        self.overlay.mapped(blocks.clone()).next().is_none()
+            && !self.uploaded.holds(blocks)
             && stretches.values().all(|stretch| self.at_hand.covers(stretch))
     }
 

@@ -20,6 +20,7 @@ mod recover;
 mod session;
 mod snapshots;
 mod upload;
+mod uploaded;
 mod wait;
 mod write;
 
@@ -192,6 +193,7 @@ pub struct Volume<B> {
     done: VecDeque<BackingDone<B>>,
     journal: Journal,
     overlay: Runs<LocalPlace>,
+    uploaded: uploaded::Uploaded,
     map: Arc<CloudMap>,
     write: write::Writes<B>,
     reads: read::Reads<B>,
@@ -655,7 +657,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         runs
     }
 
-    /// Applies a segment to the map, and lets the journal's part of it go from the overlay.
+    /// Applies a segment to the map; what the journal holds of it leaves the overlay.
     fn apply(&mut self, index: &Index, journal_next: u64) {
         Arc::make_mut(&mut self.map).apply(index);
         for entry in &index.entries {
@@ -665,10 +667,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             let held: Vec<_> = self.overlay.mapped(entry.blocks.clone()).collect();
             for (run, place) in held {
                 if place.seq < journal_next {
-                    self.overlay.remove(run);
+                    self.note_uploaded(run);
                 }
             }
         }
+        self.drop_reused();
     }
 }
 

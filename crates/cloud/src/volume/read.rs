@@ -1,4 +1,4 @@
-//! Reads: the journal's part first, then the map's, zeros where neither says anything.
+//! Reads: the journal's part first, then the map's, zeros where neither has anything.
 //!
 //! How: a call is cut by place. Payloads of the journal are read whole and verified; neighbouring
 //! chunks of a segment are one request, which brings more where that pays (see `around`). What was
@@ -98,12 +98,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             match piece.place {
                 Some(place) if place.at.is_some() => self.read_journal(job, piece.blocks, place),
                 Some(_) => self.zero(job, &piece.blocks),
-                None => self.read_cloud(job, piece.blocks),
+                None => self.read_below_overlay(job, piece.blocks),
             }
         }
     }
 
-    fn read_journal(&mut self, job: u64, blocks: Range<u64>, place: LocalPlace) {
+    pub(super) fn read_journal(&mut self, job: u64, blocks: Range<u64>, place: LocalPlace) {
         let at = self.journal.ring.device(place.at.expect("the caller looked"));
         let length = u64::from(place.blocks) * self.block();
         self.job(job).left += 1;
@@ -111,7 +111,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.act(Action::JournalRead { at, length }, flight);
     }
 
-    fn read_cloud(&mut self, job: u64, blocks: Range<u64>) {
+    pub(super) fn read_cloud(&mut self, job: u64, blocks: Range<u64>) {
         let mut run: Vec<Part> = Vec::new();
         for piece in self.map.pieces(blocks) {
             let Some(place) = piece.place else {
@@ -226,16 +226,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         place: LocalPlace,
         end: End,
     ) {
-        let at = place.at.expect("it was read");
         if !self.is_reading(job) {
             return;
         }
         match end {
-            // Its room was given away while it was read: the cloud has it.
-            _ if at < self.journal.tail => self.read_blocks(job, blocks),
-            End::Bytes(bytes, _) if crc32c(&bytes) == place.crc => {
+            End::Bytes(bytes, _) if self.is_in_ring(&place) && crc32c(&bytes) == place.crc => {
                 self.copy(job, &blocks, &bytes, place.skip);
             }
+            // The ring reused its bytes meanwhile, or they are damaged, and the store has them.
+            _ if self.forget_uploaded(blocks.clone(), &place) => self.read_blocks(job, blocks),
             _ => self.fail_read(job, ErrorKind::Corrupt),
         }
         self.end_part_of_read(job);

@@ -175,6 +175,7 @@ impl<B> Volume<B> {
             done: VecDeque::new(),
             journal,
             overlay,
+            uploaded: super::uploaded::Uploaded::default(),
             map: Arc::new(map),
             write: Writes::new(seq_next),
             reads: super::read::Reads::default(),

@@ -1,0 +1,102 @@
+//! What the journal's ring still holds of what the store has: read from there, not from the store.
+//!
+//! How: when a segment is applied to the map, its blocks' places in the journal move here from the
+//! overlay, and stay until the ring's head passes over them. So what was written lately is read
+//! from the local device, also while the store cannot be reached.
+//! Invariant: a place here holds the newest content of its blocks unless the overlay has one; a
+//! place whose bytes the ring has reused, or that fails its checksum, is dropped and the store read.
+//! Cost: as the overlay, some 100 bytes per write that the ring holds; nothing is written for it.
+//! Not for: what was written before the node started.
+
+use super::{LocalPlace, Volume};
+use crate::runs::Runs;
+use std::collections::VecDeque;
+use std::ops::{DerefMut, Range};
+
+/// See the file's header.
+#[derive(Default)]
+pub(super) struct Uploaded {
+    runs: Runs<LocalPlace>,
+    /// First bytes of payloads and the blocks that they were for, in the order of the ring.
+    order: VecDeque<(u64, Range<u64>)>,
+}
+
+impl Uploaded {
+    /// The store has these blocks now, and the journal had them at `place`.
+    fn insert(&mut self, blocks: Range<u64>, place: LocalPlace) {
+        let Some(at) = place.at else {
+            self.runs.remove(blocks);
+            return;
+        };
+        self.runs.insert(blocks.clone(), place);
+        // Nearly always behind the last one: segments are applied in the order of the journal.
+        let behind = self.order.iter().rposition(|(other, _)| *other <= at);
+        self.order.insert(behind.map_or(0, |last| last + 1), (at, blocks));
+    }
+
+    /// The ring reuses what lies before `first`.
+    fn drop_before(&mut self, first: u64) {
+        while let Some((_, blocks)) = self.order.pop_front_if(|(at, _)| *at < first) {
+            let held: Vec<_> = self.runs.mapped(blocks).collect();
+            for (run, place) in held {
+                if place.at.is_some_and(|at| at < first) {
+                    self.runs.remove(run);
+                }
+            }
+        }
+    }
+
+    /// Whether a part of these blocks can be read from the journal.
+    pub(super) fn holds(&self, blocks: Range<u64>) -> bool {
+        self.runs.mapped(blocks).next().is_some()
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    /// A segment has these blocks: their places leave the overlay.
+    pub(super) fn note_uploaded(&mut self, blocks: Range<u64>) {
+        for (run, place) in self.overlay.remove(blocks) {
+            self.uploaded.insert(run, place);
+        }
+    }
+
+    /// As after a restart: what was uploaded is read from the store.
+    #[cfg(test)]
+    pub(crate) fn forget_all_uploaded(&mut self) {
+        self.uploaded = Uploaded::default();
+    }
+
+    /// Forgets places that the ring has reused.
+    pub(super) fn drop_reused(&mut self) {
+        let first = self.journal.head.saturating_sub(self.journal.ring.capacity);
+        self.uploaded.drop_before(first);
+    }
+
+    /// Reads blocks that the overlay does not have: from the journal, else from the store.
+    pub(super) fn read_below_overlay(&mut self, job: u64, blocks: Range<u64>) {
+        self.drop_reused();
+        for piece in self.uploaded.runs.pieces(blocks) {
+            match piece.place {
+                Some(place) => self.read_journal(job, piece.blocks, place),
+                None => self.read_cloud(job, piece.blocks),
+            }
+        }
+    }
+
+    /// What the journal held of these blocks cannot be used, and is forgotten. False where the store
+    /// does not have them either.
+    pub(super) fn forget_uploaded(&mut self, blocks: Range<u64>, place: &LocalPlace) -> bool {
+        let is_same = |(_, other): &(Range<u64>, LocalPlace)| other.at == place.at;
+        if self.overlay.mapped(blocks.clone()).any(|held| is_same(&held)) {
+            return false;
+        }
+        let held: Vec<_> = self.uploaded.runs.mapped(blocks).filter(is_same).collect();
+        held.into_iter().for_each(|(run, _)| drop(self.uploaded.runs.remove(run)));
+        true
+    }
+
+    /// Whether the ring still held a place's bytes until now.
+    pub(super) fn is_in_ring(&self, place: &LocalPlace) -> bool {
+        place.at.is_some_and(|at| at + self.journal.ring.capacity >= self.journal.head)
+    }
+}
