@@ -37,7 +37,7 @@ pub(super) fn all(runs: &[Run]) -> Vec<Measurement> {
         not(
             "finding 2: a disk of its own for metadata",
             "faster",
-            "no metadata of a file system here; `bench metadata` measures the journal's disk",
+            "a volume does not know which blocks are metadata",
         ),
         not(
             "finding 3: a larger cache",
