@@ -34,10 +34,10 @@ impl Unit {
         let digits = match self {
             Unit::Share => 3,
             Unit::Count => 0,
+            Unit::Times if size < 2.0 => 3,
             _ if size >= 100.0 => 0,
             _ if size >= 10.0 => 1,
             Unit::Percent | Unit::Points => 1,
-            _ if size < 0.1 && size > 0.0 => 4,
             _ => 2,
         };
         match self {

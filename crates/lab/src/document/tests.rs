@@ -99,7 +99,7 @@ fn seeds_spread() {
     };
     let whole = seed(2.0).spread(&[seed(1.0), seed(2.0), seed(5.0)]);
     assert_eq!(whole.claims[0].spread(), Some((1.0, 5.0)));
-    assert!(whole.claims[0].found().contains("[1.00x to 5.00x]"), "{}", whole.claims[0].found());
+    assert!(whole.claims[0].found().contains("[1.000x to 5.00x]"), "{}", whole.claims[0].found());
     let chart = whole.sections[0].chart.as_ref().expect("it has one");
     assert_eq!(chart.series[0].spread, [(1.0, 5.0)]);
     assert_eq!(seed(2.0).spread(&[seed(2.0)]), seed(2.0));
