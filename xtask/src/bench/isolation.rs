@@ -18,7 +18,7 @@
 
 use super::entries::Plan;
 use super::pauses::{Pauses, Probe};
-use super::report::{Report, Spread};
+use super::report::{ROUNDS_MET, Report, Spread};
 use super::servers::{self, MemoryFolder, Server};
 use super::{Arguments, fio, pauses};
 use crate::process::{self, Failure};
@@ -38,8 +38,6 @@ const CONFIG: &str = "[node]\nshards = 1\n[control]\nhttp = \"off\"\n\
     [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"1GiB\"\n";
 /// The goals: p99.9 and p99 with load over alone at most, streams kept at least.
 const GOALS: [f64; 3] = [1.5, 1.3, 0.85];
-/// Of all rounds, so many meet a bar that is called met.
-const ROUNDS_MET: f64 = 0.8;
 /// Seconds that the streams run before and after what is measured beside them.
 const MARGIN: u32 = 2;
 
