@@ -777,6 +777,8 @@ mod tests {
             "lab run delay-d --out d.html",
             "lab run streams --trace a --trace b --runs 1",
             "lab run links --link a.csv --runs 2",
+            "lab run wear --json",
+            "lab run wear --csv",
             "trace generate z.csv --shape hot-cold --hot-accesses 90% --hot-blocks 10%",
         ] {
             let words = std::iter::once("layby").chain(line.split(' '));

@@ -121,6 +121,7 @@ mod tests {
             ("mrc t --sampled 1% --blocks-max 100", "--blocks-max"),
             ("mrc t --blocks-max 10", "64"),
             ("mrc t --json --csv", "--csv"),
+            ("lab run esi --json --csv", "--csv"),
         ] {
             let report = refusal(line);
             assert_eq!(report.kind.exit_code(), 2, "{report}");

@@ -82,6 +82,11 @@ impl Output {
         self.line(&text)
     }
 
+    /// Prints a line on how far something is; that it may be lost stops nothing.
+    pub(crate) fn progress(&mut self, line: &str) {
+        let _ = writeln!(self.reports, "{line}");
+    }
+
     /// Prints a report; there is nobody left to tell when that fails.
     pub(crate) fn report(&mut self, report: &Report) {
         let _ = writeln!(self.reports, "{report}");

@@ -2,7 +2,8 @@
 //!
 //! How: an [`Experiment`] runs in virtual time and gives a [`Document`] in which the paper's
 //! figures stand beside ours; a document becomes one HTML file, or tables on a terminal.
-//! Invariant: the same options give the same document on the same platform.
+//! Seeds and the parts of an experiment run on all cores.
+//! Invariant: the same options give the same document on the same platform, whatever the cores.
 //! Cost: stated by each experiment. Not for: live nodes; see `bench`.
 #![forbid(unsafe_code)]
 
@@ -12,10 +13,15 @@ mod esi;
 mod links;
 mod median;
 pub mod padsa;
+mod parallel;
 mod streams;
 pub mod wear;
 
-pub use document::{Chart, Claim, Document, Section, Series, Table};
+pub use document::{
+    Chart, Claim, Document, Expected, Measurement, Origin, Section, Series, Table, Unit,
+};
+
+pub(crate) use document::seeds_of;
 
 use layby_sim::levels::PadsaDevices;
 use layby_trace::{LinkTrace, Record, Stay};
@@ -38,6 +44,8 @@ pub struct Options {
     pub traces: Vec<RecordedTrace>,
     /// Recorded links that are forecast, too.
     pub links: Vec<RecordedLink>,
+    /// What makes the document; it decides no figure.
+    pub origin: Origin,
 }
 
 /// A recorded trace.
@@ -62,7 +70,8 @@ impl Default for Options {
     fn default() -> Self {
         let (stays, devices, scale) = (None, None, None);
         let (traces, links) = (Vec::new(), Vec::new());
-        Options { seed: 1, runs: 3, stays, devices, scale, traces, links }
+        let origin = Origin::default();
+        Options { seed: 1, runs: 3, stays, devices, scale, traces, links, origin }
     }
 }
 
@@ -162,11 +171,11 @@ impl Experiment {
             Experiment::Padsa => Choices { vehicles: true, ..plain },
             Experiment::Wear => {
                 let scales = Some(wear::SCALE_MIN..=wear::SCALE_MAX);
-                Choices { runs: 1, scales, ..plain }
+                Choices { scales, ..plain }
             }
             Experiment::DelayD => {
                 let scales = Some(delay_d::SCALE_MIN..=delay_d::SCALE_MAX);
-                Choices { runs: 1, scales, ..plain }
+                Choices { scales, ..plain }
             }
             Experiment::Streams => Choices { traces: true, ..plain },
             Experiment::Links => Choices { runs: 5, links: true, ..plain },

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod fleet;
-pub mod gateway;
 pub mod levels;
 pub mod single;
 

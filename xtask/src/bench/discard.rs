@@ -48,7 +48,7 @@ fn report(raw: &[Value]) -> Report {
          fewer than immediate | sent by delay, write, checkpoint, full, change |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
-    let mut is_met = true;
+    let (mut is_met, mut sent, mut sent_delay) = (true, 0.0, 0.0);
     for (scenario, wanted) in SCENARIOS {
         for mode in MODES {
             let of = |field| figures(raw, scenario, mode, field);
@@ -56,7 +56,11 @@ fn report(raw: &[Value]) -> Report {
             let pairs = figures(raw, scenario, "immediate", "sent").into_iter().zip(of("sent"));
             let ratio = Spread::of(pairs.map(|(immediate, own)| immediate / own));
             let shown = if mode == "off" { "-".to_owned() } else { ratio.fraction() };
-            is_met &= mode != "delayed" || ratio.median >= wanted;
+            is_met &= mode != "delayed" || ratio.reaches(wanted);
+            if mode == "delayed" {
+                sent += of("sent").iter().sum::<f64>();
+                sent_delay += of("sent_delay").iter().sum::<f64>();
+            }
             let mib = Spread::of(of("sent_bytes").into_iter().map(|bytes| bytes / 1048576.0));
             let causes = CAUSES.map(whole).join(", ");
             let _ = writeln!(
@@ -72,6 +76,13 @@ fn report(raw: &[Value]) -> Report {
     }
     let scale = SCALE.map(|(name, value)| format!("{name}={value}")).join(" ");
     let _ = write!(table, "\nWanted: 3.2 times fewer in batch-erase, 4.1 in single-erase. {scale}");
-    let answer = if is_met { "Yes." } else { "Not as many times as wanted." };
+    // Where rounds end before delays do, what is counted is how long a round is.
+    let answer = match (is_met, 2.0 * sent_delay > sent) {
+        (_, false) => {
+            "Not shown: fewer than half of the delayed ones waited for their delay's end."
+        }
+        (true, true) => "Yes.",
+        (false, true) => "Not as many times as wanted.",
+    };
     Report { heading: format!("Do fewer discards reach the home when they wait? {answer}"), table }
 }

@@ -192,7 +192,7 @@ fn report(
             };
             let memory = Spread::of(own().map(|run| run.bytes_per_block)).whole();
             let floor = wanted.iter().find(|(name, _)| *name == contender.name);
-            is_met &= floor.is_none_or(|(_, floor)| ratio.median >= *floor);
+            is_met &= floor.is_none_or(|(_, floor)| ratio.reaches(*floor));
             let (name, speed, ratio) = (contender.name, speed.fraction(), ratio.fraction());
             // Writing to a string cannot fail.
             let _ =

@@ -234,7 +234,7 @@ mod tests {
         let samples =
             [sample(0, 0, 10.0), sample(1, 0, 5.0), sample(1, 1, 40.0), sample(0, 1, 20.0)];
         let iops = ratio(&samples, 0, |s| s.figures.iops);
-        assert_eq!(iops, Spread { median: 1.25, half_range: 0.75 });
+        assert_eq!((iops.median, iops.half_range), (1.25, 0.75));
         assert_eq!(ratio(&samples, 0, |s| s.cpu_us_per_io).median, 1.0);
     }
 

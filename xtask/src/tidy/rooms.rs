@@ -47,7 +47,7 @@ const ROOMS: [Room; 19] = [
     host("daemon", AllBut(&["sim", "trace"])),
     host("cli", Only(&["daemon", "sim", "trace", "lab"])),
     host("python", Only(&["sim", "trace", "types"])),
-    host("lab", Only(&["sim", "trace", "types"])),
+    host("lab", Only(&["sim", "trace", "types", "cloud"])),
     host("planner", Only(&["types"])),
     host("proof", Only(&["types", "cache", "engine", "frontend", "cloud"])),
     host("tests", Only(&["types", "cache", "device", "engine", "sim", "trace"])),

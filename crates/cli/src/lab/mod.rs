@@ -1,9 +1,13 @@
 //! `layby lab`: the papers' experiments, their figures beside ours.
 //!
-//! How: an experiment gives a document; its claims and tables go to the terminal, and the whole,
-//! with charts, into one HTML file where one is asked for.
+//! How: an experiment gives a document; its claims and tables go to the terminal, or all of it as
+//! JSON or CSV, and the whole, with charts, into one HTML file where one is asked for. Progress is
+//! a bar on a terminal, and a line now and then elsewhere.
 //! Invariant: an existing report is replaced only once the new one is whole.
 //! Not for: what experiments do; that is the lab's room.
+
+mod answer;
+mod progress;
 
 use crate::devices::Devices;
 use crate::new_file::NewFile;
@@ -11,9 +15,8 @@ use crate::output::{Failure, Output, table};
 use crate::trace::failed;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::error::{Report, ReportKind};
-use layby_lab::{Choices, Document, Experiment, Options, RecordedLink, RecordedTrace};
+use layby_lab::{Choices, Document, Experiment, Options, Origin, RecordedLink, RecordedTrace};
 use layby_trace::{ReadOptions, Reader, Stay, TraceError, read_link, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -47,12 +50,15 @@ Examples:
   layby lab run streams --trace cloudPhysicsIO.vscsi
   layby lab run links --link uplink.csv
   layby lab run esi --out esi.html
+  layby lab run wear --json
+  layby lab run wear --csv
 
-The same words give the same figures. --out writes everything, with charts, as one HTML file that
-needs nothing else. --tracks takes vehicles from a highD recording, whose licence you must have.
-With --devices the report says that they are not the paper's; both are for padsa. --scale is for
-wear and delay-d: a device so many times smaller than the paper's, 1 for its own size. --trace is
-for streams. --link is for links: `time_s,bytes_per_s[,rtt_ms]`, a line per interval.
+The same words give the same figures, on however many cores. --out writes everything, with charts,
+as one HTML file that needs nothing else. --tracks takes vehicles from a highD recording, whose
+licence you must have. With --devices the report says that they are not the paper's; both are for
+padsa. --scale is for wear and delay-d: a device so many times smaller than the paper's, 1 for its
+own size. --trace is for streams. --link is for links: `time_s,bytes_per_s[,rtt_ms]`, a line per
+interval.
 
 Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
 wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
@@ -62,8 +68,8 @@ struct RunArguments {
     /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Seeds, counted up from --seed; figures are medians over them [default: 5 for links,
-    /// 3 for padsa and streams, else 1]
+    /// Seeds, counted up from --seed; figures are medians over them [default: 5 for links, else
+    /// 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
     /// How many times smaller than the paper's the flash device is [default: 1024 for wear,
@@ -86,6 +92,12 @@ struct RunArguments {
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Answer in JSON
+    #[arg(long)]
+    json: bool,
+    /// Answer in CSV: a line per claim, measurement and cell of a table
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -143,30 +155,28 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     let traces = arguments.trace.iter().map(|path| trace(path)).collect::<Result<_, _>>()?;
     let links = arguments.link.iter().map(|path| link(path)).collect::<Result<_, _>>()?;
     let (seed, scale) = (arguments.seed, arguments.scale);
-    let options = Options { seed, runs, stays, devices, scale, traces, links };
+    let origin = origin();
+    let options = Options { seed, runs, stays, devices, scale, traces, links, origin };
     // Whether the report can be written is found out before minutes are spent, not after.
     let report =
         arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
-    let target = match output.is_terminal() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let bar = ProgressBar::with_draw_target(None, target);
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {eta} left") {
-        bar.set_style(style);
+    let mut progress = progress::Progress::new(experiment.name(), output.is_terminal());
+    let document = experiment.run(&options, &mut |step| progress.tell(step, output));
+    progress.end();
+    match (arguments.json, arguments.csv) {
+        (true, _) => answer::json(&document, output)?,
+        (_, true) => answer::csv(&document, output)?,
+        _ => show(&document, output)?,
     }
-    let document = experiment.run(&options, &mut |progress| {
-        bar.set_length(u64::from(progress.total));
-        bar.set_position(u64::from(progress.done));
-    });
-    bar.finish_and_clear();
-    show(&document, output)?;
-    if options.devices.is_some() {
+    let is_for_people = !arguments.json && !arguments.csv;
+    if options.devices.is_some() && is_for_people {
         output.line("\nthe devices are not the paper's: its figures need not be met")?;
     }
     if let Some(page) = report {
         let path = page.finish(&document.html())?;
-        output.line(&format!("\nreport with charts: `{}`", path.display()))?;
+        if is_for_people {
+            output.line(&format!("\nreport with charts: `{}`", path.display()))?;
+        }
     }
     Ok(())
 }
@@ -240,14 +250,36 @@ fn recording(path: &Path) -> Result<Vec<Stay>, Report> {
     })
 }
 
+/// What makes a document; see the build script for the commit.
+fn origin() -> Origin {
+    Origin {
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("LAYBY_COMMIT").into(),
+        date: answer::today(),
+    }
+}
+
 fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
     output.line(&document.title)?;
-    let mut claims = table(["claim", "expected", "found", "holds"], 4);
-    for claim in &document.claims {
-        let holds = if claim.holds { "yes" } else { "no" };
-        claims.add_row([&claim.what, &claim.expected, &claim.found, holds]);
+    for (what, value) in document.colophon() {
+        output.line(&format!("{what}: {value}"))?;
     }
-    output.line(&claims.to_string())?;
+    if !document.claims.is_empty() {
+        let headings = ["claim", "expected (range that holds)", "found", "holds"];
+        let mut claims = table(headings, 4);
+        for claim in &document.claims {
+            let holds = if claim.holds() { "yes" } else { "no" };
+            claims.add_row([claim.what(), &claim.expected(), &claim.found(), holds]);
+        }
+        output.line(&format!("\n{claims}"))?;
+    }
+    if !document.measurements.is_empty() {
+        let mut measured = table(["measured, not claimed", "the source says", "found"], 3);
+        for one in &document.measurements {
+            measured.add_row([&one.what, &one.said, &one.found]);
+        }
+        output.line(&format!("\n{measured}"))?;
+    }
     for section in &document.sections {
         output.line(&format!("\n{}", section.heading))?;
         let Some(data) = &section.table else { continue };

@@ -133,6 +133,10 @@ pub enum TrimOrder {
     InOrder,
     /// After this many further host pages; until then cleaning copies what was trimmed.
     AfterPages(u32),
+    /// When the device has served it: a trim waits for the trims before it and takes as long as
+    /// its command and its pages do, and writes go on meanwhile. Only
+    /// [`super::timed::TimedFlash`] knows when that is; without a clock a trim is served at once.
+    Served,
     /// Accepted and forgotten.
     Ignored,
 }

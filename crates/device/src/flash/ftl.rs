@@ -91,7 +91,8 @@ impl Flash {
     /// The configuration is no device.
     pub fn new(configuration: &Configuration) -> Result<Flash, ConfigurationError> {
         configuration.checked()?;
-        let defers = matches!(configuration.trim.order, TrimOrder::AfterPages(_));
+        let defers =
+            matches!(configuration.trim.order, TrimOrder::AfterPages(_) | TrimOrder::Served);
         let words = (configuration.geometry.logical_pages as usize).div_ceil(64);
         let pending = if defers { vec![0; words] } else { Vec::new() };
         let (mut medium, mut rng) = (Medium::new(configuration), Rng::new(configuration.seed));
@@ -174,16 +175,32 @@ impl Flash {
     /// # Panics
     /// A page is not the device's.
     pub fn trim(&mut self, first: LogicalPage, count: u32) {
+        self.trim_served(first, count, None);
+    }
+    /// The same by a device that will have served it at a time, in nanoseconds.
+    pub(super) fn trim_served(&mut self, first: LogicalPage, count: u32, served: Option<u64>) {
         let last = first.0.checked_add(count).expect("a range of pages");
         assert!(last <= self.logical_pages(), "pages of the device");
         self.medium.statistics.trims += 1;
         self.medium.statistics.trim_pages += u64::from(count);
         let granule = self.configuration.trim.granularity_pages;
         let (begin, end) = (first.0.div_ceil(granule) * granule, last / granule * granule);
-        match self.configuration.trim.order {
-            TrimOrder::InOrder => self.unmap(begin, end),
-            TrimOrder::AfterPages(pages) => self.defer(begin, end, pages),
-            TrimOrder::Ignored => {}
+        match (self.configuration.trim.order, served) {
+            (TrimOrder::InOrder, _) | (TrimOrder::Served, None) => self.unmap(begin, end),
+            (TrimOrder::Served, Some(at)) => self.defer(begin, end, at),
+            (TrimOrder::AfterPages(pages), _) => {
+                let due = self.medium.statistics.host_pages + u64::from(pages);
+                self.defer(begin, end, due);
+            }
+            (TrimOrder::Ignored, _) => {}
+        }
+    }
+    /// Trims that were served until `now` take effect, in nanoseconds; see [`TrimOrder::Served`].
+    pub(super) fn serve_trims(&mut self, now: u64) {
+        if self.configuration.trim.order == TrimOrder::Served {
+            while self.trims.waiting.front().is_some_and(|waiting| waiting.due <= now) {
+                self.take_effect();
+            }
         }
     }
     fn unmap(&mut self, begin: u32, end: u32) {
@@ -191,7 +208,7 @@ impl Flash {
             self.medium.statistics.trimmed_pages += u64::from(self.medium.unmap(page));
         }
     }
-    fn defer(&mut self, begin: u32, end: u32, pages: u32) {
+    fn defer(&mut self, begin: u32, end: u32, due: u64) {
         if begin >= end {
             return;
         }
@@ -201,7 +218,6 @@ impl Flash {
         for page in begin..end {
             self.trims.pending[(page / 64) as usize] |= 1 << (page % 64);
         }
-        let due = self.medium.statistics.host_pages + u64::from(pages);
         self.trims.waiting.push_back(Waiting { due, first: begin, end });
     }
     /// The oldest waiting trim takes effect, where pages were not written since.
@@ -248,6 +264,9 @@ impl Flash {
     }
     fn order_trims(&mut self, page: LogicalPage) {
         self.trims.pending[(page.0 / 64) as usize] &= !(1 << (page.0 % 64));
+        if self.configuration.trim.order == TrimOrder::Served {
+            return;
+        }
         let written = self.medium.statistics.host_pages;
         while self.trims.waiting.front().is_some_and(|waiting| waiting.due <= written) {
             self.take_effect();

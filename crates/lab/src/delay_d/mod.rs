@@ -2,12 +2,13 @@
 //!
 //! How: the paper's device (FEMU) at a scale, on the flash model in time; files on an allocator
 //! like ext4's; discards never sent, sent at each commit, or held back by the node's own policy.
-//! Batch- and single-erase under the rule that discards act in order; then single-erase under other
-//! rules, to see which of them gives the paper's figure for discards sent at once. Figures are
-//! medians over the seeds.
+//! Batch- and single-erase under the rule that discards act in order; then single-erase on devices
+//! that serve discards one after the other, at a cost of each command and of each page, so that
+//! their lag follows from what was sent, for both sides alike; then with other thresholds of
+//! cleaning. Figures are medians over the seeds.
 //! Invariant: the same options give the same document on the same platform. Files, rounds and
 //! numbers of discards are the paper's at every scale; bytes and seconds are divided by it.
-//! Cost: under a minute per seed at the usual scale on one core, minutes at the paper's size.
+//! Cost: a minute and a half per seed at the usual scale on one core, minutes at the paper's size.
 //! Source: `papers/delay-d.txt`; gaps and their filling in `specs/delayed-discard.md`.
 
 mod claims;
@@ -15,7 +16,7 @@ mod host;
 mod paper;
 mod sections;
 
-use crate::{Document, Options, Progress};
+use crate::{Document, Options, Progress, parallel, seeds_of};
 use host::{Discarding, Machine, Scenario, Seen};
 use layby_sim::device::flash::timed::{Parallelism, Timing};
 use layby_sim::device::flash::{TrimOrder, TrimRule};
@@ -37,10 +38,11 @@ const BLOCK_BYTES: u64 = 64 << 20;
 /// FEMU cleans ahead what is invalid to an eighth.
 const AHEAD_INVALID_PERMILLE: u32 = 125;
 /// And does so below so many free blocks: more than the spare ones of a full volume, fewer than
-/// those that discards leave free.
+/// those that discards leave free. The paper does not say; this project chose it.
 const AHEAD_FREE_PERMILLE: u32 = 150;
-/// FEMU's own threshold.
-const AHEAD_FREE_FEMU_PERMILLE: u32 = 250;
+/// Others, the last one FEMU's own.
+const AHEAD_FREE_OTHERS: [u32; 4] = [100, 125, 200, 250];
+const AHEAD_FREE_FEMU: usize = 3;
 /// Time that the host spends on each file: half a gigabyte per second at most.
 const THINK: Nanos = Nanos::from_millis(2);
 /// How long what a commit freed waits after it: "five to six seconds" from deletion.
@@ -51,42 +53,74 @@ const QUEUE_DEPTH: u32 = 256;
 /// What a device may do with discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Each before what comes after it.
+    /// Each acts before what comes after it.
     InOrder,
-    /// After so many further GiB of writes; what is written meanwhile is not touched.
-    Late(u32),
     /// Whole blocks of flash only.
     WholeBlocks,
+    /// Each acts when it was served: one command after the other, at so much of each command and of
+    /// each page.
+    Queued { command: Nanos, page: Nanos },
     /// None.
     Forgotten,
 }
 
-const RULES: [Rule; 5] =
-    [Rule::InOrder, Rule::WholeBlocks, Rule::Late(2), Rule::Late(4), Rule::Forgotten];
+/// A page's discard in the paper, and the same where all planes share the pages of one.
+const PAGE: Nanos = Timing::FEMU.trim_page;
+const PAGE_SHARED: Nanos = Nanos(PAGE.0 / 64);
+
+const fn queued(command_ms: u64, page: Nanos) -> Rule {
+    Rule::Queued { command: Nanos::from_millis(command_ms), page }
+}
+
+const RULES: [Rule; 12] = [
+    Rule::InOrder,
+    Rule::WholeBlocks,
+    queued(0, PAGE_SHARED),
+    queued(0, PAGE),
+    queued(50, Nanos::ZERO),
+    queued(100, Nanos::ZERO),
+    queued(200, Nanos::ZERO),
+    queued(300, Nanos::ZERO),
+    queued(400, Nanos::ZERO),
+    queued(800, Nanos::ZERO),
+    queued(3200, Nanos::ZERO),
+    Rule::Forgotten,
+];
 const IN_ORDER: usize = 0;
-/// The rule that makes discards sent at once as good as none.
-const LATE: usize = 3;
+/// The paper's own cost of a discard, its pages on all planes at once.
+const PAPERS: usize = 2;
 
 impl Rule {
     fn name(self) -> String {
+        let ms = |time: Nanos| time.0 as f64 / 1e6;
         match self {
-            Rule::InOrder => "in order".into(),
-            Rule::Late(gib) => format!("{gib} GiB of writes late"),
-            Rule::WholeBlocks => "whole blocks only".into(),
-            Rule::Forgotten => "forgotten".into(),
+            Rule::InOrder => "at once".into(),
+            Rule::WholeBlocks => "at once, whole blocks only".into(),
+            Rule::Queued { command: Nanos::ZERO, page } => {
+                format!("queued, {} µs a page", page.0 as f64 / 1e3)
+            }
+            Rule::Queued { command, .. } => format!("queued, {} ms a command", ms(command)),
+            Rule::Forgotten => "never".into(),
         }
     }
     fn trim(self, scale: u64) -> TrimRule {
-        let pages = |bytes: u64| (bytes / PAGE_BYTES / scale) as u32;
         let exact = TrimRule::default();
         match self {
             Rule::InOrder => exact,
-            Rule::Late(gib) => {
-                let order = TrimOrder::AfterPages(pages(u64::from(gib) * GIB));
-                TrimRule { order, ..exact }
+            Rule::WholeBlocks => {
+                let granularity_pages = (BLOCK_BYTES / PAGE_BYTES / scale) as u32;
+                TrimRule { granularity_pages, ..exact }
             }
-            Rule::WholeBlocks => TrimRule { granularity_pages: pages(BLOCK_BYTES), ..exact },
+            Rule::Queued { .. } => TrimRule { order: TrimOrder::Served, ..exact },
             Rule::Forgotten => TrimRule { order: TrimOrder::Ignored, ..exact },
+        }
+    }
+    /// Time of a command and of each of its pages; commands are as many at every scale, so that
+    /// their time is divided as all time is.
+    fn costs(self, scale: u64) -> (Nanos, Nanos) {
+        match self {
+            Rule::Queued { command, page } => (Nanos(command.0 / scale), page),
+            _ => (Nanos::ZERO, PAGE_SHARED),
         }
     }
 }
@@ -110,8 +144,8 @@ struct Results {
     scenarios: [[Row; Scenario::ALL.len()]; PLACEMENTS.len()],
     /// Single-erase, onward, by rule.
     rules: [Row; RULES.len()],
-    /// Single-erase, onward, with FEMU's own threshold.
-    eager: Row,
+    /// Single-erase, onward, discards in order, with other thresholds.
+    thresholds: [Row; AHEAD_FREE_OTHERS.len()],
 }
 
 /// A scale, and how much is run; less than the paper's only in tests.
@@ -127,22 +161,24 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
     let scale = options.scale.unwrap_or(SCALE_DEFAULT);
     assert!((SCALE_MIN..=SCALE_MAX).contains(&scale), "a scale within its bounds");
     let extent = Extent { scale, files: FILES, rounds: ROUNDS };
-    document(options, extent, &measure(options, extent, progress))
+    let seeds = measure(options, extent, progress);
+    let of = |results: &Results| document(options, extent, results);
+    of(&Results::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
 }
 
-/// The paper's device and host. A page's discard is done by its plane, so that planes share a
-/// discard's pages.
+/// The paper's device and host.
 fn machine(extent: Extent, placement: Placement, rule: Rule) -> Machine {
     let parallelism = Parallelism { queue_depth: QUEUE_DEPTH, ..Parallelism::small() };
-    let trim_page = Nanos(Timing::FEMU.trim_page.0 / u64::from(parallelism.planes()));
+    let scale = u64::from(extent.scale);
+    let (trim, trim_page) = rule.costs(scale);
     Machine {
         logical_bytes: LOGICAL_GIB * GIB,
         spare_bytes: SPARE_GIB * GIB,
         block_bytes: BLOCK_BYTES,
         ahead_permille: [AHEAD_FREE_PERMILLE, AHEAD_INVALID_PERMILLE],
-        timing: Timing { trim_page, ..Timing::FEMU },
+        timing: Timing { trim, trim_page, ..Timing::FEMU },
         parallelism,
-        rule: rule.trim(u64::from(extent.scale)),
+        rule: rule.trim(scale),
         files: extent.files,
         rounds: extent.rounds,
         dummy_percent: DUMMY_PERCENT,
@@ -153,42 +189,89 @@ fn machine(extent: Extent, placement: Placement, rule: Rule) -> Machine {
     }
 }
 
-fn measure(options: &Options, extent: Extent, progress: &mut dyn FnMut(Progress)) -> Results {
-    assert!(options.runs > 0, "no run, no figure");
-    let seeds: Vec<u64> =
-        (0..u64::from(options.runs)).map(|run| options.seed.wrapping_add(run)).collect();
-    let rows = PLACEMENTS.len() * Scenario::ALL.len() + RULES.len();
-    let total = (rows * Discarding::ALL.len()) as u32 * options.runs;
-    let mut done = 0;
-    let mut step = || {
-        done += 1;
-        progress(Progress { done, total });
-    };
-    let mut row = |machine: &Machine, scenario: Scenario| {
-        Discarding::ALL.map(|discarding| {
-            let runs = seeds.iter().map(|&seed| {
-                let seen = host::run(machine, scenario, discarding, (extent.scale.into(), seed));
-                step();
-                seen
-            });
-            Seen::median(&runs.collect::<Vec<_>>())
-        })
-    };
-    let mut results = Results::default();
-    for (placement, found) in PLACEMENTS.into_iter().zip(&mut results.scenarios) {
-        let machine = machine(extent, placement, Rule::InOrder);
-        *found = Scenario::ALL.map(|scenario| row(&machine, scenario));
+/// Where a run's figures go.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Scenario(usize, usize),
+    Rule(usize),
+    Threshold(usize),
+}
+
+/// Every run of a seed but those that are the same as others.
+fn runs(extent: Extent) -> Vec<(Place, Machine, Scenario, usize)> {
+    let mut runs = Vec::new();
+    let onward = |rule| machine(extent, Placement::Onward, rule);
+    // The longest ones first.
+    for (at, rule) in RULES.into_iter().enumerate().skip(1).rev() {
+        let sides = [ENABLED, DELAYED];
+        runs.extend(sides.map(|side| (Place::Rule(at), onward(rule), Scenario::Single, side)));
     }
-    results.rules[IN_ORDER] = results.scenarios[ONWARD][SINGLE];
-    for (rule, found) in RULES.into_iter().zip(&mut results.rules).skip(1) {
-        *found = row(&machine(extent, Placement::Onward, rule), Scenario::Single);
+    let all = 0..Discarding::ALL.len();
+    for (at, placement) in PLACEMENTS.into_iter().enumerate() {
+        for (row, scenario) in Scenario::ALL.into_iter().enumerate() {
+            let machine = machine(extent, placement, Rule::InOrder);
+            let place = Place::Scenario(at, row);
+            runs.extend(all.clone().map(|side| (place, machine, scenario, side)));
+        }
     }
-    let eager = Machine {
-        ahead_permille: [AHEAD_FREE_FEMU_PERMILLE, AHEAD_INVALID_PERMILLE],
-        ..machine(extent, Placement::Onward, Rule::InOrder)
-    };
-    results.eager = row(&eager, Scenario::Single);
-    results
+    for (at, permille) in AHEAD_FREE_OTHERS.into_iter().enumerate() {
+        let ahead_permille = [permille, AHEAD_INVALID_PERMILLE];
+        let machine = Machine { ahead_permille, ..onward(Rule::InOrder) };
+        let place = Place::Threshold(at);
+        runs.extend(all.clone().map(|side| (place, machine, Scenario::Single, side)));
+    }
+    runs
+}
+
+/// The results of each seed.
+fn measure(options: &Options, extent: Extent, progress: &mut dyn FnMut(Progress)) -> Vec<Results> {
+    let runs = runs(extent);
+    let seeds = parallel::seeds(options);
+    let items: Vec<(u64, usize)> =
+        seeds.iter().flat_map(|seed| (0..runs.len()).map(move |run| (*seed, run))).collect();
+    let found = parallel::each(&items, progress, |(seed, run)| {
+        let (_, machine, scenario, side) = &runs[*run];
+        host::run(machine, *scenario, Discarding::ALL[*side], (extent.scale.into(), *seed))
+    });
+    found.chunks(runs.len()).map(|found| Results::of(&runs, found)).collect()
+}
+
+impl Results {
+    fn of(runs: &[(Place, Machine, Scenario, usize)], found: &[Seen]) -> Results {
+        let mut results = Results::default();
+        for ((place, _, _, side), seen) in runs.iter().zip(found) {
+            results.row(*place)[*side] = *seen;
+        }
+        results.rules[IN_ORDER] = results.scenarios[ONWARD][SINGLE];
+        for row in &mut results.rules {
+            // What is never sent knows no rule.
+            row[DISABLED] = results.scenarios[ONWARD][SINGLE][DISABLED];
+        }
+        results
+    }
+    fn row(&mut self, place: Place) -> &mut Row {
+        match place {
+            Place::Scenario(placement, scenario) => &mut self.scenarios[placement][scenario],
+            Place::Rule(at) => &mut self.rules[at],
+            Place::Threshold(at) => &mut self.thresholds[at],
+        }
+    }
+    /// Medians, figure by figure. Panics when there is nothing.
+    fn median(seeds: &[Results]) -> Results {
+        let pick = |row: &dyn Fn(&Results) -> Row| -> Row {
+            let rows: Vec<Row> = seeds.iter().map(row).collect();
+            std::array::from_fn(|side| {
+                Seen::median(&rows.iter().map(|row| row[side]).collect::<Vec<_>>())
+            })
+        };
+        Results {
+            scenarios: std::array::from_fn(|placement| {
+                std::array::from_fn(|scenario| pick(&|seed| seed.scenarios[placement][scenario]))
+            }),
+            rules: std::array::from_fn(|at| pick(&|seed| seed.rules[at])),
+            thresholds: std::array::from_fn(|at| pick(&|seed| seed.thresholds[at])),
+        }
+    }
 }
 
 fn document(options: &Options, extent: Extent, results: &Results) -> Document {
@@ -199,8 +282,11 @@ fn document(options: &Options, extent: Extent, results: &Results) -> Document {
     let scale = options.scale.map(|scale| format!(" --scale {scale}")).unwrap_or_default();
     Document {
         title: "Delay-D: discards that wait, for files that come and go".into(),
+        citation: "Kang, Delay-D: Research on the Lifespan and Performance of Storage Devices in \
+                   Unmanned Aerial Vehicles, Aerospace 2024, 11(1), 47"
+            .into(),
         source: format!(
-            "The figures of the paper (Kang, Aerospace 2024, 11, 47) beside this project's flash \
+            "The figures of the paper beside this project's flash \
              model, in time, with a device of {scaled}, and this project's own policy of delayed \
              discard. Figures are medians over the seeds; the paper's are read from its text."
         ),
@@ -208,7 +294,10 @@ fn document(options: &Options, extent: Extent, results: &Results) -> Document {
             "layby lab run delay-d --seed {} --runs {}{scale}",
             options.seed, options.runs
         ),
+        seeds: seeds_of(options),
+        origin: options.origin.clone(),
         claims: claims::all(results),
+        measurements: claims::measured(results),
         sections: sections::all(options, extent, results),
     }
 }

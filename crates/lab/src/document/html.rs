@@ -3,7 +3,7 @@
 //! How: written front to back, with style and charts inside.
 //! Invariant: text never becomes markup; the page loads nothing. Cost: as large as its charts.
 
-use super::{Claim, Document, Section, Table};
+use super::{Claim, Document, Measurement, Section, Table};
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
@@ -26,13 +26,18 @@ impl Document {
         let _ = write!(
             page,
             "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\
-             <style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n<p>{}</p>\n\
-             <p>Run again: <code>{}</code></p>\n",
+             <style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n<p>{}</p>\n<ul>\n",
             escaped(&self.source),
-            escaped(&self.command)
         );
+        for (what, value) in self.colophon() {
+            let _ = writeln!(page, "<li>{what}: <code>{}</code></li>", escaped(value));
+        }
+        page.push_str("</ul>\n");
         if !self.claims.is_empty() {
             claims(&mut page, &self.claims);
+        }
+        if !self.measurements.is_empty() {
+            measurements(&mut page, &self.measurements);
         }
         for section in &self.sections {
             part(&mut page, section);
@@ -44,17 +49,29 @@ impl Document {
 
 fn claims(page: &mut String, claims: &[Claim]) {
     page.push_str("<h2>What was claimed, and what was found</h2>\n<div class=\"wide\"><table>\n");
-    page.push_str("<thead><tr><th>claim</th><th>expected</th><th>found</th><th>holds</th></tr>");
+    page.push_str("<thead><tr><th>claim</th><th>expected (range that holds)</th>");
+    page.push_str("<th>found</th><th>holds</th></tr>");
     page.push_str("</thead>\n<tbody>\n");
     for claim in claims {
-        let (class, word) = if claim.holds { ("yes", "yes") } else { ("no", "no") };
+        let (class, word) = if claim.holds() { ("yes", "yes") } else { ("no", "no") };
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
-            escaped(&claim.what),
-            escaped(&claim.expected),
-            escaped(&claim.found)
+            escaped(claim.what()),
+            escaped(&claim.expected()),
+            escaped(&claim.found())
         );
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+fn measurements(page: &mut String, all: &[Measurement]) {
+    page.push_str("<h2>What was measured and is not claimed</h2>\n<div class=\"wide\"><table>\n");
+    page.push_str("<thead><tr><th>measured</th><th>the source says</th><th>found</th></tr>");
+    page.push_str("</thead>\n<tbody>\n");
+    for one in all {
+        let cells = [&one.what, &one.said, &one.found].map(|cell| escaped(cell));
+        let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
     }
     page.push_str("</tbody></table></div>\n");
 }

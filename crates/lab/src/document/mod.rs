@@ -1,10 +1,14 @@
 //! What an experiment found: sections of text, tables, charts, and the claims it looked at.
 //!
-//! How: plain values; `html` writes them as one file, `chart` draws the bars.
+//! How: plain values; `html` writes them as one file, `chart` draws the bars. A document of several
+//! seeds is that of their medians, with the spread of each seed's own.
 //! Invariant: a table's rows have as many cells as it has columns. Cost: small.
 
 mod chart;
+mod claim;
 mod html;
+
+pub use claim::{Claim, Expected, Measurement, Unit};
 
 /// A table; the first column is text, the others are aligned as numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +40,17 @@ pub struct Series {
     pub name: String,
     /// A value per group.
     pub values: Vec<f64>,
+    /// Least and greatest over the seeds per group; empty where there is one seed.
+    pub spread: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// Bars of one seed, or of medians.
+    #[must_use]
+    pub fn new(name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
+        let values = values.into_iter().collect();
+        Series { name: name.into(), values, spread: Vec::new() }
+    }
 }
 
 /// Groups of bars.
@@ -47,19 +62,6 @@ pub struct Chart {
     pub groups: Vec<String>,
     /// The bars.
     pub series: Vec<Series>,
-}
-
-/// Something that the paper, or this project, says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// What is claimed.
-    pub what: String,
-    /// The figure it names.
-    pub expected: String,
-    /// The figure found here.
-    pub found: String,
-    /// Whether it holds here.
-    pub holds: bool,
 }
 
 /// A part of a document.
@@ -75,19 +77,100 @@ pub struct Section {
     pub table: Option<Table>,
 }
 
+/// Where a document comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Version of the program.
+    pub version: String,
+    /// Commit that it was built from.
+    pub commit: String,
+    /// Day of the run.
+    pub date: String,
+}
+
 /// What an experiment found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
     /// Its title.
     pub title: String,
-    /// Which paper, and where in it.
+    /// Which paper, as one cites it.
+    pub citation: String,
+    /// What was done, in a few sentences.
     pub source: String,
     /// The words that run it again.
     pub command: String,
+    /// Which seeds, and whether there is a spread.
+    pub seeds: String,
+    /// What made it.
+    pub origin: Origin,
     /// What was looked at first.
     pub claims: Vec<Claim>,
+    /// What was measured beside and is not claimed.
+    pub measurements: Vec<Measurement>,
     /// Its parts.
     pub sections: Vec<Section>,
+}
+
+impl Document {
+    /// The document of the medians, with the spread of the documents of single seeds: that of
+    /// claims, and that of bars. Documents of one seed give no spread.
+    #[must_use]
+    pub(crate) fn spread(mut self, seeds: &[Document]) -> Document {
+        if seeds.len() < 2 {
+            return self;
+        }
+        for (place, claim) in self.claims.iter_mut().enumerate() {
+            let same = seeds.iter().filter_map(|seed| seed.claims.get(place));
+            claim.set_spread(&same.collect::<Vec<_>>());
+        }
+        for (place, section) in self.sections.iter_mut().enumerate() {
+            let Some(chart) = &mut section.chart else { continue };
+            let of = seeds.iter().filter_map(|seed| seed.sections.get(place)?.chart.as_ref());
+            chart.set_spread(&of.collect::<Vec<_>>());
+        }
+        self
+    }
+
+    /// What a reader must know of the figures, a word and its value.
+    #[must_use]
+    pub fn colophon(&self) -> Vec<(&'static str, &str)> {
+        let Origin { version, commit, date } = &self.origin;
+        let all = [
+            ("source", self.citation.as_str()),
+            ("run again", &self.command),
+            ("seeds", &self.seeds),
+            ("version", version),
+            ("commit", commit),
+            ("date", date),
+        ];
+        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+impl Chart {
+    fn set_spread(&mut self, seeds: &[&Chart]) {
+        for (place, series) in self.series.iter_mut().enumerate() {
+            let of = |group: usize| {
+                let figures = seeds
+                    .iter()
+                    .filter_map(move |chart| chart.series.get(place)?.values.get(group).copied());
+                figures.fold((f64::MAX, f64::MIN), |(a, b), f| (a.min(f), b.max(f)))
+            };
+            series.spread = (0..series.values.len()).map(of).collect();
+        }
+    }
+}
+
+/// How many seeds a document's figures are of.
+pub(crate) fn seeds_of(options: &crate::Options) -> String {
+    match options.runs {
+        1 => format!("{}; one seed, so no spread is known", options.seed),
+        runs => format!(
+            "{} to {}; figures are medians, brackets and whiskers the least and the greatest",
+            options.seed,
+            options.seed.wrapping_add(u64::from(runs) - 1)
+        ),
+    }
 }
 
 #[cfg(test)]

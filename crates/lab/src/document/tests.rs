@@ -5,7 +5,7 @@ use super::*;
 fn document() -> Document {
     let mut table = Table::new(&["workload", "ours (µs)"]);
     table.push(vec!["A & B".into(), "1.5".into()]);
-    let series = |name: &str, values: &[f64]| Series { name: name.into(), values: values.into() };
+    let series = |name: &str, values: &[f64]| Series::new(name, values.iter().copied());
     let chart = Chart {
         axis: "µs".into(),
         groups: vec!["A".into(), "B <2>".into()],
@@ -15,18 +15,16 @@ fn document() -> Document {
         title: "A <test>".into(),
         source: "nowhere".into(),
         command: "layby lab run test".into(),
-        claims: vec![Claim {
-            what: "less".into(),
-            expected: "1".into(),
-            found: "2".into(),
-            holds: false,
-        }],
+        claims: vec![Claim::new("less", Expected::effect(1.0, 3.0, Unit::Count), 2.0)],
+        measurements: vec![Measurement::new("more", "wider", "9")],
+        origin: Origin { version: "1.2.3".into(), commit: "abc".into(), date: "today".into() },
         sections: vec![Section {
             heading: "First".into(),
             text: vec!["Words.".into()],
             chart: Some(chart),
             table: Some(table),
         }],
+        ..Document::default()
     }
 }
 
@@ -42,7 +40,9 @@ fn a_page_is_whole() {
         assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "<{tag}>");
         assert!(open > 0, "<{tag}> is missing");
     }
-    for word in ["A &amp; B", "1.5", "paper", "Words.", "layby lab run test", ">no<"] {
+    for word in
+        ["A &amp; B", "1.5", "paper", "Words.", "layby lab run test", ">no<", "1.2.3", "wider"]
+    {
         assert!(page.contains(word), "{word} is missing");
     }
     assert!(!page.contains("http://") || page.contains("www.w3.org"), "it refers to nothing else");
@@ -52,9 +52,80 @@ fn a_page_is_whole() {
 #[test]
 fn empty_charts_are_drawn() {
     for values in [vec![], vec![0.0, 0.0]] {
-        let series = vec![Series { name: "none".into(), values }];
+        let series = vec![Series::new("none", values)];
         let groups = vec!["A".into(), "B".into()];
         let svg = Chart { axis: "µs".into(), groups, series }.svg();
         assert!(svg.trim_end().ends_with("</svg>"), "{svg}");
     }
+}
+
+/// Goal: no claim exists that cannot fail. Method: tolerances as wide as the effect, without a
+/// second side, of nothing, and of no number.
+#[test]
+fn a_claim_can_fail() {
+    let unit = Unit::Percent;
+    let sound = Expected::effect(18.0, 0.0, unit);
+    assert!(sound.is_sound() && sound.within(17.9).is_sound());
+    for unsound in [
+        sound.within(18.0),
+        sound.within(0.0),
+        sound.within(f64::INFINITY),
+        Expected::effect(1.0, 1.0, unit),
+        Expected::alike(0.0, 5.0, 5.0, unit),
+        Expected::effect(f64::NAN, 0.0, unit),
+    ] {
+        assert!(!unsound.is_sound(), "{unsound:?}");
+        assert!(std::panic::catch_unwind(|| Claim::new("none", unsound, 1.0)).is_err());
+    }
+    let held = |found| Claim::new("c", sound, found).holds();
+    assert!(held(18.0) && held(16.3) && held(19.7));
+    assert!(!held(16.1) && !held(19.9) && !held(0.0) && !held(f64::NAN) && !held(f64::INFINITY));
+}
+
+/// Goal: seeds leave their spread upon claims and bars. Method: three documents.
+#[test]
+fn seeds_spread() {
+    let seed = |found: f64| Document {
+        claims: vec![Claim::new("c", Expected::effect(1.0, 0.0, Unit::Times), found)],
+        sections: vec![Section {
+            chart: Some(Chart {
+                axis: "µs".into(),
+                groups: vec!["A".into()],
+                series: vec![Series::new("ours", [found])],
+            }),
+            ..Section::default()
+        }],
+        ..Document::default()
+    };
+    let whole = seed(2.0).spread(&[seed(1.0), seed(2.0), seed(5.0)]);
+    assert_eq!(whole.claims[0].spread(), Some((1.0, 5.0)));
+    assert!(whole.claims[0].found().contains("[1.000x to 5.00x]"), "{}", whole.claims[0].found());
+    let chart = whole.sections[0].chart.as_ref().expect("it has one");
+    assert_eq!(chart.series[0].spread, [(1.0, 5.0)]);
+    assert_eq!(seed(2.0).spread(&[seed(2.0)]), seed(2.0));
+}
+
+/// Goal: the legend lies above the plot, however many series there are. Method: six long names; no
+/// rectangle of a bar begins above the lowest mark of the legend.
+#[test]
+fn a_legend_covers_nothing() {
+    let names = (0..6).map(|at| format!("a scheme with a long name, number {at}"));
+    let series: Vec<Series> = names.map(|name| Series::new(name, [5.0, 5.0])).collect();
+    let chart = Chart { axis: "µs".into(), groups: vec!["A".into(), "B".into()], series };
+    let svg = chart.svg();
+    let rectangles: Vec<(f64, f64)> = svg
+        .split("<rect ")
+        .skip(2)
+        .map(|text| {
+            let number = |key: &str| -> f64 {
+                let from = text.find(key).expect("a rectangle has it") + key.len();
+                text[from..].split('"').next().expect("it ends").parse().expect("a number")
+            };
+            (number("y=\""), number("height=\""))
+        })
+        .collect();
+    let (marks, bars) = rectangles.split_at(6);
+    assert_eq!(bars.len(), 12);
+    let lowest = marks.iter().map(|(y, height)| y + height).fold(0.0, f64::max);
+    assert!(bars.iter().all(|(y, _)| *y > lowest), "{marks:?} {bars:?}");
 }

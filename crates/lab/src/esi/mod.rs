@@ -1,203 +1,177 @@
-//! The experiment of an edge gateway: files through a cache into an object store.
+//! The experiment of an edge gateway: files on their way into an object store.
 //!
-//! How: the workloads of the paper's Table I and the cases of its Table IV, at their full size, go
-//! through two gateways in virtual time: one that puts an object per file and notes each by
-//! itself, as the paper's does, and one that bundles, as this node does. The first one's times are
-//! fitted to the paper's Table II; the second one's come from `bench esi`. Who goes up next, and
-//! what would be refused, the node's own policies say.
-//! Invariant: both gateways have the same disk, link and store; the same options give the same
-//! document on the same platform.
-//! Cost: some seconds per seed on one core.
+//! How: what this node does with the paper's workloads, as far as it can be shown without a file
+//! system: the volume's own code, over models of a disk, a link and a store, in virtual time, takes
+//! files of the paper's sizes as writes of blocks, and uploads them. The paper's gateway is not
+//! modelled; its figures stand beside where they are printed.
+//! Invariant: no number here is fitted to the paper; the same options give the same document on the
+//! same platform.
+//! Cost: half a minute per seed on one core.
 //! Source: Sondur, Kant, Vucetic and Byers, "Storage on the edge: evaluating cloud backed edge
 //! storage in cyberphysical systems".
 
-mod claims;
+mod found;
 mod sections;
 #[cfg(test)]
 mod tests;
+mod volume;
 
-use crate::{Document, Options, Progress};
-use layby_sim::device::object_store::StoreModel;
-use layby_sim::gateway::{Files, Outcome, Plan, Style, run as live};
+use crate::{Document, Options, Progress, parallel, seeds_of};
 use layby_types::Nanos;
+use volume::{Disk, Outcome, Plan, run as live};
 
 /// Decimal units, as the paper's.
 const MB: u64 = 1_000_000;
 const GB: u64 = 1000 * MB;
 
-/// What a disk moves: with [`FILE_TIME`], what fits the paper's Table II best.
-const DISK: u64 = 290 * MB;
-/// What a file takes in the paper's gateway beside its bytes.
-const FILE_TIME: Nanos = Nanos::from_millis(22);
-/// The same in this node: a file system's own, as `bench esi` has it.
-const FILE_TIME_OURS: Nanos = Nanos::from_micros(120);
-/// The link. The paper does not say; see the parameters' text.
-const LINK: u64 = 4 * MB;
-/// How long a client waits for a write: what disks' drivers wait.
-const PATIENCE: Nanos = Nanos::from_secs(30);
-/// Directories above a file of a deep tree.
-const DEPTH: u32 = 8;
-/// More than any workload writes.
-const AMPLE: u64 = 1000 * GB;
-/// What this node puts into an object, and what a file system notes of a file and of its names.
-const BUNDLES: Style = Style::Bundles { bytes: 8 << 20, file_bytes: 400, directory_bytes: 8 };
+/// The node's disk: an NVMe SSD's bandwidth in round figures, and a flush of its cache.
+const DISK: Disk = Disk { bytes_per_second: 500 * MB, sync: Nanos::from_millis(1) };
+/// The longest write, as Linux cuts them, and how many are under way.
+const WRITE_BYTES: u64 = 1 << 20;
+const DEPTH: usize = 32;
+/// What the journal's file system and the link have for every workload: more than is written.
+const JOURNAL_AMPLE: u64 = 512 << 20;
 
-/// A row of the paper's Table I.
+/// A link that files go up over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LinkPlan {
+    name: &'static str,
+    bytes_per_second: u64,
+    round_trip: Nanos,
+}
+
+const LINKS: [LinkPlan; 3] = [
+    LinkPlan {
+        name: "32 Mbit/s, 50 ms",
+        bytes_per_second: 4 * MB,
+        round_trip: Nanos::from_millis(50),
+    },
+    LinkPlan {
+        name: "100 Mbit/s, 20 ms",
+        bytes_per_second: 12_500_000,
+        round_trip: Nanos::from_millis(20),
+    },
+    LinkPlan {
+        name: "1 Gbit/s, 20 ms",
+        bytes_per_second: 125 * MB,
+        round_trip: Nanos::from_millis(20),
+    },
+];
+/// The link of bursts. The paper does not say what its link carries.
+const LINK_BURST: usize = 0;
+
+/// A size of the paper's Table I. Larger files are the same to a volume: writes of a megabyte.
 #[derive(Clone, Copy, Debug)]
 struct Workload {
     name: &'static str,
-    users: u64,
-    /// Of each user.
-    files: u64,
     bytes: u64,
-    /// The paper's rate of its gateway's clients, in MB/s, where it gives one.
-    paper: Option<f64>,
 }
 
-const fn workload(
-    name: &'static str,
-    (users, files, bytes): (u64, u64, u64),
-    paper: Option<f64>,
-) -> Workload {
-    Workload { name, users, files, bytes, paper }
-}
-
-/// Table I, with the rates of Table II.
-const WORKLOADS: [Workload; 5] = [
-    workload("Tiny", (25, 10_000, 4000), None),
-    workload("Small", (25, 10_000, 256_000), Some(10.70)),
-    workload("Medium", (5, 10_000, MB), Some(39.17)),
-    workload("Large", (5, 1000, 10 * MB), Some(177.90)),
-    workload("Huge", (2, 200, GB), None),
+const WORKLOADS: [Workload; 3] = [
+    Workload { name: "Tiny: 4 KB", bytes: 4000 },
+    Workload { name: "Small: 256 KB", bytes: 256_000 },
+    Workload { name: "Medium and larger: 1 MB", bytes: MB },
 ];
+/// Bytes of files of a workload here; the paper's have 1 to 400 GB.
+const WORKLOAD_BYTES: u64 = 200 * MB;
 
-/// A row of the paper's Table IV: 200 files of 1 GB.
+/// A cache of the paper's Table IV, beside 200 files of 1 GB, and whether its gateway passed.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    server: char,
-    is_deep: bool,
     cache_gb: u64,
     passes: bool,
 }
 
-const fn case(server: char, is_deep: bool, cache_gb: u64, passes: bool) -> Case {
-    Case { server, is_deep, cache_gb, passes }
-}
-
-/// Table IV, in its order.
-const CASES: [Case; 10] = [
-    case('A', true, 99, false),
-    case('A', true, 197, false),
-    case('B', true, 50, false),
-    case('B', true, 99, false),
-    case('B', true, 197, false),
-    case('A', true, 497, true),
-    case('A', false, 99, false),
-    case('A', false, 197, false),
-    case('B', false, 99, false),
-    case('A', false, 497, true),
+/// Table IV by size of the cache: servers and trees are all one to a volume.
+const CASES: [Case; 4] = [
+    Case { cache_gb: 50, passes: false },
+    Case { cache_gb: 99, passes: false },
+    Case { cache_gb: 197, passes: false },
+    Case { cache_gb: 497, passes: true },
 ];
-
-/// Caches of the paper's third finding, in GB: doubled, and more than tripled.
-const CACHES: [u64; 4] = [99, 197, 985, 3200];
-
-/// A workload through both gateways: clients over a free link, and the drain of a cut one, flat and
-/// deep.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Measured {
-    written: [Outcome; 2],
-    flat: [Outcome; 2],
-    deep: [Outcome; 2],
-}
+/// So many times smaller are bursts and caches; link, disk and segments are not.
+const BURST_PART: u64 = 500;
 
 /// Everything, under one seed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
-    workloads: [Measured; WORKLOADS.len()],
-    cases: [[Outcome; 2]; CASES.len()],
-    /// Large files through caches of these sizes, by this node.
-    caches: [Outcome; CACHES.len()],
+    /// By link and workload.
+    workloads: [[Outcome; WORKLOADS.len()]; LINKS.len()],
+    cases: [Outcome; CASES.len()],
 }
 
-fn plan(files: Files, is_ours: bool, seed: u64) -> Plan {
+fn plan(link: &LinkPlan, seed: u64) -> Plan {
     Plan {
-        files,
-        style: if is_ours { BUNDLES } else { Style::Objects },
-        cache_bytes: AMPLE,
-        disk_bytes_per_second: DISK,
-        file_time: if is_ours { FILE_TIME_OURS } else { FILE_TIME },
-        write_bytes: MB,
-        patience: PATIENCE,
-        link_bytes_per_second: LINK,
-        // A long object is no silence.
-        store: StoreModel { timeout: Nanos::from_secs(3600), ..StoreModel::DEFAULT },
+        files: 0,
+        file_bytes: 0,
+        write_bytes: WRITE_BYTES,
+        depth: DEPTH,
+        journal_bytes: JOURNAL_AMPLE,
+        disk: DISK,
+        link_bytes_per_second: link.bytes_per_second,
+        round_trip: link.round_trip,
         seed,
-        is_cut_first: false,
     }
 }
 
-fn both(of: impl Fn(bool) -> Plan) -> [Outcome; 2] {
-    [false, true].map(|is_ours| live(&of(is_ours)))
+/// One life of a volume.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Workload(usize, usize),
+    Case(usize),
 }
 
-/// A workload, so many times smaller.
-fn measure_workload(of: &Workload, part: u64, seed: u64) -> Measured {
-    let count = (of.users * of.files / part).max(20);
-    let files = |depth| Files { count, bytes: of.bytes, depth };
-    let drained =
-        |depth| both(|is_ours| Plan { is_cut_first: true, ..plan(files(depth), is_ours, seed) });
-    Measured {
-        written: both(|is_ours| plan(files(0), is_ours, seed)),
-        flat: drained(0),
-        deep: drained(DEPTH),
+impl Step {
+    fn all() -> Vec<Step> {
+        let mut all: Vec<Step> = (0..CASES.len()).map(Step::Case).collect();
+        for link in 0..LINKS.len() {
+            all.extend((0..WORKLOADS.len()).map(|workload| Step::Workload(link, workload)));
+        }
+        all
     }
-}
 
-fn measure_case(of: &Case, part: u64, seed: u64) -> [Outcome; 2] {
-    let depth = if of.is_deep { DEPTH } else { 0 };
-    let files = Files { count: 200 / part, bytes: GB, depth };
-    let cache_bytes = of.cache_gb * GB / part;
-    both(|is_ours| Plan { cache_bytes, ..plan(files, is_ours, seed) })
-}
-
-fn measure_cache(cache_gb: u64, part: u64, seed: u64) -> Outcome {
-    let large = WORKLOADS[3];
-    let files = Files { count: large.users * large.files / part, bytes: large.bytes, depth: 0 };
-    live(&Plan { cache_bytes: cache_gb * GB / part, ..plan(files, true, seed) })
+    /// Everything so many times smaller.
+    fn run(self, part: u64, seed: u64) -> Outcome {
+        match self {
+            Step::Workload(link, workload) => {
+                let file_bytes = WORKLOADS[workload].bytes;
+                let files = (WORKLOAD_BYTES / part).div_ceil(file_bytes);
+                live(&Plan { files, file_bytes, ..plan(&LINKS[link], seed) })
+            }
+            Step::Case(at) => {
+                let scaled = |bytes: u64| bytes / BURST_PART / part;
+                live(&Plan {
+                    files: 200,
+                    file_bytes: scaled(GB),
+                    // A client that waits for each of its writes feels every one that waits.
+                    depth: 1,
+                    journal_bytes: scaled(CASES[at].cache_gb * GB),
+                    ..plan(&LINKS[LINK_BURST], seed)
+                })
+            }
+        }
+    }
 }
 
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
-    assert!(options.runs > 0, "no run, no figure");
-    let runs = measure(options, 1, progress);
-    document(options, &runs)
+    document(options, &measure(options, 1, progress))
 }
 
-/// Every seed; everything so many times smaller than the paper's.
+/// Every seed; everything so many times smaller than usual.
 fn measure(options: &Options, part: u64, progress: &mut dyn FnMut(Progress)) -> Vec<Run> {
-    let steps = (WORKLOADS.len() + CASES.len() + CACHES.len()) as u32;
-    let total = steps * options.runs;
-    let mut done = 0;
-    let mut step = || {
-        done += 1;
-        progress(Progress { done, total });
-    };
-    let mut runs = Vec::new();
-    for run in 0..u64::from(options.runs) {
-        let seed = options.seed.wrapping_add(run);
-        let workloads = WORKLOADS.map(|of| {
-            step();
-            measure_workload(&of, part, seed)
-        });
-        let cases = CASES.map(|of| {
-            step();
-            measure_case(&of, part, seed)
-        });
-        let caches = CACHES.map(|gb| {
-            step();
-            measure_cache(gb, part, seed)
-        });
-        runs.push(Run { workloads, cases, caches });
+    let steps = Step::all();
+    let seeds = parallel::seeds(options);
+    let items: Vec<(u64, Step)> =
+        seeds.iter().flat_map(|seed| steps.iter().map(move |step| (*seed, *step))).collect();
+    let outcomes = parallel::each(&items, progress, |(seed, step)| step.run(part, *seed));
+    let mut runs = vec![Run::default(); seeds.len()];
+    for (place, ((_, step), outcome)) in items.into_iter().zip(outcomes).enumerate() {
+        let run = &mut runs[place / steps.len()];
+        match step {
+            Step::Workload(link, workload) => run.workloads[link][workload] = outcome,
+            Step::Case(at) => run.cases[at] = outcome,
+        }
     }
     runs
 }
@@ -207,15 +181,24 @@ fn median(runs: &[Run], figure: impl Fn(&Run) -> f64) -> f64 {
 }
 
 fn document(options: &Options, runs: &[Run]) -> Document {
-    Document {
-        title: "ESI: an edge gateway's workloads, an object per file beside bundles".into(),
-        source: "Sondur, Kant, Vucetic and Byers, Storage on the edge. Workloads of Table I and \
-                 cases of Table IV at full size, in virtual time, with the node's own scheduling \
-                 of its link; figures are medians over the seeds. Real files on a real store: \
-                 `cargo xtask bench esi`."
+    let of = |runs: &[Run]| Document {
+        title: "ESI: what an edge gateway's files become on their way into an object store".into(),
+        citation:
+            "Sanjeev Sondur, Krishna Kant, Slobodan Vucetic and Brandon Byers, Storage on the \
+                   Edge: Evaluating Cloud Backed Edge Storage in Cyberphysical Systems"
+                .into(),
+        source: "The code of a volume in an object store, which serves on real nodes too, over \
+                 models of a disk, a link and a store in virtual time, with files of the sizes of \
+                 Table I and bursts of Table IV. The paper's own gateway is not modelled. Real \
+                 files on a real store: `cargo xtask bench esi`."
             .into(),
         command: format!("layby lab run esi --seed {} --runs {}", options.seed, options.runs),
-        claims: claims::all(runs),
-        sections: sections::all(options, runs),
-    }
+        seeds: seeds_of(options),
+        origin: options.origin.clone(),
+        claims: Vec::new(),
+        measurements: found::all(runs),
+        sections: sections::all(runs),
+    };
+    let seeds: Vec<Document> = runs.iter().map(|run| of(std::slice::from_ref(run))).collect();
+    of(runs).spread(&seeds)
 }

@@ -16,7 +16,7 @@ mod sections;
 
 use layby_sim::policy::forecast as policy;
 
-use crate::{Document, Options, Progress, RecordedLink};
+use crate::{Document, Options, Progress, RecordedLink, parallel, seeds_of};
 use layby_trace::{LinkShape, LinkSpec, LinkTrace};
 use measure::Measured;
 
@@ -38,6 +38,11 @@ impl Row {
     fn median(&self, figure: impl Fn(&Measured) -> f64) -> f64 {
         crate::median::median(self.runs.iter().map(figure))
     }
+    /// One seed alone; a recorded link has no other.
+    fn seed(&self, at: usize) -> Row {
+        let runs = vec![self.runs[at.min(self.runs.len() - 1)].clone()];
+        Row { name: self.name.clone(), source: self.source.clone(), runs }
+    }
     /// The least and the greatest.
     fn spread(&self, figure: impl Fn(&Measured) -> f64) -> (f64, f64) {
         let figures = || self.runs.iter().map(&figure);
@@ -57,34 +62,31 @@ fn draw(shape: LinkShape, seed: u64, part: u32) -> LinkTrace {
 
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
-    assert!(options.runs > 0, "no run, no figure");
     let rows = measure(options, 1, progress);
-    document(options, &rows)
+    let seed = |at: usize| -> Vec<Row> { rows.iter().map(|row| row.seed(at)).collect() };
+    let seeds = (0..options.runs as usize).map(|at| document(options, &seed(at)));
+    document(options, &rows).spread(&seeds.collect::<Vec<_>>())
 }
 
 /// Every link; drawn ones so many times shorter than usual.
 fn measure(options: &Options, part: u32, progress: &mut dyn FnMut(Progress)) -> Vec<Row> {
-    let total = LinkShape::ALL.len() as u32 * options.runs + options.links.len() as u32;
-    let mut done = 0;
-    let mut step = || {
-        done += 1;
-        progress(Progress { done, total });
-    };
+    let seeds = parallel::seeds(options);
+    let drawn =
+        LinkShape::ALL.iter().flat_map(|shape| seeds.iter().map(|seed| (Ok(*shape), *seed)));
+    let recorded = options.links.iter().map(|link| (Err(link), options.seed));
+    let items: Vec<(Result<LinkShape, &RecordedLink>, u64)> = drawn.chain(recorded).collect();
+    let mut found = parallel::each(&items, progress, |(link, seed)| match link {
+        Ok(shape) => Measured::of(&draw(*shape, *seed, part), *seed),
+        Err(recorded) => Measured::of(&recorded.trace, *seed),
+    })
+    .into_iter();
     let mut rows = Vec::new();
     for shape in LinkShape::ALL {
-        let runs = (0..u64::from(options.runs)).map(|run| {
-            let seed = options.seed.wrapping_add(run);
-            let measured = Measured::of(&draw(shape, seed, part), seed);
-            step();
-            measured
-        });
         let (name, source) = (shape.name().to_owned(), shape.source().to_owned());
-        rows.push(Row { name, source, runs: runs.collect() });
+        rows.push(Row { name, source, runs: found.by_ref().take(seeds.len()).collect() });
     }
-    for RecordedLink { name, trace } in &options.links {
-        let runs = vec![Measured::of(trace, options.seed)];
-        rows.push(Row { name: name.clone(), source: "recorded".into(), runs });
-        step();
+    for (link, measured) in options.links.iter().zip(found) {
+        rows.push(Row { name: link.name.clone(), source: "recorded".into(), runs: vec![measured] });
     }
     rows
 }
@@ -93,6 +95,10 @@ fn document(options: &Options, rows: &[Row]) -> Document {
     let links = " --link FILE".repeat(options.links.len());
     Document {
         title: "Links: forecasts of an uplink's bandwidth, beside the naive one".into(),
+        citation:
+            "Sanjeev Sondur, Krishna Kant, Slobodan Vucetic and Brandon Byers, Storage on the \
+                   Edge: Evaluating Cloud Backed Edge Storage in Cyberphysical Systems, section VI"
+                .into(),
         source: "The node's own forecasts and admission, on links drawn after public measurements \
                  of LTE, 5G and satellites. Errors are mean absolute ones over all intervals, \
                  relative to naive's; figures are medians over the seeds."
@@ -101,7 +107,10 @@ fn document(options: &Options, rows: &[Row]) -> Document {
             "layby lab run links --seed {} --runs {}{links}",
             options.seed, options.runs
         ),
+        seeds: seeds_of(options),
+        origin: options.origin.clone(),
         claims: claims::all(rows),
+        measurements: claims::measured(rows),
         sections: sections::all(options, rows),
     }
 }

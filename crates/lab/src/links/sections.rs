@@ -95,9 +95,9 @@ fn errors(rows: &[Row], at: usize) -> Section {
     }
     // As many as there are colours.
     let shown = others().filter(|kind| *kind != ForecastKind::Median);
-    let series = shown.map(|kind| Series {
-        name: kind.name().into(),
-        values: rows.iter().map(|row| row.median(|one| one.relative(kind, at))).collect(),
+    let series = shown.map(|kind| {
+        let values = rows.iter().map(|row| row.median(|one| one.relative(kind, at)));
+        Series::new(kind.name(), values)
     });
     let chart = Chart {
         axis: "error, relative to naive's".into(),
@@ -170,12 +170,9 @@ fn admission(rows: &[Row]) -> Section {
             ]);
         }
     }
-    let series = [ForecastKind::Naive, ForecastKind::Chosen].map(|kind| Series {
-        name: kind.name().into(),
-        values: rows
-            .iter()
-            .map(|row| row.median(|one| one.admissions(kind).wrong()) * 100.0)
-            .collect(),
+    let series = [ForecastKind::Naive, ForecastKind::Chosen].map(|kind| {
+        let wrong = |row: &Row| row.median(|one| one.admissions(kind).wrong()) * 100.0;
+        Series::new(kind.name(), rows.iter().map(wrong))
     });
     let chart = Chart {
         axis: "wrong answers (%)".into(),

@@ -61,5 +61,5 @@ fn documents_are_complete() {
     assert!(document.sections.iter().all(|section| section.table.is_some()));
     let html = document.html();
     assert!(html.contains("mine.csv") && html.contains("Admission") && html.contains("satellite"));
-    assert_eq!(document.claims.len(), 5);
+    assert_eq!(document.claims.len(), 2 * LinkShape::ALL.len());
 }

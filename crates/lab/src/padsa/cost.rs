@@ -3,7 +3,7 @@
 //! How: DRAM is the same everywhere; the rest of the budget buys NVM, SSD, or half of each, at the
 //! devices' prices; one safety-critical service reads and writes by Zipf's law, 70/30. What it
 //! reads from main storage is kept below DRAM, too.
-//! Invariant: all three see the same accesses. Cost: a second or so.
+//! Invariant: all three see the same accesses. Cost: about a second per budget and exponent.
 
 use super::paper::EXPONENTS;
 use layby_sim::cache::{AdmissionKind, ClassSpec, LEVELS_MAX, LevelKind, Share, VolumeSpec};
@@ -30,17 +30,18 @@ pub(super) type Means = [[f64; 2]; SPENDINGS.len()];
 /// By budget and exponent.
 pub(super) type Costs = [[Means; EXPONENTS.len()]; BUDGETS_PERCENT.len()];
 
-/// The means of one seed. Panics when NVM or SSD has no price.
-pub(super) fn means(seed: u64, devices: &PadsaDevices) -> Costs {
-    BUDGETS_PERCENT.map(|percent| {
-        let nvm = (FOOTPRINT_BLOCKS * u64::from(percent) / 100) as u32;
-        let half = nvm / 2;
-        let ssd = |nvm| ssd_blocks(nvm, devices);
-        let spendings = [[0, ssd(nvm)], [nvm, 0], [half, ssd(half)]];
-        EXPONENTS.map(|exponent| {
-            spendings.map(|[nvm, ssd]| mean(exponent, machine([nvm, ssd], seed, devices), seed))
-        })
-    })
+/// The means of one seed, at a budget and an exponent. Panics when NVM or SSD has no price.
+pub(super) fn means(
+    seed: u64,
+    devices: &PadsaDevices,
+    (budget, exponent): (usize, usize),
+) -> Means {
+    let nvm = (FOOTPRINT_BLOCKS * u64::from(BUDGETS_PERCENT[budget]) / 100) as u32;
+    let half = nvm / 2;
+    let ssd = |nvm| ssd_blocks(nvm, devices);
+    let spendings = [[0, ssd(nvm)], [nvm, 0], [half, ssd(half)]];
+    let exponent = EXPONENTS[exponent];
+    spendings.map(|[nvm, ssd]| mean(exponent, machine([nvm, ssd], seed, devices), seed))
 }
 
 /// Blocks of SSD for the price of `nvm` blocks of NVM; more than the footprint would stay empty.

@@ -15,7 +15,7 @@ mod sections;
 
 pub use road::{Road, Side, Sums, drive};
 
-use crate::{Document, Options, Progress};
+use crate::{Document, Options, Progress, parallel, seeds_of};
 use figures::Figures;
 use layby_sim::fleet::Architecture;
 use layby_sim::levels::PadsaDevices;
@@ -61,34 +61,97 @@ pub fn road(seed: u64, stays: Option<&[Stay]>) -> Road {
     }
 }
 
+/// Everything of one seed.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Found {
+    results: Results,
+    costs: cost::Costs,
+}
+
+/// One run: a budget and an exponent of Fig. 3, or a workload under an architecture.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Cost(usize, usize),
+    Drive(usize, usize),
+}
+
+/// What came of it.
+enum End {
+    Cost(cost::Means),
+    Drive(Figures),
+}
+
+impl Step {
+    /// The longest ones first.
+    fn all() -> Vec<Step> {
+        let pairs = |rows: usize, columns: usize| {
+            (0..rows).flat_map(move |row| (0..columns).map(move |column| (row, column)))
+        };
+        let drives = pairs(WORKLOADS.len(), Architecture::ALL.len());
+        let costs = pairs(cost::BUDGETS_PERCENT.len(), paper::EXPONENTS.len());
+        let mut all: Vec<Step> = drives.map(|(row, at)| Step::Drive(row, at)).collect();
+        all.extend(costs.map(|(budget, exponent)| Step::Cost(budget, exponent)));
+        all
+    }
+}
+
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
-    assert!(options.runs > 0, "no run, no figure");
-    let total = WORKLOADS.len() as u32 * Architecture::ALL.len() as u32 * options.runs + 1;
-    let mut done = 0;
-    let mut step = || {
-        done += 1;
-        progress(Progress { done, total });
-    };
-    let seeds = || (0..u64::from(options.runs)).map(|run| options.seed.wrapping_add(run));
     let devices = options.devices.clone().unwrap_or_default();
     let with_devices =
         |seed| Road { devices: devices.clone(), ..road(seed, options.stays.as_deref()) };
-    let roads: Vec<Road> = seeds().map(with_devices).collect();
-    let mut results = Results::default();
-    for (workload, row) in WORKLOADS.into_iter().zip(&mut results) {
-        for (architecture, cell) in Architecture::ALL.into_iter().zip(row) {
-            let runs = roads.iter().map(|road| {
-                let figures = Figures::of(&drive(road, workload, architecture));
-                step();
-                figures
-            });
-            *cell = Figures::median(&runs.collect::<Vec<_>>());
+    let roads: Vec<Road> = parallel::seeds(options).into_iter().map(with_devices).collect();
+    let steps = Step::all();
+    let items: Vec<(&Road, Step)> =
+        roads.iter().flat_map(|road| steps.iter().map(move |step| (road, *step))).collect();
+    let ends = parallel::each(&items, progress, |(road, step)| match step {
+        Step::Cost(budget, exponent) => {
+            End::Cost(cost::means(road.seed, &devices, (*budget, *exponent)))
+        }
+        Step::Drive(workload, architecture) => {
+            let sums = drive(road, WORKLOADS[*workload], Architecture::ALL[*architecture]);
+            End::Drive(Figures::of(&sums))
+        }
+    });
+    let mut seeds = vec![Found::default(); roads.len()];
+    for (place, ((_, step), end)) in items.iter().zip(ends).enumerate() {
+        let found = &mut seeds[place / steps.len()];
+        match (*step, end) {
+            (Step::Cost(budget, exponent), End::Cost(means)) => {
+                found.costs[budget][exponent] = means;
+            }
+            (Step::Drive(workload, architecture), End::Drive(figures)) => {
+                found.results[workload][architecture] = figures;
+            }
+            _ => unreachable!("a step's end is of its kind"),
         }
     }
-    let costs = cost::means(options.seed, &devices);
-    step();
-    document(options, &results, &costs)
+    let of = |found: &Found| document(options, &found.results, &found.costs);
+    of(&Found::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
+}
+
+impl Found {
+    /// Medians, figure by figure. Panics when there is nothing.
+    fn median(seeds: &[Found]) -> Found {
+        let figures = |workload: usize, architecture: usize| {
+            let runs = seeds.iter().map(|seed| seed.results[workload][architecture]);
+            Figures::median(&runs.collect::<Vec<_>>())
+        };
+        let mean = |[budget, exponent, spending, objective]: [usize; 4]| {
+            let of = |seed: &Found| seed.costs[budget][exponent][spending][objective];
+            crate::median::median(seeds.iter().map(of))
+        };
+        Found {
+            results: std::array::from_fn(|row| std::array::from_fn(|at| figures(row, at))),
+            costs: std::array::from_fn(|budget| {
+                std::array::from_fn(|exponent| {
+                    std::array::from_fn(|spending| {
+                        std::array::from_fn(|at| mean([budget, exponent, spending, at]))
+                    })
+                })
+            }),
+        }
+    }
 }
 
 fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Document {
@@ -100,6 +163,10 @@ fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Docume
     };
     Document {
         title: "PADSA: storage caching that knows which services are safety-critical".into(),
+        citation:
+            "Mostafa Kishani, Zdenek Becvar and Hossein Asadi, PADSA: Priority-Aware Block Data \
+                   Storage Architecture for Edge Cloud Serving Autonomous Vehicles"
+                .into(),
         source: format!(
             "The paper's figures (section V) beside this project's simulation: the node's own \
              cache code, in virtual time, with {devices}. Figures are medians over the seeds; the \
@@ -109,7 +176,10 @@ fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Docume
             "layby lab run padsa --seed {} --runs {}{recorded}{described}",
             options.seed, options.runs
         ),
-        claims: claims::all(results, costs),
+        seeds: seeds_of(options),
+        origin: options.origin.clone(),
+        claims: claims::all(results),
+        measurements: claims::measured(results, costs),
         sections: sections::all(options, results, costs),
     }
 }

@@ -3,6 +3,7 @@
 //! How: a table, a chart and what to know when reading them, per figure of the paper.
 //! Invariant: every section has a table; a chart shows nothing that no table has. Cost: none.
 
+use super::claims::gains;
 use super::cost::{BUDGETS_PERCENT, Costs, SPENDINGS};
 use super::figures::{Figures, change};
 use super::paper::{
@@ -105,7 +106,7 @@ fn groups() -> Vec<String> {
 }
 
 fn series(name: &str, values: impl Iterator<Item = f64>) -> Series {
-    Series { name: name.into(), values: values.collect() }
+    Series::new(name, values)
 }
 
 /// Which of the budgets is drawn: the one at which the paper's bars show best.
@@ -122,10 +123,10 @@ fn equal_cost(costs: &Costs) -> Section {
     ]);
     for (budget, rows) in BUDGETS_PERCENT.iter().zip(costs) {
         for (exponent, row) in EXPONENTS.iter().zip(rows) {
-            let gain = |i: usize| change(row[0][i].min(row[1][i]), row[2][i]);
             let mut cells = vec![format!("{budget}, {exponent}")];
             cells.extend(row.iter().map(|means| format!("{:.1}", means[1] / 1000.0)));
-            cells.extend([1, 0].map(|i| format!("{:+.1}", gain(i))));
+            let [reads, both] = gains(row);
+            cells.extend([both, reads].map(|gain| format!("{gain:+.1}")));
             table.push(cells);
         }
     }

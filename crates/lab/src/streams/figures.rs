@@ -52,14 +52,16 @@ pub(super) struct Figures {
     pub(super) schemes: [f64; Scheme::ALL.len()],
     /// By [`FeatureSet::all`], in tenths.
     pub(super) sets: [f64; SETS],
-    /// The chosen set, binary.
+    /// The set of the paper's features, binary.
     pub(super) chosen_binary: f64,
-    /// Streams that the chosen set fills, in tenths.
+    /// Streams that the set of the paper's features fills, in tenths.
     pub(super) chosen_streams: f64,
     /// What the training part was like.
     pub(super) attributes: Attributes,
-    /// What FIOS chooses by these.
+    /// What the code chooses by these.
     pub(super) measured: FeatureSet,
+    /// What that costs, in tenths.
+    pub(super) by_code: f64,
 }
 
 impl Figures {
@@ -75,19 +77,16 @@ impl Figures {
         let both = FeatureSet::all().zip(self.sets);
         both.min_by(|one, other| one.1.total_cmp(&other.1)).expect("there are sets")
     }
-    /// Medians, field by field; attributes are those of the first.
+    /// Medians, field by field; attributes and what the code chooses by them are the first's.
     pub(super) fn median(runs: &[Figures]) -> Figures {
-        let of = |figure: &dyn Fn(&Figures) -> f64| {
-            let mut values: Vec<f64> = runs.iter().map(figure).collect();
-            values.sort_by(f64::total_cmp);
-            values[(values.len() - 1) / 2].midpoint(values[values.len() / 2])
-        };
+        let of = |figure: &dyn Fn(&Figures) -> f64| crate::median::median(runs.iter().map(figure));
         Figures {
             none: of(&|run| run.none),
             schemes: std::array::from_fn(|place| of(&|run| run.schemes[place])),
             sets: std::array::from_fn(|place| of(&|run| run.sets[place])),
             chosen_binary: of(&|run| run.chosen_binary),
             chosen_streams: of(&|run| run.chosen_streams),
+            by_code: of(&|run| run.by_code),
             ..runs[0].clone()
         }
     }
@@ -131,7 +130,7 @@ impl Bench<'_> {
         let outcome = replay(&self.device, self.writes, &self.phases, &mut fios, true);
         (outcome.amplification, outcome.streams)
     }
-    /// Everything; `chosen` is what FIOS would choose, where that is known.
+    /// Everything; `chosen` are the features that the paper prints, where it does; else the code's.
     pub(super) fn figures(&self, chosen: Option<FeatureSet>) -> Figures {
         let none = self.online(&mut NoStreams);
         let decimal = self.training(&FiosParameters::default());
@@ -147,8 +146,11 @@ impl Bench<'_> {
                 chosen_streams = streams;
             }
         }
+        let by_code =
+            FeatureSet::all().position(|set| set == measured).map_or(f64::NAN, |at| sets[at]);
         Figures {
             none,
+            by_code,
             schemes: Scheme::ALL.map(|scheme| self.scheme(scheme, &binary) / none),
             sets,
             chosen_binary: self.fios(&binary, chosen).0 / none,

@@ -17,7 +17,7 @@ mod workloads;
 
 use layby_sim::policy::streams as policy;
 
-use crate::{Document, Options, Progress};
+use crate::{Document, Options, Progress, RecordedTrace, parallel, seeds_of};
 use device::{Device, Phases};
 use figures::{Bench, Figures};
 use layby_sim::device::flash::CopyPlacement;
@@ -64,6 +64,7 @@ struct Apart {
 }
 
 /// A recorded trace.
+#[derive(Clone)]
 struct Recording {
     name: String,
     /// What its device is like; none where the footprint is out of bounds.
@@ -87,44 +88,100 @@ struct Results {
 
 /// Runs everything. Panics when `options.runs` is zero.
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Document {
-    assert!(options.runs > 0, "no run, no figure");
-    let results = measure(options, &Size::USUAL, progress);
-    document(options, &results)
+    let seeds = measure(options, &Size::USUAL, progress);
+    let of = |results: &Results| document(options, results);
+    of(&Results::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
 }
 
-fn measure(options: &Options, size: &Size, progress: &mut dyn FnMut(Progress)) -> Results {
-    let steps = WORKLOADS.len() as u32 * (options.runs + 1);
-    let total = steps + CHUNK_WORKLOADS.len() as u32 + options.traces.len() as u32;
-    let mut done = 0;
-    let mut step = || {
-        done += 1;
-        progress(Progress { done, total });
+/// One load of a seed, everywhere.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Workload(usize),
+    Chunks(&'static str),
+    Recording(&'a RecordedTrace),
+}
+
+/// What came of it.
+enum End {
+    Workload(Figures, Apart),
+    Chunks(Vec<f64>),
+    Recording(Recording),
+}
+
+impl Step<'_> {
+    fn run(self, size: &Size, seed: u64) -> End {
+        match self {
+            Step::Workload(place) => {
+                let workload = &WORKLOADS[place];
+                let writes = workload.writes(size.pages, size.load_pages(), seed);
+                let device = size.device(CopyPlacement::Shared, seed);
+                let bench = Bench { device, phases: size.phases, writes: &writes };
+                let figures = bench.figures(Some(workload.printed.features()));
+                let apart = apart(seed, size, workload, figures.best().0);
+                End::Workload(figures, apart)
+            }
+            Step::Chunks(name) => End::Chunks(chunks(seed, size, name)),
+            Step::Recording(trace) => End::Recording(recording(seed, size, trace)),
+        }
+    }
+}
+
+/// The results of each seed.
+fn measure(options: &Options, size: &Size, progress: &mut dyn FnMut(Progress)) -> Vec<Results> {
+    let mut steps: Vec<Step<'_>> = options.traces.iter().map(Step::Recording).collect();
+    steps.extend((0..WORKLOADS.len()).map(Step::Workload));
+    steps.extend(CHUNK_WORKLOADS.map(Step::Chunks));
+    let seeds = parallel::seeds(options);
+    let items: Vec<(u64, Step<'_>)> =
+        seeds.iter().flat_map(|seed| steps.iter().map(|step| (*seed, *step))).collect();
+    let mut ends =
+        parallel::each(&items, progress, |(seed, step)| step.run(size, *seed)).into_iter();
+    let of = |_: &u64| {
+        let mut results = Results::default();
+        for end in ends.by_ref().take(steps.len()) {
+            match end {
+                End::Workload(figures, apart) => {
+                    results.rows.push(figures);
+                    results.apart.push(apart);
+                }
+                End::Chunks(row) => results.chunks.push(row),
+                End::Recording(recording) => results.recordings.push(recording),
+            }
+        }
+        results
     };
-    let mut results = Results::default();
-    for workload in &WORKLOADS {
-        let runs = (0..u64::from(options.runs)).map(|run| {
-            let seed = options.seed.wrapping_add(run);
-            let writes = workload.writes(size.pages, size.load_pages(), seed);
-            let device = size.device(CopyPlacement::Shared, seed);
-            let bench = Bench { device, phases: size.phases, writes: &writes };
-            step();
-            bench.figures(Some(workload.printed.features()))
-        });
-        results.rows.push(Figures::median(&runs.collect::<Vec<_>>()));
+    seeds.iter().map(of).collect()
+}
+
+impl Results {
+    /// Medians, figure by figure; recordings are the first's. Panics when there is nothing.
+    fn median(seeds: &[Results]) -> Results {
+        let row = |at: usize| {
+            Figures::median(&seeds.iter().map(|seed| seed.rows[at].clone()).collect::<Vec<_>>())
+        };
+        let apart = |at: usize| {
+            let of = |figure: fn(&Apart) -> f64| {
+                crate::median::median(seeds.iter().map(|seed| figure(&seed.apart[at])))
+            };
+            Apart {
+                none: of(|one| one.none),
+                mq: of(|one| one.mq),
+                sfr: of(|one| one.sfr),
+                chosen: of(|one| one.chosen),
+                best: of(|one| one.best),
+            }
+        };
+        let chunk = |row: usize, at: usize| {
+            crate::median::median(seeds.iter().map(|seed| seed.chunks[row][at]))
+        };
+        let chunks = |row: usize| (0..CHUNKS.len()).map(|at| chunk(row, at)).collect();
+        Results {
+            rows: (0..seeds[0].rows.len()).map(row).collect(),
+            apart: (0..seeds[0].apart.len()).map(apart).collect(),
+            chunks: (0..seeds[0].chunks.len()).map(chunks).collect(),
+            recordings: seeds[0].recordings.clone(),
+        }
     }
-    for (workload, row) in WORKLOADS.iter().zip(&results.rows) {
-        results.apart.push(apart(options.seed, size, workload, row.best().0));
-        step();
-    }
-    for name in CHUNK_WORKLOADS {
-        results.chunks.push(chunks(options.seed, size, name));
-        step();
-    }
-    for trace in &options.traces {
-        results.recordings.push(recording(options.seed, size, trace));
-        step();
-    }
-    results
 }
 
 fn apart(seed: u64, size: &Size, workload: &workloads::Workload, best: FeatureSet) -> Apart {
@@ -183,6 +240,10 @@ fn document(options: &Options, results: &Results) -> Document {
     let traces = " --trace FILE".repeat(options.traces.len());
     Document {
         title: "FIOS: streams from a look at the writes, beside AutoStream and no streams".into(),
+        citation:
+            "Janki Bhimani et al., Automatic Stream Identification to Improve Flash Endurance \
+                   in Data Centers, ACM Transactions on Storage 18(2), article 17, 2022"
+                .into(),
         source: "Write amplification of a multi-stream device (the flash model: 512 MiB, 11 % \
                  spare, 16 streams, greedy cleaning) under loads drawn after the paper's Table 3, \
                  relative to the same device without streams. Figures are medians over the seeds; \
@@ -192,7 +253,10 @@ fn document(options: &Options, results: &Results) -> Document {
             "layby lab run streams --seed {} --runs {}{traces}",
             options.seed, options.runs
         ),
+        seeds: seeds_of(options),
+        origin: options.origin.clone(),
         claims: claims::all(results),
+        measurements: claims::measured(results),
         sections: sections::all(options, results),
     }
 }

@@ -93,7 +93,7 @@ fn documents_are_complete() {
     let chunks = vec![vec![0.5; CHUNKS.len()]; CHUNK_WORKLOADS.len()];
     let results = Results { rows, apart: vec![Apart::default(); 12], chunks, recordings: vec![] };
     let document = document(&crate::Options::default(), &results);
-    assert!(document.html().contains("Fig. 13") && document.claims.len() > 10);
+    assert!(document.html().contains("Fig. 13") && document.measurements.len() > 10);
     assert!(document.command.contains(Experiment::Streams.name()));
     assert!(document.sections.iter().all(|section| section.table.is_some()));
 }

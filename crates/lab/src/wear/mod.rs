@@ -14,7 +14,7 @@ mod device;
 mod paper;
 mod sections;
 
-use crate::{Document, Options, Progress};
+use crate::{Document, Options, Progress, parallel, seeds_of};
 use device::{Aged, DESIGNS, Design, LIVED, Lived};
 use layby_sim::device::flash::Capacity;
 use layby_trace::{Overwrites, OverwritesSpec};
@@ -90,39 +90,105 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Docu
     let scale = options.scale.unwrap_or(SCALE_DEFAULT);
     assert!((SCALE_MIN..=SCALE_MAX).contains(&scale), "a scale within its bounds");
     let extent = Extent { scale, drive_writes: paper::DRIVE_WRITES };
-    document(options, extent, &measure(options, extent, progress))
+    let seeds = measure(options, extent, progress);
+    let of = |results: &Results| document(options, extent, results);
+    of(&Results::median(&seeds)).spread(&seeds.iter().map(of).collect::<Vec<_>>())
 }
 
-fn measure(options: &Options, extent: Extent, progress: &mut dyn FnMut(Progress)) -> Results {
-    assert!(options.runs > 0, "no run, no figure");
-    let lives = PAGES.len() * TRACES.len() * LIVED * CAPACITIES.len();
-    let steps = LOADS.len() * DESIGNS.len() + lives;
-    let total = steps as u32 * options.runs;
-    let mut done = 0;
-    let mut step = || {
-        done += 1;
-        progress(Progress { done, total });
-    };
-    let seeds: Vec<u64> =
-        (0..u64::from(options.runs)).map(|run| options.seed.wrapping_add(run)).collect();
-    let mut results = Results::default();
-    for (load, row) in LOADS.iter().zip(&mut results.aged) {
-        for (design, cell) in DESIGNS.into_iter().zip(row) {
-            let runs = seeds.iter().map(|&seed| {
-                let aged = age(extent, *load, design, seed);
-                step();
-                aged
-            });
-            *cell = Aged::median(&runs.collect::<Vec<_>>());
+/// One run of a device, of a seed.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Age { load: usize, design: usize },
+    Live { pages: usize, trace: usize, capacity: usize, design: usize },
+}
+
+/// What came of it.
+enum End {
+    Aged(Aged),
+    Lived(Lived),
+}
+
+impl Step {
+    fn all() -> Vec<Step> {
+        let mut all = Vec::new();
+        for pages in 0..PAGES.len() {
+            for trace in 0..TRACES.len() {
+                for capacity in 0..CAPACITIES.len() {
+                    all.extend((0..LIVED).map(|design| Step::Live {
+                        pages,
+                        trace,
+                        capacity,
+                        design,
+                    }));
+                }
+            }
+        }
+        for load in 0..LOADS.len() {
+            all.extend((0..DESIGNS.len()).map(|design| Step::Age { load, design }));
+        }
+        all
+    }
+
+    fn run(self, extent: Extent, seed: u64) -> End {
+        match self {
+            Step::Age { load, design } => {
+                End::Aged(age(extent, LOADS[load], DESIGNS[design], seed))
+            }
+            Step::Live { pages, trace, capacity, design } => {
+                let spec = stand_in(extent.scale, &TRACES[trace], PAGES[pages]);
+                let runs = Overwrites::new(spec, seed);
+                let lived =
+                    device::live(extent.scale, DESIGNS[design], runs, (CAPACITIES[capacity], seed));
+                End::Lived(lived)
+            }
         }
     }
-    for (pages, lives) in PAGES.into_iter().zip(&mut results.lives) {
-        for (trace, lives) in TRACES.iter().zip(lives) {
-            let spec = stand_in(extent.scale, trace, pages);
-            *lives = live(extent.scale, spec, &seeds, &mut step);
+}
+
+/// The results of each seed.
+fn measure(options: &Options, extent: Extent, progress: &mut dyn FnMut(Progress)) -> Vec<Results> {
+    let steps = Step::all();
+    let each = parallel::seeds(options).into_iter();
+    let items: Vec<(u64, Step)> =
+        each.flat_map(|seed| steps.iter().map(move |step| (seed, *step))).collect();
+    let ends = parallel::each(&items, progress, |(seed, step)| step.run(extent, *seed));
+    let mut all = vec![Results::default(); options.runs as usize];
+    for (place, ((_, step), end)) in items.into_iter().zip(ends).enumerate() {
+        let results = &mut all[place / steps.len()];
+        match (step, end) {
+            (Step::Age { load, design }, End::Aged(aged)) => results.aged[load][design] = aged,
+            (Step::Live { pages, trace, capacity, design }, End::Lived(lived)) => {
+                results.lives[pages][trace][capacity][design] = lived;
+            }
+            _ => unreachable!("a step's end is of its kind"),
         }
     }
-    results
+    all
+}
+
+impl Results {
+    /// Medians, figure by figure. Panics when there is nothing.
+    fn median(seeds: &[Results]) -> Results {
+        let mut median = Results::default();
+        for (load, row) in median.aged.iter_mut().enumerate() {
+            for (design, cell) in row.iter_mut().enumerate() {
+                let runs = seeds.iter().map(|seed| seed.aged[load][design].clone());
+                *cell = Aged::median(&runs.collect::<Vec<_>>());
+            }
+        }
+        for (pages, traces) in median.lives.iter_mut().enumerate() {
+            for (trace, lives) in traces.iter_mut().enumerate() {
+                for (capacity, row) in lives.iter_mut().enumerate() {
+                    for (design, cell) in row.iter_mut().enumerate() {
+                        let runs =
+                            seeds.iter().map(|seed| seed.lives[pages][trace][capacity][design]);
+                        *cell = Lived::median(&runs.collect::<Vec<_>>());
+                    }
+                }
+            }
+        }
+        median
+    }
 }
 
 fn age(extent: Extent, load: Load, design: Design, seed: u64) -> Aged {
@@ -135,21 +201,6 @@ fn age(extent: Extent, load: Load, design: Design, seed: u64) -> Aged {
         sequential: 0.0,
     };
     device::age(extent.scale, design, Overwrites::new(spec, seed), (extent.drive_writes, seed))
-}
-
-/// A stand-in's lives: medians over the seeds, by capacity and design.
-fn live(scale: u32, spec: OverwritesSpec, seeds: &[u64], step: &mut dyn FnMut()) -> Lives {
-    CAPACITIES.map(|capacity| {
-        std::array::from_fn(|design| {
-            let runs = seeds.iter().map(|&seed| {
-                let runs = Overwrites::new(spec, seed);
-                let lived = device::live(scale, DESIGNS[design], runs, (capacity, seed));
-                step();
-                lived
-            });
-            Lived::median(&runs.collect::<Vec<_>>())
-        })
-    })
 }
 
 /// Writes of the trace's footprint and hotness, and in runs of its size and sequentiality.
@@ -176,8 +227,11 @@ fn document(options: &Options, extent: Extent, results: &Results) -> Document {
     let scale = options.scale.map(|scale| format!(" --scale {scale}")).unwrap_or_default();
     Document {
         title: "Wear levelling considered harmful, and capacity that may vary".into(),
+        citation: "Ziyang Jiao, Janki Bhimani and Bryan S. Kim, Wear leveling in SSDs considered \
+                   harmful, HotStorage 2022"
+            .into(),
         source: format!(
-            "The figures of the paper (Jiao, Bhimani and Kim, HotStorage 2022) beside this \
+            "The figures of the paper beside this \
              project's flash model, counting, with a device of {scaled}. Figures are medians over \
              the seeds; the paper's are read from its text."
         ),
@@ -185,7 +239,10 @@ fn document(options: &Options, extent: Extent, results: &Results) -> Document {
             "layby lab run wear --seed {} --runs {}{scale}",
             options.seed, options.runs
         ),
+        seeds: seeds_of(options),
+        origin: options.origin.clone(),
         claims: claims::all(results),
+        measurements: claims::measured(results),
         sections: sections::all(options, extent, results),
     }
 }

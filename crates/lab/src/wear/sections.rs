@@ -60,7 +60,7 @@ fn parameters(options: &Options, extent: Extent) -> Section {
 }
 
 fn series(name: &str, values: impl Iterator<Item = f64>) -> Series {
-    Series { name: name.into(), values: values.collect() }
+    Series::new(name, values)
 }
 
 fn amplification(results: &Results) -> Section {

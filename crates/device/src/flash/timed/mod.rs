@@ -263,6 +263,7 @@ impl TimedFlash {
         assert!(arrival >= self.arrival_last, "requests are submitted in the order of arriving");
         self.arrival_last = arrival;
         let start = self.dequeue(arrival);
+        self.flash.serve_trims(start);
         let end = match request.command {
             Command::Read => self.read(start, request.first, request.count),
             Command::Write(stream) => self.write(start, &request, stream)?,
@@ -302,12 +303,12 @@ impl TimedFlash {
         Ok(end)
     }
     fn trim(&mut self, start: u64, first: LogicalPage, count: u32) -> u64 {
-        self.flash.trim(first, count);
         let alone = self.parallelism.trim_alone;
         let waits_for = if alone { self.end_last } else { self.trims_until };
         let takes = self.timing.trim.0 + self.timing.trim_page.0 * u64::from(count);
         let end = start.max(waits_for) + takes;
         self.trims_until = end;
+        self.flash.trim_served(first, count, Some(end));
         if alone {
             self.held_until = end;
         }

@@ -1,7 +1,7 @@
 //! Flash in time: single requests by hand, and what must hold of many.
 
 use super::super::{
-    Configuration, Flash, Geometry, LogicalPage, Preconditioning, Stream, TrimRule,
+    Configuration, Flash, Geometry, LogicalPage, Preconditioning, Stream, TrimOrder, TrimRule,
 };
 use super::{Command, Completion, Layout, Parallelism, ParallelismError, Request};
 use super::{TimedFlash, Timing};
@@ -156,4 +156,27 @@ fn bounds_are_kept() {
     let queue = Parallelism { queue_depth: 0, ..four_planes() };
     assert_eq!(refused(queue), Some(ParallelismError::QueueDepth));
     assert_eq!(refused(four_planes()), None);
+}
+
+/// Goal: a trim acts when it has been served, and not on what was written meanwhile; the lag is the
+/// time of the commands and pages before it. Method: two trims of two pages in a queue, at 1 ms a
+/// command and 1 ms a page, and a write of a page of the second one before its turn.
+#[test]
+fn trims_act_when_served() {
+    let rule = TrimRule { order: TrimOrder::Served, ..TrimRule::default() };
+    let flash = Flash::new(&Configuration { trim: rule, ..configuration() }).expect("a device");
+    let timing = Timing { trim: Nanos(1_000_000), trim_page: Nanos(1_000_000), ..Timing::FEMU };
+    let mut flash = TimedFlash::new(flash, timing, four_planes()).expect("in time");
+    ask(&mut flash, 0, WRITE, 0, 4);
+    assert_eq!(ask(&mut flash, 1_000_000, Command::Trim, 0, 2), 4_000_000);
+    assert_eq!(ask(&mut flash, 1_000_000, Command::Trim, 2, 2), 7_000_000);
+    let trimmed = |flash: &TimedFlash| flash.flash().statistics().trimmed_pages;
+    ask(&mut flash, 3_999_999, WRITE, 3, 1);
+    assert_eq!(trimmed(&flash), 0, "the first one is not served yet");
+    ask(&mut flash, 4_000_000, WRITE, 8, 1);
+    assert_eq!(trimmed(&flash), 2, "the first one is, the second one waits");
+    ask(&mut flash, 7_000_000, WRITE, 9, 1);
+    assert_eq!(trimmed(&flash), 3, "what was written meanwhile is kept");
+    assert!(flash.flash().holds(LogicalPage(3)) && !flash.flash().holds(LogicalPage(2)));
+    flash.into_flash().check().expect("invariants");
 }
