@@ -146,8 +146,8 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
     let _ = writeln!(
         text,
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
-         ({} in recovery), {} stops that were not clean, {} starts refused with reason, {} nodes destroyed, {} looks at what \
-         stores alone have",
+         ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
+         {} nodes destroyed, {} looks at what stores alone have",
         tally.requests,
         tally.errors,
         tally.broken,

@@ -50,8 +50,8 @@ fn reused_places_are_read_from_the_store() {
     }
 }
 
-/// Goal: rot in the journal of what the store has costs a request and no data. Method: a bit of each
-/// sector of the ring flipped after an upload, then reads.
+/// Goal: rot in the journal of what the store has costs a request and no data. Method: a bit of
+/// each sector of the ring flipped after an upload, then reads.
 #[test]
 fn rot_of_uploaded_blocks_is_read_from_the_store() {
     for seed in 0..8 {

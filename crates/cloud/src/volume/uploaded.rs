@@ -3,8 +3,9 @@
 //! How: when a segment is applied to the map, its blocks' places in the journal move here from the
 //! overlay, and stay until the ring's head passes over them. So what was written lately is read
 //! from the local device, also while the store cannot be reached.
-//! Invariant: a place here holds the newest content of its blocks unless the overlay has one; a
-//! place whose bytes the ring has reused, or that fails its checksum, is dropped and the store read.
+//! Invariant: a place here holds the newest content of its blocks unless the overlay has one. A
+//! place whose bytes the ring has reused, or that fails its checksum, is dropped, and the store is
+//! read.
 //! Cost: as the overlay, some 100 bytes per write that the ring holds; nothing is written for it.
 //! Not for: what was written before the node started.
 
@@ -83,8 +84,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
-    /// What the journal held of these blocks cannot be used, and is forgotten. False where the store
-    /// does not have them either.
+    /// What the journal held of these blocks cannot be used, and is forgotten. False where the
+    /// store does not have them either.
     pub(super) fn forget_uploaded(&mut self, blocks: Range<u64>, place: &LocalPlace) -> bool {
         let is_same = |(_, other): &(Range<u64>, LocalPlace)| other.at == place.at;
         if self.overlay.mapped(blocks.clone()).any(|held| is_same(&held)) {

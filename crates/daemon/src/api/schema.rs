@@ -2,8 +2,8 @@
 //!
 //! How: `utoipa` gathers paths and schemas at compile time, and [`Responses`] says what answers of
 //! a status mean. The same text is committed as `docs/openapi.json`, for people and for other
-//! programs' generators; a test compares the two, and `tests/tests/all/description.rs` has it validated
-//! by a public validator and a client generated from it.
+//! programs' generators; a test compares the two, and `tests/tests/all/description.rs` has it
+//! validated by a public validator and a client generated from it.
 //! Invariant: each response has a description, and each reference leads somewhere.
 //! To renew the file: `LAYBY_WRITE_OPENAPI=1 cargo test -p layby-daemon openapi`.
 
