@@ -210,6 +210,12 @@ impl Node {
         assert!(status.success(), "a clean stop ended with {status}:\n{}", self.stderr());
     }
 
+    /// Sends it a signal, such as `-HUP`.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        tool::must("kill", &[signal, pid.as_str()]);
+    }
+
     /// Creates a volume of `size` in `class`.
     ///
     /// # Panics

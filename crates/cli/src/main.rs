@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let mut output = Output::standard();
     let done = match Layby::try_parse() {
         Ok(layby) => run(layby.command, &mut output),
-        Err(words) => explain(&words, &mut output),
+        Err(words) => explain(&words, std::env::args_os().len() <= 1, &mut output),
     };
     match done {
         Ok(()) | Err(Failure::PipeClosed) => ExitCode::SUCCESS,
@@ -42,12 +42,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are answers; wrong words are a report.
-fn explain(words: &clap::Error, output: &mut Output) -> Result<(), Failure> {
+/// Help and version are answers, and so is help where there is no word at all; wrong words are a
+/// report.
+fn explain(words: &clap::Error, is_bare: bool, output: &mut Output) -> Result<(), Failure> {
     if !words.use_stderr() {
         return output.help(&words.render());
     }
     if words.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        if is_bare {
+            return output.help(&words.render());
+        }
         return Err(wrong_words("a command is missing").into());
     }
     let text = words.to_string();
@@ -93,7 +97,7 @@ mod tests {
     fn refusal(line: &str) -> Report {
         let words = std::iter::once("layby").chain(line.split_whitespace());
         let wrong = Layby::try_parse_from(words).expect_err(line);
-        match explain(&wrong, &mut Output::standard()) {
+        match explain(&wrong, false, &mut Output::standard()) {
             Err(Failure::Report(report)) => report,
             other => panic!("{line}: {other:?}"),
         }

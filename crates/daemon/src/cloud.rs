@@ -48,6 +48,15 @@ pub fn is_store(path: &Path) -> bool {
     })
 }
 
+/// Schemes of stores that there are clients for.
+const SCHEMES: [&str; 4] = ["s3", "az", "gs", "file"];
+
+/// Whether a path that [`is_store`] has a scheme that some client knows.
+pub(crate) fn has_known_scheme(path: &Path) -> bool {
+    let text = path.as_os_str().to_string_lossy();
+    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
 /// What reading a volume's journal and map came to, or what is wrong with them, where they are in
 /// the node's directory; `None` where the configuration put them elsewhere.
 pub(crate) fn local_finding(

@@ -17,6 +17,11 @@ pub enum LogFormat {
     Json,
 }
 
+/// A SIGHUP came, which changes nothing.
+pub fn note_hangup() {
+    tracing::info!("SIGHUP ignored: the configuration is read at a start");
+}
+
 /// Starts the log of this process; a second call changes nothing.
 pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env("LAYBY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));

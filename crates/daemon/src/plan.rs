@@ -194,6 +194,9 @@ impl Layout {
                     let Some(volume) = own.filter(|part| part.shares[level].guaranteed > 0) else {
                         continue;
                     };
+                    if spec.classes[usize::from(class.0)].levels & (1 << level) == 0 {
+                        return Err(self.unusable_share(level, name, record));
+                    }
                     sums[usize::from(class.0)] += u64::from(volume.shares[level].guaranteed);
                     if !self.volumes_fit(spec, level, &sums) {
                         return Err(self.volume_problem(level, name, record));
@@ -217,6 +220,16 @@ impl Layout {
             promised += guaranteed.max(sum);
         }
         promised <= u64::from(self.slots[level])
+    }
+
+    /// A share that would keep room from others and be of no use to its volume.
+    fn unusable_share(&self, level: usize, name: &Name, record: &VolumeRecord) -> Problem {
+        let (level, class) = (&self.levels[level].name, &record.class);
+        let cause = format!(
+            "volume `{name}` has a share of level `{level}`, which its class `{class}` may not use"
+        );
+        let hint = format!("choose a class that uses `{level}`, or leave the share out");
+        Problem::new(Place::Volume(name.clone()), "share", cause, hint)
     }
 
     fn volume_problem(&self, level: usize, name: &Name, record: &VolumeRecord) -> Problem {
@@ -390,6 +403,31 @@ mod tests {
         assert_eq!(check([0, 1]), Ok(()));
         let problem = check([0, 2]).expect_err("twice 40 % of a shard exceeds 50 %");
         assert!(problem.cause.contains("volume `b`"), "{problem:?}");
+    }
+
+    /// Goal: no volume reserves room that its class may not use, and the refusal names volume, level
+    /// and class. Method: a normal volume with a share of the NVM level, then a critical one.
+    #[test]
+    fn shares_are_of_levels_that_the_class_uses() {
+        let (layout, classes) = layout("", 1);
+        let spec = layout.cache_spec(&classes).expect("the defaults fit");
+        let check = |class: &str| {
+            let name = |text: &str| text.parse::<Name>().expect("a name");
+            let mut record = volume(0, "5%");
+            record.share = BTreeMap::from([(name("nvm"), "5%".parse().expect("an amount"))]);
+            record.class = name(class);
+            let volumes = BTreeMap::from([(name("a"), record)]);
+            let number = |class: &Name| {
+                let is_own = |slot: &ClassSlot| slot.as_ref().is_some_and(|(own, _)| own == class);
+                classes.iter().position(is_own).map(|at| ClassId(at as u8))
+            };
+            layout.check_volumes(&spec, &volumes, number)
+        };
+        let problem = check("normal").expect_err("normal volumes do not use NVM");
+        for word in ["volume `a`", "level `nvm`", "class `normal`"] {
+            assert!(problem.cause.contains(word), "{problem:?}");
+        }
+        assert_eq!(check("critical"), Ok(()));
     }
 
     /// Goal: too many shards for a level is said with a size that would do. Method: a small SSD

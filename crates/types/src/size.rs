@@ -16,7 +16,7 @@ impl fmt::Display for ParseSizeError {
         write!(
             f,
             "`{}` is not a size; write a whole number of bytes or one with KiB, MiB, GiB or TiB, \
-             such as `64GiB`",
+             such as `64GiB` (also `64G`; `64GB` is 64 times 10^9 bytes)",
             self.0
         )
     }
@@ -27,7 +27,24 @@ impl core::error::Error for ParseSizeError {}
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// Reads a size such as `64GiB`, `512KiB`, `4096B` or `4096`.
+/// Units that are read and never written: one letter is a power of 1024, as in coreutils, and two
+/// are a power of 1000.
+const UNITS_READ: [(&str, u64); 12] = [
+    ("T", 1 << 40),
+    ("G", 1 << 30),
+    ("M", 1 << 20),
+    ("K", 1 << 10),
+    ("t", 1 << 40),
+    ("g", 1 << 30),
+    ("m", 1 << 20),
+    ("k", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+];
+
+/// Reads a size such as `64GiB`, `512KiB`, `64G`, `4096B` or `4096`.
 ///
 /// # Errors
 /// [`ParseSizeError`] when the text is no whole number with a known unit, or exceeds 64 bits.
@@ -39,7 +56,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseSizeError> {
     let scale = if unit.is_empty() {
         Some(1)
     } else {
-        UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
+        let mut units = UNITS.iter().chain(&UNITS_READ);
+        units.find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
     };
     number
         .parse::<u64>()
@@ -83,6 +101,11 @@ mod tests {
             assert_eq!(parse_bytes(text).map(format_bytes).as_deref(), Ok(text));
         }
         assert_eq!(parse_bytes("4096"), Ok(4096));
+        for (text, bytes) in
+            [("1G", 1 << 30), ("1g", 1 << 30), ("2 K", 2048), ("1GB", 1_000_000_000)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
         for bad in ["", "GiB", "1.5GiB", "-1", "4 kb", "99999999999TiB"] {
             assert!(parse_bytes(bad).is_err(), "{bad} must be refused");
         }

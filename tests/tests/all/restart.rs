@@ -259,3 +259,24 @@ fn deaf_clients_hold_no_stop() {
     }
     node.stop();
 }
+
+/// Goal: a hang-up ends nothing, and signals that come together are one request to end, as
+/// `timeout` sends them to a process and to its group. Method: a hang-up and a command after it,
+/// then two signals at once; the node stops in order.
+#[test]
+fn a_burst_of_signals_is_one_request() {
+    let dir = tempfile::TempDir::new().expect("a temporary directory");
+    let node = layby_tests::Node::start(&dir.path().join("node"), &layby_tests::small_levels());
+    node.signal("-HUP");
+    node.layby(&["status"]);
+    node.signal("-TERM");
+    node.stop();
+}
+
+/// Goal: the program without words answers with its help and succeeds. Method: no words at all.
+#[test]
+fn no_words_at_all_are_answered_with_help() {
+    let outcome = layby_tests::layby(&[]);
+    assert!(outcome.stdout.contains("layby serve"), "{outcome:?}");
+    assert!(outcome.success, "{outcome:?}");
+}

@@ -41,6 +41,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     let served = runtime.block_on(async {
         let mut stop = Box::pin(interrupted()?);
         let impatient = interrupted_again()?;
+        tokio::spawn(note_hangups()?);
         let node = tokio::select! {
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
             () = &mut stop => return Err(interrupted_early().into()),
@@ -81,15 +82,34 @@ fn stopped_hard() -> Report {
         .hint("wait for the node to end after one signal")
 }
 
-/// Ends with the second signal from now on.
+/// Signals that come this soon after the first one are the same request: `timeout` signals the
+/// process and then its group.
+const SIGNALS_TOGETHER: Duration = Duration::from_secs(1);
+
+/// Ends with the second request to end from now on.
 fn interrupted_again() -> Result<impl Future<Output = ()>, Report> {
     let (mut terminate, mut interrupt) = handlers()?;
     Ok(async move {
-        for _ in 0..2 {
+        let mut first = None;
+        loop {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
+            let now = tokio::time::Instant::now();
+            if now.duration_since(*first.get_or_insert(now)) >= SIGNALS_TOGETHER {
+                return;
+            }
+        }
+    })
+}
+
+/// SIGHUP, which a closed terminal sends, too, changes nothing and ends nothing.
+fn note_hangups() -> Result<impl Future<Output = ()>, Report> {
+    let mut hangup = handler(SignalKind::hangup())?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            logging::note_hangup();
         }
     })
 }
@@ -106,12 +126,13 @@ pub(crate) fn interrupted() -> Result<impl Future<Output = ()>, Report> {
 }
 
 fn handlers() -> Result<(Signal, Signal), Report> {
-    let handler = |kind| {
-        signal(kind).map_err(|cause| {
-            Report::from_io("cannot watch for signals", &cause)
-                .state("nothing was started")
-                .hint("raise the limit on open files")
-        })
-    };
     Ok((handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?))
+}
+
+fn handler(kind: SignalKind) -> Result<Signal, Report> {
+    signal(kind).map_err(|cause| {
+        Report::from_io("cannot watch for signals", &cause)
+            .state("nothing was started")
+            .hint("raise the limit on open files")
+    })
 }

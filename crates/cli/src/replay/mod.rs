@@ -58,11 +58,12 @@ the trace is wrong; 6 it, or a file of devices, is not there.")]
 pub(crate) struct ReplayArguments {
     #[command(flatten)]
     source: SourceArguments,
-    /// Policy: lru, fifo, clock, s3fifo, arc, lfu or belady (can be repeated)
-    #[arg(short, long, value_name = "NAME", default_value = "lru", value_parser = contender)]
+    /// Policy: lru, fifo, clock, s3fifo, arc, lfu or belady (can be repeated, or a list: lru,s3fifo)
+    #[arg(short, long, value_name = "NAME", default_value = "lru", value_parser = contender,
+          value_delimiter = ',')]
     policy: Vec<Contender>,
-    /// Size of the cache: 64GiB, 5% of the footprint, or 1000blocks (can be repeated)
-    #[arg(short = 's', long, value_name = "SIZE", default_value = "5%")]
+    /// Size of the cache: 64GiB, 5% of the footprint, or 1000blocks (can be repeated, or a list)
+    #[arg(short = 's', long, value_name = "SIZE", default_value = "5%", value_delimiter = ',')]
     cache_size: Vec<CacheSize>,
     #[command(flatten)]
     block: BlockArguments,

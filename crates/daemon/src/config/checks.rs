@@ -476,7 +476,14 @@ pub(crate) fn volume(
     allow(place(), &volume.allow)?;
     volume.limits.check(&place())?;
     volume.discard_delay.check(&place())?;
-    let is_in_store = volume.path.as_deref().is_some_and(crate::cloud::is_store);
+    let store = volume.path.as_deref().filter(|path| crate::cloud::is_store(path));
+    if let Some(path) = store.filter(|path| !crate::cloud::has_known_scheme(path)) {
+        let cause = format!("`{}` names no store that there is a client for", path.display());
+        let hint = "write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX or \
+                    file:///FOLDER";
+        return Err(Problem::new(place(), "path", cause, hint));
+    }
+    let is_in_store = store.is_some();
     if volume.key.is_some() && !is_in_store {
         let cause = "only volumes in an object store are encrypted".to_owned();
         let hint = "leave the key out, or name a store as the volume's path";

@@ -165,6 +165,11 @@ fn bad_configurations_name_line_and_remedy() {
         ("[volume.v]\nsize = \"1GiB\"\nclass = \"gold\"\n".into(), &["line 3", "no class `gold`"]),
         ("[volume.\"a/b\"]\nsize = \"1GiB\"\n".into(), &["line 1", "is not a name"]),
         ("[volume.v]\nsize = 1000\n".into(), &["line 2", "multiple of 512"]),
+        (
+            "[volume.v]\nsize = \"1MiB\"\npath = \"s4://b/x\"\n".into(),
+            &["line 3", "s4://b/x", "s3://BUCKET/PREFIX"],
+        ),
+        ("[class.a]\nshare = { ssd = \"25\" }\n".into(), &["line 2", "no unit", "`25%`"]),
         ("[volume.v]\nallow = [\"10.0.0.0/40\"]\n".into(), &["line 2", "no allow rule"]),
         ("[writeback]\nmerge_size = \"1GiB\"\n".into(), &["line 2", "64KiB to 16MiB"]),
         ("[writeback]\ninflight_max = 0\n".into(), &["line 2", "1 to 256"]),

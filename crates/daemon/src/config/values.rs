@@ -217,6 +217,12 @@ impl FromStr for Amount {
         if text.trim().ends_with('%') {
             return text.parse().map(Amount::Percent);
         }
+        let is_bare = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if is_bare(text.trim()) && text.trim() != "0" {
+            return Err(format!(
+                "`{text}` has no unit; write `{text}%` of the level, or a size such as `{text}MiB`"
+            ));
+        }
         parse_bytes(text).map(Amount::Bytes).map_err(|_| {
             format!("`{text}` is not a part of a level; write `25%` or a size such as `64MiB`")
         })
