@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 mod place;
+mod profile;
 #[cfg(test)]
 mod tests;
 

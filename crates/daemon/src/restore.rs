@@ -195,7 +195,7 @@ impl From<RestoreError> for Ended {
 fn unreadable(url: &str, error: &str, cause: String) -> Report {
     let hint = match url.starts_with("file:") {
         true => "write it as file:///FOLDER",
-        false => "credentials come from the environment, such as AWS_ACCESS_KEY_ID",
+        false => "credentials come from the environment, such as AWS_ACCESS_KEY_ID, or a profile",
     };
     Report::new(ReportKind::Invalid, error).cause(cause).state("nothing was written").hint(hint)
 }

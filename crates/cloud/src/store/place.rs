@@ -6,6 +6,7 @@
 //! Invariant: a URL that names no store is refused here, with what to write instead.
 //! Cost: nothing is asked. Not for: whether the store is there; its first request tells.
 
+use super::profile::Profile;
 use crate::removal::PREFIXES;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -88,13 +89,58 @@ fn client(scheme: &str, root: &str) -> Result<Option<Client>, String> {
     // The client looks for the process's provider of TLS; one that is installed already stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = match scheme {
-        "s3" => s3(AmazonS3Builder::from_env().with_url(root)),
+        "s3" => s3(with_profile(AmazonS3Builder::from_env().with_url(root))?),
         "az" => az(MicrosoftAzureBuilder::from_env().with_url(root)),
         "gs" => gs(GoogleCloudStorageBuilder::from_env().with_url(root)),
         _ => return Ok(None),
     };
     client.map(Some)
 }
+
+/// Fills in from the profile what the environment leaves open. Without credentials the client would
+/// ask a cloud's metadata service, which elsewhere takes half a minute to fail: it is asked only
+/// where the environment says that this machine has one.
+fn with_profile(mut builder: AmazonS3Builder) -> Result<AmazonS3Builder, String> {
+    let profile = Profile::of_process()?;
+    let is_open = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_none();
+    if is_open(&builder, S3::AccessKeyId) && is_open(&builder, S3::SecretAccessKey) {
+        let own = [
+            (S3::AccessKeyId, profile.access_key_id),
+            (S3::SecretAccessKey, profile.secret_access_key),
+            (S3::Token, profile.session_token),
+        ];
+        for (key, value) in own {
+            builder =
+                value.into_iter().fold(builder, |builder, value| builder.with_config(key, value));
+        }
+    }
+    for (key, value) in [(S3::Region, profile.region), (S3::Endpoint, profile.endpoint)] {
+        if is_open(&builder, key) {
+            builder =
+                value.into_iter().fold(builder, |builder, value| builder.with_config(key, value));
+        }
+    }
+    let has_key = !is_open(&builder, S3::AccessKeyId) && !is_open(&builder, S3::SecretAccessKey);
+    let asks = CREDENTIAL_SERVICES.iter().any(|name| std::env::var_os(name).is_some());
+    match has_key || asks {
+        true => Ok(builder),
+        false => Err("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+                      or AWS_PROFILE; AWS_METADATA_ENDPOINT=http://169.254.169.254 asks this \
+                      machine's metadata service"
+            .to_owned()),
+    }
+}
+
+/// Variables by which an environment says that credentials come from a service, or that none are
+/// needed.
+const CREDENTIAL_SERVICES: [&str; 6] = [
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_IMDSV1_FALLBACK",
+    "AWS_SKIP_SIGNATURE",
+];
 
 fn s3(builder: AmazonS3Builder) -> Result<Client, String> {
     let value = |key| builder.get_config_value(&key);
