@@ -405,8 +405,8 @@ mod tests {
         assert!(problem.cause.contains("volume `b`"), "{problem:?}");
     }
 
-    /// Goal: no volume reserves room that its class may not use, and the refusal names volume, level
-    /// and class. Method: a normal volume with a share of the NVM level, then a critical one.
+    /// Goal: no volume reserves room that its class may not use, and the refusal names volume,
+    /// level and class. Method: a normal volume with a share of the NVM level, then a critical one.
     #[test]
     fn shares_are_of_levels_that_the_class_uses() {
         let (layout, classes) = layout("", 1);

@@ -58,7 +58,7 @@ the trace is wrong; 6 it, or a file of devices, is not there.")]
 pub(crate) struct ReplayArguments {
     #[command(flatten)]
     source: SourceArguments,
-    /// Policy: lru, fifo, clock, s3fifo, arc, lfu or belady (can be repeated, or a list: lru,s3fifo)
+    /// Policy: lru, fifo, clock, s3fifo, arc, lfu or belady (repeated, or a list: lru,s3fifo)
     #[arg(short, long, value_name = "NAME", default_value = "lru", value_parser = contender,
           value_delimiter = ',')]
     policy: Vec<Contender>,

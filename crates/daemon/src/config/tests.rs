@@ -175,6 +175,11 @@ fn bad_configurations_name_line_and_remedy() {
         ("[writeback]\ninflight_max = 0\n".into(), &["line 2", "1 to 256"]),
         ("[read_ahead]\nwindow_max = \"1GiB\"\n".into(), &["line 2", "64MiB"]),
     ];
+    each_is_refused(cases);
+}
+
+/// Each text is refused with the file, the state, a hint and these words.
+fn each_is_refused(cases: Vec<(String, &[&str])>) {
     for (text, words) in cases {
         let report = refusal(&text);
         let shown = report.to_string();

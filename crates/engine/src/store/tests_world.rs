@@ -4,12 +4,12 @@
 //! floor: the oldest one that a crash may leave. The backing store
 //! is an array of versions, always durable.
 
-use super::nvm_layout::NvmGeometry;
+mod damage;
+
 use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
     SeqSource, SlotInfo, SlotView, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket, resolve,
 };
-use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
 use layby_cache::discards::{DiscardDelay, DiscardMode};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
@@ -647,49 +647,6 @@ impl World {
             self.log.tombstone_done(zero.seq);
         }
         self.rebuild(&log_found, &nvm_found);
-    }
-
-    /// Damages a sector of every structure of the log, or makes it unreadable.
-    fn lose_sectors(&mut self) {
-        let bytes = self.io.peek(self.log_disk);
-        for (block, page) in bytes.chunks(BLOCK).enumerate() {
-            // What power loss tore has lost its sector already.
-            let is_whole =
-                (0..512).all(|at| (0..8).fold(0, |sum, it| sum ^ page[512 * it + at]) == 0);
-            if page.starts_with(b"LAYBY") && is_whole {
-                let at = (block * BLOCK) as u64 + 512 * self.rng.below(8);
-                match self.rng.chance(1, 2) {
-                    true => self.io.fail_reads(self.log_disk, at, 512),
-                    false => self.io.corrupt(self.log_disk, at, 512),
-                }
-            }
-        }
-    }
-
-    fn lose_headers(&mut self) {
-        let Some(disk) = self.nvm_disk else { return };
-        let plan = NvmGeometry::plan(self.size.nvm_blocks * BLOCK as u64, BlockSize::MIN);
-        let geometry = plan.expect("the region is large enough");
-        for slot in 0..geometry.physical {
-            let ats = [geometry.header_at(slot), geometry.copy_at(slot)];
-            let at = BLOCK as u64 + ats[self.rng.below(2) as usize];
-            self.io.corrupt(disk, at, 32);
-        }
-    }
-
-    /// `layby check` finds nothing wrong with what a crash left.
-    fn check_soundness(&self) {
-        let stores = [
-            (Some(self.log_disk), self.size.log_blocks, StoreKind::Log),
-            (self.nvm_disk, self.size.nvm_blocks, StoreKind::Nvm),
-        ];
-        for (disk, blocks, kind) in stores {
-            let Some(disk) = disk else { continue };
-            let bytes = self.io.peek(disk);
-            let (base, length) = (BLOCK as u64, blocks * BLOCK as u64);
-            let report = check_store(&bytes[..], self.io.disk_name(disk), base, length, kind, true);
-            assert!(report.is_sound(), "{:?}", report.problems);
-        }
     }
 
     fn rebuild(&mut self, log: &Recovered, nvm: &Recovered) {
