@@ -145,7 +145,8 @@ fn a_level_of_another_node_is_refused() {
 }
 
 /// Goal: a damaged superblock is reported with its place, and nothing is written over it. Method:
-/// flip bytes in two sectors at the front of each level, see the refusal, flip them back, find the data.
+/// flip bytes in two sectors at the front of each level, see the refusal, flip them back, find the
+/// data.
 #[test]
 fn a_wrong_checksum_is_refused() {
     let (work, dir) = temporary();
@@ -163,7 +164,8 @@ fn a_wrong_checksum_is_refused() {
     }
 }
 
-/// Inverts bytes of two sectors in both places where a superblock may lie: its parity makes up for one.
+/// Inverts bytes of two sectors in both places where a superblock may lie: its parity makes up for
+/// one.
 fn flip(path: &Path) {
     let file = fs::File::options().read(true).write(true).open(path).expect("can open");
     for place in [16, 528, 4096 + 16, 4096 + 528] {
