@@ -63,8 +63,8 @@ fn log_alone_keeps_its_promises() {
 }
 
 /// Goal: a lost sector of the log's structures costs nothing. Method: random histories; after the
-/// last crash every superblock, header, descriptor, trailer and chunk has a sector that is damaged
-/// or cannot be read.
+/// last crash every superblock, header, descriptor, trailer and chunk has a sector that is
+/// damaged or cannot be read.
 #[test]
 fn a_lost_sector_of_each_structure_costs_nothing() {
     for_each_seed(SEEDS, |seed| {

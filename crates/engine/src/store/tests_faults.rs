@@ -244,8 +244,8 @@ fn nvm_config(disk: DiskId) -> NvmConfig {
 }
 
 /// Goal: rot in NVM data and headers is named and not served; a header comes back from its copy,
-/// and without one refuses the start, since what it held may be newer than what lies below. Method:
-/// one of each, on slots whose stores are durable.
+/// and without one refuses the start, since what it held may be newer than what lies below.
+/// Method: one of each, on slots whose stores are durable.
 #[test]
 fn rotten_nvm_is_named() {
     let mut io = SimIo::new(10);

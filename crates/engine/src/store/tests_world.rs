@@ -4,12 +4,11 @@
 //! floor: the oldest one that a crash may leave. The backing store
 //! is an array of versions, always durable.
 
-mod damage;
-
 use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
     SeqSource, SlotInfo, SlotView, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket, resolve,
 };
+use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
 use layby_cache::discards::{DiscardDelay, DiscardMode};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
@@ -649,6 +648,21 @@ impl World {
         self.rebuild(&log_found, &nvm_found);
     }
 
+    /// `layby check` finds nothing wrong with what a crash left.
+    fn check_soundness(&self) {
+        let stores = [
+            (Some(self.log_disk), self.size.log_blocks, StoreKind::Log),
+            (self.nvm_disk, self.size.nvm_blocks, StoreKind::Nvm),
+        ];
+        for (disk, blocks, kind) in stores {
+            let Some(disk) = disk else { continue };
+            let bytes = self.io.peek(disk);
+            let (base, length) = (BLOCK as u64, blocks * BLOCK as u64);
+            let report = check_store(&bytes[..], self.io.disk_name(disk), base, length, kind, true);
+            assert!(report.is_sound(), "{:?}", report.problems);
+        }
+    }
+
     fn rebuild(&mut self, log: &Recovered, nvm: &Recovered) {
         self.undone.clear();
         let at = self.log.forgets_issued();
@@ -699,17 +713,6 @@ impl World {
                 Home::Log(slot) => self.log.free(slot),
                 Home::Nvm(slot) => self.evict_from_nvm(key, slot),
             }
-        }
-    }
-
-    /// Cuts the power and damages some places of both disks.
-    pub(super) fn damage(&mut self, places: u64) {
-        self.io.crash(CrashMode::KeepSome);
-        for _ in 0..places {
-            let disk = self.nvm_disk.filter(|_| self.rng.chance(1, 3)).unwrap_or(self.log_disk);
-            let blocks = self.io.disk_length(disk) / BLOCK as u64;
-            let at = self.rng.below(blocks) * BLOCK as u64 + self.rng.below(130);
-            self.io.corrupt(disk, at, 1 + self.rng.below(400));
         }
     }
 
