@@ -216,6 +216,20 @@ impl Client {
         answer.expect("no error reaches a client")
     }
 
+    /// Writes every block once, in order, so that nothing in the store is dead, and flushes.
+    ///
+    /// # Panics
+    /// When the node refuses.
+    pub fn write_each(&mut self) {
+        for block in 0..BLOCKS {
+            self.writes += 1;
+            let data = contents(block, self.writes);
+            self.blocks[block as usize] = self.writes;
+            self.ask(&Request::Write { offset: block * BLOCK, data, fua: false });
+        }
+        self.ask(&Request::Flush);
+    }
+
     /// Writes so many blocks by chance, and flushes.
     pub fn write(&mut self, count: u64) {
         for _ in 0..count {
