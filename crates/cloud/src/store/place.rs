@@ -120,10 +120,15 @@ fn with_profile(mut builder: AmazonS3Builder) -> Result<AmazonS3Builder, String>
                 value.into_iter().fold(builder, |builder, value| builder.with_config(key, value));
         }
     }
-    let has_key = !is_open(&builder, S3::AccessKeyId) && !is_open(&builder, S3::SecretAccessKey);
-    let asks = CREDENTIAL_SERVICES.iter().any(|name| std::env::var_os(name).is_some());
-    match has_key || asks {
-        true => Ok(builder),
+    Ok(builder)
+}
+
+/// Whether credentials are there, or a service that the environment names has them.
+fn check_credentials(builder: &AmazonS3Builder) -> Result<(), String> {
+    let has = |key| builder.get_config_value(&key).is_some();
+    let has_key = has(S3::AccessKeyId) && has(S3::SecretAccessKey);
+    match has_key || CREDENTIAL_SERVICES.iter().any(|name| std::env::var_os(name).is_some()) {
+        true => Ok(()),
         false => Err("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
                       or AWS_PROFILE; AWS_METADATA_ENDPOINT=http://169.254.169.254 asks this \
                       machine's metadata service"
@@ -157,6 +162,7 @@ fn s3(builder: AmazonS3Builder) -> Result<Client, String> {
     // The first one of these counts.
     let endpoint = names.iter().find_map(|(value, name)| Some((value.as_deref()?, *name)));
     let options = options(endpoint)?;
+    check_credentials(&builder)?;
     let builder = builder.with_retry(retry()).with_client_options(options);
     built(builder.build())
 }
