@@ -7,9 +7,7 @@
 //! Not for: what structures mean together, see `recover`.
 
 use crate::Input;
-use layby_engine::store::layout::{
-    CONTENT_BYTES, META_BYTES, Superblock, crc32c, get_u64, put_u32, seal_page,
-};
+use layby_engine::store::layout::{META_BYTES, Superblock, crc32c, get_u64, put_u32, seal_page};
 use layby_engine::store::log_layout::{
     BATCH_ENTRIES_MAX, BATCH_MAGIC, BatchHeader, BatchName, CHUNK_HEADER, CHUNK_MAGIC,
     CheckpointEntry, LOG_MAGIC, LogGeometry, OpenSegment, Record, SegmentHeader, Trailer,
@@ -99,11 +97,11 @@ fn page(input: &mut Input<'_>) -> Vec<u8> {
 pub(crate) fn seal(page: &mut [u8]) {
     match get_u64(page, 0) {
         BATCH_MAGIC => {
-            let crc = crc32c(&[&page[..124], &page[128..CONTENT_BYTES]].concat());
+            let crc = crc32c(&[&page[..124], &page[128..META_BYTES]].concat());
             put_u32(page, 124, crc);
         }
         CHUNK_MAGIC => {
-            put_u32(page, 32, crc32c(&page[CHUNK_HEADER..CONTENT_BYTES]));
+            put_u32(page, 32, crc32c(&page[CHUNK_HEADER..META_BYTES]));
             let crc = crc32c(&page[..36]);
             put_u32(page, 36, crc);
         }
@@ -173,7 +171,7 @@ fn log_geometry(geometry: &LogGeometry, length: u64) {
 /// Headers and data lie behind one another and within the region.
 fn nvm_geometry(geometry: &NvmGeometry, length: u64) {
     let last = geometry.physical - 1;
-    assert!(geometry.copy_at(last) + HEADER_BYTES <= geometry.data_at(0), "{geometry:?}");
+    assert!(geometry.header_at(last) + HEADER_BYTES <= geometry.data_at(0), "{geometry:?}");
     assert!(geometry.data_at(last) + u64::from(geometry.block_bytes) <= length, "{geometry:?}");
     assert!(geometry.slot_count < geometry.physical);
 }

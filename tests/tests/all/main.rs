@@ -11,7 +11,6 @@ mod bad_input;
 mod clients;
 mod cloud;
 mod crash;
-mod damage;
 mod deletion;
 mod description;
 mod destroy;

@@ -5,9 +5,7 @@
 //! looked at: no two in one place, none outside a segment, data matching.
 //! Invariant: as in the parent. Cost: as in the parent.
 
-use super::{
-    Bytes, ReadAt, Superblock, block_name, crc, page_crcs, rebuilt, u16_at, u32_at, u64_at,
-};
+use super::{Bytes, ReadAt, Superblock, block_name, crc, page_crcs, u16_at, u32_at, u64_at};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 struct Region {
@@ -71,7 +69,6 @@ struct Candidate {
 
 struct Batch {
     at: u64,
-    is_rebuilt: bool,
     stream: u32,
     seq: u64,
     epoch: u64,
@@ -115,16 +112,14 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
     for area in 0..2 {
         let at = (1 + area * region.area_blocks) * region.block;
         let Some(page) = bytes.get(at, 4096) else { continue };
-        let is_sound = |page: &[u8]| named(page, b"LAYBYCKT", region) && is_sealed(page);
-        let page = rebuilt(&page, is_sound).unwrap_or(page);
-        if !named(&page, b"LAYBYCKT", region) {
+        if page[..8] != *b"LAYBYCKT" || u64_at(&page, 8) != region.instance {
             continue;
         }
         let (stored, computed) = page_crcs(&page);
         let open = u32_at(&page, 48) as usize;
         // One that lists more than it can is no trailer, whatever its checksum says.
         let retired = u32_at(&page, 168) as usize;
-        if stored != computed || open > 3 || retired > 852 {
+        if stored != computed || open > 3 || retired > 896 {
             bytes.report.counts.torn += 1;
             continue;
         }
@@ -161,21 +156,14 @@ fn read_entries<R: ReadAt + ?Sized>(
     for index in 0..checkpoint.chunks.min(region.area_blocks - 1) {
         let at = (first + index) * region.block;
         let Some(page) = bytes.get(at, 4096) else { continue };
-        let is_sound = |page: &[u8]| {
-            named(page, b"LAYBYCKC", region)
-                && u64_at(page, 16) == checkpoint.seq
-                && u64::from(u32_at(page, 24)) == index
-                && u32_at(page, 28) <= 146
-                && u32_at(page, 36) == crc(&[&page[..36]])
-                && u32_at(page, 32) == crc(&[&page[64..3584]])
-        };
-        let rebuilt = rebuilt(&page, is_sound);
-        if rebuilt.is_some() {
-            let sentence = format!("a sector of chunk {index} of the checkpoint is damaged");
-            bytes.report.problem(at, sentence);
-        }
-        let page = rebuilt.unwrap_or(page);
-        if !is_sound(&page) {
+        let sound = page[..8] == *b"LAYBYCKC"
+            && u64_at(&page, 8) == region.instance
+            && u64_at(&page, 16) == checkpoint.seq
+            && u64::from(u32_at(&page, 24)) == index
+            && u32_at(&page, 28) <= 168
+            && u32_at(&page, 36) == crc(&[&page[..36]])
+            && u32_at(&page, 32) == crc(&[&page[64..4096]]);
+        if !sound {
             bytes.report.problem(at, format!("chunk {index} of the checkpoint is damaged"));
             continue;
         }
@@ -211,15 +199,6 @@ fn read_entries<R: ReadAt + ?Sized>(
     table
 }
 
-fn named(page: &[u8], magic: &[u8; 8], region: &Region) -> bool {
-    page[..8] == magic[..] && u64_at(page, 8) == region.instance
-}
-
-fn is_sealed(page: &[u8]) -> bool {
-    let (stored, computed) = page_crcs(page);
-    stored == computed
-}
-
 /// Generation and stream of each segment with a sound header.
 fn read_headers<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
@@ -231,17 +210,13 @@ fn read_headers<R: ReadAt + ?Sized>(
     let in_use = |segment: &u64| checkpoint.retired.binary_search(segment).is_err();
     for segment in (0..region.segments).filter(in_use) {
         let Some(page) = bytes.get(region.segment_at(segment), 4096) else { continue };
-        let is_sound = |page: &[u8]| {
-            named(page, b"LAYBYSEG", region)
-                && is_sealed(page)
-                && u64::from(u32_at(page, 16)) == segment
-                && u32_at(page, 20) < 3
-        };
-        let rebuilt = rebuilt(&page, is_sound);
-        // Power loss may have cut it short, together with a first batch that counts all the same.
-        bytes.report.counts.torn += u64::from(rebuilt.is_some());
-        let page = rebuilt.unwrap_or(page);
-        if is_sound(&page) {
+        let (stored, computed) = page_crcs(&page);
+        let sound = page[..8] == *b"LAYBYSEG"
+            && stored == computed
+            && u64_at(&page, 8) == region.instance
+            && u64::from(u32_at(&page, 16)) == segment
+            && u32_at(&page, 20) < 3;
+        if sound {
             bytes.expect_seqs(region.segment_at(segment), &[u64_at(&page, 24)]);
             generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));
         }
@@ -299,34 +274,27 @@ fn walk<R: ReadAt + ?Sized>(
     let block = region.block as usize;
     let mut at = 0;
     while at < content.len() {
-        let behind = &content[at..];
-        let is_named =
-            |page: &[u8]| named(page, b"LAYBYBAT", region) && u64_at(page, 16) == generation;
-        let sizes = |page: &[u8]| (u16_at(page, 56).into(), u16_at(page, 58).into());
-        let is_sound = |page: &[u8]| {
-            let (entries, blocks): (usize, usize) = sizes(page);
-            is_named(page)
-                && u32_at(page, 124) == crc(&[&page[..124], &page[128..3584]])
-                && entries <= 108
-                && blocks <= entries
-                && at + (1 + blocks) * block <= content.len()
-        };
-        let rebuilt = rebuilt(behind, is_sound);
-        let page = rebuilt.as_deref().unwrap_or(&behind[..4096]);
-        if !is_sound(page) {
-            bytes.report.counts.torn += u64::from(is_named(page));
+        let page = &content[at..];
+        let named = page[..8] == *b"LAYBYBAT"
+            && u64_at(page, 8) == region.instance
+            && u64_at(page, 16) == generation;
+        let (entries, blocks) = (u16_at(page, 56).into(), u16_at(page, 58).into());
+        let sound = named
+            && u32_at(page, 124) == crc(&[&page[..124], &page[128..4096]])
+            && entries <= 124
+            && blocks <= entries
+            && at + (1 + blocks) * block <= content.len();
+        if !sound {
+            bytes.report.counts.torn += u64::from(named);
             at += block;
             continue;
         }
-        let (entries, blocks) = sizes(page);
         let first = (start + at as u64) / region.block + 1;
         let offset = start + at as u64;
         bytes.expect_seqs(offset, &[24, 32, 40, 48].map(|at| u64_at(page, at)));
-        let records =
-            records(bytes, offset, (page, &behind[block..]), (entries, blocks), first, block);
+        let records = records(bytes, offset, page, (entries, blocks), first, block);
         batches.push(Batch {
             at: offset,
-            is_rebuilt: rebuilt.is_some(),
             stream,
             seq: u64_at(page, 24),
             epoch: u64_at(page, 32),
@@ -346,7 +314,7 @@ fn walk<R: ReadAt + ?Sized>(
 fn records<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     offset: u64,
-    (page, behind): (&[u8], &[u8]),
+    page: &[u8],
     (entries, blocks): (usize, usize),
     first: u64,
     block: usize,
@@ -365,7 +333,7 @@ fn records<R: ReadAt + ?Sized>(
         let location = first + data as u64;
         if kind <= 2 {
             if data < blocks {
-                computed = crc(&[&behind[data * block..(1 + data) * block]]);
+                computed = crc(&[&page[(1 + data) * block..(2 + data) * block]]);
             }
             data += 1;
         }
@@ -420,11 +388,6 @@ fn judge<R: ReadAt + ?Sized>(
             let sentence = format!("a batch knows of checkpoint {newer}, the newest is {found}");
             bytes.report.problem(batch.at, sentence);
         }
-    }
-    // Of others power loss may have kept a sector.
-    for batch in batches.iter().filter(|batch| batch.is_rebuilt && durable.contains(&batch.seq)) {
-        let sentence = format!("a sector of the descriptor of batch {} is damaged", batch.seq);
-        bytes.report.problem(batch.at, sentence);
     }
     for (seq, segment) in missing {
         let at = region.segment_at(segment.min(region.segments - 1));

@@ -100,9 +100,6 @@ pub(super) struct World {
     /// What checkpoints ask for is answered late, as by a slow backing store.
     pub(super) is_slow_below: bool,
     peers_waiting: Vec<Ticket>,
-    /// The next crash costs every structure of the log one sector, and every NVM slot header itself
-    /// or its copy.
-    pub(super) loses_sectors: bool,
     /// Torn records, segments cleaned and checkpoints so far.
     pub(super) seen: [u64; 3],
 }
@@ -187,7 +184,6 @@ impl World {
             clean_shutdown: false,
             is_slow_below: false,
             peers_waiting: Vec::new(),
-            loses_sectors: false,
             seen: [0; 3],
         }
     }
@@ -612,15 +608,11 @@ impl World {
         self.throughs.clear();
         self.peers_waiting.clear();
         self.check_soundness();
-        if self.loses_sectors {
-            self.lose_sectors();
-            self.lose_headers();
-        }
         let (log, nvm, mut log_found, mut nvm_found) =
             open(&mut self.io, self.log_disk, self.nvm_disk, self.size);
         (self.log, self.nvm) = (log, nvm);
         assert!(log_found.lost.is_empty(), "{:?}", log_found.lost);
-        assert!(self.loses_sectors || nvm_found.damaged.is_empty(), "{:?}", nvm_found.damaged);
+        assert!(nvm_found.damaged.is_empty(), "{:?}", nvm_found.damaged);
         assert!(!self.clean_shutdown || log_found.clean_shutdown, "a clean shutdown is seen");
         self.clean_shutdown = false;
         self.seen[0] += log_found.torn + nvm_found.torn;
@@ -713,6 +705,17 @@ impl World {
                 Home::Log(slot) => self.log.free(slot),
                 Home::Nvm(slot) => self.evict_from_nvm(key, slot),
             }
+        }
+    }
+
+    /// Cuts the power and damages some places of both disks.
+    pub(super) fn damage(&mut self, places: u64) {
+        self.io.crash(CrashMode::KeepSome);
+        for _ in 0..places {
+            let disk = self.nvm_disk.filter(|_| self.rng.chance(1, 3)).unwrap_or(self.log_disk);
+            let blocks = self.io.disk_length(disk) / BLOCK as u64;
+            let at = self.rng.below(blocks) * BLOCK as u64 + self.rng.below(130);
+            self.io.corrupt(disk, at, 1 + self.rng.below(400));
         }
     }
 
