@@ -64,6 +64,8 @@ struct Candidate {
     crc: u32,
     dirty: bool,
     from_checkpoint: bool,
+    /// Where the checkpoint names the block a second time.
+    twice_at: Option<u64>,
     verified: bool,
 }
 
@@ -180,15 +182,16 @@ fn read_entries<R: ReadAt + ?Sized>(
                 crc: u32_at(entry, 16),
                 dirty: u32_at(entry, 20) & 1 != 0,
                 from_checkpoint: true,
+                twice_at: None,
                 verified: false,
             };
             let key = u64_at(entry, 0);
             if region.segment_of(candidate.location).is_none() {
                 let name = block_name(key);
                 bytes.report.problem(at, format!("{name} lies outside of all segments"));
-            } else if table.insert(key, candidate).is_some() {
-                let name = block_name(key);
-                bytes.report.problem(at, format!("{name} is in the checkpoint twice"));
+            } else {
+                let twice_at = table.contains_key(&key).then_some(at);
+                table.insert(key, Candidate { twice_at, ..candidate });
             }
         }
     }
@@ -462,6 +465,7 @@ fn offer(
         crc: record.crc,
         dirty: record.kind == 2,
         from_checkpoint: false,
+        twice_at: None,
         verified: sound,
     };
     let current = table.entry(record.key).or_insert(candidate);
@@ -472,7 +476,9 @@ fn offer(
     true
 }
 
-/// Looks at the blocks that would survive.
+/// Looks at the blocks that would survive. One that was stored anew while the checkpoint was
+/// written may be in it at both places: the record of the second store then lies behind it and
+/// prevails. A block that is twice in a checkpoint and in no record is damage.
 fn look_at<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
@@ -493,6 +499,10 @@ fn look_at<R: ReadAt + ?Sized>(
     for (location, key) in places {
         let candidate = table[&key];
         bytes.report.counts.blocks_dirty += u64::from(candidate.dirty);
+        if let Some(at) = candidate.twice_at {
+            let name = block_name(key);
+            bytes.report.problem(at, format!("{name} is in the checkpoint twice"));
+        }
         if candidate.verified || (candidate.from_checkpoint && !full) {
             bytes.report.counts.blocks_verified += u64::from(candidate.verified);
             continue;

@@ -105,6 +105,10 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
     Replayed { winners, tombstones, slots }
 }
 
+/// The checkpoint's blocks. One that was stored anew while the checkpoint was written may be in it
+/// twice; the record of the second store lies behind it and prevails in [`offer`]. The later entry
+/// is the newer one, for the cursor goes up: should that record's data be damaged, its checksum is
+/// the one that a read is held against.
 fn from_checkpoint(scan: &Scan<'_>) -> Table {
     let mut table = Table::default();
     for entry in &scan.checkpoint {
