@@ -2,8 +2,9 @@
 //!
 //! How: a write lands in the first persistent level that its class may use, or passes through to
 //! the backing store where there is none. Copies elsewhere are dropped when the new one is safe.
-//! Invariant: while a block is being stored its old version stays whole, so a failed write changes
-//! nothing; a copy in another persistent level is dropped only after the new one is durable.
+//! Invariant: while a block is being stored its old version stays whole, so of a failed write each
+//! block is as it was or, where a log holds its record already, as written; a copy in another
+//! persistent level is dropped only after the new one is durable.
 //! Source: PADSA section IV.B (write).
 
 use crate::action::{Action, Cause, Few, OpId, Redo, Source};
@@ -12,6 +13,7 @@ use crate::op::{Origin, Piece, Store, StorePhase, Task, Want};
 use crate::read::Pieces;
 use crate::spec::LevelKind;
 use crate::worn::BYPASS_BLOCKS_MIN;
+use alloc::vec::Vec;
 use layby_policy::{Moment, Warmth};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, Call, ErrorKind, LevelIndex, RequestId, Slot};
@@ -402,14 +404,8 @@ impl Cache {
                 let (slot, fresh) = slots[offset as usize];
                 self.settle_block(moment, volume, usize::from(level.0), (slot, fresh), key);
             }
-            for other in 0..self.levels.len() {
-                let same =
-                    level.is_some_and(|l| usize::from(l.0) == other) || renewed == Some(other);
-                let found = if same { None } else { self.levels[other].find(volume, key) };
-                if let Some(slot) = found.filter(|_| !is_planted(Plant::LostInvalidation)) {
-                    self.drop_copy(volume, other, slot, durable);
-                }
-            }
+            let kept = [level.map(|level| usize::from(level.0)), renewed];
+            self.supersede(volume, key, kept, durable);
         }
         match level {
             _ if durable => {}
@@ -420,6 +416,54 @@ impl Cache {
             self.renew(moment, id, memory);
         }
         self.end_store(moment, id, Ok(()));
+    }
+
+    /// A store is about to end with an error, though these of its slots hold the new version and
+    /// would be found by a start: they become the truth as if the store had ended well. To free
+    /// them would show the old version until a power cut, and the new one after it.
+    pub fn on_written(
+        &mut self,
+        moment: &mut Moment<'_>,
+        op: OpId,
+        written: &[Slot],
+        actions: &mut Vec<Action>,
+    ) {
+        core::mem::swap(&mut self.actions, actions);
+        if matches!(self.ops.get(op.0).task, Task::Store(_)) {
+            let (volume, first, _) = self.extent(op);
+            let store = self.store_mut(op);
+            let (level, durable) = (store.level.expect("slots are of a level"), store.durable);
+            let slots = core::mem::take(&mut store.slots);
+            let mut left = Few::new();
+            for (offset, slot) in slots.into_iter().enumerate() {
+                if !written.contains(&slot.0) {
+                    left.push(slot);
+                    continue;
+                }
+                let key = self.key(volume, BlockIndex(first.0 + offset as u64));
+                let level = usize::from(level.0);
+                self.settle_block(moment, volume, level, slot, key);
+                self.supersede(volume, key, [Some(level), None], durable);
+            }
+            self.store_mut(op).slots = left;
+        }
+        core::mem::swap(&mut self.actions, actions);
+    }
+
+    /// Drops copies of a block outside of the levels that hold its new version.
+    fn supersede(
+        &mut self,
+        volume: u16,
+        key: layby_types::BlockKey,
+        kept: [Option<usize>; 2],
+        durable: bool,
+    ) {
+        for other in (0..self.levels.len()).filter(|other| !kept.contains(&Some(*other))) {
+            let found = self.levels[other].find(volume, key);
+            if let Some(slot) = found.filter(|_| !is_planted(Plant::LostInvalidation)) {
+                self.drop_copy(volume, other, slot, durable);
+            }
+        }
     }
 
     /// The level whose copies a write that went through renews.

@@ -15,11 +15,11 @@ use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_M
 use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
 use layby_cache::discards::DiscardCause;
-use layby_cache::{Action, OpId, Redo};
+use layby_cache::{Action, Moment, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId,
-    Seq, VolumeId,
+    Seq, Slot, VolumeId,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -208,6 +208,7 @@ impl Core {
 
     fn on_store_event(&mut self, io: &mut dyn Io, event: StoreEvent) {
         match event {
+            StoreEvent::Written { ticket, slots } => self.on_written(ticket, &slots),
             StoreEvent::Stored { ticket, result } => self.on_stored(io, ticket, result),
             StoreEvent::Synced { ticket, result } => self.on_synced(ticket, result),
             StoreEvent::Read { ticket, result } => {
@@ -246,6 +247,15 @@ impl Core {
                 self.fit_ssd_level();
                 self.notices.push(Notice::SegmentRetired { disk, offset, slots });
             }
+        }
+    }
+
+    fn on_written(&mut self, ticket: Ticket, slots: &[Slot]) {
+        if ticket.0 & TICKET_OWN == 0 {
+            let mut moment = Moment { now: self.now, rng: &mut self.rng };
+            let mut actions = std::mem::take(&mut self.scratch);
+            self.cache.on_written(&mut moment, OpId(ticket.0 as u32), slots, &mut actions);
+            self.take(actions);
         }
     }
 

@@ -326,8 +326,8 @@ pub struct LogStore {
     pub(super) streams: [StreamState; 3],
     pub(super) tickets: Map<Ticket, TicketState>,
     pub(super) pending_slots: Map<u32, PendingSlot>,
-    /// Slots that a call in progress has filled, in a batch before its last: the cache does not
-    /// know yet, though a checkpoint may be all that remembers them.
+    /// Slots that a call in progress has filled, in a batch before its last or after one that
+    /// failed: the cache does not know yet, though a checkpoint may be all that remembers them.
     pub(super) unsettled: Map<u32, (Ticket, SlotInfo)>,
     pub(super) sync: SyncState,
     pub(super) forgets: Forgets,
@@ -763,19 +763,6 @@ impl LogStore {
     pub(super) fn owner(&self, slot: Slot, view: &dyn SlotView) -> Option<SlotInfo> {
         let unsettled = self.unsettled.get(&slot.0).map(|(_, info)| *info);
         unsettled.or_else(|| view.slot(slot))
-    }
-
-    /// Ends one record of a call.
-    pub(super) fn end_record(&mut self, ticket: Ticket, result: Result<(), ErrorKind>) {
-        let state = self.tickets.get_mut(&ticket).expect("a record's ticket is open");
-        state.left -= 1;
-        state.failed = state.failed.or(result.err());
-        if state.left == 0 {
-            let failed = self.tickets.remove(&ticket).and_then(|state| state.failed);
-            self.unsettled.retain(|_, (open, _)| *open != ticket);
-            let result = failed.map_or(Ok(()), Err);
-            self.events.push(StoreEvent::Stored { ticket, result });
-        }
     }
 
     pub(super) fn report_corrupt(&mut self, info: CorruptInfo) {

@@ -12,7 +12,7 @@ use super::log::{
     SyncFor, SyncWaiter, UNSYNCED_MAX,
 };
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
-use super::{SlotInfo, StoreEvent, Stream};
+use super::{SlotInfo, StoreEvent, Stream, Ticket};
 use crate::io::{Io, IoDone, IoError, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
@@ -370,28 +370,61 @@ impl LogStore {
                 self.block_written(queued, slot, seq, Place { location, crc });
                 location += 1;
             }
-            if let Some(ticket) = queued.ticket {
-                self.end_record(ticket, Ok(()));
-            }
         }
         self.note_unsettled(flight);
+        for ticket in flight.records.iter().filter_map(|queued| queued.ticket) {
+            self.end_record(ticket, Ok(()));
+        }
     }
 
-    /// A call's blocks that were written, while its last batch was not. Only the last call of a
-    /// batch can go on behind it.
+    /// Notes what was written of calls of which more is to come or a part has failed: the last
+    /// call of a batch may go on behind it, and the first may have begun in one that failed.
     fn note_unsettled(&mut self, flight: &Flight) {
-        let Some(ticket) = flight.records.last().and_then(|queued| queued.ticket) else { return };
-        if !self.tickets.contains_key(&ticket) {
+        let of = |queued: Option<&Queued>| queued.and_then(|queued| queued.ticket);
+        let open = [of(flight.records.first()), of(flight.records.last())].map(|ticket| {
+            ticket.filter(|ticket| {
+                let count = flight.records.iter().filter(|queued| queued.ticket == Some(*ticket));
+                let state = &self.tickets[ticket];
+                state.failed.is_some() || state.left > count.count()
+            })
+        });
+        if open == [None; 2] {
             return;
         }
         let mut location = flight.data_first;
         for queued in &flight.records {
             let Record::Block { key, slot, dirty, .. } = queued.record else { continue };
             let is_there = self.slots[slot.0 as usize].location == location;
-            if queued.ticket == Some(ticket) && is_there {
+            if let Some(ticket) = queued.ticket.filter(|ticket| open.contains(&Some(*ticket)))
+                && is_there
+            {
                 self.unsettled.insert(slot.0, (ticket, SlotInfo { key, dirty }));
             }
             location += 1;
+        }
+    }
+
+    /// Ends one record of a call.
+    pub(super) fn end_record(&mut self, ticket: Ticket, result: Result<(), ErrorKind>) {
+        let state = self.tickets.get_mut(&ticket).expect("a record's ticket is open");
+        state.left -= 1;
+        state.failed = state.failed.or(result.err());
+        if state.left == 0 {
+            let failed = self.tickets.remove(&ticket).and_then(|state| state.failed);
+            let mut slots = Vec::new();
+            self.unsettled.retain(|slot, (open, _)| {
+                let is_settled = *open == ticket;
+                if is_settled && failed.is_some() {
+                    slots.push(Slot(*slot));
+                }
+                !is_settled
+            });
+            if !slots.is_empty() {
+                slots.sort_unstable();
+                self.events.push(StoreEvent::Written { ticket, slots });
+            }
+            let result = failed.map_or(Ok(()), Err);
+            self.events.push(StoreEvent::Stored { ticket, result });
         }
     }
 

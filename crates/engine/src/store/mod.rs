@@ -230,11 +230,19 @@ pub struct ReadFailure {
 /// What a store has to say; drained by `take_events`.
 #[derive(Debug)]
 pub enum StoreEvent {
+    /// Part of an append that ends with an error next is stored, in another batch of the log, so
+    /// that a start would find it: these slots hold what the call brought.
+    Written {
+        /// The caller's mark.
+        ticket: Ticket,
+        /// The slots, which were not freed meanwhile.
+        slots: Vec<Slot>,
+    },
     /// An append, store or tombstone has ended (durably, when that was asked for).
     Stored {
         /// The caller's mark.
         ticket: Ticket,
-        /// On an error the slots keep what they held before.
+        /// On an error the slots keep what they held before, but for those of `Written`.
         result: Result<(), ErrorKind>,
     },
     /// A read has ended.

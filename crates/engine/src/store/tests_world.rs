@@ -505,6 +505,7 @@ impl World {
             StoreEvent::Corrupt(info) => panic!("{info}"),
             StoreEvent::ForgetsFailed { .. }
             | StoreEvent::SegmentRetired { .. }
+            | StoreEvent::Written { .. }
             | StoreEvent::CheckpointFailed => {
                 panic!("no device fails here")
             }
