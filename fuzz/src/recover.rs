@@ -349,7 +349,8 @@ impl Stores {
                 self.open -= 1;
                 result.into_iter().for_each(|buffer| self.io.recycle(buffer));
             }
-            StoreEvent::Corrupt(_)
+            StoreEvent::Written { .. }
+            | StoreEvent::Corrupt(_)
             | StoreEvent::CheckpointFailed
             | StoreEvent::SegmentRetired { .. } => {}
         }
