@@ -37,7 +37,8 @@ pub enum Plant {
     HomeNotDurable,
     /// A clean block that a restart found leaves without a forget (a fault that the proof found).
     ForgetOmitted,
-    /// A tombstone whose write failed is not declared void (a fault that the proof found).
+    /// What a write that failed may have left is not declared void: a batch's header stays, and so
+    /// does a tombstone (a fault that the proof found).
     VoidOmitted,
     /// A write of a part of a block forgets the rest.
     MergeOmitted,

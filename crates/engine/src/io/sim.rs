@@ -176,6 +176,14 @@ impl SimIo {
         self.disk(disk).add_fault(kind, Fault::Fail(errno));
     }
 
+    /// Lets the next write be done and answered with an error, and refuses so many after it.
+    pub fn do_and_fail_next(&mut self, disk: DiskId, refusals: u8, errno: Errno) {
+        self.disk(disk).add_fault(OperationKind::Write, Fault::Done(errno));
+        for _ in 0..refusals {
+            self.disk(disk).add_fault(OperationKind::Write, Fault::Refused(errno));
+        }
+    }
+
     /// Lets the next write claim success and do nothing.
     pub fn lose_next_write(&mut self, disk: DiskId) {
         self.disk(disk).add_fault(OperationKind::Write, Fault::Lost);
@@ -473,6 +481,12 @@ fn change_on(
             disk.change_torn(&change, rng);
             return Err(errno.into());
         }
+        Some(Fault::Done(errno)) => {
+            change.durable = durable;
+            disk.change(change);
+            return Err(errno.into());
+        }
+        Some(Fault::Refused(errno)) => return Err(errno.into()),
         Some(Fault::Lost) => return Ok(length),
         Some(Fault::Misdirected(offset)) => change.offset = offset,
         None => {}

@@ -330,6 +330,7 @@ pub struct LogStore {
     /// failed: the cache does not know yet, though a checkpoint may be all that remembers them.
     pub(super) unsettled: Map<u32, (Ticket, SlotInfo)>,
     pub(super) sync: SyncState,
+    pub(super) voids: super::log_void::Voids,
     pub(super) forgets: Forgets,
     pub(super) reads: Reads,
     pub(super) cleaning: Cleaning,
@@ -357,9 +358,10 @@ pub(super) enum Purpose {
     Trailer,
     Test,
     Discard,
+    Void,
 }
 
-const PURPOSES: [Purpose; 8] = [
+const PURPOSES: [Purpose; 9] = [
     Purpose::Batch,
     Purpose::Read,
     Purpose::Sync,
@@ -368,6 +370,7 @@ const PURPOSES: [Purpose; 8] = [
     Purpose::Trailer,
     Purpose::Test,
     Purpose::Discard,
+    Purpose::Void,
 ];
 const TAG_SHIFT: u32 = 56;
 const PURPOSE_SHIFT: u32 = 52;
@@ -612,6 +615,7 @@ impl LogStore {
             Purpose::Trailer => super::log_checkpoint::on_trailer(self, io, done),
             Purpose::Test => super::log_retire::on_io(self, io, payload, done),
             Purpose::Discard => super::log_discard::on_io(self, io, payload, &done),
+            Purpose::Void => super::log_void::on_io(self, io, done),
         }
         self.pump(io);
     }
@@ -681,6 +685,7 @@ impl LogStore {
             && self.checkpoint.is_idle()
             && self.cleaning.is_idle()
             && self.retiring.is_idle()
+            && self.voids.is_idle()
             && !self.freed.is_flying()
     }
 }

@@ -12,14 +12,12 @@ use super::log::{
     SyncFor, SyncWaiter, UNSYNCED_MAX,
 };
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
+use super::log_void;
 use super::{SlotInfo, StoreEvent, Stream, Ticket};
 use crate::io::{Io, IoDone, IoError, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Seq, Slot};
-
-/// Times that a failed batch's header is overwritten, until the device does so.
-const VOID_TRIES_MAX: u8 = 4;
 
 /// What the next batch of a stream will hold.
 #[derive(Clone, Copy)]
@@ -320,15 +318,17 @@ impl LogStore {
         let stream = Stream::ALL[index];
         let state = &mut self.streams[index];
         let mut flight = state.flight.take().expect("an end belongs to a batch in flight");
+        let tried = if is_planted(Plant::VoidOmitted) { log_void::TRIES_MAX } else { 0 };
         flight.failed = match (flight.failed, done.result) {
             (None, Ok(_)) => None,
-            (None, Err(error)) => Some((kind_of(error), 0)),
-            (Some((kind, _)), Ok(_)) => Some((kind, VOID_TRIES_MAX)),
+            (None, Err(error)) => Some((kind_of(error), tried)),
+            (Some((kind, _)), Ok(_)) => Some((kind, log_void::TRIES_MAX)),
             (Some((kind, tries)), Err(_)) => Some((kind, tries + 1)),
         };
-        if flight.failed.is_some_and(|(_, tries)| tries < VOID_TRIES_MAX) {
-            return self.void_batch(io, stream, flight);
+        if flight.failed.is_some_and(|(_, tries)| tries < log_void::TRIES_MAX) {
+            return log_void::overwrite(self, io, stream, flight);
         }
+        log_void::settle(self, &flight, done.result.is_ok());
         let state = &mut self.streams[index];
         let ended = flight.records.len() - flight.forgets;
         state.ended_total += ended as u64;
@@ -340,18 +340,6 @@ impl LogStore {
         if self.sync.written.len() >= UNSYNCED_MAX {
             self.sync_for(SyncFor::Bound);
         }
-    }
-
-    /// Overwrites the header of a failed batch, which may be on the device whole: what is refused
-    /// now must not come back with the next start. A device that refuses this, too, is left alone.
-    fn void_batch(&mut self, io: &mut dyn Io, stream: Stream, flight: Flight) {
-        let mut buffer = io.buffer(self.geometry.block_bytes as usize);
-        buffer.fill(0);
-        let (disk, offset) = (self.config.region.disk, self.offset_of(flight.data_first - 1));
-        let token = self.token(Purpose::Batch, stream as u64);
-        self.counters.bytes_written += buffer.len() as u64;
-        self.streams[stream as usize].flight = Some(flight);
-        io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
     }
 
     fn batch_written(&mut self, stream: Stream, flight: &Flight) {
@@ -520,6 +508,7 @@ impl LogStore {
             waiter.until[0] <= ended[0] && waiter.until[1] <= ended[1] && waiter.forgets <= durable
         });
         self.sync.waiting = rest;
+        let ready = self.hold_syncs(io, ready);
         if ready.is_empty() {
             return;
         }
@@ -537,6 +526,32 @@ impl LogStore {
         self.counters.syncs += 1;
         let token = self.token(Purpose::Sync, 0);
         io.submit(token, IoOperation::Sync { disk: self.config.region.disk });
+    }
+
+    /// Keeps callers' syncs back while a failed batch may still be found; the others go on.
+    fn hold_syncs(&mut self, io: &mut dyn Io, ready: Vec<SyncWaiter>) -> Vec<SyncWaiter> {
+        if !self.voids.holds_syncs() {
+            return ready;
+        }
+        let is_caller = |waiter: &SyncWaiter| matches!(waiter.whom, SyncFor::Caller(_));
+        let (held, ready): (Vec<_>, Vec<_>) = ready.into_iter().partition(is_caller);
+        if !held.is_empty() && log_void::retry(self, io) {
+            self.sync.waiting.extend(held);
+        } else {
+            let refused: Vec<_> = held.iter().map(|waiter| waiter.whom).collect();
+            self.end_syncs(&refused, Err(ErrorKind::Retry));
+        }
+        ready
+    }
+
+    /// A failed batch may still be found: callers' syncs that wait end with an error.
+    pub(super) fn refuse_syncs(&mut self, kind: ErrorKind) {
+        let waiting = core::mem::take(&mut self.sync.waiting);
+        let is_caller = |waiter: &SyncWaiter| matches!(waiter.whom, SyncFor::Caller(_));
+        let (refused, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_caller);
+        self.sync.waiting = rest;
+        let refused: Vec<_> = refused.iter().map(|waiter| waiter.whom).collect();
+        self.end_syncs(&refused, Err(kind));
     }
 
     pub(super) fn on_sync(&mut self, result: Result<usize, IoError>) {

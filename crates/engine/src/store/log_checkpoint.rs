@@ -339,6 +339,7 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
         return;
     }
     let run = log.checkpoint.run.take().expect("an end belongs to a run");
+    super::log_void::on_checkpoint(log, &run.trailer);
     let Trailer { seq, clean, .. } = run.trailer;
     log.checkpoint.complete = seq;
     log.checkpoint.area = run.area;

@@ -549,6 +549,7 @@ impl LogStore {
             pending_slots: Map::default(),
             unsettled: Map::default(),
             sync: Default::default(),
+            voids: Default::default(),
             forgets: Default::default(),
             reads: Default::default(),
             cleaning: Default::default(),

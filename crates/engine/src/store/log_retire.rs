@@ -246,6 +246,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
 }
 
 fn pass(log: &mut LogStore, io: &dyn Io, index: u32) {
+    super::log_void::on_cleared(log, index);
     log.retiring.suspects.pop_front();
     log.retiring.failures = 0;
     let segment = &mut log.segments[index as usize];

@@ -40,6 +40,7 @@ mod log_read;
 mod log_recover;
 mod log_replay;
 mod log_retire;
+mod log_void;
 mod nvm;
 pub mod nvm_layout;
 mod nvm_recover;

@@ -371,3 +371,33 @@ fn a_write_that_failed_in_part_stays_as_it_was_seen() {
     });
     assert!(parts.get().iter().all(|count| *count > 0), "failed in part: {parts:?}");
 }
+
+/// Goal: a write that a device has done and answered with an error, and that it then refuses to
+/// overwrite, does not come back behind a flush. Method: such a write; a read, a flush that must
+/// not end well before the device overwrites the batch or a checkpoint passes it by; power loss.
+#[test]
+fn a_refused_write_does_not_come_back() {
+    each_seed(40, |seed| {
+        let mut shape = quiet();
+        shape.spec.classes[1].admission = AdmissionKind::SecondMiss;
+        let mut world = World::new(seed, shape);
+        let old = if seed.is_multiple_of(2) { 40 } else { 0 };
+        if old != 0 {
+            write_block(&mut world, 2, 0, old).expect("a write");
+        }
+        // The overwriting is tried four times at once, and once by each flush.
+        let refusals = 3 + (seed % 4) as u8;
+        world.io.do_and_fail_next(world.ssd, refusals, Errno::IO);
+        write_block(&mut world, 2, 0, 41).expect_err("the device says so");
+        assert!(is_all(&world.read(2, 0, BLOCK).expect("a read"), old), "SEED={seed}");
+        let is_flushed = world.run(2, call(Operation::Flush, 0, 0), 0).is_ok();
+        assert!(is_flushed || refusals > 3, "SEED={seed}");
+        if !is_flushed {
+            let turns =
+                (0..TURNS_MAX).find(|_| world.run(2, call(Operation::Flush, 0, 0), 0).is_ok());
+            turns.expect("a flush ends well in the end");
+        }
+        world.crash(CrashMode::KeepAll);
+        assert!(is_all(&world.read(2, 0, BLOCK).expect("a read"), old), "SEED={seed}");
+    });
+}

@@ -97,6 +97,10 @@ impl Change {
 pub(super) enum Fault {
     /// It fails; a write leaves a mixture of old and new sectors.
     Fail(Errno),
+    /// A write is done and answered with an error, as where the link breaks.
+    Done(Errno),
+    /// A write is refused, and nothing of it is done.
+    Refused(Errno),
     /// It claims success and does nothing.
     Lost,
     /// It claims success and lands elsewhere.

@@ -1,0 +1,137 @@
+//! Failed batches, whose headers are overwritten: a device may have done a write that it refused,
+//! and a start must not take for written what was refused.
+//!
+//! How: a failed batch ends when its header is overwritten, tried a few times. A header that the
+//! device still refuses is remembered. Each sync that a caller waits for tries it once more, and
+//! ends with an error if that fails. It is forgotten, too, when a batch is written in its place,
+//! and when a checkpoint is complete that began after the batch had left its segment, for a start
+//! no longer reads there.
+//! Invariant: no caller's sync ends well while a start could find a batch that was refused.
+//! Cost: nothing, unless a write fails.
+
+use super::Stream;
+use super::log::{Flight, LogStore, Purpose, SegmentState};
+use super::log_batch::kind_of;
+use super::log_layout::{BatchName, Trailer};
+use crate::io::{Io, IoDone, IoOperation, Token};
+use layby_types::planted::{Plant, is_planted};
+use std::collections::VecDeque;
+
+/// Times that a failed batch's header is overwritten at once, until the device does so.
+pub(super) const TRIES_MAX: u8 = 4;
+
+/// Headers of failed batches that the device would not have overwritten.
+#[derive(Debug, Default)]
+pub(super) struct Voids {
+    refused: VecDeque<Refused>,
+    trying: Option<Try>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    name: BatchName,
+    location: u32,
+}
+
+/// A header is being overwritten for syncs that wait.
+#[derive(Debug)]
+struct Try {
+    location: u32,
+    /// The segment was free; nothing takes it meanwhile.
+    was_free: bool,
+}
+
+impl Voids {
+    pub(super) fn is_idle(&self) -> bool {
+        self.trying.is_none()
+    }
+
+    /// Whether no caller's sync may end well.
+    pub(super) fn holds_syncs(&self) -> bool {
+        !self.refused.is_empty() && !is_planted(Plant::VoidOmitted)
+    }
+}
+
+/// Overwrites the header of a failed batch in flight.
+pub(super) fn overwrite(log: &mut LogStore, io: &mut dyn Io, stream: Stream, flight: Flight) {
+    let token = log.token(Purpose::Batch, stream as u64);
+    submit(log, io, flight.data_first - 1, token);
+    log.streams[stream as usize].flight = Some(flight);
+}
+
+fn submit(log: &mut LogStore, io: &mut dyn Io, location: u32, token: Token) {
+    let mut buffer = io.buffer(log.geometry.block_bytes as usize);
+    buffer.fill(0);
+    let (disk, offset) = (log.config.region.disk, log.offset_of(location));
+    log.counters.bytes_written += buffer.len() as u64;
+    io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
+}
+
+/// A batch has ended: either it or zeros, where it failed, lie in its header's place, unless the
+/// device has refused those as well.
+pub(super) fn settle(log: &mut LogStore, flight: &Flight, is_written: bool) {
+    let (name, location) = (flight.name, flight.data_first - 1);
+    log.voids.refused.retain(|refused| refused.location != location);
+    if !is_written {
+        log.voids.refused.push_back(Refused { name, location });
+    }
+}
+
+/// Tries a header again, for the syncs that wait; false when nothing is under way that may let
+/// them end well. A header of a segment in use is about to be replaced by the batch that opens the
+/// segment, one of a suspect by the segment's test.
+pub(super) fn retry(log: &mut LogStore, io: &mut dyn Io) -> bool {
+    if log.voids.trying.is_some() {
+        return true;
+    }
+    let state = |refused: &Refused| log.segments[refused.name.segment as usize].state;
+    let is_left = |state| {
+        !matches!(state, SegmentState::Open | SegmentState::Suspect | SegmentState::Retired)
+    };
+    let next = log.voids.refused.iter().find(|refused| is_left(state(refused)));
+    let Some(&Refused { name, location }) = next else {
+        let flies = |segment| {
+            let mut flights = log.streams.iter().filter_map(|stream| stream.flight.as_ref());
+            flights.any(|flight| flight.name.segment == segment)
+        };
+        return log.voids.refused.iter().any(|refused| flies(refused.name.segment));
+    };
+    let position = log.free_segments.iter().position(|index| *index == name.segment);
+    position.map(|position| log.free_segments.remove(position));
+    log.segments[name.segment as usize].pins += 1;
+    log.voids.trying = Some(Try { location, was_free: position.is_some() });
+    let token = log.token(Purpose::Void, 0);
+    submit(log, io, location, token);
+    true
+}
+
+/// A segment was overwritten whole.
+pub(super) fn on_cleared(log: &mut LogStore, segment: u32) {
+    log.voids.refused.retain(|refused| refused.name.segment != segment);
+}
+
+/// Takes the end of such a try.
+pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
+    if let Some(buffer) = done.buffer {
+        io.recycle(buffer);
+    }
+    let Try { location, was_free } = log.voids.trying.take().expect("an end belongs to a try");
+    let segment = log.geometry.segment_of(location).expect("a batch lies in a segment");
+    log.segments[segment as usize].pins -= 1;
+    if was_free {
+        log.free_segments.push_back(segment);
+    }
+    match done.result {
+        Ok(_) => log.voids.refused.retain(|refused| refused.location != location),
+        Err(error) => log.refuse_syncs(kind_of(error)),
+    }
+}
+
+/// A checkpoint is complete: what had left its segment before is not read by a start any more.
+pub(super) fn on_checkpoint(log: &mut LogStore, trailer: &Trailer) {
+    let is_read = |refused: &Refused| {
+        let name = refused.name;
+        name.seq > trailer.seq.0 || trailer.open.iter().any(|open| open.index == name.segment)
+    };
+    log.voids.refused.retain(is_read);
+}
