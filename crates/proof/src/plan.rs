@@ -6,6 +6,7 @@
 //! acts is a life as well.
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
+mod returns;
 mod rewrites;
 
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
@@ -96,6 +97,8 @@ pub enum Character {
 pub enum Fault {
     /// The next operation of a kind fails; a write leaves a mixture of sectors.
     FailNext(Disk, OperationKind),
+    /// The next write is done and answered with an error; so many after it are refused.
+    DoneNext(Disk, u8),
     /// A sector cannot be read until it is written again.
     BadSector(Disk, u64),
     /// Writes of a sector of the SSD's segments fail for good.
@@ -125,6 +128,7 @@ impl Fault {
             Fault::FailNext(_, OperationKind::Write) => "write error, torn",
             Fault::FailNext(_, OperationKind::Sync) => "flush error",
             Fault::FailNext(..) => "zeroing error",
+            Fault::DoneNext(..) => "write error, done",
             Fault::BadSector(..) => "latent sector error",
             Fault::Broken(_) => "region broken for good",
             Fault::Full(_) => "device full",
@@ -268,12 +272,15 @@ impl Life {
         if let Some(volume) = rewrites::rewritten_of(seed, shape.through) {
             rewrites::add(seed, character, volume, &mut acts);
         }
+        if returns::has_some(seed, character) {
+            returns::add(seed, shape.through, &mut acts);
+        }
         acts.extend(END);
         Life { seed, shape, character, acts }
     }
 
     /// Draws what every life is made of: no volume writes through, no free segment is discarded,
-    /// and no client rewrites on purpose what it discarded.
+    /// and there are no bursts.
     #[must_use]
     pub fn draw_plain(seed: u64) -> Life {
         let mut rng = Rng::new(seed ^ 0x1a_b1);

@@ -29,6 +29,10 @@ impl World<'_> {
                 let disk = at(disk);
                 machine.fail_next(disk, kind, Errno::IO);
             }
+            Fault::DoneNext(disk, refusals) => {
+                let disk = at(disk);
+                machine.do_and_fail_next(disk, refusals, Errno::IO);
+            }
             Fault::BadSector(disk, offset) => {
                 let (disk, offset) = (at(disk), within(offset));
                 machine.fail_reads(disk, offset, CELL);
