@@ -152,12 +152,12 @@ async fn follow(
     followed.map(|()| about)
 }
 
-async fn ended(interrupt: impl Future<Output = ()>, duration: Option<Duration>) {
+async fn ended(interrupt: impl Future<Output = &'static str>, duration: Option<Duration>) {
     match duration {
-        None => interrupt.await,
+        None => drop(interrupt.await),
         Some(duration) => {
             tokio::select! {
-                () = interrupt => {}
+                _ = interrupt => {}
                 () = tokio::time::sleep(duration) => {}
             }
         }

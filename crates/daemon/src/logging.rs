@@ -22,6 +22,16 @@ pub fn note_hangup() {
     tracing::info!("SIGHUP ignored: the configuration is read at a start");
 }
 
+/// A node that was asked for is ready.
+pub fn note_ready(volumes: usize) {
+    tracing::info!(volumes, "ready");
+}
+
+/// A signal asks the node to stop.
+pub fn note_stop(signal: &str) {
+    tracing::info!(signal, "stop asked");
+}
+
 /// Starts the log of this process; a second call changes nothing.
 pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env("LAYBY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));

@@ -248,6 +248,7 @@ impl Node {
         let (started, view) = started?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
+        crate::control::log_start(found.as_ref(), &view);
         notes.extend(unserved(&view, &homes));
         notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
@@ -372,6 +373,12 @@ impl Node {
         drop(url);
         let stopped = control.stop().await;
         control.close_doors();
+        nbd_server.finish_log().await;
+        match &stopped {
+            Ok(()) if early.is_none() => tracing::info!("stopped"),
+            Ok(()) => {}
+            Err(report) => tracing::error!(cause = report.cause, "{}", report.error),
+        }
         match early {
             None => stopped,
             Some(shard) => Err(Report::new(ReportKind::Failure, "the node has ended")

@@ -10,6 +10,7 @@
 use crate::config::{NbdConfig, Peer, TlsMode};
 use crate::control::{Command, Control, PeerExports};
 use crate::error::Report;
+use crate::refusals::{Refusals, Refused};
 use crate::session::Served;
 use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream, server_config};
 use layby_engine::control::Connection;
@@ -26,11 +27,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Bytes of a client's that are held at once while it negotiates.
 pub const BUFFER_BYTES_MAX: usize =
     2 * (OPTION_LENGTH_MAX as usize + RECORD_HEAD_BYTES + RECORD_BODY_BYTES_MAX);
+/// How long a stop waits for the last clients' lines in the log.
+const LINES_TIMEOUT: Duration = Duration::from_secs(1);
+const CONNECTIONS_TAKEN: &str = "as many clients as `connections_max` are connected";
+const HANDSHAKE_TOO_LONG: &str = "the handshake took longer than `handshake_timeout`";
+const WITHOUT_TLS: &str = "the client asked for a volume without TLS, which is required";
+
 /// Serves NBD clients of one node.
 #[derive(Clone)]
 pub struct NbdServer {
@@ -38,7 +45,9 @@ pub struct NbdServer {
     tls: Option<Arc<ServerConfig>>,
     mode: TlsMode,
     handshake_timeout: Duration,
+    connections_max: u32,
     places: Arc<Semaphore>,
+    refusals: Arc<Refusals>,
 }
 
 /// A client's socket, before it moves to a shard.
@@ -75,8 +84,18 @@ impl NbdServer {
             tls,
             mode: nbd.tls,
             handshake_timeout: Duration::from_nanos(timeout.0),
+            connections_max: nbd.connections_max,
             places: Arc::new(Semaphore::new(nbd.connections_max as usize)),
+            refusals: Arc::default(),
         })
+    }
+
+    /// Writes what the log has not said yet, when all shards have stopped.
+    pub(crate) async fn finish_log(&self) {
+        let all_left = self.places.acquire_many(self.connections_max);
+        // A client that hangs in its handshake keeps its place, and has no line anyway.
+        drop(tokio::time::timeout(LINES_TIMEOUT, all_left).await);
+        self.refusals.flush();
     }
 
     /// Accepts clients of the unix socket until the task is dropped.
@@ -108,7 +127,7 @@ impl NbdServer {
     /// Negotiates with a client in a task of its own, or closes it when all places are taken.
     fn admit(&self, socket: impl ClientSocket, peer: Peer, name: String) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            tracing::warn!(peer = name, "refused a client: connections_max are connected");
+            self.refusals.note(CONNECTIONS_TAKEN, &Refused { peer: name, volume: None });
             return;
         };
         let server = self.clone();
@@ -125,12 +144,13 @@ impl NbdServer {
     ) {
         let negotiation = Negotiation::new(self, socket, peer);
         let ended = tokio::time::timeout(self.handshake_timeout, negotiation.run()).await;
+        let refuse =
+            |cause, volume| self.refusals.note(cause, &Refused { peer: name.clone(), volume });
         match ended {
-            Err(_) => tracing::info!(peer = name, "closed a client: its handshake took too long"),
+            Err(_) => refuse(HANDSHAKE_TOO_LONG, None),
+            Ok(Err(Ending::Refused { cause, volume })) => refuse(cause, volume),
+            Ok(Err(Ending::Broke(SessionError { reason }))) => refuse(reason, None),
             Ok(Err(Ending::Left)) => tracing::debug!(peer = name, "a client left"),
-            Ok(Err(Ending::Broke(SessionError { reason }))) => {
-                tracing::info!(peer = name, reason, "closed a client");
-            }
             Ok(Err(Ending::Failed(cause))) => tracing::debug!(peer = name, %cause, "client lost"),
             Ok(Ok(entered)) => self.hand_over(entered, name, place),
         }
@@ -141,7 +161,7 @@ impl NbdServer {
         let Transmission { export, session } = transmission;
         let (volume, is_encrypted) = (export.volume, cipher.is_some());
         tracing::info!(peer, volume = export.name, tls = is_encrypted, "client connected");
-        let session = Served::new(session, place);
+        let session = Served::new(session, log_end(peer.clone(), export.name.clone(), place));
         let socket = Some(socket);
         let volume = self.control.deal(volume);
         let connection = Connection { socket, cipher, session, volume, received, pending, peer };
@@ -160,6 +180,18 @@ impl NbdServer {
     }
 }
 
+/// Has the log say when the session has ended that holds the result; its place is free then.
+fn log_end(peer: String, volume: String, place: OwnedSemaphorePermit) -> oneshot::Sender<()> {
+    let (held, ended) = oneshot::channel();
+    tokio::spawn(async move {
+        // Nothing is ever sent: the end of the sender is what is waited for.
+        drop(ended.await);
+        tracing::info!(peer, volume, "client disconnected");
+        drop(place);
+    });
+    held
+}
+
 fn prepare_tcp(socket: &TcpStream) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     // A client whose machine died would otherwise hold its place for ever.
@@ -175,6 +207,11 @@ async fn accept_failed(cause: &IoError) {
 /// Why a client never entered an export.
 enum Ending {
     Left,
+    /// It was told why, and left.
+    Refused {
+        cause: &'static str,
+        volume: Option<String>,
+    },
     Broke(SessionError),
     Failed(IoError),
 }
@@ -227,6 +264,23 @@ impl<T: ClientSocket> Negotiation<T> {
     }
 
     async fn run(mut self) -> Result<Entered, Ending> {
+        match self.negotiate().await {
+            Ok((transmission, pending)) => self.enter(transmission, pending),
+            Err(ending) => Err(self.refusal().unwrap_or(ending)),
+        }
+    }
+
+    /// What the client was refused before it left.
+    fn refusal(&self) -> Option<Ending> {
+        if let Some((volume, cause)) = self.exports.refused() {
+            return Some(Ending::Refused { cause, volume: Some(volume) });
+        }
+        let lacked_tls = self.handshake.was_refused_without_tls();
+        lacked_tls.then_some(Ending::Refused { cause: WITHOUT_TLS, volume: None })
+    }
+
+    /// Drives the handshake up to an export; what is still to be sent comes with it.
+    async fn negotiate(&mut self) -> Result<(Transmission, Vec<u8>), Ending> {
         let mut out = Vec::new();
         self.handshake.greeting(&mut out);
         loop {
@@ -240,7 +294,7 @@ impl<T: ClientSocket> Negotiation<T> {
             };
             self.clear.drain(..step.consumed);
             match step.next {
-                HandshakeNext::Ready(transmission) => return self.enter(*transmission, out),
+                HandshakeNext::Ready(transmission) => return Ok((*transmission, out)),
                 HandshakeNext::Answered => self.send(&mut out).await?,
                 HandshakeNext::NeedMore { wanted } => {
                     self.send(&mut out).await?;
@@ -409,6 +463,7 @@ mod tests {
         let (size, ()) = tokio::join!(enter(&mut client, "b"), serving);
         assert_eq!(size, Ok(2 << 20));
         assert_eq!(node.shards[1].state().attached, [layby_types::VolumeId(1)]);
+        server.finish_log().await;
         assert_eq!(server.places.available_permits(), places, "the mock dropped the session");
     }
 

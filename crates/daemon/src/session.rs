@@ -1,25 +1,25 @@
 //! An NBD session that counts against the node's connections for as long as it lives.
 //!
-//! How: the shard owns the session; when it drops it, the place is free again, however the
-//! connection ended.
-//! Cost: nothing; calls are passed on.
+//! How: the shard owns the session; when it drops it, a task of the daemon's hears of it, however
+//! the connection ended, writes that into the log and frees the place.
+//! Invariant: the shard writes no log and waits for nobody. Cost: nothing; calls are passed on.
 
 use layby_frontend::nbd::NbdSession;
 use layby_types::{Call, ErrorKind, Extent, Parsed, Session, SessionError};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::oneshot;
 
-/// A session and its place among the node's connections.
+/// A session whose end is noticed.
 #[derive(Debug)]
 pub struct Served {
     session: NbdSession,
-    _place: OwnedSemaphorePermit,
+    _held: oneshot::Sender<()>,
 }
 
 impl Served {
-    /// Lets `session` hold `place`.
+    /// Lets `session` hold `held`, whose receiver then knows of its end.
     #[must_use]
-    pub fn new(session: NbdSession, place: OwnedSemaphorePermit) -> Served {
-        Served { session, _place: place }
+    pub fn new(session: NbdSession, held: oneshot::Sender<()>) -> Served {
+        Served { session, _held: held }
     }
 }
 

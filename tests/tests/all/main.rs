@@ -24,6 +24,7 @@ mod hints;
 mod keys;
 mod limits;
 mod link;
+mod log;
 mod machine;
 mod metrics;
 mod parity;

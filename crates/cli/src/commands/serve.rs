@@ -44,7 +44,10 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         tokio::spawn(note_hangups()?);
         let node = tokio::select! {
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
-            () = &mut stop => return Err(interrupted_early().into()),
+            signal = &mut stop => {
+                logging::note_stop(signal);
+                return Err(interrupted_early().into());
+            }
         };
         for line in node.announcement() {
             // Whoever started the node may not care to read; that is no reason to end it.
@@ -53,9 +56,10 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
                 Err(failure) => return Err(failure),
             }
         }
+        logging::note_ready(node.control().view().volumes().count());
         notify("READY=1");
         let stop = async {
-            stop.await;
+            logging::note_stop(stop.await);
             notify("STOPPING=1");
         };
         tokio::select! {
@@ -114,13 +118,13 @@ fn note_hangups() -> Result<impl Future<Output = ()>, Report> {
     })
 }
 
-/// Ends with the first SIGTERM or SIGINT from now on.
-pub(crate) fn interrupted() -> Result<impl Future<Output = ()>, Report> {
+/// Ends with the first SIGTERM or SIGINT from now on, and says which one it was.
+pub(crate) fn interrupted() -> Result<impl Future<Output = &'static str>, Report> {
     let (mut terminate, mut interrupt) = handlers()?;
     Ok(async move {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
         }
     })
 }

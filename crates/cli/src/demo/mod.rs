@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &DemoArguments, output: &mut Output) -> Result<(), 
         let stop = interrupted()?;
         tokio::select! {
             phases = both(arguments, &progress) => phases,
-            () = stop => Err(Report::new(ReportKind::Failure, "the demo was interrupted")
+            _ = stop => Err(Report::new(ReportKind::Failure, "the demo was interrupted")
                 .cause("a signal asked it to end")
                 .state("its temporary files are gone; nothing else was touched")
                 .hint("run it again; `--seconds 5` makes it shorter")),

@@ -8,6 +8,7 @@
 //! Not for: the data path; a shard is told what to do and decides alone.
 
 mod absent;
+mod changes;
 mod classes;
 mod deletion;
 mod places;
@@ -23,6 +24,7 @@ pub(crate) mod tests;
 
 pub use absent::Absence;
 pub(crate) use absent::attend_absent;
+pub(crate) use changes::log_start;
 pub(crate) use deletion::attend_deleted;
 pub use deletion::{DeletedVolume, UndeleteRequest};
 pub use places::Authority;
@@ -494,6 +496,7 @@ impl Control {
 
     /// Makes `view` the node's view.
     fn show(&self, view: View) {
+        changes::log(&self.view(), &view);
         let view = Arc::new(view);
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
         self.follow_homes();
@@ -573,7 +576,7 @@ impl Control {
     /// What one client may see.
     #[must_use]
     pub fn exports_for(self: &Arc<Self>, peer: Peer) -> PeerExports {
-        PeerExports { control: Arc::clone(self), peer }
+        PeerExports { control: Arc::clone(self), peer, refused: std::sync::Mutex::default() }
     }
 }
 
@@ -638,9 +641,24 @@ fn unclean_stop(shard: usize, refused: &CommandError) -> Report {
 pub struct PeerExports {
     control: Arc<Control>,
     peer: Peer,
+    /// What it asked for last and did not get.
+    refused: std::sync::Mutex<Option<(String, ExportError)>>,
 }
 
 impl PeerExports {
+    /// The volume that the peer asked for last and did not get, and why.
+    pub(crate) fn refused(&self) -> Option<(String, &'static str)> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (name, error) = refused?;
+        let cause = match error {
+            ExportError::Unknown => "there is no volume of that name",
+            ExportError::Denied => "`allow` of the volume does not name the client",
+            ExportError::ShuttingDown => "the node is stopping",
+            ExportError::Taken => "another node has the volume",
+        };
+        Some((name, cause))
+    }
+
     /// Whether another node has the volume, so that this one serves nothing of it.
     fn is_taken(&self, record: &VolumeRecord) -> bool {
         let said = self.control.facts.homes.watch(record).and_then(|watch| watch.said());
@@ -657,6 +675,15 @@ impl Exports for PeerExports {
     }
 
     fn find(&self, name: &str) -> Result<ExportInfo, ExportError> {
+        let found = self.export(name);
+        let refused = found.as_ref().err().map(|error| (name.to_owned(), *error));
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        found
+    }
+}
+
+impl PeerExports {
+    fn export(&self, name: &str) -> Result<ExportInfo, ExportError> {
         let only = (name.is_empty()).then(|| self.list()).filter(|names| names.len() == 1);
         let name = only.as_ref().map_or(name, |names| names[0].as_str());
         let view = self.control.view();

@@ -110,6 +110,8 @@ pub struct Handshake {
     /// The volume for which `base:allocation` is selected.
     allocation_of: Option<VolumeId>,
     options_seen: u32,
+    /// An option was refused for want of TLS.
+    was_refused: bool,
     swallow: Option<Swallow>,
 }
 
@@ -126,8 +128,15 @@ impl Handshake {
             structured: false,
             allocation_of: None,
             options_seen: 0,
+            was_refused: false,
             swallow: None,
         }
+    }
+
+    /// Whether the client was told that it needs TLS and has not begun it.
+    #[must_use]
+    pub fn was_refused_without_tls(&self) -> bool {
+        self.was_refused && self.lacks_tls()
     }
 
     /// Appends what the server says first, before any byte of the client.
@@ -291,7 +300,10 @@ impl Handshake {
                 return Ok(HandshakeNext::Aborted);
             }
             option::STARTTLS => return Ok(self.on_starttls(data, &mut answer)),
-            _ if self.lacks_tls() => answer.error(TLS_REQUIRED.0, TLS_REQUIRED.1),
+            _ if self.lacks_tls() => {
+                self.was_refused = true;
+                answer.error(TLS_REQUIRED.0, TLS_REQUIRED.1);
+            }
             option::LIST => on_list(data, exports, &mut answer),
             option::INFO | option::GO => return Ok(self.on_info(data, exports, &mut answer)),
             option::STRUCTURED_REPLY if data.is_empty() => {
@@ -314,6 +326,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<HandshakeNext, SessionError> {
         if self.lacks_tls() {
+            self.was_refused = true;
             return Err(SessionError { reason: "the client asked for an export without TLS" });
         }
         let name = wire::text(data)
