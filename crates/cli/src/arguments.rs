@@ -19,14 +19,14 @@ use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
-    Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent, Size, Time,
+    Address, Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent,
+    Size, Time,
 };
 use layby_daemon::config::{
     CloneSource, CompressionChange, CompressionChoice, DiscardChoice, DiscardWait, KeySource,
     UplinkWindow,
 };
 use layby_daemon::logging::LogFormat;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -92,12 +92,12 @@ pub(crate) struct ServeArguments {
     /// The node's directory, made when it is missing
     #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
     pub(crate) dir: PathBuf,
-    /// Configuration in TOML [default: DIR/layby.toml where there is one]
+    /// Configuration in TOML; `-` is standard input [default: DIR/layby.toml where there is one]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// TCP address for NBD clients (can be repeated) [default: none]
+    /// TCP address for NBD clients, such as localhost:10809 (can be repeated) [default: none]
     #[arg(short, long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) listen: Vec<Address>,
     /// Unix socket for NBD clients [default: DIR/layby.sock]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub(crate) struct ServeArguments {
     pub(crate) http: Option<String>,
     /// Any address for metrics and health, which takes no changes [default: none]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<Address>,
     /// Folder beside DIR where commands may place volumes (can be repeated) [default: none]
     #[arg(long, value_name = "DIR")]
     pub(crate) volume_root: Vec<PathBuf>,

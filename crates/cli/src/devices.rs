@@ -5,6 +5,7 @@
 //! Invariant: what is written here can be read here; a mistake is reported with file, line and key.
 //! Not for: what the figures mean; see the device room's model.
 
+use crate::input;
 use layby_daemon::config::{Name, Size, Time};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::Nanos;
@@ -130,7 +131,8 @@ impl Devices {
     }
 
     fn read(&mut self, path: &Path) -> Result<(), Report> {
-        let text = std::fs::read_to_string(path).map_err(|cause| unread(path, &cause))?;
+        let text =
+            std::fs::read_to_string(input::place(path)).map_err(|cause| unread(path, &cause))?;
         let file: File = toml::from_str(&text).map_err(|refused| {
             unsound(path).cause(refused.to_string().trim_end().to_owned()).hint(HINT)
         })?;

@@ -11,6 +11,7 @@ mod arguments;
 mod commands;
 mod demo;
 mod devices;
+mod input;
 mod lab;
 mod mrc;
 mod new_file;

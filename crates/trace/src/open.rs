@@ -89,6 +89,9 @@ pub fn open(
         if head.starts_with(parquet::MAGIC) && compression != Compression::None {
             return Err(unsupported("Parquet is not read through compression; expand it first"));
         }
+        if !about.is_file() {
+            return Err(unsupported("Parquet is read from its end: from a file, not from a pipe"));
+        }
         Box::new(Parquet::open(path, options.lenient, position.clone())?)
     } else {
         reader(bytes, format, options)?

@@ -34,6 +34,7 @@ mod replay;
 mod restart;
 mod sizing;
 mod snapshots;
+mod spellings;
 mod store;
 mod takeover;
 mod trace;

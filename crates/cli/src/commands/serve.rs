@@ -21,10 +21,10 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     let overrides = Overrides {
         dir: Some(arguments.dir.clone()),
         config: arguments.config.clone(),
-        listen: arguments.listen.clone(),
+        listen: arguments.listen.iter().map(|address| address.0).collect(),
         socket: arguments.socket.clone(),
         http: arguments.http.clone(),
-        metrics: arguments.metrics,
+        metrics: arguments.metrics.map(|address| address.0),
         volume_roots: arguments.volume_root.clone(),
         shards: arguments.shards,
         io: arguments.io.map(Into::into),

@@ -10,6 +10,7 @@ mod answer;
 mod progress;
 
 use crate::devices::Devices;
+use crate::input;
 use crate::new_file::NewFile;
 use crate::output::{Failure, Output, table};
 use crate::trace::failed;
@@ -216,7 +217,8 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
             .state("nothing was run or written")
             .hint("look at it with `layby trace info`, which can also leave out what is wrong")
     };
-    let mut reader = layby_trace::open(path, None, ReadOptions::default()).map_err(report)?;
+    let mut reader =
+        layby_trace::open(&input::place(path), None, ReadOptions::default()).map_err(report)?;
     let (mut records, mut batch) = (Vec::new(), Vec::new());
     while reader.fill(&mut batch).map_err(report)? > 0 {
         records.extend_from_slice(&batch);
@@ -227,7 +229,7 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
 
 /// What a link carried.
 fn link(path: &Path) -> Result<RecordedLink, Report> {
-    let opened = std::fs::File::open(path);
+    let opened = std::fs::File::open(input::place(path));
     let opened = opened.map_err(|cause| TraceError::Open { path: path.to_path_buf(), cause });
     let read = opened.and_then(|file| read_link(BufReader::new(file)));
     let trace = read.map_err(|cause| {
@@ -241,7 +243,7 @@ fn link(path: &Path) -> Result<RecordedLink, Report> {
 
 /// The vehicles of a highD recording.
 fn recording(path: &Path) -> Result<Vec<Stay>, Report> {
-    let opened = std::fs::File::open(path);
+    let opened = std::fs::File::open(input::place(path));
     let opened = opened.map_err(|cause| TraceError::Open { path: path.to_path_buf(), cause });
     opened.and_then(|file| tracks_meta(BufReader::new(file))).map_err(|cause| {
         failed(format!("cannot read the recording `{}`", path.display()), &cause)

@@ -233,6 +233,7 @@ impl Level<'_> {
 
 /// Distinct blocks of the trace: a pass of its own.
 fn footprint(arguments: &ReplayArguments, output: &Output) -> Result<u32, Failure> {
+    arguments.source.keep()?;
     let (mut trace, bar) = source(&arguments.source, output)?;
     let mut references = References::new(trace.unit(), arguments.block.block_size);
     let mut footprint = Footprint::default();
@@ -273,7 +274,7 @@ pub(crate) fn unmeasured(source: &SourceArguments, cause: StreamError) -> Report
 pub(crate) fn nothing_to_replay(source: &SourceArguments) -> Report {
     let error = format!("there is nothing to replay in `{}`", source.trace.display());
     Report::new(ReportKind::Invalid, error)
-        .cause("the trace holds no reads and no writes, or is a pipe that was read before")
+        .cause("the trace holds no reads and no writes")
         .state("the trace is untouched")
-        .hint("look at it with `layby trace info`; a pipe can be read once, so it takes no percent")
+        .hint("look at it with `layby trace info`")
 }

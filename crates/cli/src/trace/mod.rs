@@ -9,6 +9,7 @@ mod copy;
 mod generate;
 mod info;
 
+use crate::input;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand, ValueEnum};
 use generate::GenerateArguments;
@@ -17,7 +18,9 @@ use layby_daemon::config::{Size, Time};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::BlockSize;
 use layby_trace::{BlockEvent, Format, ReadOptions, Trace, TraceError, open};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const FORMATS: &str = "\
 Formats that are read: fio-v2, fio-v3, blkparse, oracle-general, vscsi-v1, vscsi-v2, msr, alibaba,
@@ -110,9 +113,12 @@ Examples:
 /// Which trace to read, and how.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArguments {
-    /// The trace
+    /// The trace; `-` is standard input
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
+    /// All of it, where it is read twice and was none that can be.
+    #[arg(skip)]
+    kept: OnceLock<File>,
     /// Its format [default: told by name and contents]
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
@@ -189,6 +195,22 @@ pub(crate) fn run(arguments: &TraceArguments, output: &mut Output) -> Result<(),
     }
 }
 
+impl SourceArguments {
+    /// Makes sure that the trace can be read twice.
+    ///
+    /// # Errors
+    /// A report when it can be read once only, and cannot be kept.
+    pub(crate) fn keep(&self) -> Result<(), Report> {
+        // It is kept once.
+        input::keep(&self.trace)?.into_iter().for_each(|kept| drop(self.kept.set(kept)));
+        Ok(())
+    }
+
+    fn place(&self) -> PathBuf {
+        self.kept.get().map_or_else(|| input::place(&self.trace), input::place_of)
+    }
+}
+
 /// Opens the trace that `source` names, and a bar that shows how far it is read.
 pub(crate) fn source(
     source: &SourceArguments,
@@ -200,7 +222,7 @@ pub(crate) fn source(
     };
     let options = ReadOptions { lenient: source.lenient, event };
     let trace =
-        open(&source.trace, source.format, options).map_err(|cause| unread(source, &cause))?;
+        open(&source.place(), source.format, options).map_err(|cause| unread(source, &cause))?;
     let bar = progress_bar(trace.file_bytes(), output);
     Ok((trace, bar))
 }

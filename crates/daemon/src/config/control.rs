@@ -6,7 +6,7 @@
 //! Cost: read once per start. Not for: who may change what; see `api::guard`.
 
 use super::checks::{Place, Problem};
-use super::{Overrides, roots};
+use super::{Address, Overrides, roots};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct ControlConfig {
 pub(super) struct ControlTable {
     socket: Option<PathBuf>,
     http: Option<String>,
-    metrics: Option<SocketAddr>,
+    metrics: Option<Address>,
     token_file: Option<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ impl ControlTable {
         Ok(ControlConfig {
             socket: dir.join(self.socket.unwrap_or("control.sock".into())),
             http,
-            metrics: over.metrics.or(self.metrics),
+            metrics: over.metrics.or(self.metrics.map(|address| address.0)),
             token_file: self.token_file.map(|path| dir.join(path)),
         })
     }
@@ -59,8 +59,7 @@ fn loopback_address(text: &str) -> Result<SocketAddr, Problem> {
                     address, and serves reads alone";
         Problem::new(Place::Control, "http", cause, hint)
     };
-    let address: SocketAddr =
-        text.parse().map_err(|_| refused(format!("`{text}` is no address with a port")))?;
+    let Address(address) = text.parse().map_err(refused)?;
     if address.ip().is_loopback() {
         Ok(address)
     } else {

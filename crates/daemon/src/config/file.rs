@@ -46,7 +46,7 @@ pub(super) struct NodeTable {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NbdTable {
     pub(super) socket: Option<PathBuf>,
-    pub(super) listen: Vec<std::net::SocketAddr>,
+    pub(super) listen: Vec<super::Address>,
     pub(super) tls: super::TlsMode,
     pub(super) tls_certificate: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,

@@ -7,6 +7,7 @@
 //! contents; what it was silent about (`None`) follows the node's catalog.
 //! Cost: read once; a running node is changed through the control API.
 
+mod address;
 pub(crate) mod checks;
 mod clone;
 mod cloud;
@@ -14,6 +15,7 @@ mod control;
 mod devices;
 mod discard;
 mod file;
+mod input;
 mod key;
 mod limits;
 mod roots;
@@ -25,6 +27,7 @@ mod uplink;
 mod values;
 mod wear;
 
+pub use address::Address;
 pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
 pub use clone::CloneSource;
@@ -33,6 +36,7 @@ pub use cloud::{CloudConfig, CompressionChange, CompressionChoice};
 pub use control::ControlConfig;
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
+pub use input::{CONFIG_BYTES_MAX, STDIN};
 pub use key::KeySource;
 pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
@@ -44,7 +48,7 @@ pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
-use crate::error::{Report, ReportKind};
+use crate::error::Report;
 use checks::Source;
 use file::{ClassTable, File, LevelTable, VolumeTable};
 use layby_cache::wear::Endurance;
@@ -60,8 +64,6 @@ use std::time::Duration;
 
 /// The file that is read from the node's directory when no other is named.
 pub const CONFIG_FILE_NAME: &str = "layby.toml";
-/// Bytes of a configuration file at most; a larger one is surely something else.
-pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Shards at least.
 pub const SHARDS_MIN: u8 = 1;
 /// The threads of the data path come before nearly everything else on the machine.
@@ -468,7 +470,7 @@ impl Config {
             Some(path) => Some(path.clone()),
             None => beside.exists().then_some(beside),
         };
-        let text = path.as_deref().map_or_else(|| Ok(String::new()), read_bounded)?;
+        let text = path.as_deref().map_or_else(|| Ok(String::new()), input::read)?;
         Config::parse(path, &text, overrides)
     }
 
@@ -495,25 +497,6 @@ impl Config {
     pub fn level(&self, name: &str) -> Option<(usize, &LevelConfig)> {
         self.levels.iter().enumerate().find(|(_, level)| level.name.as_str() == name)
     }
-}
-
-fn read_bounded(path: &Path) -> Result<String, Report> {
-    let refused = |cause: &std::io::Error| {
-        Report::from_io(format!("cannot read configuration `{}`", path.display()), cause)
-            .state("nothing was started or changed")
-            .hint("name an existing file with --config, or leave the flag out")
-    };
-    let length = std::fs::metadata(path).map_err(|e| refused(&e))?.len();
-    if length > CONFIG_BYTES_MAX {
-        return Err(Report::new(
-            ReportKind::Invalid,
-            format!("cannot read configuration `{}`", path.display()),
-        )
-        .cause(format!("the file has {length} bytes, more than {CONFIG_BYTES_MAX}"))
-        .state("nothing was started or changed")
-        .hint("name a Layby configuration with --config"));
-    }
-    std::fs::read_to_string(path).map_err(|e| refused(&e))
 }
 
 fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Result<Config, Problem> {
@@ -556,7 +539,9 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
 }
 
 fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
-    let listen = if overrides.listen.is_empty() { table.listen } else { overrides.listen.clone() };
+    let written = table.listen.into_iter().map(|address| address.0);
+    let listen =
+        if overrides.listen.is_empty() { written.collect() } else { overrides.listen.clone() };
     let socket = overrides.socket.clone();
     NbdConfig {
         socket: socket.unwrap_or_else(|| dir.join(table.socket.unwrap_or("layby.sock".into()))),

@@ -1,6 +1,7 @@
 //! Configurations good and bad.
 
 use super::*;
+use crate::error::ReportKind;
 use layby_cache::discards::{DiscardDelay, DiscardMode};
 use tempfile::TempDir;
 

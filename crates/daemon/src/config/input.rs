@@ -1,0 +1,41 @@
+//! The text of a configuration: a file, or standard input.
+//!
+//! How: at most [`CONFIG_BYTES_MAX`] are read, also of what has no length, such as a pipe.
+//! Invariant: memory is bounded, whatever is named. Cost: once per start.
+//! Not for: what the text says.
+
+use crate::error::{Report, ReportKind};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// How standard input is written where a file is read.
+pub const STDIN: &str = "-";
+/// Bytes of a configuration file at most; a larger one is surely something else.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a configuration.
+pub(super) fn read(path: &Path) -> Result<String, Report> {
+    let error = format!("cannot read configuration `{}`", path.display());
+    let text = text(path).map_err(|cause| {
+        Report::from_io(&*error, &cause)
+            .state("nothing was started or changed")
+            .hint("name an existing file with --config, or leave the flag out")
+    })?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(Report::new(ReportKind::Invalid, error)
+            .cause(format!("it has more than {CONFIG_BYTES_MAX} bytes"))
+            .state("nothing was started or changed")
+            .hint("name a Layby configuration with --config"));
+    }
+    Ok(text)
+}
+
+fn text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    match path.as_os_str() == STDIN {
+        true => std::io::stdin().lock().take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?,
+        false => File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?,
+    };
+    Ok(text)
+}
