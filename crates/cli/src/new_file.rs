@@ -4,7 +4,7 @@
 //! Invariant: what was there before is replaced by a whole file or not at all. Cost: a rename.
 //! Not for: traces, which grow for long; they have their own.
 
-use layby_daemon::error::Report;
+use layby_daemon::error::{Report, ReportKind};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,7 @@ impl NewFile {
     /// # Errors
     /// A report when nothing can be created there.
     pub(crate) fn begin(path: &Path, what: &'static str) -> Result<NewFile, Report> {
+        check_place(path, what, "choose another place with --out")?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let file = tempfile::Builder::new()
             .prefix(".layby-")
@@ -43,6 +44,24 @@ impl NewFile {
         });
         placed.map_err(|cause| unwritten(&self.path, self.what, &cause))?;
         Ok(self.path)
+    }
+}
+
+/// Refuses to put a file into the place of a device, a pipe, a folder or a link: `what` would take
+/// its place and not go through it.
+///
+/// # Errors
+/// A report when there is something else than a regular file.
+pub(crate) fn check_place(path: &Path, what: &str, hint: &str) -> Result<(), Report> {
+    match path.symlink_metadata() {
+        Ok(found) if !found.is_file() => {
+            let error = format!("cannot write {what} `{}`", path.display());
+            Err(Report::new(ReportKind::Invalid, error)
+                .cause("there is something that is no regular file")
+                .state("nothing was changed")
+                .hint(hint))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,13 +1,15 @@
 //! A volume's image as a raw sparse file, which has its name only when it is whole.
 //!
-//! How: it is written beside, under a name that ends in `.partial`, synced, and renamed.
-//! Invariant: a file that exists is never written over.
+//! How: it is written beside, under a new name that ends in `.partial`, synced, and renamed.
+//! Invariant: a file that exists is never written over, also one that comes meanwhile, and no
+//! symbolic link is followed. What is not finished leaves nothing behind.
 //! Cost: a sync. Not for: what goes into it; see `restore` and `salvage`.
 
 use crate::error::{Report, ReportKind};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 
 /// What refusals say of who writes an image.
 #[derive(Debug)]
@@ -21,8 +23,7 @@ pub(crate) struct ImageWords {
 /// See the file's header.
 #[derive(Debug)]
 pub(crate) struct Image {
-    file: File,
-    partial: PathBuf,
+    file: NamedTempFile,
     path: PathBuf,
     words: &'static ImageWords,
 }
@@ -35,38 +36,52 @@ impl Image {
         words: &'static ImageWords,
     ) -> Result<Self, Report> {
         refuse_existing(path, words)?;
-        let partial = beside(path, ".partial");
-        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(&partial);
-        let sized = opened.and_then(|file| {
-            file.set_len(size_bytes)?;
+        let sized = partial(path).and_then(|file| {
+            file.as_file().set_len(size_bytes)?;
             Ok(file)
         });
         let file = sized.map_err(|cause| unwritable(path, words, &cause))?;
-        Ok(Image { file, partial, path: path.to_owned(), words })
+        Ok(Image { file, path: path.to_owned(), words })
     }
 
     /// The file holds nothing again.
     pub(crate) fn begin_anew(&self, size_bytes: u64) -> Result<(), Report> {
-        let emptied = self.file.set_len(0);
-        let sized = emptied.and_then(|()| self.file.set_len(size_bytes));
+        let file = self.file.as_file();
+        let sized = file.set_len(0).and_then(|()| file.set_len(size_bytes));
         sized.map_err(|cause| unwritable(&self.path, self.words, &cause))
     }
 
     /// Writes bytes at an offset.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        self.file.as_file().write_all_at(bytes, offset)
     }
 
-    /// Gives the file its name, unless something is missing in it.
-    pub(crate) fn finish(self, is_whole: bool) -> Result<(), Report> {
-        let synced = self.file.sync_all();
-        let named = synced.and_then(|()| match is_whole {
-            true => std::fs::rename(&self.partial, &self.path),
-            false => Ok(()),
+    /// Gives the file its name. Where something is missing in it, it keeps the one that it has,
+    /// which is returned.
+    pub(crate) fn finish(self, is_whole: bool) -> Result<Option<PathBuf>, Report> {
+        let Image { file, path, words } = self;
+        let finished = file.as_file().sync_all().and_then(|()| match is_whole {
+            true => file.persist_noclobber(&path).map(|_| None).map_err(|refused| refused.error),
+            false => file.keep().map(|(_, kept)| Some(kept)).map_err(|refused| refused.error),
         });
-        named.map_err(|cause| unwritable(&self.path, self.words, &cause))
+        finished.map_err(|cause| unwritable(&path, words, &cause))
     }
 }
+
+/// A new file beside `path`, with the rights that the umask gives.
+fn partial(path: &Path) -> std::io::Result<NamedTempFile> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    tempfile::Builder::new()
+        .prefix(&name)
+        .suffix(".partial")
+        .permissions(Permissions::from_mode(FILE_MODE))
+        .tempfile_in(parent.unwrap_or(Path::new(".")))
+}
+
+/// Rights before the umask takes some.
+const FILE_MODE: u32 = 0o666;
 
 /// A file's name with more behind it.
 pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {
@@ -76,7 +91,7 @@ pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {
 }
 
 pub(crate) fn refuse_existing(path: &Path, words: &ImageWords) -> Result<(), Report> {
-    match path.exists() {
+    match path.symlink_metadata().is_ok() {
         true => {
             Err(Report::new(ReportKind::InUse, format!("{} `{}`", words.error, path.display()))
                 .cause("there is such a file already")

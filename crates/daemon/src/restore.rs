@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How often a request is repeated before a restore gives up.
 const ATTEMPTS_MAX: u32 = 8;
 
 const IMAGE: ImageWords = ImageWords {
     error: "cannot restore into",
-    state: "the store was only read; a file that is not whole ends in `.partial`",
+    state: "the store was only read, and no file was made",
 };
 
 /// What a restore found.
@@ -60,6 +60,9 @@ pub struct RestoreAnswer {
     pub checksums: u64,
     /// Ranges of the volume that are damaged, and the object that held each.
     pub damaged: Vec<DamagedRange>,
+    /// The file that has all but these, where one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<PathBuf>,
 }
 
 /// A part of a volume that the store does not have whole.
@@ -152,9 +155,10 @@ pub fn restore(
         Ended::Report(report) => report,
         Ended::Cause(cause) => refusal(&error, &cause),
     })?;
-    if let Some(target) = target.take() {
-        target.finish(pass.damaged.is_empty())?;
-    }
+    let partial = match target.take() {
+        Some(target) => target.finish(pass.damaged.is_empty())?,
+        None => None,
+    };
     let (size_bytes, segment) = (restored.size_bytes(), restored.number());
     let block = restored.superblock;
     Ok(RestoreAnswer {
@@ -171,6 +175,7 @@ pub fn restore(
         objects: objects.borrow().len() as u64,
         checksums: pass.checksums,
         damaged: pass.damaged.into_iter().map(damaged).collect(),
+        partial,
     })
 }
 
@@ -242,6 +247,6 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
     };
     Report::new(kind, error)
         .cause(cause.to_string())
-        .state("the store was only read; a file that is not whole ends in `.partial`")
+        .state("the store was only read, and no file was made")
         .hint(hint)
 }

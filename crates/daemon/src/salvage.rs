@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 const IMAGE: ImageWords = ImageWords {
     error: "cannot save into",
-    state: "the journal was only read; a file that is not whole ends in `.partial`",
+    state: "the journal was only read, and no image was made",
 };
 
 /// What was found.
@@ -93,7 +93,7 @@ pub fn salvage(config: &Config, name: &Name, file: Option<&Path>) -> Result<Salv
             Ended::Image(cause) => unwritable(file, &IMAGE, &cause),
         })?;
         write_listing(listing, &ranges).map_err(|cause| unwritable(listing, &IMAGE, &cause))?;
-        image.finish(true)?;
+        image.finish(true).map(drop)?;
     }
     Ok(answer(&found, record, &ranges, listing))
 }

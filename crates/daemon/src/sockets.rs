@@ -3,12 +3,14 @@
 //!
 //! How: a unix socket's file that nobody answers on is left from a crash and is replaced; one that
 //! somebody answers on is refused, as is any other kind of file.
-//! Invariant: no file that is not a dead socket is ever removed.
+//! Invariant: no file that is not a socket is ever removed, neither before it is bound nor at the
+//! end, when something else may have come into its place.
 
 use crate::error::{Report, ReportKind};
+use std::fs::Metadata;
 use std::io::ErrorKind as Io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +32,9 @@ const SOCKET_FOLDER_MODE: u32 = 0o755;
 pub struct UnixSocket {
     /// Accepts connections.
     pub listener: UnixListener,
-    /// Its file; none where the service manager has made it.
-    path: Option<PathBuf>,
+    /// Its file, and that file's number on its file system; none where the service manager has made
+    /// it.
+    path: Option<(PathBuf, u64)>,
     is_removed: AtomicBool,
 }
 
@@ -56,7 +59,8 @@ impl UnixSocket {
             make_parent(parent).map_err(|e| refused(&e))?;
         }
         let listener = UnixListener::bind(path).map_err(|e| refused(&e))?;
-        let path_kept = Some(path.to_owned());
+        let number = std::fs::symlink_metadata(path).map_err(|e| refused(&e))?.ino();
+        let path_kept = Some((path.to_owned(), number));
         let socket = UnixSocket { listener, path: path_kept, is_removed: false.into() };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, mode).map_err(|e| refused(&e))?;
@@ -79,11 +83,16 @@ impl UnixSocket {
         self.listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
     }
 
-    /// Removes the file now; who is connected stays so. The path is free for another socket.
+    /// Removes the file now, unless something else is in its place; who is connected stays so. The
+    /// path is free for another socket.
     pub fn remove(&self) {
-        if !self.is_removed.swap(true, Ordering::Relaxed) {
-            // Somebody may have removed it already; then there is nothing left to do.
-            self.path.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        let Some((path, number)) = &self.path else { return };
+        let is_own = |found: &Metadata| found.file_type().is_socket() && found.ino() == *number;
+        if !self.is_removed.swap(true, Ordering::Relaxed)
+            && std::fs::symlink_metadata(path).is_ok_and(|found| is_own(&found))
+        {
+            // It may have been removed meanwhile; then there is nothing left to do.
+            drop(std::fs::remove_file(path));
         }
     }
 }
@@ -179,6 +188,26 @@ mod tests {
         std::fs::write(&path, b"precious").expect("a writable directory");
         let report = UnixSocket::bind(&path, NBD_SOCKET_MODE).expect_err("a file");
         assert!(report.cause.contains("no socket") && path.exists(), "{report}");
+    }
+
+    /// Goal: what has come into a socket's place is not removed with it. Method: a file and another
+    /// socket, renamed over it.
+    #[tokio::test]
+    async fn what_replaced_a_socket_stays() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let (path, other) = (dir.path().join("s"), dir.path().join("other"));
+        let socket = UnixSocket::bind(&path, NBD_SOCKET_MODE).expect("a fresh path");
+        std::fs::write(&other, b"precious").expect("a writable directory");
+        std::fs::rename(&other, &path).expect("a writable directory");
+        drop(socket);
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"precious");
+        std::fs::remove_file(&path).expect("removable");
+        let first = UnixSocket::bind(&path, NBD_SOCKET_MODE).expect("a fresh path");
+        let second = UnixSocket::bind(&other, NBD_SOCKET_MODE).expect("a fresh path");
+        std::fs::rename(&other, &path).expect("a writable directory");
+        drop(first);
+        assert!(path.exists(), "it is the second one's");
+        drop(second);
     }
 
     /// Goal: a port in use is named. Method: bind it twice.

@@ -1,8 +1,8 @@
 //! Writes traces: Layby's own forms, fio's I/O logs, and oracleGeneral for other simulators.
 //!
-//! How: [`create`] writes beside the path that was asked for and renames at the end, so that a
-//! trace is there whole or not at all. A path that ends with `.zst` is compressed, but for Parquet,
-//! which compresses itself.
+//! How: [`create`] writes a new file beside the path that was asked for and renames it at the end,
+//! so that a trace is there whole or not at all. A path that ends with `.zst` is compressed, but
+//! for Parquet, which compresses itself.
 //! Invariant: what is written is read back by the reader of the same format as the same records, as
 //! far as the format can say them; what it cannot say is counted in [`Written`] or refused.
 //! Cost: no allocation per record; Parquet holds a row group of 32 MiB.
@@ -15,10 +15,14 @@ use crate::parquet::ParquetWriter;
 use crate::record::{Record, Unit};
 use layby_types::{Nanos, Operation, VolumeId};
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use tempfile::{NamedTempFile, TempPath};
 
+/// Rights of a new trace before the umask takes some.
+const FILE_MODE: u32 = 0o666;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 /// fio passes over shorter waits, so they are gathered up to this.
@@ -53,9 +57,9 @@ pub trait Writer {
 
 /// A trace on its way to a file.
 pub struct NewTrace {
-    /// `None` once finished.
-    writer: Option<Box<dyn Writer + Send>>,
-    partial: PathBuf,
+    writer: Box<dyn Writer + Send>,
+    /// Goes with its value, unless it was renamed.
+    partial: TempPath,
     path: PathBuf,
 }
 
@@ -65,38 +69,41 @@ pub struct NewTrace {
 /// # Errors
 /// [`TraceError::Open`], or [`TraceError::Unsupported`] for a format that is only read.
 pub fn create(path: &Path, format: Format, unit: Unit) -> Result<NewTrace, TraceError> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
     let failed = |cause| TraceError::Open { path: path.to_path_buf(), cause };
     can_hold(format, unit)?;
-    let file = File::create(&partial).map_err(failed)?;
-    let mut trace = NewTrace { writer: None, partial, path: path.to_path_buf() };
+    let (file, partial) = partial(path).map_err(failed)?.into_parts();
     let is_zstd = path.extension().is_some_and(|end| end == "zst") && format != Format::Parquet;
-    trace.writer = Some(if is_zstd {
+    let writer = if is_zstd {
         let encoder = zstd::Encoder::new(file, 0).map_err(failed)?;
         writer(Finished(Some(encoder)), format, unit)?
     } else {
         writer(file, format, unit)?
-    });
-    Ok(trace)
+    };
+    Ok(NewTrace { writer, partial, path: path.to_path_buf() })
+}
+
+/// A new file beside `path`, with the rights that the umask gives. No link is followed, and nothing
+/// that is there is touched.
+fn partial(path: &Path) -> io::Result<NamedTempFile> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    tempfile::Builder::new()
+        .prefix(&name)
+        .suffix(".partial")
+        .permissions(Permissions::from_mode(FILE_MODE))
+        .tempfile_in(parent.unwrap_or(Path::new(".")))
 }
 
 impl Writer for NewTrace {
     fn write(&mut self, records: &[Record]) -> Result<(), TraceError> {
-        self.writer.as_mut().expect("`finish` takes the trace").write(records)
+        self.writer.write(records)
     }
-    fn finish(mut self: Box<Self>) -> Result<Written, TraceError> {
-        let written = self.writer.take().expect("`finish` takes the trace").finish()?;
-        fs::rename(&self.partial, &self.path).map_err(|cause| TraceError::Write { cause })?;
+    fn finish(self: Box<Self>) -> Result<Written, TraceError> {
+        let NewTrace { writer, partial, path } = *self;
+        let written = writer.finish()?;
+        partial.persist(path).map_err(|refused| TraceError::Write { cause: refused.error })?;
         Ok(written)
-    }
-}
-
-impl Drop for NewTrace {
-    fn drop(&mut self) {
-        // After a rename there is nothing to remove; before it, the rest is of no use to anybody.
-        let _ = fs::remove_file(&self.partial);
     }
 }
 

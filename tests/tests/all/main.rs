@@ -27,6 +27,7 @@ mod link;
 mod log;
 mod machine;
 mod metrics;
+mod new_files;
 mod parity;
 mod protocol;
 mod record;

@@ -76,9 +76,9 @@ fn show(
 
 fn unsound(arguments: &RestoreArguments, answer: &RestoreAnswer) -> Report {
     let count = answer.damaged.len();
-    let state = match &arguments.file {
+    let state = match &answer.partial {
         Some(file) => format!(
-            "all else is in `{}.partial`, which has zeros in the place of what is damaged",
+            "all else is in `{}`, which has zeros in the place of what is damaged",
             file.display()
         ),
         None => "nothing was changed".to_owned(),

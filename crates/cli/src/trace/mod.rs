@@ -9,8 +9,8 @@ mod copy;
 mod generate;
 mod info;
 
-use crate::input;
 use crate::output::{Failure, Output};
+use crate::{input, new_file};
 use clap::{Args, Subcommand, ValueEnum};
 use generate::GenerateArguments;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,7 +19,7 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::BlockSize;
 use layby_trace::{BlockEvent, Format, ReadOptions, Trace, TraceError, open};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 const FORMATS: &str = "\
@@ -288,9 +288,10 @@ pub(crate) fn target_format(target: &TargetArguments) -> Result<Format, Report> 
     })
 }
 
-/// Refuses to replace a file unless that was asked for.
+/// Refuses to replace a file unless that was asked for, and anything else than a file in any case.
 pub(crate) fn check_absent(target: &TargetArguments) -> Result<(), Report> {
-    if target.overwrite || !Path::new(&target.out).exists() {
+    new_file::check_place(&target.out, "the trace", "choose another name")?;
+    if target.overwrite || target.out.symlink_metadata().is_err() {
         return Ok(());
     }
     Err(Report::new(ReportKind::InUse, format!("`{}` is there already", target.out.display()))

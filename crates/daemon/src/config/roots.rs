@@ -8,7 +8,7 @@
 //! Cost: a look at each folder of the path per command. Not for: paths of the configuration, which
 //! its author chose; nor objects in a bucket.
 
-use super::{Config, KeySource};
+use super::{Config, KeySource, Place, Problem};
 use std::io::ErrorKind as Io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -47,7 +47,9 @@ impl VolumeRoots {
     pub fn of(config: &Config) -> VolumeRoots {
         let dir = resolve(&config.dir).unwrap_or_else(|_| config.dir.clone());
         let own = RESERVED.iter().map(|name| dir.join(name));
-        let kept = own.chain(kept(config)).map(|path| resolve(&path).unwrap_or(path)).collect();
+        let sockets = sockets(config).map(|(_, path)| path.to_owned());
+        let kept = own.chain(kept(config)).chain(sockets);
+        let kept = kept.map(|path| resolve(&path).unwrap_or(path)).collect();
         let named = config.volume_roots.iter();
         let named = named.map(|root| resolve(root).unwrap_or_else(|_| root.clone()));
         VolumeRoots { folders: std::iter::once(dir).chain(named).collect(), kept }
@@ -94,12 +96,37 @@ fn kept(config: &Config) -> impl Iterator<Item = PathBuf> {
         config.nbd.tls_client_ca.clone(),
         config.control.token_file.clone(),
         config.vhost.clone(),
-        Some(config.nbd.socket.clone()),
-        Some(config.control.socket.clone()),
         Some(config.cloud.journal_dir.clone()),
         Some(config.cloud.map_dir.clone()),
     ];
     named.into_iter().flatten().chain(levels).chain(keys).collect::<Vec<_>>().into_iter()
+}
+
+fn sockets(config: &Config) -> [(Place, &Path); 2] {
+    [(Place::Nbd, &config.nbd.socket), (Place::Control, &config.control.socket)]
+}
+
+/// Refuses sockets in the place of a file that the node writes or reads: whichever comes second
+/// would take the first one's place.
+pub(super) fn check_sockets(config: &Config) -> Result<(), Problem> {
+    let whole = |path: &Path| resolve(path).unwrap_or_else(|_| path.to_owned());
+    let dir = whole(&config.dir);
+    let own = RESERVED.iter().filter(|name| !name.ends_with(".sock")).map(|name| dir.join(name));
+    let files: Vec<PathBuf> = own.chain(kept(config)).map(|path| whole(&path)).collect();
+    let [(_, first), (_, second)] = sockets(config);
+    for (place, path) in sockets(config) {
+        let found = whole(path);
+        let cause = match files.contains(&found) {
+            true => format!("`{}` is the place of a file of the node's own", path.display()),
+            false if whole(first) == whole(second) => {
+                format!("the sockets of [nbd] and [control] are both `{}`", path.display())
+            }
+            false => continue,
+        };
+        let hint = "give each socket a path of its own, such as `layby.sock`";
+        return Err(Problem::new(place, "socket", cause, hint));
+    }
+    Ok(())
 }
 
 fn is_open(folder: &Path) -> bool {
