@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use std::sync::Arc;
 pub const RECORD_HEAD_BYTES: usize = 5;
 /// Bytes of a TLS record's body at most, by RFC 8446 and RFC 5246.
 pub const RECORD_BODY_BYTES_MAX: usize = (1 << 14) + 2048;
+/// Rights that a private key's file must not give: all to others, writing to its group.
+const KEY_MODES_REFUSED: u32 = 0o027;
 
 /// Reads certificates and key of the configuration.
 ///
@@ -30,6 +33,7 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let path = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_default();
     let (certificate_path, key_path) = (path(&nbd.tls_certificate), path(&nbd.tls_key));
     let certificates = certificates(&certificate_path)?;
+    refuse_open_key(&key_path)?;
     let key = PrivateKeyDer::from_pem_file(&key_path)
         .map_err(|cause| unusable("private key", &key_path, &cause.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -52,6 +56,24 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let config = builder.with_single_cert(certificates, key);
     let config = config.map_err(|e| unusable("certificate", &certificate_path, &e.to_string()))?;
     Ok(Arc::new(config))
+}
+
+/// A private key is none that every user may read, or that more than its owner may write.
+fn refuse_open_key(path: &Path) -> Result<(), Report> {
+    let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
+    let mode = found.permissions().mode() & 0o777;
+    if mode & KEY_MODES_REFUSED == 0 {
+        return Ok(());
+    }
+    let error = format!("cannot use the private key in `{}`", path.display());
+    Err(Report::new(ReportKind::Denied, error)
+        .cause(format!("other users can read or write it: its mode is {mode:04o}"))
+        .state("nothing was started; stored data is untouched")
+        .hint(format!(
+            "`chmod 600 {}` keeps it to its owner (640 to its group, too); make a new key where \
+             others may have read it",
+            path.display()
+        )))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Report> {
@@ -205,6 +227,8 @@ pub(crate) mod tests {
             let (cert_path, key_path) = (dir.path().join("c.pem"), dir.path().join("k.pem"));
             std::fs::write(&cert_path, cert.pem()).expect("a writable directory");
             std::fs::write(&key_path, signing_key.serialize_pem()).expect("a writable directory");
+            let own = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&key_path, own).expect("the test's own file");
             let mut roots = RootCertStore::empty();
             roots.add(cert.der().clone()).expect("a good certificate");
             let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -5,7 +5,7 @@
 //! was there before, it is read again after the fault is mended.
 
 use layby_tests::{
-    Connection, Node, Options, Refusal, Request, binary, must, run, skip, small_levels,
+    Connection, Node, Options, Refusal, Request, available, binary, must, run, skip, small_levels,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -160,6 +160,40 @@ fn a_wrong_checksum_is_refused() {
         flip(&path);
         assert!(before == fs::read(&path).expect("can read"), "{name} was changed");
         assert_data_is_there(&dir, &options);
+    }
+}
+
+/// Goal: a private key that others may read is refused, with the way out. Method: its modes.
+#[test]
+fn an_open_private_key_is_refused() {
+    let (work, dir) = temporary();
+    if !available(&["openssl"]) {
+        return;
+    }
+    let (key, certificate) = (work.path().join("k.pem"), work.path().join("c.pem"));
+    let words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+    let more = ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout"];
+    let (key_text, certificate_text) =
+        (key.display().to_string(), certificate.display().to_string());
+    must("openssl", &[&words[..], &more, &[&key_text, "-out", &certificate_text]].concat());
+    let levels = small_levels().config.expect("it has one");
+    let tls = format!(
+        "[nbd]\ntls = \"required\"\ntls_certificate = \"{certificate_text}\"\n\
+         tls_key = \"{key_text}\"\n{levels}"
+    );
+    for (mode, is_good) in [(0o644, false), (0o604, false), (0o660, false), (0o640, true)] {
+        let own = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&key, own).expect("can change it");
+        match Node::try_start(&dir, &Options::config(tls.clone())) {
+            Ok(node) => {
+                assert!(is_good, "{mode:o} was taken");
+                node.stop();
+            }
+            Err(refusal) => {
+                assert!(!is_good, "{mode:o}: {}", refusal.stderr);
+                refusal.assert_explains(&["k.pem", "chmod 600", &format!("{mode:04o}")]);
+            }
+        }
     }
 }
 
