@@ -113,6 +113,9 @@ pub(crate) struct ServeArguments {
     /// Threads of the data path, fixed for the node's life [default: one per two cores]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<u8>,
+    /// On a node's first start, give up what its levels' files and devices hold
+    #[arg(long)]
+    pub(crate) format: bool,
     /// How the data path talks to the kernel
     #[arg(long, value_name = "NAME")]
     pub(crate) io: Option<IoArgument>,

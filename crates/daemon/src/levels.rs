@@ -3,11 +3,14 @@
 //! How: a new node's level files are made at their full length, with their room reserved, so that a
 //! disk too small is known at start and not under load. An old node's must be there, whole.
 //! Invariant: a level file that went missing or shrank is never silently replaced; dirty blocks may
-//! have been in it. A file that this node did not make itself is never made anew.
-//! Cost: runs once per start.
+//! have been in it. A first start formats only what is empty or what its own failed attempt left,
+//! unless it is told to.
+//! Cost: runs once per start; a first one looks through what is there.
+
+mod contents;
 
 use crate::catalog::NodeId;
-use crate::config::{LevelConfig, Size};
+use crate::config::{Format, LevelConfig, Size};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use std::fs::File;
@@ -17,28 +20,32 @@ use std::path::Path;
 
 /// Where level files lie that nobody chose a place for, within the node's directory.
 pub const LEVELS_DIR_NAME: &str = "levels";
-/// Bytes looked at where a shard's part would begin.
-const HEAD_BYTES: usize = 4096;
 /// How every level's superblock begins, and where it names its node (docs/formats.md).
 const LEVEL_MAGIC: &[u8] = b"LAYBY";
 const LEVEL_NODE_AT: usize = 16;
+const HEAD_BYTES: usize = 64;
 
 /// Makes or checks the file or device of every level.
 ///
 /// # Errors
 /// A report that names the level and its path.
-pub fn prepare(dir: &Path, view: &View, is_new: bool) -> Result<(), Report> {
+pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<(), Report> {
+    if format == Format::All && !is_new {
+        return Err(in_use(dir));
+    }
     for (index, level) in view.layout.levels.iter().enumerate() {
         let Some(path) = &level.path else { continue };
-        let is_own = path.starts_with(dir.join(LEVELS_DIR_NAME));
-        if is_new && is_own && path.is_file() {
-            // The first start failed before anything could be stored.
-            std::fs::remove_file(path).map_err(|cause| refused(level, path, &cause))?;
-        }
         if is_new {
             let part = view.layout.part_bytes(index);
             let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
-            refuse_foreign(level, path, bases, view.catalog.node)?;
+            if format == Format::Empty {
+                let bases: Vec<u64> = bases.collect();
+                refuse_foreign(level, path, &bases, view.catalog.node)?;
+            }
+            if path.starts_with(dir.join(LEVELS_DIR_NAME)) && path.is_file() {
+                // Empty, or given up: it is made anew at its length.
+                std::fs::remove_file(path).map_err(|cause| refused(level, path, &cause))?;
+            }
         }
         match existing_length(path) {
             Ok(None) if is_new => make(level, path)?,
@@ -52,31 +59,52 @@ pub fn prepare(dir: &Path, view: &View, is_new: bool) -> Result<(), Report> {
     Ok(())
 }
 
+fn in_use(dir: &Path) -> Report {
+    Report::new(ReportKind::InUse, "cannot format the levels")
+        .cause(format!(
+            "the node in `{}` has run, and its levels may hold dirty blocks",
+            dir.display()
+        ))
+        .state("nothing was changed")
+        .hint("leave --format out; it is for a node's first start")
+}
+
 /// A new node formats its levels, so whatever lies in their place must be nobody's: zeros, or what
 /// this very node left when its first start failed.
 fn refuse_foreign(
     level: &LevelConfig,
     path: &Path,
-    bases: impl Iterator<Item = u64>,
+    bases: &[u64],
     node: NodeId,
 ) -> Result<(), Report> {
-    let Ok(file) = File::open(path) else { return Ok(()) };
+    let unread = |cause: std::io::Error| refused(level, path, &cause);
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == Io::NotFound => return Ok(()),
+        Err(cause) => return Err(unread(cause)),
+    };
+    let is_file = file.metadata().map_err(unread)?.is_file();
+    let length = file.seek(SeekFrom::End(0)).map_err(unread)?;
+    let mut is_level = false;
     for base in bases {
         let mut head = [0; HEAD_BYTES];
-        if file.read_exact_at(&mut head, base).is_err() || head == [0; HEAD_BYTES] {
-            continue;
+        if file.read_exact_at(&mut head, *base).is_ok() && head.starts_with(LEVEL_MAGIC) {
+            if head[LEVEL_NODE_AT..LEVEL_NODE_AT + 16] == node.0 {
+                return Ok(());
+            }
+            is_level = true;
         }
-        let is_level = head.starts_with(LEVEL_MAGIC);
-        if is_level && head[LEVEL_NODE_AT..LEVEL_NODE_AT + 16] == node.0 {
-            continue;
-        }
-        let whose = if is_level { "a level of another node" } else { "other data" };
-        return Err(Report::new(ReportKind::InUse, format!("cannot make level `{}`", level.name))
-            .cause(format!("`{}` holds {whose} at byte {base}", path.display()))
-            .state("nothing was written; that data is as it was")
-            .hint("choose another file or device, or clear its first MiB if that data may go"));
     }
-    Ok(())
+    let found = contents::first_data(&file, length, is_file, bases).map_err(unread)?;
+    let Some(at) = found else { return Ok(()) };
+    let whose = if is_level { "a level of another node" } else { "data" };
+    Err(Report::new(ReportKind::InUse, format!("cannot make level `{}`", level.name))
+        .cause(format!("`{}` holds {whose}, first seen at byte {at}", path.display()))
+        .state("nothing was written; that data is as it was")
+        .hint(
+            "choose another file or device, put back the catalog.json of the node that wrote it, \
+             or give up what it holds by --format",
+        ))
 }
 
 fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
@@ -176,14 +204,14 @@ mod tests {
     fn level_files_are_made_once() {
         let dir = TempDir::new().expect("a temporary directory");
         let (view, path) = view(dir.path(), "");
-        prepare(dir.path(), &view, true).expect("there is room");
+        prepare(dir.path(), &view, true, Format::Empty).expect("there is room");
         assert_eq!(existing_length(&path).expect("readable"), Some(16 << 20));
         std::fs::write(&path, b"dirty blocks").expect("writable");
-        let report = prepare(dir.path(), &view, false).expect_err("it was cut");
+        let report = prepare(dir.path(), &view, false, Format::Empty).expect_err("it was cut");
         assert_eq!(report.kind, ReportKind::Corrupt);
         assert!(report.cause.contains("12B, not 16MiB"), "{report}");
         std::fs::remove_file(&path).expect("removable");
-        let report = prepare(dir.path(), &view, false).expect_err("it is gone");
+        let report = prepare(dir.path(), &view, false, Format::Empty).expect_err("it is gone");
         assert!(report.hint.contains("put the file back") && !path.exists(), "{report}");
     }
 
@@ -193,34 +221,51 @@ mod tests {
         let dir = TempDir::new().expect("a temporary directory");
         let (mut view, path) = view(dir.path(), "");
         view.layout.levels[0].size = 1 << 62;
-        let report = prepare(dir.path(), &view, true).expect_err("no disk has that much");
+        let report =
+            prepare(dir.path(), &view, true, Format::Empty).expect_err("no disk has that much");
         assert!(report.error.contains("levels/ssd"), "{report}");
         assert!(!path.exists());
     }
 
-    /// Goal: a new node formats nothing that is somebody's. Method: a chosen file with zeros, with
-    /// text, with another node's level in the second part, with its own.
+    /// Goal: a new node formats nothing that is somebody's, unless it is told to. Method: a chosen
+    /// file and the node's own with zeros, with text in the middle, with a few bytes in all, with
+    /// another node's level in the second part, with its own.
     #[test]
     fn foreign_data_is_not_formatted() {
         let dir = TempDir::new().expect("a temporary directory");
-        let (view, path) = view(dir.path(), "path = \"chosen\"\n");
-        let write = |at: u64, bytes: &[u8]| {
-            let file = File::create(&path).expect("writable");
-            file.set_len(16 << 20).expect("writable");
-            file.write_all_at(bytes, at).expect("writable");
-        };
-        let mut level = [0; 64];
-        level[..8].copy_from_slice(b"LAYBYLOG");
-        for (at, bytes) in [(0, &b"a file system"[..]), (8 << 20, &level)] {
-            write(at, bytes);
-            let report = prepare(dir.path(), &view, true).expect_err("somebody's");
-            assert_eq!(report.kind, ReportKind::InUse);
-            assert!(report.cause.contains(&format!("at byte {at}")), "{report}");
+        for place in ["path = \"chosen\"\n", ""] {
+            let (view, path) = view(dir.path(), place);
+            std::fs::create_dir_all(dir.path().join("levels")).expect("writable");
+            let write = |at: u64, bytes: &[u8], length: u64| {
+                let file = File::create(&path).expect("writable");
+                file.set_len(length).expect("writable");
+                file.write_all_at(bytes, at).expect("writable");
+            };
+            let start = |format| prepare(dir.path(), &view, true, format);
+            let mut level = [0; 64];
+            level[..8].copy_from_slice(b"LAYBYLOG");
+            for (at, bytes, length) in [
+                (0, &b"a file system"[..], 16 << 20),
+                (5 << 20, b"text", 16 << 20),
+                (0, b"note", 4),
+                (8 << 20, &level, 16 << 20),
+            ] {
+                write(at, bytes, length);
+                let report = start(Format::Empty).expect_err("somebody's");
+                assert_eq!(report.kind, ReportKind::InUse);
+                assert!(report.cause.contains(&format!("at byte {at}")), "{report}");
+                assert!(report.hint.contains("--format"), "{report}");
+                let found = std::fs::read(&path).expect("it is there");
+                assert!(found[at as usize..].starts_with(bytes), "it was changed");
+                start(Format::All).expect("it was given up");
+            }
+            level[LEVEL_NODE_AT..LEVEL_NODE_AT + 16].copy_from_slice(&view.catalog.node.0);
+            write(8 << 20, &level, 16 << 20);
+            start(Format::Empty).expect("left by its own first start");
+            write(0, &[0], 16 << 20);
+            start(Format::Empty).expect("nobody's");
+            let report = prepare(dir.path(), &view, false, Format::All).expect_err("it has run");
+            assert!(report.hint.contains("first start"), "{report}");
         }
-        level[LEVEL_NODE_AT..LEVEL_NODE_AT + 16].copy_from_slice(&view.catalog.node.0);
-        write(8 << 20, &level);
-        prepare(dir.path(), &view, true).expect("left by its own first start");
-        write(0, &[0]);
-        prepare(dir.path(), &view, true).expect("nobody's");
     }
 }

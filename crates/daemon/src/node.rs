@@ -229,7 +229,7 @@ impl Node {
             crate::ublk::check("cannot start the node").await?;
         }
         let sockets = Sockets::bind(&config, passed).await?;
-        levels::prepare(&config.dir, &view, is_new)?;
+        levels::prepare(&config.dir, &view, is_new, config.format)?;
         // The node's identity must be known before a level carries it. What has not changed is not
         // written: a node whose disk is full can still start.
         if found.as_ref() != Some(&view.catalog) {

@@ -163,8 +163,94 @@ fn a_wrong_checksum_is_refused() {
     }
 }
 
+/// Goal: a first start formats no level file that holds anything, and leaves it as it was; the
+/// flag gives it up, and only for a first start. Method: a file with text in its middle, one of
+/// some bytes, a level in the node's own folder whose catalog was lost.
+#[test]
+fn a_first_start_over_data_is_refused() {
+    let (work, dir) = temporary();
+    let options = levels_at(work.path());
+    let level = work.path().join("ssd.level");
+    for (length, at) in [(128 << 20, 77 << 20), (1000, 999)] {
+        fs::write(&level, []).expect("can make it");
+        let file = fs::File::options().read(true).write(true).open(&level).expect("can open");
+        file.set_len(length).expect("can make it longer");
+        file.write_all_at(b"x", at).expect("can write");
+        refused(&dir, &options).assert_explains(&["ssd.level", &format!("byte {at}"), "--format"]);
+        let mut found = [0];
+        file.read_exact_at(&mut found, at).expect("can read");
+        assert_eq!((found, file.metadata().expect("it is open").len()), (*b"x", length));
+    }
+    let flag =
+        |options: &Options| Options { arguments: vec!["--format".into()], ..options.clone() };
+    Node::start(&dir, &flag(&options)).stop();
+    refused(&dir, &flag(&options)).assert_explains(&["has run", "leave --format out"]);
+    node_with_data(&dir, &options);
+    let own = work.path().join("own");
+    node_with_data(&own, &small_levels());
+    let lost = ["catalog.json", "volumes"].map(|name| (own.join(name), work.path().join(name)));
+    lost.iter().for_each(|(from, to)| fs::rename(from, to).expect("can move"));
+    refused(&own, &small_levels()).assert_explains(&["a level of another node", "catalog.json"]);
+    fs::remove_dir_all(own.join("volumes")).expect("it has nothing");
+    lost.iter().for_each(|(to, from)| fs::rename(from, to).expect("can move"));
+    assert_data_is_there(&own, &small_levels());
+}
+
 /// Goal: a private key that others may read is refused, with the way out. Method: its modes.
 #[test]
+/// A file as a block device, gone with the value.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Loop> {
+        let outcome = run("losetup", &["--find", "--show", &file.to_string_lossy()]);
+        if !outcome.success {
+            skip(&format!("cannot make a loop device: {}", outcome.stderr.trim()));
+        }
+        outcome.success.then(|| Loop(outcome.stdout.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", &["--detach", &self.0]);
+    }
+}
+
+/// Goal: a device with a signature at its end, or with data after a cleared beginning, is no level
+/// of a first start; one of zeros is. Method: a loop device as the SSD level.
+#[test]
+fn a_device_with_data_is_refused() {
+    const LENGTH: u64 = 128 << 20;
+    let (work, dir) = temporary();
+    if !available(&["losetup"]) {
+        return;
+    }
+    let image = work.path().join("image");
+    for data in [Some((LENGTH - 8192, 512)), Some((40 << 20, 1 << 20)), None] {
+        let file = fs::File::create(&image).expect("can make it");
+        file.set_len(LENGTH).expect("can make it longer");
+        if let Some((at, bytes)) = data {
+            file.write_all_at(&vec![0xa9; bytes], at).expect("can write");
+        }
+        let Some(device) = Loop::new(&image) else { return };
+        let config = format!(
+            "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"{LENGTH}\"\npath = \"{}\"\n",
+            device.0
+        );
+        match Node::try_start(&dir, &Options::config(config)) {
+            Ok(node) => {
+                assert!(data.is_none(), "{data:?} was formatted");
+                node.stop();
+            }
+            Err(refusal) => {
+                assert!(data.is_some(), "zeros: {}", refusal.stderr);
+                refusal.assert_explains(&[&device.0, "holds data", "--format"]);
+            }
+        }
+    }
+}
+
 fn an_open_private_key_is_refused() {
     let (work, dir) = temporary();
     if !available(&["openssl"]) {

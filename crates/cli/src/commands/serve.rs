@@ -28,6 +28,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         volume_roots: arguments.volume_root.clone(),
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
+        format: arguments.format,
         simulate_power_loss: arguments.simulate_power_loss,
         home_delay: arguments
             .home_delay

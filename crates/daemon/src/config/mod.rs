@@ -110,6 +110,15 @@ pub enum IoChoice {
     Epoll,
 }
 
+/// Whether a first start formats what is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Only what is empty.
+    Empty,
+    /// All that the configuration names: an operator gave up what is there.
+    All,
+}
+
 /// What a level is made of, as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -422,6 +431,8 @@ pub struct Config {
     pub classes: Vec<(Name, ClassConfig)>,
     /// Volumes that must exist.
     pub volumes: BTreeMap<Name, VolumeConfig>,
+    /// What a first start formats.
+    pub format: Format,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -449,6 +460,8 @@ pub struct Overrides {
     pub shards: Option<u8>,
     /// How they talk to the kernel.
     pub io: Option<IoChoice>,
+    /// A first start gives up what its levels' files and devices hold.
+    pub format: bool,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -529,6 +542,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         cloud: file.cloud.config(&dir)?,
         uplink: file.uplink.check().map(|_| file.uplink)?,
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
+        format: if overrides.format { Format::All } else { Format::Empty },
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
         origin,
