@@ -19,8 +19,11 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// How often a request is repeated before a restore gives up.
+/// How often a request is tried before a restore gives up.
 const ATTEMPTS_MAX: u32 = 8;
+/// The same until the store has answered once: an address or credentials are wrong, most likely,
+/// and who waits should hear so within two seconds of such answers.
+const ATTEMPTS_FIRST_MAX: u32 = 4;
 
 const IMAGE: ImageWords = ImageWords {
     error: "cannot restore into",
@@ -118,14 +121,14 @@ pub fn restore(
     let store = source.open().map_err(|cause| unreadable(url, &error, cause))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| Report::from_io(error.as_str(), &cause))?;
-    let (requests, objects) = (Cell::new(0), RefCell::new(BTreeSet::new()));
+    let asked = Asked::default();
     let stores = RefCell::new(vec![store]);
     let mut get = |key: &str, range: Option<Range<u64>>| {
-        requests.set(requests.get() + 1);
-        objects.borrow_mut().insert(key.to_owned());
+        let attempts_max = asked.begin(key);
         let (base, key) = split_key(key);
         let at = base.map_or(0, |base| base + 1);
-        runtime.block_on(fetch(&stores.borrow()[at], key, range))
+        let fetched = runtime.block_on(fetch(&stores.borrow()[at], key, range, attempts_max));
+        asked.end(fetched)
     };
     let (target, total, done) = (RefCell::new(None), Cell::new(0), Cell::new(0));
     let mut begin = |restored: &Restored, kept: u64| -> Result<(), Ended> {
@@ -171,12 +174,35 @@ pub fn restore(
         segment,
         bytes: pass.bytes,
         bytes_fetched: pass.fetched,
-        requests: requests.get(),
-        objects: objects.borrow().len() as u64,
+        requests: asked.requests.get(),
+        objects: asked.objects.borrow().len() as u64,
         checksums: pass.checksums,
         damaged: pass.damaged.into_iter().map(damaged).collect(),
         partial,
     })
+}
+
+/// What was asked of stores so far.
+#[derive(Default)]
+struct Asked {
+    requests: Cell<u64>,
+    objects: RefCell<BTreeSet<String>>,
+    has_answered: Cell<bool>,
+}
+
+impl Asked {
+    /// Counts a request; how often it may be tried.
+    fn begin(&self, key: &str) -> u32 {
+        self.requests.set(self.requests.get() + 1);
+        self.objects.borrow_mut().insert(key.to_owned());
+        if self.has_answered.get() { ATTEMPTS_MAX } else { ATTEMPTS_FIRST_MAX }
+    }
+
+    /// Notes whether the store has answered.
+    fn end<T>(&self, fetched: Result<T, Fault>) -> Result<T, Fault> {
+        self.has_answered.set(self.has_answered.get() || fetched.is_ok());
+        fetched
+    }
 }
 
 /// How a restore ended early.
@@ -198,9 +224,14 @@ impl From<RestoreError> for Ended {
 }
 
 fn unreadable(url: &str, error: &str, cause: String) -> Report {
-    let hint = match url.starts_with("file:") {
-        true => "write it as file:///FOLDER",
-        false => "credentials come from the environment, such as AWS_ACCESS_KEY_ID, or a profile",
+    let hint = match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("file") => "write it as file:///FOLDER",
+        Some("az") => {
+            "credentials come from the environment: AZURE_STORAGE_ACCOUNT_NAME and \
+             AZURE_STORAGE_ACCOUNT_KEY"
+        }
+        Some("gs") => "credentials come from the environment: GOOGLE_APPLICATION_CREDENTIALS",
+        _ => "credentials come from the environment, such as AWS_ACCESS_KEY_ID, or a profile",
     };
     Report::new(ReportKind::Invalid, error).cause(cause).state("nothing was written").hint(hint)
 }
@@ -209,10 +240,19 @@ fn damaged((range, object): (Range<u64>, String)) -> DamagedRange {
     DamagedRange { offset: range.start, length: range.end - range.start, object }
 }
 
-async fn fetch(store: &Store, key: &str, range: Option<Range<u64>>) -> Result<bytes::Bytes, Fault> {
+async fn fetch(
+    store: &Store,
+    key: &str,
+    range: Option<Range<u64>>,
+    attempts_max: u32,
+) -> Result<bytes::Bytes, Fault> {
     let request = Request::Get { key: key.to_owned(), range };
-    match store.insist(request, ATTEMPTS_MAX).await {
+    match store.insist(request, attempts_max).await {
         End::Bytes(bytes, _) => Ok(bytes),
+        End::Failed(Fault { kind: FaultKind::Retry, cause }) => {
+            let cause = format!("after {attempts_max} attempts: {cause}");
+            Err(Fault { kind: FaultKind::Retry, cause })
+        }
         End::Failed(fault) => Err(fault),
         end => unreachable!("a get ends with bytes or a fault: {end:?}"),
     }
@@ -234,7 +274,10 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
         RestoreError::Store(fault) if fault.kind == FaultKind::Denied => {
             (ReportKind::Denied, "credentials come from the environment, a key by --key")
         }
-        RestoreError::Store(_) => (ReportKind::Unreachable, "repeat it when the store answers"),
+        RestoreError::Store(_) => (
+            ReportKind::Unreachable,
+            "look at the address and the credentials, or repeat it when the store answers",
+        ),
         RestoreError::Damaged(_) => {
             (ReportKind::Corrupt, "put the object back from a copy or an older version of it")
         }

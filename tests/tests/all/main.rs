@@ -11,6 +11,7 @@ mod bad_input;
 mod clients;
 mod cloud;
 mod crash;
+mod credentials;
 mod deletion;
 mod description;
 mod destroy;

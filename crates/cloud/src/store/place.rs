@@ -126,14 +126,19 @@ fn with_profile(mut builder: AmazonS3Builder) -> Result<AmazonS3Builder, String>
 /// Whether credentials are there, or a service that the environment names has them.
 fn check_credentials(builder: &AmazonS3Builder) -> Result<(), String> {
     let has = |key| builder.get_config_value(&key).is_some();
-    let has_key = has(S3::AccessKeyId) && has(S3::SecretAccessKey);
-    match has_key || CREDENTIAL_SERVICES.iter().any(|name| std::env::var_os(name).is_some()) {
-        true => Ok(()),
-        false => Err("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
-                      or AWS_PROFILE; AWS_METADATA_ENDPOINT=http://169.254.169.254 asks this \
-                      machine's metadata service"
-            .to_owned()),
+    let missing = match (has(S3::AccessKeyId), has(S3::SecretAccessKey)) {
+        (true, true) => return Ok(()),
+        (true, false) => "AWS_SECRET_ACCESS_KEY is not set",
+        (false, true) => "AWS_ACCESS_KEY_ID is not set",
+        (false, false) => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set",
+    };
+    if CREDENTIAL_SERVICES.iter().any(|name| std::env::var_os(name).is_some()) {
+        return Ok(());
     }
+    Err(format!(
+        "there are no credentials: {missing}, and neither AWS_PROFILE nor the default profile has \
+         them; AWS_METADATA_ENDPOINT=http://169.254.169.254 asks this machine's metadata service"
+    ))
 }
 
 /// Variables by which an environment says that credentials come from a service, or that none are
