@@ -231,7 +231,10 @@ fn unreadable(url: &str, error: &str, cause: String) -> Report {
              AZURE_STORAGE_ACCOUNT_KEY"
         }
         Some("gs") => "credentials come from the environment: GOOGLE_APPLICATION_CREDENTIALS",
-        _ => "credentials come from the environment, such as AWS_ACCESS_KEY_ID, or a profile",
+        Some("s3") => {
+            "credentials come from the environment, such as AWS_ACCESS_KEY_ID, or a profile"
+        }
+        _ => "name a volume's place in a store, such as s3://bucket/maps",
     };
     Report::new(ReportKind::Invalid, error).cause(cause).state("nothing was written").hint(hint)
 }

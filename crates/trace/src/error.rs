@@ -264,6 +264,9 @@ impl fmt::Display for TraceError {
             TraceError::Read { offset, cause } => write!(f, "after {offset} bytes: {cause}"),
             TraceError::Write { cause } => write!(f, "cannot write: {cause}"),
             TraceError::Bad { place, fault } => write!(f, "{place}: {fault}"),
+            TraceError::Unsure { path, found } if found.is_empty() => {
+                write!(f, "`{}` is empty, or begins with an empty line", path.display())
+            }
             TraceError::Unsure { path, found } => {
                 write!(f, "`{}` begins with `{found}`, which fits no format", path.display())
             }

@@ -97,7 +97,9 @@ fn a_missing_configuration_is_refused() {
     let missing = work.path().join("absent.toml").display().to_string();
     let options =
         Options { arguments: vec!["--config".into(), missing.clone()], ..Options::default() };
-    refused(&dir, &options).assert_explains(&[&missing]);
+    let refusal = refused(&dir, &options);
+    refusal.assert_explains(&[&missing]);
+    assert_eq!(refusal.code, Some(6), "what is named does not exist");
 }
 
 /// Goal: two levels never share bytes. Method: two levels on one file.
@@ -196,8 +198,6 @@ fn a_first_start_over_data_is_refused() {
     assert_data_is_there(&own, &small_levels());
 }
 
-/// Goal: a private key that others may read is refused, with the way out. Method: its modes.
-#[test]
 /// A file as a block device, gone with the value.
 struct Loop(String);
 
@@ -251,6 +251,8 @@ fn a_device_with_data_is_refused() {
     }
 }
 
+/// Goal: a private key that others may read is refused, with the way out. Method: its modes.
+#[test]
 fn an_open_private_key_is_refused() {
     let (work, dir) = temporary();
     if !available(&["openssl"]) {

@@ -67,6 +67,7 @@ fn missing_credentials_are_named() {
     ] {
         restore("s3://bucket/maps", &variables).assert_explains(words);
     }
+    restore("maps", &[]).assert_explains(&["names no store", "s3://bucket/maps"]);
     restore("az://bucket/maps", &[]).assert_explains(&["AZURE_STORAGE_ACCOUNT_NAME"]);
     assert_eq!(store.count(), 0, "a store was asked");
 }

@@ -54,6 +54,23 @@ fn counts_are_those_by_hand() {
     assert_eq!(at_two["miss_ratio"].as_f64().map(|ratio| (ratio * 6.0).round()), Some(5.0));
 }
 
+/// Goal: a trace that is not there, is empty or never ends is refused as such, also where it would
+/// be read twice. Method: the default size, which is a share of the footprint.
+#[test]
+fn traces_that_are_none_are_refused() {
+    let work = TempDir::new().expect("a temporary folder");
+    let empty = work.path().join("empty");
+    fs::write(&empty, []).expect("the folder takes files");
+    let empty = empty.display().to_string();
+    for (path, code, word) in [
+        ("/nowhere/t.csv", 6, "No such file"),
+        (&*empty, 2, "is empty"),
+        ("/dev/zero", 2, "format"),
+    ] {
+        refusal(&["replay", path], code).assert_explains(&["cannot read the trace", path, word]);
+    }
+}
+
 /// Goal: levels serve the classes as PADSA has it, at its costs. Method: a block of each class,
 /// written and read; a miss.
 #[test]

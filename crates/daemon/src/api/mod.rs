@@ -160,7 +160,7 @@ fn not_found(what: &str, name: &Name) -> Refused {
         Report::new(ReportKind::NotFound, format!("cannot show {what} `{name}`"))
             .cause(format!("there is no {what} `{name}`"))
             .state("nothing was changed")
-            .hint("`/v1/status` shows what this node has"),
+            .hint("`layby status` (`/v1/status` of the API) shows what this node has"),
     )
 }
 

@@ -18,7 +18,10 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 pub(super) fn read(path: &Path) -> Result<String, Report> {
     let error = format!("cannot read configuration `{}`", path.display());
     let text = text(path).map_err(|cause| {
-        Report::from_io(&*error, &cause)
+        let refused = Report::from_io(&*error, &cause);
+        let is_absent = cause.kind() == std::io::ErrorKind::NotFound;
+        let kind = if is_absent { ReportKind::NotFound } else { refused.kind };
+        Report { kind, ..refused }
             .state("nothing was started or changed")
             .hint("name an existing file with --config, or leave the flag out")
     })?;
