@@ -48,21 +48,21 @@ impl NewFile {
 }
 
 /// Refuses to put a file into the place of a device, a pipe, a folder or a link: `what` would take
-/// its place and not go through it.
+/// its place and not go through it. Nor is `-` a file, which people write for standard output.
 ///
 /// # Errors
 /// A report when there is something else than a regular file.
 pub(crate) fn check_place(path: &Path, what: &str, hint: &str) -> Result<(), Report> {
-    match path.symlink_metadata() {
-        Ok(found) if !found.is_file() => {
-            let error = format!("cannot write {what} `{}`", path.display());
-            Err(Report::new(ReportKind::Invalid, error)
-                .cause("there is something that is no regular file")
-                .state("nothing was changed")
-                .hint(hint))
-        }
-        _ => Ok(()),
-    }
+    let cause = match path.symlink_metadata() {
+        _ if path.as_os_str() == "-" => "standard output takes none: it goes into a file alone",
+        Ok(found) if !found.is_file() => "there is something that is no regular file",
+        _ => return Ok(()),
+    };
+    let error = format!("cannot write {what} `{}`", path.display());
+    Err(Report::new(ReportKind::Invalid, error)
+        .cause(cause)
+        .state("nothing was changed")
+        .hint(hint))
 }
 
 fn unwritten(path: &Path, what: &str, cause: &std::io::Error) -> Report {

@@ -1,11 +1,14 @@
 //! The node's log: to standard error, for people by default and as JSON for machines.
 //!
 //! How: `tracing`, filtered by `LAYBY_LOG` (such as `debug` or `layby_daemon=trace`), `info` when
-//! it is not set.
+//! it is not set, or cannot be understood, which the log then says.
 //! Invariant: standard output stays free for what a command answers; a log that cannot be written
 //! (its disk is full, its reader gone) is silent and harms nobody.
 
 use tracing_subscriber::EnvFilter;
+
+/// What the environment calls the filter.
+const FILTER_VARIABLE: &str = "LAYBY_LOG";
 
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +37,10 @@ pub fn note_stop(signal: &str) {
 
 /// Starts the log of this process; a second call changes nothing.
 pub fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("LAYBY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let wanted = std::env::var(FILTER_VARIABLE).ok().filter(|text| !text.is_empty());
+    let read = wanted.as_deref().map(EnvFilter::try_new).transpose();
+    let refused = read.as_ref().err().map(ToString::to_string);
+    let filter = read.ok().flatten().unwrap_or_else(|| EnvFilter::new("info"));
     // Complaints of the log about itself would go to the same place, and panic there.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -48,4 +54,7 @@ pub fn start(format: LogFormat) {
         }
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+    if let Some(cause) = refused {
+        tracing::warn!(wanted, cause, "{FILTER_VARIABLE} is not understood: `info` is logged");
+    }
 }

@@ -435,6 +435,8 @@ async fn taken_back(
 fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
     make_folder(dir, OPEN_FOLDER_MODE)?;
     let lock = DirectoryLock::take(dir)?;
+    // One that was killed leaves it, and this one may have no such address.
+    drop(std::fs::remove_file(dir.join(CONTROL_URL_FILE_NAME)));
     for name in [VOLUMES_DIR_NAME, "levels", LOCAL_DIR] {
         let folder = dir.join(name);
         if name == VOLUMES_DIR_NAME {

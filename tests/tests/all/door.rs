@@ -237,6 +237,12 @@ fn metrics_have_an_address_of_their_own() {
     }
     assert!(!dir.join("control.url").exists());
     node.stop();
+    Node::start(&dir, &small_levels()).kill9();
+    assert!(dir.join("control.url").exists());
+    let flags = ["--http", "off"].map(str::to_owned).to_vec();
+    let node = Node::start(&dir, &Options { arguments: flags, ..small_levels() });
+    assert!(!dir.join("control.url").exists(), "it is of the node that was killed");
+    node.stop();
 }
 
 /// Goal: an NBD address that others can reach is said at the start and in the log, where neither

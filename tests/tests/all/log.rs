@@ -161,6 +161,20 @@ fn refused_clients_are_logged() {
     assert!(denied.iter().any(|line| line["volume"] == "mine"), "{denied:?}");
 }
 
+/// Goal: a filter that cannot be understood is said, and the log goes on as without one. Method: a
+/// variable that names no level.
+#[test]
+fn a_filter_that_is_none_is_said() {
+    let (_work, dir) = temporary();
+    let levels = small_levels().config.expect("it has one");
+    let environment = vec![("LAYBY_LOG".to_owned(), "debug=x=y".to_owned())];
+    let node = Node::start(&dir, &Options { environment, ..Options::config(levels) });
+    let log = node.stderr();
+    assert!(log.contains("LAYBY_LOG is not understood") && log.contains("debug=x=y"), "{log}");
+    assert!(log.contains("ready"), "{log}");
+    node.stop();
+}
+
 /// Goal: a stop is logged from its beginning, with who asked, to its end. Method: each signal.
 #[test]
 fn stops_are_logged() {

@@ -57,6 +57,7 @@ fn a_trace_is_a_file_of_its_own() {
         assert!(!place.symlink_metadata().expect("it is there").is_file());
     }
     is_untouched(&precious);
+    generate(Path::new("-"), &[]).assert_explains(&["standard output"]);
     let left = std::fs::read_dir(work.path())
         .expect("readable")
         .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
