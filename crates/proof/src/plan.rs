@@ -105,6 +105,8 @@ pub enum Fault {
     Broken(u64),
     /// Writes find no room, until healed.
     Full(Disk),
+    /// The next start, and what follows it, finds no room for writes, until healed.
+    FullAtStart(Disk),
     /// Everything fails, until healed or restarted.
     Gone(Disk),
     /// Nothing ends for a while.
@@ -132,6 +134,7 @@ impl Fault {
             Fault::BadSector(..) => "latent sector error",
             Fault::Broken(_) => "region broken for good",
             Fault::Full(_) => "device full",
+            Fault::FullAtStart(_) => "device full at a start",
             Fault::Gone(_) => "device vanished",
             Fault::Slow(..) => "slow device",
             Fault::Stuck(_) => "I/O that never returns",

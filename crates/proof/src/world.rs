@@ -96,6 +96,8 @@ struct World<'a> {
     is_tolerant: bool,
     /// Disks lied, so that a power cut may take what was durable.
     has_lied: bool,
+    /// The disk that the next start finds full.
+    full_at_start: Option<Disk>,
     /// Power was cut after disks had lied: what was durable may be gone for good.
     is_bereft: bool,
     /// Power was cut since all was looked at.
@@ -162,6 +164,7 @@ impl<'a> World<'a> {
             oracle: Oracle::new(volumes),
             is_tolerant: false,
             has_lied: false,
+            full_at_start: None,
             is_bereft: false,
             has_crashed: false,
             is_over: false,
@@ -344,6 +347,7 @@ impl World<'_> {
         self.left.clear();
         self.lose_power(mode);
         self.heal();
+        self.fill_for_start();
         self.oracle.crash();
         self.has_crashed = true;
         self.is_bereft |= self.has_lied;

@@ -75,7 +75,7 @@ fn draw_homed(rng: &mut Rng) -> Vec<Act> {
     acts.extend(write(blocks.clone()));
     acts.extend([Act::Drain(Some(CRITICAL)), Act::Turns(20 + rng.below(100) as u32)]);
     if rng.chance(3, 4) {
-        acts.push(Act::Fault(Fault::Full(Disk::Ssd)));
+        acts.push(Act::Fault(Fault::FullAtStart(Disk::Ssd)));
     }
     acts.extend([Act::Cut(draw_mode(rng)), Act::Connect(CRITICAL, rng.chance(1, 2))]);
     acts.extend(others(&blocks).flat_map(write));

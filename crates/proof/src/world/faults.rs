@@ -48,6 +48,7 @@ impl World<'_> {
                 let disk = at(disk);
                 machine.set_full(disk, true);
             }
+            Fault::FullAtStart(disk) => self.full_at_start = Some(disk),
             Fault::Gone(disk) => {
                 let disk = at(disk);
                 machine.set_gone(disk, true);
@@ -73,6 +74,14 @@ impl World<'_> {
                 machine.corrupt(disk, offset, CELL);
             }
         }
+    }
+
+    /// Fills the disk that the coming start is to find full.
+    pub(super) fn fill_for_start(&mut self) {
+        let Some(disk) = self.full_at_start.take() else { return };
+        let mut machine = self.host.machine();
+        let disk = machine.attach_disk(&disk.name()).expect("a node has all its disks");
+        machine.set_full(disk, true);
     }
 
     /// Ends the faults that last until somebody ends them.
