@@ -9,8 +9,9 @@
 
 mod cloud;
 mod faults;
+mod waiting;
 
-use crate::client::{Answered, Asked, Client};
+use crate::client::{Answered, Client};
 use crate::home::CloudHome;
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
@@ -24,7 +25,6 @@ use layby_engine::{LevelPart, Shard, ShardPlan};
 use layby_frontend::nbd::NbdSession;
 use layby_types::{Call, ClassId, Nanos, Operation, Rng, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -630,70 +630,6 @@ impl World<'_> {
         }
         self.has_crashed = false;
         (0..VOLUMES).try_for_each(|volume| self.look_at_store(volume))
-    }
-
-    fn quiesce(&mut self) -> Result<(), String> {
-        let mut idle = 0;
-        for _ in 0..TURNS_MAX {
-            let waits = |client: &Client| !client.asked.is_empty() || !client.outgoing.is_empty();
-            let busy = self.clients.iter().flatten().any(waits);
-            let Some(node) = &self.node else { return Ok(()) };
-            if busy || node.inflight() > 0 {
-                idle = 0;
-            } else if !self.host.machine().can_end() {
-                // Sockets are closed at the beginning of a turn, once sends under way have ended;
-                // and the pieces of a long request begin one after the other.
-                if self.left.is_empty() || idle == LAST_TURNS {
-                    self.orphans.clear();
-                    return self.check_left();
-                }
-                idle += 1;
-            }
-            self.turn()?;
-        }
-        Err(format!("requests never end: {}", self.describe_waiting()))
-    }
-
-    /// A client that is gone holds nothing of the node any more.
-    fn check_left(&mut self) -> Result<(), String> {
-        let machine = self.host.machine();
-        let open = self.left.iter().filter(|socket| !machine.is_closed(**socket)).count();
-        drop(machine);
-        self.left.clear();
-        if open == 0 { Ok(()) } else { Err(format!("{open} sockets of clients gone stay open")) }
-    }
-
-    /// Who waits for what.
-    fn describe_waiting(&mut self) -> String {
-        let mut text = format!("at {} us ", self.host.now().0 / 1000);
-        for (number, client) in self.clients.iter().enumerate() {
-            let asked = client.iter().flat_map(|client| client.asked.values());
-            for Asked { call, .. } in asked {
-                let (first, end) = (call.offset / BLOCK, (call.offset + call.length) / BLOCK);
-                let _ = write!(
-                    text,
-                    "client {number} waits for {:?} of blocks {first}..{end}; ",
-                    call.operation
-                );
-            }
-        }
-        for index in 0..VOLUMES {
-            text.push_str(&self.describe_home(index));
-        }
-        let Some(node) = &mut self.node else { return text };
-        for (index, level) in node.snapshot().levels.iter().enumerate() {
-            let (used, dirty, slots) = (level.slots_used, level.slots_dirty, level.slots);
-            let waiting = level.waiting;
-            let _ = write!(
-                text,
-                "level {index}: {used} of {slots} slots used, {dirty} dirty, {waiting} wait; "
-            );
-        }
-        for volume in &node.snapshot().volumes {
-            let (slots, dirty) = (&volume.slots, &volume.slots_dirty);
-            let _ = write!(text, "volume {}: slots {slots:?}, dirty {dirty:?}; ", volume.volume.0);
-        }
-        text
     }
 
     /// A volume by blocks; `None` where a read fails in a life that may.

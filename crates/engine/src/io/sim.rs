@@ -372,6 +372,13 @@ impl SimIo {
         }
     }
 
+    /// Waits in a row that a real machine would never have come back from: nothing in flight could
+    /// end, and there was no deadline.
+    #[must_use]
+    pub fn idle_waits(&self) -> u32 {
+        self.idle_waits
+    }
+
     /// Waits so far that a real machine would never have come back from.
     #[cfg(test)]
     pub(crate) fn waits_in_vain(&self) -> u64 {
