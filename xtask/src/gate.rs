@@ -11,31 +11,42 @@ use crate::process::{self, Failure};
 use crate::{setup, tidy};
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
+
+/// Tests run at a time, per processor: those through the binary wait more than they work.
+const TEST_THREADS_PER_PROCESSOR: usize = 2;
 
 /// Runs them all.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
+    #[expect(clippy::disallowed_methods, reason = "how long each step took is what this prints")]
+    let begun = Instant::now();
     setup::packages(root)?;
-    step("formats");
+    step(begun, "formats");
     process::run(process::cargo(root).args(["fmt", "--all", "--check"]))?;
-    step("tidy");
+    step(begun, "tidy");
     tidy::run(root, true)?;
     thread::scope(|scope| {
         // Most of it waits for downloads; its processor time fills what linkers leave.
         let checkers = scope.spawn(|| setup::checkers(root));
-        lint(root)?;
-        build(root)?;
+        lint(root, begun)?;
+        build(root, begun)?;
         checkers.join().unwrap_or_else(|_| Err(Failure::new("the object store cannot be built")))
     })?;
-    step("tests");
+    step(begun, "tests");
     let mut tests = process::cargo(root);
     tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
-    process::run(tests.env("LAYBY_BIN", process::target(root).join("debug/layby")))?;
-    step("advisories");
+    tests.env("LAYBY_BIN", process::target(root).join("debug/layby"));
+    if let Ok(processors) = thread::available_parallelism() {
+        let threads = processors.get() * TEST_THREADS_PER_PROCESSOR;
+        tests.env("RUST_TEST_THREADS", threads.to_string());
+    }
+    process::run(&mut tests)?;
+    step(begun, "advisories");
     deny(root)
 }
 
-fn lint(root: &Path) -> Result<(), Failure> {
-    step("lints");
+fn lint(root: &Path, begun: Instant) -> Result<(), Failure> {
+    step(begun, "lints");
     process::run(process::cargo(root).args([
         "clippy",
         "--workspace",
@@ -49,8 +60,8 @@ fn lint(root: &Path) -> Result<(), Failure> {
 }
 
 /// The program and every test of the workspace.
-fn build(root: &Path) -> Result<(), Failure> {
-    step("build");
+fn build(root: &Path, begun: Instant) -> Result<(), Failure> {
+    step(begun, "build");
     let mut build = process::cargo(root);
     process::run(build.args([
         "build",
@@ -63,8 +74,10 @@ fn build(root: &Path) -> Result<(), Failure> {
     ]))
 }
 
-fn step(name: &str) {
-    process::say(&format!("== {name}"));
+/// Says what begins, and how long after the run did.
+fn step(begun: Instant, name: &str) {
+    let seconds = begun.elapsed().as_secs();
+    process::say(&format!("== {name} (after {} min {} s)", seconds / 60, seconds % 60));
 }
 
 /// cargo-deny takes longer to build than all our tests, so it is used where it already is.
