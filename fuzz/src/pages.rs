@@ -7,7 +7,7 @@
 //! Not for: what structures mean together, see `recover`.
 
 use crate::Input;
-use layby_engine::store::layout::{META_BYTES, Superblock, crc32c, get_u64, put_u32, seal_page};
+use layby_engine::store::layout::{CONTENT_BYTES, META_BYTES, Superblock, crc32c, get_u64, put_u32, seal_page};
 use layby_engine::store::log_layout::{
     BATCH_ENTRIES_MAX, BATCH_MAGIC, BatchHeader, BatchName, CHUNK_HEADER, CHUNK_MAGIC,
     CheckpointEntry, LOG_MAGIC, LogGeometry, OpenSegment, Record, SegmentHeader, Trailer,
@@ -97,11 +97,11 @@ fn page(input: &mut Input<'_>) -> Vec<u8> {
 pub(crate) fn seal(page: &mut [u8]) {
     match get_u64(page, 0) {
         BATCH_MAGIC => {
-            let crc = crc32c(&[&page[..124], &page[128..META_BYTES]].concat());
+            let crc = crc32c(&[&page[..124], &page[128..CONTENT_BYTES]].concat());
             put_u32(page, 124, crc);
         }
         CHUNK_MAGIC => {
-            put_u32(page, 32, crc32c(&page[CHUNK_HEADER..META_BYTES]));
+            put_u32(page, 32, crc32c(&page[CHUNK_HEADER..CONTENT_BYTES]));
             let crc = crc32c(&page[..36]);
             put_u32(page, 36, crc);
         }

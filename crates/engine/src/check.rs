@@ -275,9 +275,25 @@ fn crc(parts: &[&[u8]]) -> u32 {
     digest.finalize() as u32
 }
 
-/// A page of 4096 bytes with its checksum in the last four: stored and computed.
+/// A page of 4096 bytes with its checksum at the end of its content: stored and computed.
 fn page_crcs(page: &[u8]) -> (u32, u32) {
-    (u32_at(page, 4092), crc(&[&page[..4092]]))
+    (u32_at(page, 3580), crc(&[&page[..3580]]))
+}
+
+/// A page with one of its seven sectors of content made from the others and the parity, where
+/// `is_sound` accepts that. `None` for a page that is sound or beyond help.
+fn rebuilt(page: &[u8], is_sound: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    if is_sound(page) {
+        return None;
+    }
+    (0..7).find_map(|lost| {
+        let mut page = page[..4096].to_vec();
+        for at in 0..512 {
+            let others = (0..8).filter(|sector| *sector != lost);
+            page[512 * lost + at] = others.fold(0, |sum, sector| sum ^ page[512 * sector + at]);
+        }
+        is_sound(&page).then_some(page)
+    })
 }
 
 /// A block as reports name it.
@@ -298,6 +314,12 @@ struct Superblock {
 impl Superblock {
     fn read<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, length: u64) -> Option<Self> {
         let page = bytes.get(0, 4096)?;
+        let is_sound = |page: &[u8]| page_crcs(page).0 == page_crcs(page).1;
+        let rebuilt = rebuilt(&page, is_sound);
+        if rebuilt.is_some() {
+            bytes.report.problem(0, "a sector of the superblock is damaged".into());
+        }
+        let page = rebuilt.unwrap_or(page);
         let magic: &[u8; 8] = match bytes.report.kind {
             StoreKind::Log => b"LAYBYLOG",
             StoreKind::Nvm => b"LAYBYNVM",
@@ -308,11 +330,11 @@ impl Superblock {
         let kind = bytes.report.kind;
         let wrong = if page[..8] != magic[..] {
             Some(format!("there is no superblock of {kind} here"))
-        } else if stored != computed {
+        } else if stored != computed && version != 1 {
             let stored = format!("stored {stored:08x}, computed {computed:08x}");
             Some(format!("superblock checksum mismatch: {stored}"))
-        } else if version != 1 {
-            Some(format!("format version {version}, this program reads 1"))
+        } else if version != 2 {
+            Some(format!("format version {version}, this program reads 2"))
         } else if !block.is_power_of_two() || !(4096..=65536).contains(&block) {
             Some(format!("a block size of {block} bytes is not allowed"))
         } else if base != bytes.report.base {

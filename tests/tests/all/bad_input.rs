@@ -147,7 +147,7 @@ fn a_level_of_another_node_is_refused() {
 }
 
 /// Goal: a damaged superblock is reported with its place, and nothing is written over it. Method:
-/// flip bytes at the front of each level, see the refusal, flip them back, find the data.
+/// flip bytes in two sectors at the front of each level, see the refusal, flip them back, find the data.
 #[test]
 fn a_wrong_checksum_is_refused() {
     let (work, dir) = temporary();
@@ -285,10 +285,10 @@ fn an_open_private_key_is_refused() {
     }
 }
 
-/// Inverts bytes 16..64 of both places where a superblock may lie.
+/// Inverts bytes of two sectors in both places where a superblock may lie: parity makes up for one.
 fn flip(path: &Path) {
     let file = fs::File::options().read(true).write(true).open(path).expect("can open");
-    for place in [16, 4096 + 16] {
+    for place in [16, 528, 4096 + 16, 4096 + 528] {
         let mut bytes = [0; 48];
         file.read_exact_at(&mut bytes, place).expect("can read");
         file.write_all_at(&bytes.map(|byte| !byte), place).expect("can write");

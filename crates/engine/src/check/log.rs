@@ -5,7 +5,9 @@
 //! looked at: no two in one place, none outside a segment, data matching.
 //! Invariant: as in the parent. Cost: as in the parent.
 
-use super::{Bytes, ReadAt, Superblock, block_name, crc, page_crcs, u16_at, u32_at, u64_at};
+use super::{
+    Bytes, ReadAt, Superblock, block_name, crc, page_crcs, rebuilt, u16_at, u32_at, u64_at,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 struct Region {
@@ -71,6 +73,7 @@ struct Candidate {
 
 struct Batch {
     at: u64,
+    is_rebuilt: bool,
     stream: u32,
     seq: u64,
     epoch: u64,
@@ -98,7 +101,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     };
     let checkpoint = newest_checkpoint(bytes, &region).unwrap_or_default();
     let mut table = read_entries(bytes, &region, &checkpoint);
-    let generations = read_headers(bytes, &region, &checkpoint);
+    let generations = read_headers(bytes, &region, &checkpoint, &table);
     drop_reused(&region, &checkpoint, &generations, &mut table);
     let batches = read_batches(bytes, &region, &checkpoint, &generations);
     let durable = judge(bytes, &region, &checkpoint, &batches);
@@ -114,14 +117,16 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
     for area in 0..2 {
         let at = (1 + area * region.area_blocks) * region.block;
         let Some(page) = bytes.get(at, 4096) else { continue };
-        if page[..8] != *b"LAYBYCKT" || u64_at(&page, 8) != region.instance {
+        let is_sound = |page: &[u8]| named(page, b"LAYBYCKT", region) && is_sealed(page);
+        let page = rebuilt(&page, is_sound).unwrap_or(page);
+        if !named(&page, b"LAYBYCKT", region) {
             continue;
         }
         let (stored, computed) = page_crcs(&page);
         let open = u32_at(&page, 48) as usize;
         // One that lists more than it can is no trailer, whatever its checksum says.
         let retired = u32_at(&page, 168) as usize;
-        if stored != computed || open > 3 || retired > 896 {
+        if stored != computed || open > 3 || retired > 852 {
             bytes.report.counts.torn += 1;
             continue;
         }
@@ -158,14 +163,21 @@ fn read_entries<R: ReadAt + ?Sized>(
     for index in 0..checkpoint.chunks.min(region.area_blocks - 1) {
         let at = (first + index) * region.block;
         let Some(page) = bytes.get(at, 4096) else { continue };
-        let sound = page[..8] == *b"LAYBYCKC"
-            && u64_at(&page, 8) == region.instance
-            && u64_at(&page, 16) == checkpoint.seq
-            && u64::from(u32_at(&page, 24)) == index
-            && u32_at(&page, 28) <= 168
-            && u32_at(&page, 36) == crc(&[&page[..36]])
-            && u32_at(&page, 32) == crc(&[&page[64..4096]]);
-        if !sound {
+        let is_sound = |page: &[u8]| {
+            named(page, b"LAYBYCKC", region)
+                && u64_at(page, 16) == checkpoint.seq
+                && u64::from(u32_at(page, 24)) == index
+                && u32_at(page, 28) <= 146
+                && u32_at(page, 36) == crc(&[&page[..36]])
+                && u32_at(page, 32) == crc(&[&page[64..3584]])
+        };
+        let rebuilt = rebuilt(&page, is_sound);
+        if rebuilt.is_some() {
+            let sentence = format!("a sector of chunk {index} of the checkpoint is damaged");
+            bytes.report.problem(at, sentence);
+        }
+        let page = rebuilt.unwrap_or(page);
+        if !is_sound(&page) {
             bytes.report.problem(at, format!("chunk {index} of the checkpoint is damaged"));
             continue;
         }
@@ -202,24 +214,43 @@ fn read_entries<R: ReadAt + ?Sized>(
     table
 }
 
+fn named(page: &[u8], magic: &[u8; 8], region: &Region) -> bool {
+    page[..8] == magic[..] && u64_at(page, 8) == region.instance
+}
+
+fn is_sealed(page: &[u8]) -> bool {
+    let (stored, computed) = page_crcs(page);
+    stored == computed
+}
+
 /// Generation and stream of each segment with a sound header.
 fn read_headers<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
     checkpoint: &Checkpoint,
+    table: &HashMap<u64, Candidate>,
 ) -> BTreeMap<u64, (u64, u32)> {
     let mut generations = BTreeMap::new();
     // What is retired holds nothing and need not be readable.
     let in_use = |segment: &u64| checkpoint.retired.binary_search(segment).is_err();
     for segment in (0..region.segments).filter(in_use) {
         let Some(page) = bytes.get(region.segment_at(segment), 4096) else { continue };
-        let (stored, computed) = page_crcs(&page);
-        let sound = page[..8] == *b"LAYBYSEG"
-            && stored == computed
-            && u64_at(&page, 8) == region.instance
-            && u64::from(u32_at(&page, 16)) == segment
-            && u32_at(&page, 20) < 3;
-        if sound {
+        let is_sound = |page: &[u8]| {
+            named(page, b"LAYBYSEG", region)
+                && is_sealed(page)
+                && u64::from(u32_at(page, 16)) == segment
+                && u32_at(page, 20) < 3
+        };
+        let rebuilt = rebuilt(&page, is_sound);
+        let is_rebuilt = rebuilt.is_some();
+        let page = rebuilt.unwrap_or(page);
+        // That of a segment which held nothing may have been cut short by power loss.
+        let is_used = || table.values().any(|it| region.segment_of(it.location) == Some(segment));
+        if is_rebuilt && u64_at(&page, 24) <= checkpoint.seq && is_used() {
+            let sentence = format!("a sector of the header of segment {segment} is damaged");
+            bytes.report.problem(region.segment_at(segment), sentence);
+        }
+        if is_sound(&page) {
             bytes.expect_seqs(region.segment_at(segment), &[u64_at(&page, 24)]);
             generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));
         }
@@ -277,27 +308,34 @@ fn walk<R: ReadAt + ?Sized>(
     let block = region.block as usize;
     let mut at = 0;
     while at < content.len() {
-        let page = &content[at..];
-        let named = page[..8] == *b"LAYBYBAT"
-            && u64_at(page, 8) == region.instance
-            && u64_at(page, 16) == generation;
-        let (entries, blocks) = (u16_at(page, 56).into(), u16_at(page, 58).into());
-        let sound = named
-            && u32_at(page, 124) == crc(&[&page[..124], &page[128..4096]])
-            && entries <= 124
-            && blocks <= entries
-            && at + (1 + blocks) * block <= content.len();
-        if !sound {
-            bytes.report.counts.torn += u64::from(named);
+        let behind = &content[at..];
+        let is_named =
+            |page: &[u8]| named(page, b"LAYBYBAT", region) && u64_at(page, 16) == generation;
+        let sizes = |page: &[u8]| (u16_at(page, 56).into(), u16_at(page, 58).into());
+        let is_sound = |page: &[u8]| {
+            let (entries, blocks): (usize, usize) = sizes(page);
+            is_named(page)
+                && u32_at(page, 124) == crc(&[&page[..124], &page[128..3584]])
+                && entries <= 108
+                && blocks <= entries
+                && at + (1 + blocks) * block <= content.len()
+        };
+        let rebuilt = rebuilt(behind, is_sound);
+        let page = rebuilt.as_deref().unwrap_or(&behind[..4096]);
+        if !is_sound(page) {
+            bytes.report.counts.torn += u64::from(is_named(page));
             at += block;
             continue;
         }
+        let (entries, blocks) = sizes(page);
         let first = (start + at as u64) / region.block + 1;
         let offset = start + at as u64;
         bytes.expect_seqs(offset, &[24, 32, 40, 48].map(|at| u64_at(page, at)));
-        let records = records(bytes, offset, page, (entries, blocks), first, block);
+        let records =
+            records(bytes, offset, (page, &behind[block..]), (entries, blocks), first, block);
         batches.push(Batch {
             at: offset,
+            is_rebuilt: rebuilt.is_some(),
             stream,
             seq: u64_at(page, 24),
             epoch: u64_at(page, 32),
@@ -317,7 +355,7 @@ fn walk<R: ReadAt + ?Sized>(
 fn records<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     offset: u64,
-    page: &[u8],
+    (page, behind): (&[u8], &[u8]),
     (entries, blocks): (usize, usize),
     first: u64,
     block: usize,
@@ -336,7 +374,7 @@ fn records<R: ReadAt + ?Sized>(
         let location = first + data as u64;
         if kind <= 2 {
             if data < blocks {
-                computed = crc(&[&page[(1 + data) * block..(2 + data) * block]]);
+                computed = crc(&[&behind[data * block..(1 + data) * block]]);
             }
             data += 1;
         }
@@ -391,6 +429,11 @@ fn judge<R: ReadAt + ?Sized>(
             let sentence = format!("a batch knows of checkpoint {newer}, the newest is {found}");
             bytes.report.problem(batch.at, sentence);
         }
+    }
+    // Of others power loss may have kept a sector.
+    for batch in batches.iter().filter(|batch| batch.is_rebuilt && durable.contains(&batch.seq)) {
+        let sentence = format!("a sector of the descriptor of batch {} is damaged", batch.seq);
+        bytes.report.problem(batch.at, sentence);
     }
     for (seq, segment) in missing {
         let at = region.segment_at(segment.min(region.segments - 1));

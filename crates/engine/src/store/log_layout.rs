@@ -1,13 +1,13 @@
 //! The log's structures on the device: geometry, segment headers, batch descriptors, checkpoints.
 //!
 //! How: encoders fill zeroed pages, decoders take any bytes and answer `None` or a checksum pair;
-//! `docs/formats.md` has the tables.
+//! `docs/formats.md` has the tables. A page ends with the parity of its sectors, see `layout`.
 //! Invariant: decode(encode(x)) == x; a structure of another instance or generation never decodes.
 //! Cost: one CRC over 4 KiB per structure. Not for: deciding what the structures mean together.
 
 use super::layout::{
-    GEOMETRY_FIELDS, META_BYTES, crc32c, get_u16, get_u32, get_u64, page_crcs, put_u16, put_u32,
-    put_u64, seal_page,
+    CONTENT_BYTES, GEOMETRY_FIELDS, crc32c, get_u16, get_u32, get_u64, page_crcs, put_parity,
+    put_u16, put_u32, put_u64, seal_page,
 };
 use layby_types::{BlockKey, BlockSize, Seq, Slot};
 
@@ -27,7 +27,7 @@ pub const DESCRIPTOR_HEADER: usize = 128;
 /// Bytes of a descriptor's entry.
 pub const ENTRY_BYTES: usize = 32;
 /// Entries of a batch at most.
-pub const BATCH_ENTRIES_MAX: usize = (META_BYTES - DESCRIPTOR_HEADER) / ENTRY_BYTES;
+pub const BATCH_ENTRIES_MAX: usize = (CONTENT_BYTES - DESCRIPTOR_HEADER) / ENTRY_BYTES;
 /// Data bytes of a batch at most.
 pub const BATCH_DATA_MAX: usize = 1 << 20;
 /// Bytes of a checkpoint chunk before its entries.
@@ -35,13 +35,13 @@ pub const CHUNK_HEADER: usize = 64;
 /// Bytes of a checkpoint entry.
 pub const CHECKPOINT_ENTRY: usize = 24;
 /// Entries of a chunk of 4 KiB.
-pub const CHUNK_ENTRIES: usize = (META_BYTES - CHUNK_HEADER) / CHECKPOINT_ENTRY;
+pub const CHUNK_ENTRIES: usize = (CONTENT_BYTES - CHUNK_HEADER) / CHECKPOINT_ENTRY;
 /// Open segments that a trailer can name.
 pub const TRAILER_OPEN_MAX: usize = 3;
 /// Bytes of the owner's note in a trailer.
 pub const NOTE_BYTES: usize = 64;
 /// Retired segments that a trailer can name; what fails beyond is tried again by the next start.
-pub const RETIRED_MAX: usize = 896;
+pub const RETIRED_MAX: usize = 852;
 const NOTE_AT: usize = 104;
 const RETIRED_AT: usize = NOTE_AT + NOTE_BYTES;
 /// Segments never counted as room: three open ones, and what cleaning and forgets keep back.
@@ -308,6 +308,7 @@ impl BatchHeader {
         }
         let crc = descriptor_crc(page);
         put_u32(page, 124, crc);
+        put_parity(page);
     }
 
     /// Reads a descriptor of this instance and generation; `None` when it is anything else.
@@ -345,7 +346,7 @@ impl BatchHeader {
 fn descriptor_crc(page: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&page[..124]);
-    digest.update(&page[128..META_BYTES]);
+    digest.update(&page[128..CONTENT_BYTES]);
     digest.finalize() as u32
 }
 
@@ -528,9 +529,10 @@ pub fn encode_chunk(
         put_u32(page, at + 16, entry.crc);
         put_u32(page, at + 20, u32::from(entry.dirty) | u32::from(entry.moved) << 1);
     }
-    put_u32(page, 32, crc32c(&page[CHUNK_HEADER..META_BYTES]));
+    put_u32(page, 32, crc32c(&page[CHUNK_HEADER..CONTENT_BYTES]));
     let crc = crc32c(&page[..36]);
     put_u32(page, 36, crc);
+    put_parity(page);
 }
 
 /// Reads chunk `index` of checkpoint `seq`; `None` when it is anything else.
@@ -547,7 +549,7 @@ pub fn decode_chunk(
         && get_u64(page, 16) == seq.0
         && get_u32(page, 24) == index
         && get_u32(page, 36) == crc32c(&page[..36])
-        && get_u32(page, 32) == crc32c(&page[CHUNK_HEADER..META_BYTES])
+        && get_u32(page, 32) == crc32c(&page[CHUNK_HEADER..CONTENT_BYTES])
         && count <= CHUNK_ENTRIES;
     sound.then(|| (0..count).map(|position| checkpoint_entry(page, position)).collect())
 }
@@ -555,7 +557,7 @@ pub fn decode_chunk(
 /// Stored and computed checksum of a chunk's entries.
 #[must_use]
 pub fn chunk_crcs(page: &[u8]) -> (u32, u32) {
-    (get_u32(page, 32), crc32c(&page[CHUNK_HEADER..META_BYTES]))
+    (get_u32(page, 32), crc32c(&page[CHUNK_HEADER..CONTENT_BYTES]))
 }
 
 fn checkpoint_entry(page: &[u8], position: usize) -> CheckpointEntry {

@@ -2,18 +2,19 @@
 //!
 //! How: the disk is synced first, so that what is read is also durable. Segments opened after the
 //! checkpoint's start, and the tails of those open then, are read whole; a broken chain of batches
-//! is resumed at the next sound descriptor. `log_replay` decides what the records mean.
+//! is resumed at the next sound descriptor. `log_replay` decides what the records mean. A structure
+//! that lost one sector is rebuilt from its parity; sectors that cannot be read count as damaged.
 //! Invariant: a batch that another one of the same opening calls durable is found, or the log does
 //! not open (unless `accept_loss`). One that nobody vouches for may be missing: power loss tore it.
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
-use super::layout::{META_BYTES, SEQ_MAX, Superblock, crc32c, get_u64};
+use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
 use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
 use super::log_checkpoint::Checkpoint;
 use super::log_discard::Freed;
 use super::log_layout::{
-    BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, LogGeometry, Record,
-    SegmentHeader, Trailer, decode_chunk,
+    BATCH_MAGIC, BatchHeader, BatchName, CHUNK_MAGIC, CheckpointEntry, LOG_MAGIC, LogGeometry,
+    Record, SEGMENT_MAGIC, SegmentHeader, TRAILER_MAGIC, Trailer, decode_chunk,
 };
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
@@ -25,6 +26,10 @@ use layby_types::{Nanos, Seq, Slot};
 
 /// Segment headers read at a time.
 const HEADER_READS_MAX: u32 = 64;
+/// Segment headers that cannot be read before the device counts as failed.
+const HEADER_FAILURES_MAX: usize = 1024;
+/// What stands for a byte that cannot be read: no structure has a sector of it.
+const UNREADABLE: u8 = 0xee;
 
 /// A record found, and where its data lies.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +48,8 @@ pub(super) struct FoundBatch {
     pub(super) found: Vec<Found>,
     /// Another batch vouches that this one was durable.
     pub(super) durable: bool,
+    /// Where its descriptor lies, if one of its sectors had to be rebuilt.
+    rebuilt_at: Option<u32>,
 }
 
 /// Everything read, before it is judged.
@@ -243,7 +250,9 @@ impl<'a> Scan<'a> {
         let mut trailers = Vec::new();
         for area in 0..2 {
             let page = self.read(io, self.geometry.checkpoint_first(area), 1)?;
-            trailers.extend(Trailer::decode(&page, self.instance).map(|trailer| (trailer, area)));
+            let decode = |page: &[u8]| Trailer::decode(page, self.instance);
+            let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
+            trailers.extend(trailer.map(|(trailer, _)| (trailer, area)));
             io.recycle(page);
         }
         trailers.sort_by_key(|(trailer, _)| core::cmp::Reverse(trailer.seq));
@@ -273,11 +282,17 @@ impl<'a> Scan<'a> {
         for start in (0..chunks).step_by(step as usize) {
             let pages = self.read(io, first + start, step.min(chunks - start))?;
             for (index, page) in (start..).zip(pages.chunks_exact(block)) {
-                match decode_chunk(page, self.instance, trailer.seq, index) {
-                    Some(part) => entries.extend(part),
-                    None => {
-                        let crcs = super::log_layout::chunk_crcs(page);
-                        return Ok(Err(self.corrupt(first + index, "checkpoint chunk", crcs)));
+                let decode = |page: &[u8]| decode_chunk(page, self.instance, trailer.seq, index);
+                let found = decode_or_rebuild(page, CHUNK_MAGIC, decode);
+                let is_rebuilt = found.as_ref().is_none_or(|(_, is_rebuilt)| *is_rebuilt);
+                let crcs = super::log_layout::chunk_crcs(page);
+                let info =
+                    is_rebuilt.then(|| self.corrupt(first + index, "checkpoint chunk", crcs));
+                match (found, info) {
+                    (None, Some(info)) => return Ok(Err(info)),
+                    (found, info) => {
+                        entries.extend(found.into_iter().flat_map(|(part, _)| part));
+                        self.recovered.damaged.extend(info);
                     }
                 }
             }
@@ -294,10 +309,11 @@ impl<'a> Scan<'a> {
         let count = self.geometry.segment_count;
         self.headers = vec![None; count as usize];
         let (disk, length) = (self.config.region.disk, self.geometry.block_bytes as usize);
-        let (mut next, mut ended, mut failure) = (0, 0, None);
+        let (mut next, mut ended, mut unread) = (0, 0, Vec::new());
         let mut done = Vec::new();
-        while ended < next || (next < count && failure.is_none()) {
-            while next < count && next - ended < HEADER_READS_MAX && failure.is_none() {
+        while ended < next || (next < count && unread.len() <= HEADER_FAILURES_MAX) {
+            let goes_on = unread.len() <= HEADER_FAILURES_MAX;
+            while goes_on && next < count && next - ended < HEADER_READS_MAX {
                 if self.trailer.retired.binary_search(&next).is_ok() {
                     // Nothing is there, and it may not be readable.
                     (next, ended) = (next + 1, ended + 1);
@@ -317,18 +333,40 @@ impl<'a> Scan<'a> {
                 let index = done.token.0 as u32;
                 let page = done.buffer.expect("a read returns its buffer");
                 match done.result {
-                    Ok(_) => {
-                        let header = SegmentHeader::decode(&page, self.instance, index);
-                        self.headers[index as usize] = header;
-                    }
-                    Err(error) => failure = Some((index, error.errno)),
+                    Ok(_) => self.read_header(index, &page),
+                    Err(error) => unread.push((index, error.errno)),
                 }
                 self.recovered.bytes_scanned += length as u64;
                 io.recycle(page);
             }
         }
-        let at = |index| self.offset_of(self.geometry.segment_first(index));
-        failure.map_or(Ok(()), |(index, errno)| Err(failed(io, self.config, at(index), errno)))
+        for (index, errno) in &unread {
+            let first = self.geometry.segment_first(*index);
+            if unread.len() > HEADER_FAILURES_MAX {
+                return Err(failed(io, self.config, self.offset_of(first), *errno));
+            }
+            let page = self.read(io, first, 1)?;
+            self.read_header(*index, &page);
+            io.recycle(page);
+        }
+        Ok(())
+    }
+
+    fn read_header(&mut self, index: u32, page: &[u8]) {
+        let decode = |page: &[u8]| SegmentHeader::decode(page, self.instance, index);
+        let Some((header, is_rebuilt)) = decode_or_rebuild(page, SEGMENT_MAGIC, decode) else {
+            return;
+        };
+        self.headers[index as usize] = Some(header);
+        let in_it =
+            |entry: &CheckpointEntry| self.geometry.segment_of(entry.location) == Some(index);
+        // That of a segment which held nothing may have been cut short by power loss.
+        let is_old = header.generation <= self.trailer.seq;
+        if is_rebuilt && is_old && self.checkpoint.iter().any(in_it) {
+            let first = self.geometry.segment_first(index);
+            let info = self.corrupt(first, "segment header", (0, 0));
+            self.recovered.damaged.push(info);
+        }
     }
 
     /// Reads the segments that may hold batches behind the checkpoint.
@@ -368,11 +406,18 @@ impl<'a> Scan<'a> {
         let mut at = from;
         while at < size {
             let page = &bytes[(at - from) as usize * block..];
-            let batch = BatchHeader::decode(page, self.instance, generation).filter(|batch| {
-                let end = at + 1 + u32::from(batch.blocks);
-                end + u32::from(is_planted(Plant::SegmentEnd)) <= size
-            });
-            let Some(batch) = batch else {
+            let decode = |page: &[u8]| {
+                BatchHeader::decode(page, self.instance, generation).filter(|batch| {
+                    let end = at + 1 + u32::from(batch.blocks);
+                    end + u32::from(is_planted(Plant::SegmentEnd)) <= size
+                })
+            };
+            let rebuilt = match decode(page) {
+                Some(_) => None,
+                None => rebuild(page, BATCH_MAGIC, |page| decode(page).is_some()),
+            };
+            let descriptor = rebuilt.as_deref().unwrap_or(page);
+            let Some(batch) = decode(descriptor) else {
                 let looks = get_u64(page, 0) == BATCH_MAGIC
                     && get_u64(page, 8) == self.instance
                     && get_u64(page, 16) == generation.0;
@@ -383,8 +428,10 @@ impl<'a> Scan<'a> {
             };
             let data = &page[block..];
             let first = self.geometry.segment_first(segment) + at + 1;
-            let found = self.records(page, &batch, first, data);
-            self.batches.push(FoundBatch { stream, header: batch, found, durable: false });
+            let found = self.records(descriptor, &batch, first, data);
+            let rebuilt_at = rebuilt.map(|_| first - 1);
+            let found = FoundBatch { stream, header: batch, found, durable: false, rebuilt_at };
+            self.batches.push(found);
             at += 1 + u32::from(batch.blocks);
         }
     }
@@ -422,6 +469,13 @@ impl<'a> Scan<'a> {
         for batch in &mut self.batches {
             let covered = upto[&batch.header.epoch] >= batch.header.seq;
             batch.durable = covered || vouched.contains(&batch.header.seq);
+        }
+        // Of others power loss may have kept a sector.
+        let rebuilt = self.batches.iter().filter(|batch| batch.durable);
+        let rebuilt: Vec<u32> = rebuilt.filter_map(|batch| batch.rebuilt_at).collect();
+        for at in rebuilt {
+            let info = self.corrupt(at, "batch descriptor", (0, 0));
+            self.recovered.damaged.push(info);
         }
         let present: Set<u64> = self.batches.iter().map(|batch| batch.header.seq).collect();
         let mut missing: Vec<BatchName> = Vec::new();
@@ -508,8 +562,56 @@ fn read(io: &mut dyn Io, config: &LogConfig, block: u32, count: u32) -> Result<B
     let offset = region.base + u64::from(block) * u64::from(region.block_size.bytes());
     match run_alone(io, IoOperation::Read { disk: region.disk, offset, buffer }) {
         Ok(done) => Ok(done.buffer.expect("a read returns its buffer")),
-        Err(error) => Err(failed(io, config, offset, error.errno)),
+        Err(error) => read_what_is_left(io, config, (offset, length.max(META_BYTES)))
+            .ok_or_else(|| failed(io, config, offset, error.errno)),
     }
+}
+
+/// Reads block by block, and where a block fails sector by sector; sectors that cannot be read
+/// hold [`UNREADABLE`]. `None` where nothing can be read: then the device has failed.
+fn read_what_is_left(
+    io: &mut dyn Io,
+    config: &LogConfig,
+    (offset, length): (u64, usize),
+) -> Option<Buffer> {
+    let mut whole = io.buffer(length);
+    let mut is_any = false;
+    let mut fill = |io: &mut dyn Io, at: usize, piece: &mut [u8]| {
+        let (disk, buffer) = (config.region.disk, io.buffer(piece.len()));
+        let read = IoOperation::Read { disk, offset: offset + at as u64, buffer };
+        let done = run_alone(io, read).ok().and_then(|done| done.buffer);
+        is_any |= done.is_some();
+        match done {
+            Some(buffer) => piece.copy_from_slice(&buffer[..piece.len()]),
+            None => return false,
+        }
+        true
+    };
+    let block = config.region.block_size.len();
+    for (index, piece) in whole.chunks_mut(block).enumerate() {
+        if length > block && fill(io, index * block, piece) {
+            continue;
+        }
+        for (sector, piece) in piece.chunks_mut(SECTOR_BYTES).enumerate() {
+            if !fill(io, index * block + sector * SECTOR_BYTES, piece) {
+                piece.fill(UNREADABLE);
+            }
+        }
+    }
+    is_any.then_some(whole)
+}
+
+/// A structure as it is, or with the one sector that it lost; and whether that was so.
+fn decode_or_rebuild<T>(
+    page: &[u8],
+    magic: u64,
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Option<(T, bool)> {
+    if let Some(structure) = decode(page) {
+        return Some((structure, false));
+    }
+    let rebuilt = rebuild(page, magic, |page| decode(page).is_some())?;
+    decode(&rebuilt).map(|structure| (structure, true))
 }
 
 impl LogStore {

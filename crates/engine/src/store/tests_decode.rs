@@ -29,7 +29,7 @@ fn decoders_take_any_bytes() {
         let _ = Superblock::decode(&page, LOG_MAGIC, "disk", 0);
         let _ = SegmentHeader::decode(&page, seed, 0);
         let _ = BatchHeader::decode(&page, seed, Seq(1));
-        let _ = Record::decode(&page, rng.below(124) as usize);
+        let _ = Record::decode(&page, rng.below(108) as usize);
         let _ = Trailer::decode(&page, seed);
         let _ = decode_chunk(&page, seed, Seq(1), 0);
         let _ = NvmHeader::decode(&page, seed, 0);
@@ -64,11 +64,11 @@ fn structures_round_trip() {
     ];
     let mut page = vec![0; 4096];
     for (index, record) in records.iter().enumerate() {
-        record.encode(&mut page, 118 + index);
-        assert_eq!(Record::decode(&page, 118 + index), Some(*record));
+        record.encode(&mut page, 102 + index);
+        assert_eq!(Record::decode(&page, 102 + index), Some(*record));
     }
     let header =
-        BatchHeader { instance: 1, generation: 9, seq: 8, entries: 124, ..Default::default() };
+        BatchHeader { instance: 1, generation: 9, seq: 8, entries: 108, ..Default::default() };
     header.encode(&mut page);
     assert_eq!(BatchHeader::decode(&page, 1, seq), Some(header));
     assert_eq!(BatchHeader::decode(&page, 1, Seq(8)), None);

@@ -65,8 +65,9 @@ fn rotten_data_is_named() {
     assert_eq!(recovered.entries.len(), 2, "the lost block stays, and fails when read");
 }
 
-/// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in the
-/// second one's descriptor; opening names it, and with `accept_loss` goes on without it.
+/// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in two
+/// sectors of the second one's descriptor, more than its parity makes up for; opening names it, and
+/// with `accept_loss` goes on without it.
 #[test]
 fn rotten_descriptor_stops_the_start() {
     let (mut io, disk, mut log) = fresh(4);
@@ -75,6 +76,7 @@ fn rotten_descriptor_stops_the_start() {
     }
     let at = find(&io, disk, 21) - BLOCK;
     io.corrupt(disk, at + 128, 32);
+    io.corrupt(disk, at + 1024, 32);
     assert!(!problems(&io, disk, StoreKind::Log).is_empty());
     io.crash(CrashMode::DropAll);
     let refused = LogStore::open(&mut io, config(disk), SeqSource::new(Seq(1))).err();
@@ -87,7 +89,8 @@ fn rotten_descriptor_stops_the_start() {
     assert_eq!((recovered.damaged.len(), recovered.entries.len()), (1, 2));
 }
 
-/// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk.
+/// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk: in one
+/// sector, which the parity makes up for, then in a second one.
 #[test]
 fn rotten_checkpoint_stops_the_start() {
     struct Full;
@@ -122,6 +125,9 @@ fn rotten_checkpoint_stops_the_start() {
     let at = chunk.expect("a chunk was written") as u64 * BLOCK;
     io.corrupt(disk, at + 70, 10);
     assert_eq!(problems(&io, disk, StoreKind::Log)[0], at);
+    let (_, recovered) = open(&mut io, disk);
+    assert_eq!((recovered.damaged[0].offset, recovered.entries.len()), (at, 1));
+    io.corrupt(disk, at + 600, 10);
     let refused = LogStore::open(&mut io, config(disk), SeqSource::new(Seq(1))).err();
     let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
     assert_eq!((info.offset, info.what), (at, "checkpoint chunk"));
@@ -144,6 +150,9 @@ fn foreign_regions_are_refused() {
     let error = refuse(&mut io, |config| config.region.length /= 2);
     assert!(matches!(error, StoreError::Mismatch { what: "length", .. }), "{error}");
     io.corrupt(disk, 16, 32);
+    let (_, found) = open(&mut io, disk);
+    assert!(found.entries.is_empty(), "one sector's loss is made up for");
+    io.corrupt(disk, 600, 32);
     let error = refuse(&mut io, |_| {});
     assert!(matches!(error, StoreError::Corrupt(CorruptInfo { what: "superblock", .. })));
     let empty = io.add_disk("empty", LENGTH);

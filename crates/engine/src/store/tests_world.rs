@@ -100,6 +100,8 @@ pub(super) struct World {
     /// What checkpoints ask for is answered late, as by a slow backing store.
     pub(super) is_slow_below: bool,
     peers_waiting: Vec<Ticket>,
+    /// The next crash costs every structure of the log one sector.
+    pub(super) loses_sectors: bool,
     /// Torn records, segments cleaned and checkpoints so far.
     pub(super) seen: [u64; 3],
 }
@@ -184,6 +186,7 @@ impl World {
             clean_shutdown: false,
             is_slow_below: false,
             peers_waiting: Vec::new(),
+            loses_sectors: false,
             seen: [0; 3],
         }
     }
@@ -609,6 +612,9 @@ impl World {
         self.throughs.clear();
         self.peers_waiting.clear();
         self.check_soundness();
+        if self.loses_sectors {
+            self.lose_sectors();
+        }
         let (log, nvm, mut log_found, mut nvm_found) =
             open(&mut self.io, self.log_disk, self.nvm_disk, self.size);
         (self.log, self.nvm) = (log, nvm);
@@ -639,6 +645,20 @@ impl World {
             self.log.tombstone_done(zero.seq);
         }
         self.rebuild(&log_found, &nvm_found);
+    }
+
+    /// Damages a sector of every structure of the log, or makes it unreadable.
+    fn lose_sectors(&mut self) {
+        let bytes = self.io.peek(self.log_disk);
+        for (block, page) in bytes.chunks(BLOCK).enumerate() {
+            if page.starts_with(b"LAYBY") {
+                let at = (block * BLOCK) as u64 + 512 * self.rng.below(8);
+                match self.rng.chance(1, 2) {
+                    true => self.io.fail_reads(self.log_disk, at, 512),
+                    false => self.io.corrupt(self.log_disk, at, 512),
+                }
+            }
+        }
     }
 
     /// `layby check` finds nothing wrong with what a crash left.
