@@ -171,7 +171,7 @@ fn log_geometry(geometry: &LogGeometry, length: u64) {
 /// Headers and data lie behind one another and within the region.
 fn nvm_geometry(geometry: &NvmGeometry, length: u64) {
     let last = geometry.physical - 1;
-    assert!(geometry.header_at(last) + HEADER_BYTES <= geometry.data_at(0), "{geometry:?}");
+    assert!(geometry.copy_at(last) + HEADER_BYTES <= geometry.data_at(0), "{geometry:?}");
     assert!(geometry.data_at(last) + u64::from(geometry.block_bytes) <= length, "{geometry:?}");
     assert!(geometry.slot_count < geometry.physical);
 }

@@ -1,7 +1,7 @@
 //! The NVM part of `layby check`: headers, and the data behind them.
 //!
 //! How: a header is four words; all zero is free, some zero is torn, none zero must match its
-//! checksum. Data stored since the mark may be torn; older data must match.
+//! checksum. Each has a copy, which counts where the header is not sound. Data stored since the mark may be torn; older data must match.
 //! Invariant: as in the parent. Cost: 32 bytes per slot; with `full` all data.
 
 use super::{Bytes, ReadAt, Superblock, block_name, crc, u32_at, u64_at};
@@ -12,6 +12,7 @@ struct Region {
     block: u64,
     physical: u32,
     headers_first: u64,
+    copies_first: u64,
     data_first: u64,
     mark: u64,
     full: bool,
@@ -26,7 +27,9 @@ struct Header {
 pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superblock, full: bool) {
     let [physical, headers, data, _] = from.geometry;
     let block = from.block;
-    let headers_end = u64::from(headers) * block + u64::from(physical) * 32;
+    let copies_first =
+        u64::from(headers) * block + (u64::from(physical) * 32).next_multiple_of(block);
+    let headers_end = copies_first + u64::from(physical) * 32;
     let end = (u64::from(data) + u64::from(physical)) * block;
     let sound = headers >= 2 && headers_end <= u64::from(data) * block && end <= from.length;
     if !sound || from.slots == 0 || from.slots >= physical {
@@ -38,6 +41,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         block,
         physical,
         headers_first: u64::from(headers) * block,
+        copies_first,
         data_first: u64::from(data) * block,
         mark: 0,
         full,
@@ -70,21 +74,29 @@ fn mark<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, region: &Region) -> u64 {
     mark
 }
 
-/// A block that recovery would consider.
-fn check_slot<R: ReadAt + ?Sized>(
+/// What a header or its copy turns out to be.
+enum State {
+    Free,
+    Torn,
+    Damaged,
+    Sound(Vec<u8>),
+}
+
+/// The header of a slot or its copy, at `first` and behind; damage is noted.
+fn read_header<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
+    first: u64,
     index: u32,
-) -> Option<Header> {
-    let at = region.headers_first + u64::from(index) * 32;
-    let header = bytes.get(at, 32)?;
+) -> State {
+    let at = first + u64::from(index) * 32;
+    let Some(header) = bytes.get(at, 32) else { return State::Damaged };
     let words: Vec<u64> = (0..4).map(|word| u64_at(&header, word * 8)).collect();
     if words.iter().all(|word| *word == 0) {
-        return None;
+        return State::Free;
     }
     if words.contains(&0) {
-        bytes.report.counts.torn += 1;
-        return None;
+        return State::Torn;
     }
     let instance = region.instance.to_le_bytes();
     let computed = crc(&[&header[..4], &index.to_le_bytes(), &header[8..32], &instance]);
@@ -92,8 +104,35 @@ fn check_slot<R: ReadAt + ?Sized>(
     if stored != computed {
         let values = format!("stored {stored:08x}, computed {computed:08x}");
         bytes.report.problem(at, format!("NVM slot header checksum mismatch: {values}"));
-        return None;
+        return State::Damaged;
     }
+    State::Sound(header)
+}
+
+/// A block that recovery would consider.
+fn check_slot<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    index: u32,
+) -> Option<Header> {
+    let at = region.headers_first + u64::from(index) * 32;
+    let header = read_header(bytes, region, region.headers_first, index);
+    let copy = read_header(bytes, region, region.copies_first, index);
+    let header = match (header, copy) {
+        (State::Sound(header), _) | (_, State::Sound(header)) => header,
+        (State::Free, State::Free) => return None,
+        (State::Damaged, State::Damaged) => {
+            let sentence = format!("which block slot {index} holds cannot be known");
+            bytes.report.problem(at, sentence);
+            return None;
+        }
+        (State::Damaged, _) | (_, State::Damaged) => return None,
+        _ => {
+            bytes.report.counts.torn += 1;
+            return None;
+        }
+    };
+    let words: Vec<u64> = (0..4).map(|word| u64_at(&header, word * 8)).collect();
     bytes.expect_seqs(at, &[words[2]]);
     let flags = u32_at(&header, 0);
     if flags & 4 != 0 {

@@ -7,11 +7,13 @@
 //! Invariant (R2): a header is cleared only when every older copy of its block is durably gone:
 //! older copies here leave the retiring list first, older log records are dead once the forgets
 //! issued before the eviction are durable. A slot is reused only after its clearing is durable.
-//! Cost: 4 bytes of memory per slot, a header of 32 bytes per block, 1/32 of the slots spare.
+//! Cost: 4 bytes of memory per slot, a header of twice 32 bytes per block, 1/32 of the slots spare.
 //! Not for: devices without a mapping.
 
 use super::layout::crc32c;
-use super::nvm_layout::{HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark};
+use super::nvm_layout::{
+    HEADER_BYTES, HeaderState, MARK_AT, NvmGeometry, NvmHeader, encode_mark, merge,
+};
 use super::table::Set;
 use super::{
     CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
@@ -339,9 +341,10 @@ impl NvmStore {
             && header.dirty != dirty
         {
             let bytes = NvmHeader { dirty, ..header }.encode(self.instance, physical);
-            let at = self.config.region.base + self.geometry.header_at(physical);
-            self.mapping.write(at, &bytes[..8]);
-            self.mapping.persist(at, 8);
+            for at in self.header_ats(physical) {
+                self.mapping.write(at, &bytes[..8]);
+                self.mapping.persist(at, 8);
+            }
             self.changed = self.sync_started + 1;
         }
     }
@@ -465,8 +468,34 @@ impl NvmStore {
     }
 
     pub(super) fn header(&self, physical: u32) -> HeaderState {
-        let bytes = self.bytes(self.geometry.header_at(physical), HEADER_BYTES as usize);
-        NvmHeader::decode(bytes, self.instance, physical)
+        let [copy, header] = self.header_states(physical);
+        merge(header, copy)
+    }
+
+    /// The copy and the header themselves.
+    pub(super) fn header_states(&self, physical: u32) -> [HeaderState; 2] {
+        [self.geometry.copy_at(physical), self.geometry.header_at(physical)].map(|at| {
+            let bytes = self.bytes(at, HEADER_BYTES as usize);
+            NvmHeader::decode(bytes, self.instance, physical)
+        })
+    }
+
+    /// Where the copy and the header begin on the disk, in the order of their writing.
+    fn header_ats(&self, physical: u32) -> [u64; 2] {
+        [self.geometry.copy_at(physical), self.geometry.header_at(physical)]
+            .map(|at| self.config.region.base + at)
+    }
+
+    /// Writes a header and its copy; the word that commits each goes last.
+    pub(super) fn write_header(&mut self, physical: u32, header: &NvmHeader) {
+        let bytes = header.encode(self.instance, physical);
+        for at in self.header_ats(physical) {
+            self.mapping.write(at + 8, &bytes[8..]);
+            self.mapping.persist(at + 8, bytes.len() - 8);
+            self.mapping.write(at, &bytes[..8]);
+            self.mapping.persist(at, 8);
+        }
+        self.changed = self.sync_started + 1;
     }
 
     /// Writes one block into a free slot and retires the one that it supersedes.
@@ -478,14 +507,8 @@ impl NvmStore {
         self.mapping.write(data_at, data);
         self.mapping.persist(data_at, data.len());
         let header = NvmHeader { key, seq, crc: crc32c(data), dirty, borrowed };
-        let bytes = header.encode(self.instance, physical);
-        let at = base + self.geometry.header_at(physical);
-        self.mapping.write(at + 8, &bytes[8..]);
-        self.mapping.persist(at + 8, bytes.len() - 8);
-        self.mapping.write(at, &bytes[..8]);
-        self.mapping.persist(at, 8);
+        self.write_header(physical, &header);
         self.counters.bytes_written += data.len() as u64;
-        self.changed = self.sync_started + 1;
         let old = core::mem::replace(&mut self.slots[slot.0 as usize], physical);
         if old != EMPTY {
             self.retire(old, Stage::Held { sync: self.changed, forgets: 0 });
@@ -502,13 +525,14 @@ impl NvmStore {
         self.stirred = true;
     }
 
-    /// Zeroes a header; the word that commits it goes first.
+    /// Zeroes a header, then its copy; the word that commits each goes first.
     pub(super) fn clear(&mut self, physical: u32) {
-        let at = self.config.region.base + self.geometry.header_at(physical);
-        self.mapping.write(at, &[0; 8]);
-        self.mapping.persist(at, 8);
-        self.mapping.write(at + 8, &[0; HEADER_BYTES as usize - 8]);
-        self.mapping.persist(at + 8, HEADER_BYTES as usize - 8);
+        for at in self.header_ats(physical).into_iter().rev() {
+            self.mapping.write(at, &[0; 8]);
+            self.mapping.persist(at, 8);
+            self.mapping.write(at + 8, &[0; HEADER_BYTES as usize - 8]);
+            self.mapping.persist(at + 8, HEADER_BYTES as usize - 8);
+        }
         self.changed = self.sync_started + 1;
     }
 

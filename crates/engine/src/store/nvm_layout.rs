@@ -3,9 +3,10 @@
 //! How: a header is four words of eight bytes. The first holds flags and checksum and is stored
 //! last, in one store of eight bytes, so that it commits the others; changing a flag changes that
 //! word only. A header is zeroed, durably, before its slot is used again, so that a header cut
-//! short by power loss has a zero word, and one with a bad checksum and none was damaged.
+//! short by power loss has a zero word, and one with a bad checksum and none was damaged. A copy of
+//! each header lies in another sector: written before the header, cleared after it.
 //! Invariant: a header of another instance or place never decodes.
-//! Cost: 32 bytes per block. Not for: log structures.
+//! Cost: twice 32 bytes per block. Not for: log structures.
 
 use super::layout::{GEOMETRY_FIELDS, SEQ_MAX, crc32c, get_u32, get_u64, put_u32, put_u64};
 use layby_types::{BlockKey, BlockSize, Seq};
@@ -44,8 +45,8 @@ impl NvmGeometry {
     pub fn plan(length: u64, block_size: BlockSize) -> Option<Self> {
         let block = u64::from(block_size.bytes());
         let blocks = u64::from(u32::try_from(length / block).ok().filter(|count| *count > 2)?);
-        let mut physical = (blocks - 2) * block / (block + HEADER_BYTES);
-        while 2 + (physical * HEADER_BYTES).div_ceil(block) + physical > blocks {
+        let mut physical = (blocks - 2) * block / (block + 2 * HEADER_BYTES);
+        while 2 + 2 * (physical * HEADER_BYTES).div_ceil(block) + physical > blocks {
             physical -= 1;
         }
         let spares = (physical / SPARE_FRACTION).max(SPARES_MIN);
@@ -56,14 +57,14 @@ impl NvmGeometry {
             physical: physical as u32,
             slot_count: slot_count as u32,
             headers_first: 2,
-            data_first: (2 + headers) as u32,
+            data_first: (2 + 2 * headers) as u32,
         })
     }
 
     /// Bytes of the smallest region with this block size.
     #[must_use]
     pub fn length_min(block_size: BlockSize) -> u64 {
-        (2 + 1 + SPARES_MIN + 1) * u64::from(block_size.bytes())
+        (2 + 2 + SPARES_MIN + 1) * u64::from(block_size.bytes())
     }
 
     /// Where the header of physical slot `index` begins, from the region's first byte.
@@ -71,6 +72,14 @@ impl NvmGeometry {
     pub fn header_at(&self, index: u32) -> u64 {
         u64::from(self.headers_first) * u64::from(self.block_bytes)
             + u64::from(index) * HEADER_BYTES
+    }
+
+    /// Where the copy of that header begins: behind all headers, in a block of its own.
+    #[must_use]
+    pub fn copy_at(&self, index: u32) -> u64 {
+        let block = u64::from(self.block_bytes);
+        let headers = (u64::from(self.physical) * HEADER_BYTES).next_multiple_of(block);
+        self.header_at(index) + headers
     }
 
     /// Where the data of physical slot `index` begins, from the region's first byte.
@@ -100,7 +109,7 @@ impl NvmGeometry {
         let sound = slot_count > 0
             && slot_count < physical
             && headers_first >= 2
-            && u64::from(data_first) >= u64::from(headers_first) + headers
+            && u64::from(data_first) >= u64::from(headers_first) + 2 * headers
             && (u64::from(data_first) + u64::from(physical)) * block <= length;
         let geometry = NvmGeometry { block_bytes, physical, slot_count, headers_first, data_first };
         sound.then_some(geometry)
@@ -178,6 +187,18 @@ impl NvmHeader {
             dirty: flags & FLAG_DIRTY != 0,
             borrowed: flags & FLAG_BORROWED != 0,
         })
+    }
+}
+
+/// What a header and its copy say together. A sound copy counts where the header is none: its store
+/// had nearly ended or its clearing has only begun, and both may be found after power loss.
+#[must_use]
+pub fn merge(header: HeaderState, copy: HeaderState) -> HeaderState {
+    use HeaderState::{Damaged, Free, Sound};
+    match (header, copy) {
+        (Sound(_), _) | (Free, Free) | (Damaged(..), Damaged(..)) => header,
+        (_, Sound(_)) => copy,
+        _ => HeaderState::Torn,
     }
 }
 

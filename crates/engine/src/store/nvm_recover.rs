@@ -2,14 +2,16 @@
 //!
 //! How: the disk is synced first, so that what is read is also durable. Data newer than the mark is
 //! verified, since a header can reach the device before its data; data up to the mark is verified
-//! when it is read. Of several copies of a block the newest wins; the others retire.
-//! Invariant: nothing is lost by opening: winners beyond the slot count get overflow slots.
+//! when it is read. A damaged header is written again from its copy. Of several copies of a block the newest wins; the others retire.
+//! Invariant: a header of which nothing is known refuses the start, since an older record of its
+//! block would come back; nothing is lost by opening: winners beyond the slot count get overflow slots.
 //! Cost: the headers, and the data stored since the last sync.
 
 use super::layout::{META_BYTES, Superblock, crc32c};
 use super::nvm::{NvmConfig, NvmParts, NvmStore, Stage};
 use super::nvm_layout::{
-    HeaderState, MARK_AT, MARK_BYTES, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark,
+    HEADER_BYTES, HeaderState, MARK_AT, MARK_BYTES, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark,
+    merge,
 };
 use super::table::Map;
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, StoreError};
@@ -104,13 +106,13 @@ pub(super) fn open(
     let mut store =
         NvmStore::assemble(NvmParts { config, geometry, instance, disk_name, seqs, mapping });
     let mut recovered = Recovered { clean_shutdown: false, ..Recovered::default() };
-    store.recover(&mut recovered);
+    store.recover(&mut recovered)?;
     store.seqs.raise(recovered.seq_next);
     Ok((store, recovered))
 }
 
 impl NvmStore {
-    fn recover(&mut self, recovered: &mut Recovered) {
+    fn recover(&mut self, recovered: &mut Recovered) -> Result<(), StoreError> {
         let copies = MARK_AT.map(|at| {
             let at = u64::from(self.geometry.block_bytes) + at;
             decode_mark(self.bytes(at, MARK_BYTES), self.instance)
@@ -119,7 +121,7 @@ impl NvmStore {
         let mut found: Vec<(NvmHeader, u32)> = Vec::new();
         recovered.seq_next = Seq(mark.0 + 1);
         for physical in 0..self.geometry.physical {
-            match self.judge(physical, mark, recovered) {
+            match self.judge(physical, mark, recovered)? {
                 Judged::Free => self.free_slots.push(physical),
                 Judged::Discard => {
                     self.clear(physical);
@@ -130,44 +132,65 @@ impl NvmStore {
         }
         self.free_slots.reverse();
         self.settle(found, recovered);
+        Ok(())
     }
 
-    fn judge(&self, physical: u32, mark: Seq, recovered: &mut Recovered) -> Judged {
-        recovered.bytes_scanned += super::nvm_layout::HEADER_BYTES;
-        let header = match self.header(physical) {
-            HeaderState::Free => return Judged::Free,
+    /// Names the copies of a header that changed at rest.
+    fn note_damage(&self, physical: u32, states: [HeaderState; 2], recovered: &mut Recovered) {
+        let ats = [self.geometry.copy_at(physical), self.geometry.header_at(physical)];
+        for (state, at) in states.into_iter().zip(ats) {
+            let HeaderState::Damaged(stored, computed) = state else { continue };
+            recovered.damaged.push(CorruptInfo {
+                disk: self.disk_name.clone(),
+                offset: self.config.region.base + at,
+                length: HEADER_BYTES,
+                what: "NVM slot header",
+                slot: None,
+                key: None,
+                stored,
+                computed,
+            });
+        }
+    }
+
+    fn judge(
+        &mut self,
+        physical: u32,
+        mark: Seq,
+        recovered: &mut Recovered,
+    ) -> Result<Judged, StoreError> {
+        recovered.bytes_scanned += 2 * HEADER_BYTES;
+        let states = self.header_states(physical);
+        self.note_damage(physical, states, recovered);
+        let header = match merge(states[1], states[0]) {
+            HeaderState::Free => return Ok(Judged::Free),
             HeaderState::Sound(header) => header,
             HeaderState::Torn => {
-                recovered.torn += 1;
-                return Judged::Discard;
+                let is_damaged = states.iter().any(|it| matches!(it, HeaderState::Damaged(..)));
+                recovered.torn += u64::from(!is_damaged);
+                return Ok(Judged::Discard);
             }
-            HeaderState::Damaged(stored, computed) => {
-                recovered.damaged.push(CorruptInfo {
-                    disk: self.disk_name.clone(),
-                    offset: self.config.region.base + self.geometry.header_at(physical),
-                    length: super::nvm_layout::HEADER_BYTES,
-                    what: "NVM slot header",
-                    slot: None,
-                    key: None,
-                    stored,
-                    computed,
-                });
-                return Judged::Discard;
+            HeaderState::Damaged(..) => {
+                let info = recovered.damaged.pop().expect("both copies were noted");
+                return Err(StoreError::Corrupt(info));
             }
         };
+        if states[0] != states[1] {
+            self.write_header(physical, &header);
+        }
         recovered.seq_next = recovered.seq_next.max(Seq(header.seq.0.saturating_add(1)));
         if header.borrowed {
-            return Judged::Discard;
+            return Ok(Judged::Discard);
         }
         let length = self.geometry.block_bytes as usize;
         if header.seq > mark {
             recovered.bytes_scanned += length as u64;
             if crc32c(self.bytes(self.geometry.data_at(physical), length)) != header.crc {
                 recovered.torn += 1;
-                return Judged::Discard;
+                return Ok(Judged::Discard);
             }
         }
-        Judged::Keep(header)
+        Ok(Judged::Keep(header))
     }
 
     /// Gives slots to the newest copies, dirty ones first, and retires the others, oldest first.

@@ -79,6 +79,22 @@ fn a_lost_sector_of_each_structure_costs_nothing() {
     });
 }
 
+/// Goal: a lost sector of the NVM level's headers costs nothing either, and brings nothing older
+/// back. Method: as above, over both kinds of mapping; of every slot the header or its copy is damaged.
+#[test]
+fn a_lost_header_of_each_slot_costs_nothing() {
+    for_each_seed(SEEDS, |seed| {
+        let upper = if seed % 2 == 0 { Upper::PageCache } else { Upper::Persistent };
+        let size = Size { keys: 110, log_blocks: 300, nvm_blocks: 48, upper, discard: Off };
+        let mut world = history(seed, size);
+        for _ in 0..seed * 10 {
+            world.step();
+        }
+        world.loses_sectors = true;
+        world.crash(CrashMode::KeepSome);
+    });
+}
+
 /// Goal: R1 and R2 hold across levels with a page-cached NVM. Method: as above, blocks moving
 /// between the levels in all ways the shard may move them.
 #[test]

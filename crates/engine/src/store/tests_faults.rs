@@ -243,8 +243,9 @@ fn nvm_config(disk: DiskId) -> NvmConfig {
     NvmConfig { region, identity, token_tag: 2 }
 }
 
-/// Goal: rot in NVM data and headers is named and not served. Method: one of each, on slots whose
-/// stores are durable.
+/// Goal: rot in NVM data and headers is named and not served; a header comes back from its copy, and
+/// without one refuses the start, since what it held may be newer than what lies below. Method: one
+/// of each, on slots whose stores are durable.
 #[test]
 fn rotten_nvm_is_named() {
     let mut io = SimIo::new(10);
@@ -280,8 +281,16 @@ fn rotten_nvm_is_named() {
     let header = 2 * BLOCK + 32;
     drop(nvm);
     io.corrupt(disk, header + 24, 4);
+    assert_eq!(problems(&io, disk, StoreKind::Nvm), [data, header]);
     let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
-    let (nvm, recovered) = opened.expect("a bad header does not stop the start");
+    let (nvm, recovered) = opened.expect("a header has a copy");
     assert_eq!(recovered.damaged.iter().map(|info| info.offset).collect::<Vec<_>>(), [header]);
-    assert!(nvm.read(recovered.entries[0].slot).is_err());
+    assert_eq!(recovered.entries.len(), 2);
+    drop(nvm);
+    let copy = header + BLOCK * (LENGTH / BLOCK * 32).div_ceil(BLOCK);
+    io.corrupt(disk, header + 24, 4);
+    io.corrupt(disk, copy + 24, 4);
+    let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+    let Some(StoreError::Corrupt(info)) = opened.err() else { panic!("an older block may return") };
+    assert_eq!((info.offset, info.what), (header, "NVM slot header"));
 }

@@ -4,6 +4,7 @@
 //! floor: the oldest one that a crash may leave. The backing store
 //! is an array of versions, always durable.
 
+use super::nvm_layout::NvmGeometry;
 use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
     SeqSource, SlotInfo, SlotView, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket, resolve,
@@ -100,7 +101,8 @@ pub(super) struct World {
     /// What checkpoints ask for is answered late, as by a slow backing store.
     pub(super) is_slow_below: bool,
     peers_waiting: Vec<Ticket>,
-    /// The next crash costs every structure of the log one sector.
+    /// The next crash costs every structure of the log one sector, and every NVM slot header itself
+    /// or its copy.
     pub(super) loses_sectors: bool,
     /// Torn records, segments cleaned and checkpoints so far.
     pub(super) seen: [u64; 3],
@@ -614,12 +616,13 @@ impl World {
         self.check_soundness();
         if self.loses_sectors {
             self.lose_sectors();
+            self.lose_headers();
         }
         let (log, nvm, mut log_found, mut nvm_found) =
             open(&mut self.io, self.log_disk, self.nvm_disk, self.size);
         (self.log, self.nvm) = (log, nvm);
         assert!(log_found.lost.is_empty(), "{:?}", log_found.lost);
-        assert!(nvm_found.damaged.is_empty(), "{:?}", nvm_found.damaged);
+        assert!(self.loses_sectors || nvm_found.damaged.is_empty(), "{:?}", nvm_found.damaged);
         assert!(!self.clean_shutdown || log_found.clean_shutdown, "a clean shutdown is seen");
         self.clean_shutdown = false;
         self.seen[0] += log_found.torn + nvm_found.torn;
@@ -651,13 +654,27 @@ impl World {
     fn lose_sectors(&mut self) {
         let bytes = self.io.peek(self.log_disk);
         for (block, page) in bytes.chunks(BLOCK).enumerate() {
-            if page.starts_with(b"LAYBY") {
+            // What power loss tore has lost its sector already.
+            let is_whole =
+                (0..512).all(|at| (0..8).fold(0, |sum, it| sum ^ page[512 * it + at]) == 0);
+            if page.starts_with(b"LAYBY") && is_whole {
                 let at = (block * BLOCK) as u64 + 512 * self.rng.below(8);
                 match self.rng.chance(1, 2) {
                     true => self.io.fail_reads(self.log_disk, at, 512),
                     false => self.io.corrupt(self.log_disk, at, 512),
                 }
             }
+        }
+    }
+
+    fn lose_headers(&mut self) {
+        let Some(disk) = self.nvm_disk else { return };
+        let plan = NvmGeometry::plan(self.size.nvm_blocks * BLOCK as u64, BlockSize::MIN);
+        let geometry = plan.expect("the region is large enough");
+        for slot in 0..geometry.physical {
+            let ats = [geometry.header_at(slot), geometry.copy_at(slot)];
+            let at = BLOCK as u64 + ats[self.rng.below(2) as usize];
+            self.io.corrupt(disk, at, 32);
         }
     }
 
