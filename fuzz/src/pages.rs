@@ -7,7 +7,9 @@
 //! Not for: what structures mean together, see `recover`.
 
 use crate::Input;
-use layby_engine::store::layout::{CONTENT_BYTES, META_BYTES, Superblock, crc32c, get_u64, put_u32, seal_page};
+use layby_engine::store::layout::{
+    CONTENT_BYTES, META_BYTES, Superblock, crc32c, get_u64, put_u32, seal_page,
+};
 use layby_engine::store::log_layout::{
     BATCH_ENTRIES_MAX, BATCH_MAGIC, BatchHeader, BatchName, CHUNK_HEADER, CHUNK_MAGIC,
     CheckpointEntry, LOG_MAGIC, LogGeometry, OpenSegment, Record, SegmentHeader, Trailer,

@@ -147,7 +147,8 @@ fn a_level_of_another_node_is_refused() {
 }
 
 /// Goal: a damaged superblock is reported with its place, and nothing is written over it. Method:
-/// flip bytes in two sectors at the front of each level, see the refusal, flip them back, find the data.
+/// flip bytes in two sectors at the front of each level, see the refusal, flip them back, find the
+/// data.
 #[test]
 fn a_wrong_checksum_is_refused() {
     let (work, dir) = temporary();

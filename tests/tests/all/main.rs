@@ -12,6 +12,7 @@ mod clients;
 mod cloud;
 mod crash;
 mod credentials;
+mod damage;
 mod deletion;
 mod description;
 mod destroy;

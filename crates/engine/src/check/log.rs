@@ -101,7 +101,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     };
     let checkpoint = newest_checkpoint(bytes, &region).unwrap_or_default();
     let mut table = read_entries(bytes, &region, &checkpoint);
-    let generations = read_headers(bytes, &region, &checkpoint, &table);
+    let generations = read_headers(bytes, &region, &checkpoint);
     drop_reused(&region, &checkpoint, &generations, &mut table);
     let batches = read_batches(bytes, &region, &checkpoint, &generations);
     let durable = judge(bytes, &region, &checkpoint, &batches);
@@ -228,7 +228,6 @@ fn read_headers<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
     checkpoint: &Checkpoint,
-    table: &HashMap<u64, Candidate>,
 ) -> BTreeMap<u64, (u64, u32)> {
     let mut generations = BTreeMap::new();
     // What is retired holds nothing and need not be readable.
@@ -242,14 +241,9 @@ fn read_headers<R: ReadAt + ?Sized>(
                 && u32_at(page, 20) < 3
         };
         let rebuilt = rebuilt(&page, is_sound);
-        let is_rebuilt = rebuilt.is_some();
+        // Power loss may have cut it short, together with a first batch that counts all the same.
+        bytes.report.counts.torn += u64::from(rebuilt.is_some());
         let page = rebuilt.unwrap_or(page);
-        // That of a segment which held nothing may have been cut short by power loss.
-        let is_used = || table.values().any(|it| region.segment_of(it.location) == Some(segment));
-        if is_rebuilt && u64_at(&page, 24) <= checkpoint.seq && is_used() {
-            let sentence = format!("a sector of the header of segment {segment} is damaged");
-            bytes.report.problem(region.segment_at(segment), sentence);
-        }
         if is_sound(&page) {
             bytes.expect_seqs(region.segment_at(segment), &[u64_at(&page, 24)]);
             generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));

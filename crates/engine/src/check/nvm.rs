@@ -1,7 +1,8 @@
 //! The NVM part of `layby check`: headers, and the data behind them.
 //!
 //! How: a header is four words; all zero is free, some zero is torn, none zero must match its
-//! checksum. Each has a copy, which counts where the header is not sound. Data stored since the mark may be torn; older data must match.
+//! checksum. Each has a copy, which counts where the header is not sound. Data stored since the
+//! mark may be torn; older data must match.
 //! Invariant: as in the parent. Cost: 32 bytes per slot; with `full` all data.
 
 use super::{Bytes, ReadAt, Superblock, block_name, crc, u32_at, u64_at};

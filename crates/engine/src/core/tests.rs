@@ -103,7 +103,7 @@ impl Shape {
         if rng.chance(1, 4) {
             spec.classes[1].levels = 0b001; // written through, past both persistent levels
         }
-        let nvm_bytes = (12 + rng.below(14)) * BLOCK;
+        let nvm_bytes = (13 + rng.below(14)) * BLOCK;
         let ssd_bytes = (100 + rng.below(160)) * BLOCK;
         let endurance = Endurance { bytes: 1 + rng.below(4 << 20), life: DAY };
         let endurance = rng.chance(1, 3).then_some(endurance);

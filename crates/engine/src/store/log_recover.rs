@@ -352,21 +352,12 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
+    /// One that lost a sector is not named as damaged: power loss may have cut it short, together
+    /// with a first batch that was found all the same.
     fn read_header(&mut self, index: u32, page: &[u8]) {
         let decode = |page: &[u8]| SegmentHeader::decode(page, self.instance, index);
-        let Some((header, is_rebuilt)) = decode_or_rebuild(page, SEGMENT_MAGIC, decode) else {
-            return;
-        };
-        self.headers[index as usize] = Some(header);
-        let in_it =
-            |entry: &CheckpointEntry| self.geometry.segment_of(entry.location) == Some(index);
-        // That of a segment which held nothing may have been cut short by power loss.
-        let is_old = header.generation <= self.trailer.seq;
-        if is_rebuilt && is_old && self.checkpoint.iter().any(in_it) {
-            let first = self.geometry.segment_first(index);
-            let info = self.corrupt(first, "segment header", (0, 0));
-            self.recovered.damaged.push(info);
-        }
+        let header = decode_or_rebuild(page, SEGMENT_MAGIC, decode);
+        self.headers[index as usize] = header.map(|(header, _)| header);
     }
 
     /// Reads the segments that may hold batches behind the checkpoint.

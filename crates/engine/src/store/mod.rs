@@ -52,6 +52,8 @@ mod tests_both;
 #[cfg(test)]
 mod tests_clean;
 #[cfg(test)]
+mod tests_damage;
+#[cfg(test)]
 mod tests_decode;
 #[cfg(test)]
 mod tests_discard;

@@ -2,9 +2,11 @@
 //!
 //! How: the disk is synced first, so that what is read is also durable. Data newer than the mark is
 //! verified, since a header can reach the device before its data; data up to the mark is verified
-//! when it is read. A damaged header is written again from its copy. Of several copies of a block the newest wins; the others retire.
+//! when it is read. A damaged header is written again from its copy. Of several copies of a block
+//! the newest wins; the others retire.
 //! Invariant: a header of which nothing is known refuses the start, since an older record of its
-//! block would come back; nothing is lost by opening: winners beyond the slot count get overflow slots.
+//! block would come back; nothing is lost by opening: winners beyond the slot count get overflow
+//! slots.
 //! Cost: the headers, and the data stored since the last sync.
 
 use super::layout::{META_BYTES, Superblock, crc32c};

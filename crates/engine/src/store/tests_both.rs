@@ -63,8 +63,8 @@ fn log_alone_keeps_its_promises() {
 }
 
 /// Goal: a lost sector of the log's structures costs nothing. Method: random histories; after the
-/// last crash every superblock, header, descriptor, trailer and chunk has a sector that is damaged or
-/// cannot be read.
+/// last crash every superblock, header, descriptor, trailer and chunk has a sector that is
+/// damaged or cannot be read.
 #[test]
 fn a_lost_sector_of_each_structure_costs_nothing() {
     for_each_seed(SEEDS, |seed| {
@@ -80,7 +80,8 @@ fn a_lost_sector_of_each_structure_costs_nothing() {
 }
 
 /// Goal: a lost sector of the NVM level's headers costs nothing either, and brings nothing older
-/// back. Method: as above, over both kinds of mapping; of every slot the header or its copy is damaged.
+/// back. Method: as above, over both kinds of mapping; of every slot the header or its copy is
+/// damaged.
 #[test]
 fn a_lost_header_of_each_slot_costs_nothing() {
     for_each_seed(SEEDS, |seed| {

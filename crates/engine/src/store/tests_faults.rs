@@ -89,8 +89,8 @@ fn rotten_descriptor_stops_the_start() {
     assert_eq!((recovered.damaged.len(), recovered.entries.len()), (1, 2));
 }
 
-/// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk: in one
-/// sector, which the parity makes up for, then in a second one.
+/// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk: in
+/// one sector, which the parity makes up for, then in a second one.
 #[test]
 fn rotten_checkpoint_stops_the_start() {
     struct Full;
@@ -243,9 +243,9 @@ fn nvm_config(disk: DiskId) -> NvmConfig {
     NvmConfig { region, identity, token_tag: 2 }
 }
 
-/// Goal: rot in NVM data and headers is named and not served; a header comes back from its copy, and
-/// without one refuses the start, since what it held may be newer than what lies below. Method: one
-/// of each, on slots whose stores are durable.
+/// Goal: rot in NVM data and headers is named and not served; a header comes back from its copy,
+/// and without one refuses the start, since what it held may be newer than what lies below.
+/// Method: one of each, on slots whose stores are durable.
 #[test]
 fn rotten_nvm_is_named() {
     let mut io = SimIo::new(10);

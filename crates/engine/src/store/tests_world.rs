@@ -4,7 +4,6 @@
 //! floor: the oldest one that a crash may leave. The backing store
 //! is an array of versions, always durable.
 
-use super::nvm_layout::NvmGeometry;
 use super::{
     AppendEntry, Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, Region,
     SeqSource, SlotInfo, SlotView, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket, resolve,
@@ -650,34 +649,6 @@ impl World {
         self.rebuild(&log_found, &nvm_found);
     }
 
-    /// Damages a sector of every structure of the log, or makes it unreadable.
-    fn lose_sectors(&mut self) {
-        let bytes = self.io.peek(self.log_disk);
-        for (block, page) in bytes.chunks(BLOCK).enumerate() {
-            // What power loss tore has lost its sector already.
-            let is_whole =
-                (0..512).all(|at| (0..8).fold(0, |sum, it| sum ^ page[512 * it + at]) == 0);
-            if page.starts_with(b"LAYBY") && is_whole {
-                let at = (block * BLOCK) as u64 + 512 * self.rng.below(8);
-                match self.rng.chance(1, 2) {
-                    true => self.io.fail_reads(self.log_disk, at, 512),
-                    false => self.io.corrupt(self.log_disk, at, 512),
-                }
-            }
-        }
-    }
-
-    fn lose_headers(&mut self) {
-        let Some(disk) = self.nvm_disk else { return };
-        let plan = NvmGeometry::plan(self.size.nvm_blocks * BLOCK as u64, BlockSize::MIN);
-        let geometry = plan.expect("the region is large enough");
-        for slot in 0..geometry.physical {
-            let ats = [geometry.header_at(slot), geometry.copy_at(slot)];
-            let at = BLOCK as u64 + ats[self.rng.below(2) as usize];
-            self.io.corrupt(disk, at, 32);
-        }
-    }
-
     /// `layby check` finds nothing wrong with what a crash left.
     fn check_soundness(&self) {
         let stores = [
@@ -743,17 +714,6 @@ impl World {
                 Home::Log(slot) => self.log.free(slot),
                 Home::Nvm(slot) => self.evict_from_nvm(key, slot),
             }
-        }
-    }
-
-    /// Cuts the power and damages some places of both disks.
-    pub(super) fn damage(&mut self, places: u64) {
-        self.io.crash(CrashMode::KeepSome);
-        for _ in 0..places {
-            let disk = self.nvm_disk.filter(|_| self.rng.chance(1, 3)).unwrap_or(self.log_disk);
-            let blocks = self.io.disk_length(disk) / BLOCK as u64;
-            let at = self.rng.below(blocks) * BLOCK as u64 + self.rng.below(130);
-            self.io.corrupt(disk, at, 1 + self.rng.below(400));
         }
     }
 

@@ -1,0 +1,50 @@
+//! What the worlds of `tests_world` lose: places of their disks, by seed.
+
+use super::nvm_layout::NvmGeometry;
+use super::tests_world::World;
+use crate::io::{CrashMode, Io as _};
+use layby_types::BlockSize;
+
+const BLOCK: u64 = 4096;
+
+impl World {
+    /// Damages a sector of every structure of the log, or makes it unreadable.
+    pub(super) fn lose_sectors(&mut self) {
+        let bytes = self.io.peek(self.log_disk);
+        for (block, page) in bytes.chunks(BLOCK as usize).enumerate() {
+            // What power loss tore has lost its sector already.
+            let is_whole =
+                (0..512).all(|at| (0..8).fold(0, |sum, it| sum ^ page[512 * it + at]) == 0);
+            if page.starts_with(b"LAYBY") && is_whole {
+                let at = block as u64 * BLOCK + 512 * self.rng.below(8);
+                match self.rng.chance(1, 2) {
+                    true => self.io.fail_reads(self.log_disk, at, 512),
+                    false => self.io.corrupt(self.log_disk, at, 512),
+                }
+            }
+        }
+    }
+
+    /// Damages of every NVM slot the header or its copy.
+    pub(super) fn lose_headers(&mut self) {
+        let Some(disk) = self.nvm_disk else { return };
+        let plan = NvmGeometry::plan(self.size.nvm_blocks * BLOCK, BlockSize::MIN);
+        let geometry = plan.expect("the region is large enough");
+        for slot in 0..geometry.physical {
+            let ats = [geometry.header_at(slot), geometry.copy_at(slot)];
+            let at = BLOCK + ats[self.rng.below(2) as usize];
+            self.io.corrupt(disk, at, 32);
+        }
+    }
+
+    /// Cuts the power and damages some places of both disks.
+    pub(super) fn damage(&mut self, places: u64) {
+        self.io.crash(CrashMode::KeepSome);
+        for _ in 0..places {
+            let disk = self.nvm_disk.filter(|_| self.rng.chance(1, 3)).unwrap_or(self.log_disk);
+            let blocks = self.io.disk_length(disk) / BLOCK;
+            let at = self.rng.below(blocks) * BLOCK + self.rng.below(130);
+            self.io.corrupt(disk, at, 1 + self.rng.below(400));
+        }
+    }
+}
