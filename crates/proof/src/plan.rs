@@ -342,7 +342,7 @@ impl Shape {
             shares,
             through: [false; VOLUMES],
             remote: [false; VOLUMES],
-            nvm_bytes: (12 + rng.below(14)) * BLOCK,
+            nvm_bytes: (13 + rng.below(14)) * BLOCK,
             ssd_bytes: (110 + rng.below(150)) * BLOCK,
             segments: SegmentPlan::default(),
             is_persistent: rng.chance(1, 2),
