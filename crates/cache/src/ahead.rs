@@ -100,7 +100,7 @@ impl Cache {
         for block in blocks.start..end {
             let key = self.key(volume, BlockIndex(block));
             let absent = self.levels.iter().all(|level| level.find(volume, key).is_none());
-            if absent && self.blocker(volume, key).is_none() {
+            if absent && self.blocker(volume, key).is_none() && !self.lost.overlaps(key, 1) {
                 let run = run.get_or_insert_with(|| Run::empty(None, BlockIndex(block)));
                 run.count += 1;
                 if run.count < self.ahead_blocks_max() {

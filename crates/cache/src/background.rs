@@ -478,7 +478,10 @@ impl Cache {
                 .iter()
                 .map(|level| drain.volume.map_or(level.dirty, |v| level.holding(v).dirty))
                 .sum();
-            if dirty == 0 {
+            if dirty == 0 && self.has_lost(drain.volume) {
+                let result = Err(ErrorKind::Corrupt);
+                self.actions.push(Action::Drained { ticket: drain.ticket, result });
+            } else if dirty == 0 {
                 self.actions.push(Action::Drained { ticket: drain.ticket, result: Ok(()) });
             } else if self.only_sick_left(drain.volume) {
                 let result = Err(ErrorKind::Corrupt);
@@ -487,6 +490,12 @@ impl Cache {
                 self.drains.push(drain);
             }
         }
+    }
+
+    /// What is lost is not in the backing store either.
+    fn has_lost(&self, volume: Option<u16>) -> bool {
+        let of = |number| self.lost.of_volume(self.volumes.get(number).id).next().is_some();
+        volume.map_or(!self.lost.is_empty(), of)
     }
 
     fn only_sick_left(&self, volume: Option<u16>) -> bool {

@@ -9,6 +9,7 @@ use crate::action::{Action, Few, OpId};
 use crate::admission::Filters;
 use crate::hash::FixedMap;
 use crate::level::Level;
+use crate::lost::LostBlocks;
 use crate::op::{DestageMark, Flush, Op, Piece, Sought, Task, Want};
 use crate::slab::Slab;
 use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
@@ -123,6 +124,9 @@ pub struct Cache {
     /// Stores that pass through and wait for a destage of their block.
     pub(crate) parked: Vec<OpId>,
     pub(crate) drains: Vec<Drain>,
+    /// Blocks whose newest version is not known, and how many ranges of them there may be.
+    pub(crate) lost: LostBlocks,
+    pub(crate) lost_runs_max: usize,
     pub(crate) destages_inflight: u32,
     pub(crate) evictions_inflight: u32,
     /// Per level the group whose coldest blocks were all on their way home when one was wanted to
@@ -172,6 +176,8 @@ impl Cache {
             destaging: FixedMap::default(),
             parked: Vec::new(),
             drains: Vec::new(),
+            lost: LostBlocks::default(),
+            lost_runs_max: usize::MAX,
             destages_inflight: 0,
             evictions_inflight: 0,
             going_home: spec.levels.iter().map(|_| None).collect(),
@@ -206,6 +212,10 @@ impl Cache {
         let length = self.volumes.get(volume).blocks * u64::from(self.spec.block_size.bytes());
         if call.offset.checked_add(call.length).is_none_or(|end| end > length) {
             actions.push(Action::Complete { request, result: Err(ErrorKind::Invalid) });
+            return;
+        }
+        if let Some(kind) = self.lost_refusal(volume, call) {
+            actions.push(Action::Complete { request, result: Err(kind) });
             return;
         }
         self.watch(moment, volume, call);
@@ -294,6 +304,7 @@ impl Cache {
         let class_old = core::mem::replace(&mut state.class, class);
         state.blocks = blocks;
         state.shares = spec.shares;
+        self.cut_lost(spec.id, blocks);
         for level in &mut self.levels {
             let used = level.holding(volume).used;
             level.class_used[class_old] -= used;
@@ -343,6 +354,7 @@ impl Cache {
             }
         }
         core::mem::swap(&mut self.actions, actions);
+        self.cut_lost(id, 0);
         self.drains.retain(|drain| drain.volume != Some(volume));
         self.stored.remove(&u32::from(volume));
         self.volumes.remove(volume);

@@ -205,6 +205,10 @@ impl Cache {
     /// The chunk reads as zeros below: its copies go.
     fn drop_chunk(&mut self, moment: &mut Moment<'_>, op: OpId) {
         let (volume, first, count) = self.chunk(op);
+        if !self.lost.is_empty() {
+            // The tombstone in the log says so, and a checkpoint waits for its zeroing.
+            self.lost.remove(self.key(volume, BlockIndex(first)), count.into());
+        }
         for level in 0..self.levels.len() {
             let holding = self.levels[level].holding(volume);
             if holding.used + holding.borrowed == 0 {

@@ -26,6 +26,7 @@ mod discard;
 mod hash;
 mod level;
 mod look_ahead;
+mod lost;
 mod miniature;
 mod op;
 mod rank;
@@ -55,6 +56,7 @@ pub use layby_policy::schedule;
 pub use layby_policy::throttle;
 pub use layby_policy::wear;
 pub use look_ahead::LOOKAHEAD_MAX;
+pub use lost::LostBlocks;
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,

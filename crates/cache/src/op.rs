@@ -137,6 +137,8 @@ pub(crate) enum StorePhase {
     Storing,
     /// Making durable that older records of a block to be written through are dead.
     Burying,
+    /// Making durable that a lost block is whole in the backing store.
+    Finding,
 }
 
 /// Move a dirty block one persistent level down.

@@ -361,11 +361,24 @@ impl Cache {
                 self.place(moment, id);
             }
             StorePhase::Reading => self.retry_merge(moment, id, result),
-            StorePhase::Storing if result.is_ok() => self.settle(moment, id),
+            StorePhase::Storing if result.is_ok() => self.on_written_down(moment, id),
+            StorePhase::Finding if result.is_ok() => self.settle(moment, id),
             StorePhase::Burying if result.is_ok() => self.write_through(id),
-            StorePhase::Storing | StorePhase::Burying => self.end_store(moment, id, result),
+            StorePhase::Storing | StorePhase::Burying | StorePhase::Finding => {
+                self.end_store(moment, id, result);
+            }
             StorePhase::Waiting => panic!("nothing is in flight for a waiting store"),
         }
+    }
+
+    /// The new version lies where it is to lie. That lost blocks are whole again, a level's record
+    /// says by itself.
+    fn on_written_down(&mut self, moment: &mut Moment<'_>, id: OpId) {
+        let is_home = self.store_mut(id).level.is_none();
+        if is_home && self.is_found(id) {
+            return self.record_found(id);
+        }
+        self.settle(moment, id);
     }
 
     /// What a merge goes into is unreadable: a clean copy is dropped and the backing store asked.
@@ -504,6 +517,9 @@ impl Cache {
             self.levels[level].insert(moment, volume, slot, key, Warmth::Warm);
         } else {
             self.levels[level].on_hit(moment, volume, slot);
+        }
+        if !self.lost.is_empty() {
+            self.lost.remove(key, 1);
         }
         self.levels[level].set_dirty(moment.now, volume, slot);
         self.counters[level].writes += 1;
