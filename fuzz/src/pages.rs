@@ -211,8 +211,15 @@ pub(crate) fn log_seeds() -> Vec<(String, Vec<u8>)> {
     let segment = SegmentHeader { instance: INSTANCE, index: INDEX, stream: 1, generation: SEQ };
     pages.push(("segment", 1, encoded(&|page| segment.encode(page))));
     pages.push(("batch", 2, encoded(&|page| batch_page(page, key))));
-    let entry =
-        CheckpointEntry { key, slot: Slot(3), location: 8, crc: 5, dirty: true, moved: true };
+    let entry = CheckpointEntry {
+        key,
+        slot: Slot(3),
+        location: 8,
+        crc: 5,
+        dirty: true,
+        moved: true,
+        lost: None,
+    };
     pages.push(("chunk", 3, encoded(&|page| encode_chunk(page, INSTANCE, SEQ, INDEX, &[entry]))));
     let open = OpenSegment { index: 4, fill: 5, generation: Seq(6) };
     let trailer = Trailer::new(SEQ, true, vec![open; 3]);

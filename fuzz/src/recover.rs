@@ -145,12 +145,17 @@ fn region(disk: u32, blocks: u64) -> Region {
 fn log_config(accept_loss: bool) -> LogConfig {
     let mut config = LogConfig::new(region(0, LOG_BLOCKS), IDENTITY, LOG_TAG);
     config.segments.bytes = 8 * BLOCK as u64;
-    config.accept_loss = accept_loss;
+    config.is_strict = !accept_loss;
     config
 }
 
 fn nvm_config() -> NvmConfig {
-    NvmConfig { region: region(1, NVM_BLOCKS), identity: IDENTITY, token_tag: NVM_TAG }
+    NvmConfig {
+        region: region(1, NVM_BLOCKS),
+        identity: IDENTITY,
+        is_strict: false,
+        token_tag: NVM_TAG,
+    }
 }
 
 /// What the cache would know of the log's slots.

@@ -122,6 +122,10 @@ pub(crate) struct ServeArguments {
     /// How the log is written to standard error
     #[arg(long, value_name = "FORMAT", default_value = "human")]
     pub(crate) log_format: LogFormatArgument,
+    /// Do not start where damage leaves open which version of some blocks is the newest; else these
+    /// blocks are errors until they are written whole
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// After a kill, lose everything that was not durable, as a power cut would (tests only)
     #[arg(long, hide = true)]
     pub(crate) simulate_power_loss: bool,

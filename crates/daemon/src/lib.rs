@@ -33,6 +33,7 @@ pub mod metrics;
 pub mod node;
 pub mod plan;
 pub mod probe;
+mod recovery;
 mod refusals;
 pub mod restore;
 pub mod salvage;

@@ -356,6 +356,8 @@ impl Scrape {
             .write(encoder, each(|v| v.connections))?;
         family("layby_volume_queue_depth", "Requests in flight now")
             .write(encoder, each(|v| v.queue_depth))?;
+        family("layby_volume_lost_blocks", "Blocks whose newest version damage left unknown")
+            .write(encoder, each(|v| v.lost))?;
         let calls = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.waits.calls)));
         family("layby_volume_throttled_requests", "Requests that a limit made wait")
             .write(encoder, calls.collect())?;

@@ -20,6 +20,7 @@ use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::metrics::durability;
+use crate::recovery::{lost_lines, recovery_line};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
@@ -87,6 +88,8 @@ pub struct ShardRequest {
     pub volumes: Vec<VolumePlan>,
     /// The node has never come up: empty parts are to be formatted.
     pub is_new: bool,
+    /// Do not start where it is not known which version of some blocks is the newest.
+    pub is_strict: bool,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -249,7 +252,7 @@ impl Node {
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
         crate::control::log_start(found.as_ref(), &view);
-        notes.extend(unserved(&view, &homes));
+        notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
@@ -387,26 +390,6 @@ impl Node {
                 .hint("the log above says why; start the node again")),
         }
     }
-}
-
-fn recovery_line(reports: &[StartReport]) -> String {
-    let sum = |of: fn(&StartReport) -> u64| reports.iter().map(of).sum::<u64>();
-    let slowest = reports.iter().map(|report| report.recovery_ms).max().unwrap_or(0);
-    let mut line = format!(
-        "recovered {} dirty and {} clean blocks in {slowest} ms",
-        sum(|r| r.blocks_dirty),
-        sum(|r| r.blocks_clean)
-    );
-    if sum(|r| r.torn_batches) > 0 {
-        line += &format!("; {} unfinished write(s) dropped", sum(|r| r.torn_batches));
-    }
-    if sum(|r| r.blocks_lost) > 0 {
-        line += &format!(
-            "; {} corrupt block(s) fail to read until written again, see `layby check`",
-            sum(|r| r.blocks_lost)
-        );
-    }
-    line
 }
 
 /// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
@@ -553,6 +536,7 @@ fn requests(
             parts: parts.collect(),
             volumes: plans.iter().filter(is_own).cloned().collect(),
             is_new,
+            is_strict: config.is_strict,
             simulate_power_loss: config.simulate_power_loss,
             home_delay: config.home_delay,
             home_budget: budget(MAIN_DEVICE),

@@ -64,6 +64,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         levels: request.parts.into_iter().map(part).collect(),
         volumes: request.volumes,
         is_new: request.is_new,
+        is_strict: request.is_strict,
         simulate_power_loss: request.simulate_power_loss,
         home_delay: request.home_delay,
         schedule: ScheduleLimits::DEFAULT,

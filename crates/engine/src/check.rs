@@ -8,6 +8,7 @@
 //! Not for: a running node, whose structures change meanwhile.
 
 mod log;
+mod lost;
 mod nvm;
 
 use std::fmt;

@@ -371,6 +371,8 @@ pub struct VolumeStats {
     pub waits: Waits,
     /// What became of its discards on their way to its home.
     pub discards: DiscardStats,
+    /// Blocks whose newest version is not known: errors until they are written whole.
+    pub lost: u64,
 }
 
 /// A volume's or a level's discards since the shard started.
@@ -544,6 +546,24 @@ pub struct StartReport {
     pub bytes_scanned: u64,
     /// Blocks whose newest record is corrupt: reads fail until they are written again.
     pub blocks_lost: u64,
+    /// Blocks whose newest version is not known, since a structure was damaged, at this start or an
+    /// earlier one, by volume.
+    pub undecided: Vec<LostRange>,
     /// Milliseconds from start to ready.
     pub recovery_ms: u64,
+}
+
+/// What is not known of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRange {
+    /// The volume.
+    pub volume: VolumeId,
+    /// First byte of the first block.
+    pub start: u64,
+    /// The byte behind the last block.
+    pub end: u64,
+    /// Blocks between them that are lost.
+    pub blocks: u64,
+    /// In so many ranges.
+    pub ranges: u64,
 }

@@ -264,6 +264,7 @@ impl World<'_> {
             ],
             volumes: (0..VOLUMES).map(volume).collect(),
             is_new,
+            is_strict: false,
             simulate_power_loss: false,
             home_delay: Nanos::ZERO,
             nice: 0,

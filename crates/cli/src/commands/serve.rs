@@ -29,6 +29,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         shards: arguments.shards,
         io: arguments.io.map(Into::into),
         format: arguments.format,
+        strict: arguments.strict,
         simulate_power_loss: arguments.simulate_power_loss,
         home_delay: arguments
             .home_delay

@@ -68,6 +68,13 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
     if lost > 0 {
         lines.push(format!("{lost} corrupt block(s) found at start; run `layby check`"));
     }
+    for volume in status.volumes.iter().filter(|volume| volume.traffic.lost_bytes > 0) {
+        let lost = bytes(volume.traffic.lost_bytes);
+        lines.push(format!(
+            "volume `{}`: {lost} are lost and errors until written whole; run `layby check`",
+            volume.name
+        ));
+    }
     lines.extend(status.uris.iter().map(|uri| format!("serving {uri}")));
     lines
 }

@@ -101,6 +101,9 @@ pub struct TrafficAnswer {
     pub throttled_now: u64,
     /// What became of discards on their way to the homes.
     pub discards: DiscardAnswer,
+    /// Bytes whose newest version is not known, since a level was damaged: errors until they are
+    /// written whole, trimmed or zeroed.
+    pub lost_bytes: u64,
 }
 
 /// Discards on their way to homes or devices since the node started, in ranges and bytes.
@@ -530,6 +533,7 @@ impl Reading {
             discards: stats
                 .iter()
                 .fold(DiscardAnswer::default(), |sum, stats| sum.add(&stats.discards)),
+            lost_bytes: stats.iter().map(|stats| stats.lost).sum::<u64>() * self.block_bytes(),
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) struct NodeTable {
     pub(super) io: Option<super::IoChoice>,
     pub(super) devices: Vec<PathBuf>,
     pub(super) volume_roots: Vec<PathBuf>,
+    pub(super) strict: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

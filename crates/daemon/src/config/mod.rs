@@ -433,6 +433,8 @@ pub struct Config {
     pub volumes: BTreeMap<Name, VolumeConfig>,
     /// What a first start formats.
     pub format: Format,
+    /// A start is refused where it is not known which version of some blocks is the newest.
+    pub is_strict: bool,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -462,6 +464,8 @@ pub struct Overrides {
     pub io: Option<IoChoice>,
     /// A first start gives up what its levels' files and devices hold.
     pub format: bool,
+    /// A start is refused where it is not known which version of some blocks is the newest.
+    pub strict: bool,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -543,6 +547,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         uplink: file.uplink.check().map(|_| file.uplink)?,
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
         format: if overrides.format { Format::All } else { Format::Empty },
+        is_strict: overrides.strict || file.node.strict,
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
         origin,

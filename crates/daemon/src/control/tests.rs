@@ -218,6 +218,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         queue_depth: 2,
         waits: Waits { calls: 6, waited_ns: 250_000_000, waiting: 1 },
         discards: Default::default(),
+        lost: 0,
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {

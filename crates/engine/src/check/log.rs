@@ -5,6 +5,7 @@
 //! looked at: no two in one place, none outside a segment, data matching.
 //! Invariant: as in the parent. Cost: as in the parent.
 
+use super::lost::{Lost, is_lost_entry};
 use super::{
     Bytes, ReadAt, Superblock, block_name, crc, page_crcs, rebuilt, u16_at, u32_at, u64_at,
 };
@@ -55,6 +56,7 @@ struct Checkpoint {
     chunks: u64,
     entries: u64,
     open: Vec<(u64, u64, u64)>,
+    flights: Vec<u64>,
     retired: Vec<u64>,
 }
 
@@ -100,12 +102,13 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         return;
     };
     let checkpoint = newest_checkpoint(bytes, &region).unwrap_or_default();
-    let mut table = read_entries(bytes, &region, &checkpoint);
+    let (mut table, mut lost) = read_entries(bytes, &region, &checkpoint);
     let generations = read_headers(bytes, &region, &checkpoint);
     drop_reused(&region, &checkpoint, &generations, &mut table);
     let batches = read_batches(bytes, &region, &checkpoint, &generations);
     let durable = judge(bytes, &region, &checkpoint, &batches);
-    lay_over(bytes, &checkpoint, &batches, &durable, &mut table);
+    lay_over(bytes, &checkpoint, &batches, &durable, &mut table, &mut lost);
+    lost.report((1 + checkpoint.area * region.area_blocks) * region.block, &mut bytes.report);
     look_at(bytes, &region, &table, full);
 }
 
@@ -126,7 +129,7 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
         let open = u32_at(&page, 48) as usize;
         // One that lists more than it can is no trailer, whatever its checksum says.
         let retired = u32_at(&page, 168) as usize;
-        if stored != computed || open > 3 || retired > 852 {
+        if stored != computed || open > 3 || retired > 846 {
             bytes.report.counts.torn += 1;
             continue;
         }
@@ -141,7 +144,8 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
             chunks: u32_at(&page, 32).into(),
             entries: u64_at(&page, 40),
             open: open.collect(),
-            retired: (0..retired).map(|index| u32_at(&page, 172 + 4 * index).into()).collect(),
+            flights: (0..3).map(|stream| u64_at(&page, 172 + 8 * stream)).collect(),
+            retired: (0..retired).map(|index| u32_at(&page, 196 + 4 * index).into()).collect(),
         };
         bytes.expect_seqs(at, &[found.seq, found.end]);
         if newest.as_ref().is_none_or(|best| best.seq < found.seq) {
@@ -155,8 +159,8 @@ fn read_entries<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
     checkpoint: &Checkpoint,
-) -> HashMap<u64, Candidate> {
-    let mut table = HashMap::new();
+) -> (HashMap<u64, Candidate>, Lost) {
+    let (mut table, mut lost) = (HashMap::new(), Lost::default());
     let mut slots = HashSet::new();
     let mut entries = 0;
     let first = 2 + checkpoint.area * region.area_blocks;
@@ -184,6 +188,10 @@ fn read_entries<R: ReadAt + ?Sized>(
         for position in 0..u32_at(&page, 28) as usize {
             let entry = &page[64 + 24 * position..];
             entries += 1;
+            if is_lost_entry(entry) {
+                lost.add(entry);
+                continue;
+            }
             if !slots.insert(u32_at(entry, 8)) {
                 let sentence = format!("slot {} is in the checkpoint twice", u32_at(entry, 8));
                 bytes.report.problem(at, sentence);
@@ -210,8 +218,15 @@ fn read_entries<R: ReadAt + ?Sized>(
     if entries != checkpoint.entries {
         let sentence = format!("checkpoint has {entries} of its {} entries", checkpoint.entries);
         bytes.report.problem((first - 1) * region.block, sentence);
+        undecided(bytes, (first - 1) * region.block, checkpoint.seq);
     }
-    table
+    (table, lost)
+}
+
+/// What damage leaves open.
+fn undecided<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, at: u64, upto: u64) {
+    let sentence = format!("a start loses all blocks that have no record younger than {upto}");
+    bytes.report.problem(at, sentence);
 }
 
 fn named(page: &[u8], magic: &[u8; 8], region: &Region) -> bool {
@@ -414,7 +429,8 @@ fn judge<R: ReadAt + ?Sized>(
                 continue;
             }
             durable.insert(*seq);
-            if *seq > checkpoint.seq && !present.contains(seq) {
+            let is_wanted = *seq > checkpoint.seq || checkpoint.flights.contains(seq);
+            if is_wanted && !present.contains(seq) {
                 missing.insert(*seq, *segment);
             }
         }
@@ -422,6 +438,7 @@ fn judge<R: ReadAt + ?Sized>(
             let (newer, found) = (batch.checkpoint, checkpoint.seq);
             let sentence = format!("a batch knows of checkpoint {newer}, the newest is {found}");
             bytes.report.problem(batch.at, sentence);
+            undecided(bytes, batch.at, newer);
         }
     }
     // Of others power loss may have kept a sector.
@@ -429,10 +446,14 @@ fn judge<R: ReadAt + ?Sized>(
         let sentence = format!("a sector of the descriptor of batch {} is damaged", batch.seq);
         bytes.report.problem(batch.at, sentence);
     }
-    for (seq, segment) in missing {
-        let at = region.segment_at(segment.min(region.segments - 1));
+    for (seq, segment) in &missing {
+        let at = region.segment_at((*segment).min(region.segments - 1));
         let sentence = format!("batch {seq} was durable in segment {segment} and is missing");
         bytes.report.problem(at, sentence);
+    }
+    if let Some((seq, segment)) = missing.last_key_value() {
+        let at = region.segment_at((*segment).min(region.segments - 1));
+        undecided(bytes, at, checkpoint.seq.max(*seq));
     }
     durable
 }
@@ -444,6 +465,7 @@ fn lay_over<R: ReadAt + ?Sized>(
     batches: &[Batch],
     durable: &HashSet<u64>,
     table: &mut HashMap<u64, Candidate>,
+    lost: &mut Lost,
 ) {
     let mut tombstones: Vec<(u64, u64, u64)> = Vec::new();
     let mut forgets: HashMap<u64, u64> = HashMap::new();
@@ -472,6 +494,11 @@ fn lay_over<R: ReadAt + ?Sized>(
         bytes.report.counts.torn += u64::from(torn);
     }
     tombstones.retain(|(.., seq)| !void.contains(seq));
+    let records = table.iter().filter(|(_, candidate)| !candidate.from_checkpoint);
+    let mut known: Vec<(u64, u64)> = records.map(|(key, _)| (*key, *key)).collect();
+    known.extend(tombstones.iter().map(|(first, last, _)| (*first, *last)));
+    known.extend(forgets.keys().map(|key| (*key, *key)));
+    lost.remove(&known);
     table.retain(|key, candidate| {
         forgets.get(key).is_none_or(|seq| candidate.seq > *seq)
             && !tombstones.iter().any(|(first, last, seq)| {

@@ -123,7 +123,10 @@ fn check_slot<R: ReadAt + ?Sized>(
         (State::Sound(header), _) | (_, State::Sound(header)) => header,
         (State::Free, State::Free) => return None,
         (State::Damaged, State::Damaged) => {
-            let sentence = format!("which block slot {index} holds cannot be known");
+            let sentence = format!(
+                "which block slot {index} holds cannot be known: a start loses all blocks of which \
+                 it might be the newest version"
+            );
             bytes.report.problem(at, sentence);
             return None;
         }

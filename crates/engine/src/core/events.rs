@@ -310,13 +310,19 @@ impl Core {
         };
         let keep = *redo == Redo::ZeroKeepAllocated;
         let ticket = Ticket(u64::from(op.0));
-        let (blocks, log) = (u64::from(*count), self.ssd(*level));
+        let blocks = u64::from(*count);
         if *redo == Redo::Nothing {
             // A tombstone would zero the home after a crash, until it is known to be done for.
-            let blocks = (first.0..first.0 + blocks).map(BlockIndex);
-            blocks.for_each(|block| log.forget(BlockKey::new(*volume, block)));
+            let keys =
+                (first.0..first.0 + blocks).map(|block| BlockKey::new(*volume, BlockIndex(block)));
+            // To forget a lost block would say that it is whole below.
+            let keys: Vec<BlockKey> =
+                keys.filter(|key| !self.cache.lost().overlaps(*key, 1)).collect();
+            let log = self.ssd(*level);
+            keys.into_iter().for_each(|key| log.forget(key));
             return log.sync(io, ticket);
         }
+        let log = self.ssd(*level);
         let seq = log.tombstone(io, ticket, *volume, *first, blocks, keep, *durable);
         self.tombstones.logging.insert(*op, seq);
         let (first, end) = (first.0, first.0 + blocks);
@@ -552,7 +558,11 @@ impl Core {
         let mut mine = self.tombstones.live.iter().filter(|t| t.volume == id && t.seq == seq);
         let Some(range) = mine.next().map(|live| live.first..live.end) else { return };
         let blocks = range.map(BlockIndex);
-        let unheld: Vec<_> = blocks.filter(|block| !self.cache.is_stored(id, *block)).collect();
+        let is_unheld = |block: &BlockIndex| {
+            let is_lost = self.cache.lost().overlaps(BlockKey::new(id, *block), 1);
+            !is_lost && !self.cache.is_stored(id, *block)
+        };
+        let unheld: Vec<_> = blocks.filter(is_unheld).collect();
         let log = self.log_mut().expect("the tombstone was logged");
         unheld.into_iter().for_each(|block| log.forget(BlockKey::new(id, block)));
     }
@@ -703,7 +713,9 @@ impl Core {
     fn overlay(&self, entry: &super::Request, extents: &[(u64, u64, bool)]) -> Vec<Extent> {
         let size = self.cache.spec().block_size;
         let levels = self.levels.len() as u8;
-        let dirty = (0..levels).any(|l| self.cache.held_by(entry.volume, LevelIndex(l)).2 > 0);
+        let has_lost = self.cache.lost().of_volume(entry.volume).next().is_some();
+        let dirty =
+            has_lost || (0..levels).any(|l| self.cache.held_by(entry.volume, LevelIndex(l)).2 > 0);
         let end = entry.call.offset + entry.call.length;
         let mut runs = Vec::new();
         for (offset, length, data) in extents {
@@ -716,7 +728,11 @@ impl Core {
             while at < stop {
                 let block = size.block_of(at);
                 let next = stop.min(size.offset_of(BlockIndex(block.0 + 1)));
-                push_run(&mut runs, next - at, self.cache.is_dirty(entry.volume, block));
+                // What is lost is not a hole, whatever lies below.
+                let key = BlockKey::new(entry.volume, block);
+                let is_data =
+                    self.cache.is_dirty(entry.volume, block) || self.cache.lost().overlaps(key, 1);
+                push_run(&mut runs, next - at, is_data);
                 at = next;
             }
         }

@@ -14,8 +14,8 @@ use crate::backing::{FileBacking, HomeBacking, PartHome, PartPlan, RemoteBacking
 use crate::control::StartReport;
 use crate::io::{Buffer, DiskId, Io};
 use crate::store::{
-    Freed, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered, RecoveredEntry, Resolved,
-    SeqSource, StoreError, StoreIdentity, resolve,
+    CorruptInfo, Freed, Held, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered,
+    RecoveredEntry, Resolved, SeqSource, StoreError, StoreIdentity, resolve, runs_max, undecide,
 };
 use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
 use layby_types::{BackingOperation, ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
@@ -200,7 +200,8 @@ impl Core {
         log: Option<Recovered>,
     ) -> Result<StartReport, CoreError> {
         let (mut nvm, mut log) = (nvm.unwrap_or_default(), log.unwrap_or_default());
-        let resolved = resolve(&mut nvm, &mut log);
+        let mut resolved = resolve(&mut nvm, &mut log);
+        let is_new_loss = self.note_lost((&mut nvm, &mut log), &mut resolved)?;
         let mut report = StartReport {
             torn_batches: nvm.torn + log.torn,
             bytes_scanned: nvm.bytes_scanned + log.bytes_scanned,
@@ -210,6 +211,7 @@ impl Core {
         for info in nvm.lost.iter().chain(&log.lost).chain(&nvm.damaged).chain(&log.damaged) {
             self.notices.push(super::Notice::Corrupt(info.clone()));
         }
+        report.undecided = self.lost_ranges();
         self.free_losers(&resolved);
         self.note_dirty(&nvm.entries);
         let overflow = self.restore(&nvm.entries, &log.entries, &mut report);
@@ -217,8 +219,55 @@ impl Core {
         self.send_home(io, overflow)?;
         self.cache.end_restore();
         self.fit_ssd_level();
-        self.end_with_checkpoint(io);
+        let is_kept = self.end_with_checkpoint(io);
+        if let Some(info) = is_new_loss {
+            let is_gone = is_kept && self.drop_undecided(io);
+            let level = self.log().map_or(0, |(level, _)| level);
+            let error = StoreError::Corrupt(info);
+            return if is_gone { Ok(report) } else { Err(CoreError::Store { level, error }) };
+        }
         Ok(report)
+    }
+
+    /// Finds the blocks whose newest version is not known. Where there are more of them than at the
+    /// start before, that is to be durable before anything is served; answers why.
+    fn note_lost(
+        &mut self,
+        (nvm, log): (&mut Recovered, &mut Recovered),
+        resolved: &mut Resolved,
+    ) -> Result<Option<CorruptInfo>, CoreError> {
+        if log.clean_shutdown && nvm.undecided.is_some() {
+            // Then each block has one record at most, so that those found are the newest.
+            nvm.undecided = Some(Seq(0));
+        }
+        let writes_back = self.homes.iter().filter(|(_, home)| !home.write_through);
+        let held = writes_back.map(|(volume, _)| {
+            let (volume, blocks) = (*volume, self.cache.blocks_of(*volume));
+            Held { volume, blocks }
+        });
+        let mut held: Vec<Held> = held.collect();
+        held.sort_unstable_by_key(|held| held.volume);
+        let undecided = nvm.undecided.is_some() || log.undecided.is_some();
+        let damage = nvm.damaged.iter().chain(&log.damaged).next_back();
+        let damage = damage.filter(|_| undecided).cloned();
+        let lost = undecide(nvm, log, &held, resolved);
+        let Some((level, log)) = self.log() else { return Ok(None) };
+        let runs_max = runs_max(log.lost_entries_max(), &held);
+        if let Some(info) = damage.clone().filter(|_| lost.len() > runs_max) {
+            return Err(CoreError::Store { level, error: StoreError::Corrupt(info) });
+        }
+        self.cache.set_lost(lost, runs_max);
+        Ok(damage)
+    }
+
+    /// What is lost is kept: the NVM slots that were proof of it go. False where they cannot.
+    fn drop_undecided(&mut self, io: &mut dyn Io) -> bool {
+        for level in &mut self.levels {
+            if let Level::Nvm(store) = level {
+                store.drop_undecided();
+            }
+        }
+        self.end_with_checkpoint(io)
     }
 
     fn free_losers(&mut self, resolved: &Resolved) {
@@ -384,8 +433,9 @@ impl Core {
         }
     }
 
-    pub(super) fn end_with_checkpoint(&mut self, io: &mut dyn Io) {
-        let Some(log) = self.log_mut() else { return };
+    /// Writes a checkpoint; false where that failed.
+    pub(super) fn end_with_checkpoint(&mut self, io: &mut dyn Io) -> bool {
+        let Some(log) = self.log_mut() else { return true };
         log.checkpoint_now(false);
         let before = self.checkpoints.len();
         let failed =
@@ -393,6 +443,7 @@ impl Core {
         while self.checkpoints.len() == before && !failed(self) {
             self.turn(io);
         }
+        self.checkpoints.len() > before
     }
 
     /// One wait and what follows from it, while no client is served.
@@ -426,6 +477,7 @@ fn open_levels(
     assert_eq!(plans.len(), spec.levels.len(), "a plan per level");
     let seqs = SeqSource::new(Seq(1));
     let (mut levels, mut nvm, mut log) = (Vec::new(), None, None);
+    let has_log = plans.iter().any(|plan| matches!(plan, LevelPlan::Ssd { .. }));
     for (index, plan) in plans.iter().enumerate() {
         let tag = index as u8 + 1;
         let failed = |error| CoreError::Store { level: index, error };
@@ -433,8 +485,10 @@ fn open_levels(
             LevelPlan::Memory { slots } => Level::Memory(Slab::new(*slots, spec.block_size)),
             LevelPlan::Nvm { .. } if nvm.is_some() => return Err(only_one("nvm")),
             LevelPlan::Ssd { .. } if log.is_some() => return Err(only_one("ssd")),
-            LevelPlan::Nvm { region, format } => {
-                let config = NvmConfig { region: *region, identity, token_tag: tag };
+            LevelPlan::Nvm { region, format, is_strict } => {
+                // What is lost is kept by a log.
+                let is_strict = *is_strict || !has_log;
+                let config = NvmConfig { region: *region, identity, is_strict, token_tag: tag };
                 if *format {
                     NvmStore::format(io, &config, rng.next_u64()).map_err(failed)?;
                 }
@@ -442,9 +496,10 @@ fn open_levels(
                 nvm = Some(found);
                 Level::Nvm(Box::new(store))
             }
-            LevelPlan::Ssd { region, format, segments, .. } => {
-                let config =
-                    LogConfig { segments: *segments, ..LogConfig::new(*region, identity, tag) };
+            LevelPlan::Ssd { region, format, segments, is_strict, .. } => {
+                let config = LogConfig::new(*region, identity, tag);
+                let (segments, is_strict) = (*segments, *is_strict);
+                let config = LogConfig { segments, is_strict, ..config };
                 if *format {
                     LogStore::format(io, &config, rng.next_u64()).map_err(failed)?;
                 }

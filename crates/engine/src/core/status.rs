@@ -4,7 +4,7 @@
 //! stores when asked. Cost: two histogram increments per request.
 
 use super::{Core, Level};
-use crate::control::{LevelStats, OperationStats, Snapshot, VolumeStats};
+use crate::control::{LevelStats, LostRange, OperationStats, Snapshot, VolumeStats};
 use crate::io::DiskId;
 use hdrhistogram::Histogram;
 use layby_types::{Call, LevelIndex, Nanos, Operation};
@@ -106,7 +106,29 @@ impl Core {
             queue_depth: home.inflight,
             waits: Default::default(),
             discards: home.discards.stats(),
+            lost: self.cache.lost().of_volume(id).map(|(_, count)| count).sum(),
         }
+    }
+
+    /// What is not known of each volume.
+    pub(super) fn lost_ranges(&self) -> Vec<LostRange> {
+        let size = self.cache.spec().block_size;
+        let mut found: Vec<LostRange> = Vec::new();
+        for (first, count) in self.cache.lost().iter() {
+            let start = size.offset_of(first.block());
+            let end = start + count * u64::from(size.bytes());
+            match found.last_mut().filter(|last| last.volume == first.volume()) {
+                Some(last) => {
+                    (last.end, last.blocks) = (end, last.blocks + count);
+                    last.ranges += 1;
+                }
+                None => {
+                    let (volume, blocks, ranges) = (first.volume(), count, 1);
+                    found.push(LostRange { volume, start, end, blocks, ranges });
+                }
+            }
+        }
+        found
     }
 
     fn level_stats(&self, index: usize) -> LevelStats {

@@ -7,7 +7,7 @@
 use crate::io::{Buffer, Io, IoDone};
 use crate::store::{LogStore, NvmStore, Region, SegmentPlan, SlotInfo, SlotView, StoreEvent};
 use layby_cache::Cache;
-use layby_types::{BlockSize, LevelIndex, Nanos, Slot};
+use layby_types::{BlockKey, BlockSize, LevelIndex, Nanos, Slot};
 
 /// A level as a core is given it.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub enum LevelPlan {
         region: Region,
         /// Make it anew.
         format: bool,
+        /// Do not start where a structure is damaged beyond help.
+        is_strict: bool,
     },
     /// A log in a region of a disk.
     Ssd {
@@ -30,6 +32,8 @@ pub enum LevelPlan {
         region: Region,
         /// Make it anew.
         format: bool,
+        /// As above.
+        is_strict: bool,
         /// Its segments.
         segments: SegmentPlan,
         /// How long it shall last.
@@ -81,6 +85,10 @@ pub(super) struct View<'a> {
 impl SlotView for View<'_> {
     fn slot(&self, slot: Slot) -> Option<SlotInfo> {
         self.cache.slot(self.level, slot).map(|(key, dirty)| SlotInfo { key, dirty })
+    }
+
+    fn lost(&self) -> Vec<(BlockKey, u64)> {
+        self.cache.lost().iter().collect()
     }
 }
 

@@ -8,6 +8,7 @@ mod discards;
 mod far;
 mod faults;
 mod history;
+mod lost;
 mod observing;
 mod remote;
 mod stops;
@@ -133,10 +134,11 @@ fn start(
     let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::MIN };
     let plans = [
         LevelPlan::Memory { slots: shape.spec.levels[0].slots },
-        LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format },
+        LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format, is_strict: false },
         LevelPlan::Ssd {
             region: region(ssd, shape.ssd_bytes),
             format,
+            is_strict: false,
             segments: Default::default(),
             wear: shape.wear,
         },

@@ -64,6 +64,9 @@ pub struct ShardPlan {
     pub volumes: Vec<VolumePlan>,
     /// Format the parts first.
     pub is_new: bool,
+    /// Do not start where a level's structure is damaged beyond help, so that it is not known which
+    /// version of some blocks is the newest.
+    pub is_strict: bool,
     /// What is not durable stays in this process, so that a kill is a power cut (tests).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -344,13 +347,13 @@ fn open_level(
     let disk = opened.disk;
     let block_size = plan.spec.block_size;
     let region = Region { disk, base: part.base, length: part.length, block_size };
-    let format = plan.is_new;
+    let (format, is_strict) = (plan.is_new, plan.is_strict);
     if kind == LevelKind::Ssd {
         let hints = hints_line(io.hint_state(disk), part.segments.hints);
         let name = &part.name;
         let line = format!("{name}: ssd log, {size}, {direct}, durable by device flush, {hints}");
         let (segments, wear) = (part.segments, part.wear);
-        return Ok((LevelPlan::Ssd { region, format, segments, wear }, line));
+        return Ok((LevelPlan::Ssd { region, format, is_strict, segments, wear }, line));
     }
     let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
     let how = match persistence {
@@ -358,7 +361,8 @@ fn open_level(
         Persistence::Memory => "modelled in memory, lost when this machine stops",
         Persistence::Sync => "durable by file sync, grouped",
     };
-    Ok((LevelPlan::Nvm { region, format }, format!("{}: nvm slots, {size}, {how}", part.name)))
+    let line = format!("{}: nvm slots, {size}, {how}", part.name);
+    Ok((LevelPlan::Nvm { region, format, is_strict }, line))
 }
 
 /// What the level's device hears of how long writes live.

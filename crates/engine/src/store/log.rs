@@ -17,7 +17,9 @@
 use super::log_checkpoint::Checkpoint;
 use super::log_clean::Cleaning;
 use super::log_discard::Freed;
-use super::log_layout::{BATCH_ENTRIES_MAX, BatchName, LogGeometry, NOTE_BYTES, Record};
+use super::log_layout::{
+    BATCH_ENTRIES_MAX, BatchName, CHUNK_ENTRIES, LogGeometry, NOTE_BYTES, Record,
+};
 use super::log_read::Reads;
 use super::log_retire::Retiring;
 use super::table::Map;
@@ -83,8 +85,9 @@ pub struct LogConfig {
     pub checkpoint_bytes: u64,
     /// How long a forget may wait for company.
     pub forget_idle: Nanos,
-    /// Open in spite of damaged structures; what they held is reported and gone.
-    pub accept_loss: bool,
+    /// Do not open where a structure is damaged beyond help. Else it opens, and says which blocks
+    /// are not known for certain.
+    pub is_strict: bool,
     /// The top byte of every token, by which the shard routes.
     pub token_tag: u8,
 }
@@ -102,7 +105,7 @@ impl LogConfig {
             segments: SegmentPlan::default(),
             checkpoint_bytes: 0,
             forget_idle: Self::FORGET_IDLE_DEFAULT,
-            accept_loss: false,
+            is_strict: false,
             token_tag,
         }
     }
@@ -773,6 +776,13 @@ impl LogStore {
     pub(super) fn report_corrupt(&mut self, info: CorruptInfo) {
         self.counters.corrupt_blocks += 1;
         self.events.push(StoreEvent::Corrupt(info));
+    }
+
+    /// Entries that checkpoints have room for besides one for each slot.
+    #[must_use]
+    pub(crate) fn lost_entries_max(&self) -> usize {
+        let room = (self.geometry.checkpoint_blocks as usize - 1) * CHUNK_ENTRIES;
+        room.saturating_sub(self.slots.len())
     }
 
     /// Entries of a batch at most, by the block size.

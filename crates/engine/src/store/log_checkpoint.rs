@@ -8,10 +8,12 @@
 //! Invariant: what an entry shows is what the slot held at some moment after C0; all batches that
 //! ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
 //! that has no entry although it had a record older than C0 is durably dead or durably elsewhere.
+//! Blocks whose newest version is not known come behind the slots, as they are then: one that was
+//! written since the start of the checkpoint has a record behind it.
 //! Cost: 24 bytes per occupied slot, sequential; two syncs. Not for: the peer level, whose headers
 //! are its own table.
 
-use super::log::{LogStore, NOWHERE, Purpose, SegmentState, SyncFor};
+use super::log::{LogStore, NOWHERE, Purpose, SegmentState, StreamState, SyncFor};
 use super::log_layout::{
     CHUNK_ENTRIES, CheckpointEntry, OpenSegment, SEGMENT_BYTES_DEFAULT, Trailer, encode_chunk,
 };
@@ -20,6 +22,7 @@ use crate::io::{Io, IoDone, IoOperation, WriteLife};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
+use std::collections::VecDeque;
 
 /// Slots looked at per write: whole chunks, so that it leaves no part of one empty for nothing.
 const SLOTS_PER_WRITE: u32 = 4 * SLOTS_PER_STEP;
@@ -75,6 +78,8 @@ pub(super) struct Run {
     stage: Stage,
     /// Entries of the slots that were looked at since the last write.
     gathered: Vec<CheckpointEntry>,
+    /// Entries of lost blocks that are not written yet, taken behind the last slot.
+    lost: VecDeque<CheckpointEntry>,
     failed_before: Option<u64>,
 }
 
@@ -183,11 +188,14 @@ fn start(log: &mut LogStore) {
     log.checkpoint.appended = 0;
     let mut trailer = Trailer::new(seq, clean, open);
     (trailer.note, trailer.retired) = (log.note, log.retiring.remembered());
+    let in_flight = |stream: &StreamState| stream.flight.as_ref().map_or(0, |it| it.name.seq);
+    trailer.flights = log.streams.each_ref().map(in_flight);
     log.checkpoint.run = Some(Run {
         trailer,
         area: 1 - log.checkpoint.area,
         stage: Stage::Quiescing(id),
         gathered: Vec::new(),
+        lost: VecDeque::new(),
         failed_before: log.sync.failed,
     });
 }
@@ -242,7 +250,13 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
         run.stage = Stage::Serialising(end);
         return;
     }
-    let entries = core::mem::take(&mut run.gathered);
+    let mut entries = core::mem::take(&mut run.gathered);
+    if cursor < slots && end == slots {
+        // A block that was stored since its slot was passed is in neither, and its record behind.
+        run.lost = super::lost::encode(&view.lost()).into();
+    }
+    let room = (SLOTS_PER_WRITE as usize).saturating_sub(entries.len());
+    entries.extend(run.lost.drain(..room.min(run.lost.len())));
     if entries.is_empty() {
         if end == slots {
             settle(log);
@@ -258,7 +272,16 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
     run.trailer.entries += entries.len() as u64;
     run.stage = Stage::Writing(end);
     assert!(run.trailer.chunks < log.geometry.checkpoint_blocks, "an area holds every slot");
-    let mut buffer = log.zeroed(io, count);
+    write_chunks(log, io, (area, seq, chunk), &entries);
+}
+
+fn write_chunks(
+    log: &mut LogStore,
+    io: &mut dyn Io,
+    (area, seq, chunk): (usize, Seq, u32),
+    entries: &[CheckpointEntry],
+) {
+    let mut buffer = log.zeroed(io, entries.len().div_ceil(CHUNK_ENTRIES));
     let pages = buffer.chunks_exact_mut(log.geometry.block_bytes as usize);
     for ((index, page), part) in (chunk..).zip(pages).zip(entries.chunks(CHUNK_ENTRIES)) {
         encode_chunk(page, log.instance, seq, index, part);
@@ -284,7 +307,7 @@ fn entry(log: &LogStore, slot: Slot, view: &dyn SlotView) -> Option<CheckpointEn
     let SlotInfo { key, dirty } = if in_level { log.owner(slot, view)? } else { overflow()? };
     let moved = log.moved.contains_key(&place.location);
     let (location, crc) = (place.location, place.crc);
-    Some(CheckpointEntry { key, slot, location, crc, dirty, moved })
+    Some(CheckpointEntry { key, slot, location, crc, dirty, moved, lost: None })
 }
 
 /// Takes the end of a chunk write.
@@ -297,7 +320,7 @@ pub(super) fn on_chunk(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let Stage::Writing(end) = run.stage else { panic!("one chunk write at a time") };
     if done.result.is_err() {
         fail(log);
-    } else if end == slots {
+    } else if end == slots && run.lost.is_empty() {
         settle(log);
     } else {
         run.stage = Stage::Serialising(end);

@@ -41,9 +41,11 @@ pub const TRAILER_OPEN_MAX: usize = 3;
 /// Bytes of the owner's note in a trailer.
 pub const NOTE_BYTES: usize = 64;
 /// Retired segments that a trailer can name; what fails beyond is tried again by the next start.
-pub const RETIRED_MAX: usize = 852;
+pub const RETIRED_MAX: usize = 846;
 const NOTE_AT: usize = 104;
 const RETIRED_AT: usize = NOTE_AT + NOTE_BYTES;
+const FLIGHTS_AT: usize = RETIRED_AT + 4;
+const RETIRED_LIST_AT: usize = FLIGHTS_AT + 3 * 8;
 /// Segments never counted as room: three open ones, and what cleaning and forgets keep back.
 pub const SEGMENTS_RESERVED: u32 = 7;
 /// Segments of the smallest log.
@@ -505,6 +507,18 @@ pub struct CheckpointEntry {
     pub dirty: bool,
     /// The batch that holds it names another slot, since recovery moved the block.
     pub moved: bool,
+    /// No block, but blocks from `key` on whose newest version is not known; `slot`, `location` and
+    /// `crc` say which.
+    pub lost: Option<LostEntry>,
+}
+
+/// How an entry of a checkpoint names lost blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostEntry {
+    /// As many as slot (the lower half) and location say, one behind the other.
+    Run,
+    /// Those of the 96 blocks from the key on whose bit is set, from the slot's lowest bit on.
+    Bits,
 }
 
 /// Serialises up to [`CHUNK_ENTRIES`] entries as chunk `index` of checkpoint `seq`.
@@ -527,7 +541,12 @@ pub fn encode_chunk(
         put_u32(page, at + 8, entry.slot.0);
         put_u32(page, at + 12, entry.location);
         put_u32(page, at + 16, entry.crc);
-        put_u32(page, at + 20, u32::from(entry.dirty) | u32::from(entry.moved) << 1);
+        let lost = match entry.lost {
+            None => 0,
+            Some(LostEntry::Run) => ENTRY_LOST_RUN,
+            Some(LostEntry::Bits) => ENTRY_LOST_BITS,
+        };
+        put_u32(page, at + 20, u32::from(entry.dirty) | u32::from(entry.moved) << 1 | lost);
     }
     put_u32(page, 32, crc32c(&page[CHUNK_HEADER..CONTENT_BYTES]));
     let crc = crc32c(&page[..36]);
@@ -560,15 +579,25 @@ pub fn chunk_crcs(page: &[u8]) -> (u32, u32) {
     (get_u32(page, 32), crc32c(&page[CHUNK_HEADER..CONTENT_BYTES]))
 }
 
+const ENTRY_LOST_RUN: u32 = 4;
+const ENTRY_LOST_BITS: u32 = 8;
+
 fn checkpoint_entry(page: &[u8], position: usize) -> CheckpointEntry {
     let at = CHUNK_HEADER + position * CHECKPOINT_ENTRY;
+    let flags = get_u32(page, at + 20);
+    let lost = match flags & (ENTRY_LOST_RUN | ENTRY_LOST_BITS) {
+        0 => None,
+        ENTRY_LOST_RUN => Some(LostEntry::Run),
+        _ => Some(LostEntry::Bits),
+    };
     CheckpointEntry {
         key: BlockKey(get_u64(page, at)),
         slot: Slot(get_u32(page, at + 8)),
         location: get_u32(page, at + 12),
         crc: get_u32(page, at + 16),
-        dirty: get_u32(page, at + 20) & 1 != 0,
-        moved: get_u32(page, at + 20) & 2 != 0,
+        dirty: flags & 1 != 0,
+        moved: flags & 2 != 0,
+        lost,
     }
 }
 
@@ -587,6 +616,8 @@ pub struct Trailer {
     pub clean: bool,
     /// Segments open at the start.
     pub open: Vec<OpenSegment>,
+    /// By stream: the batch in flight at the start, 0 for none. It is no part of the checkpoint.
+    pub flights: [u64; 3],
     /// What the log's owner wants back at the next start; zeros where it said nothing.
     pub note: [u8; NOTE_BYTES],
     /// Segments that are never used again, in ascending order.
@@ -609,7 +640,8 @@ impl Trailer {
     #[must_use]
     pub fn new(seq: Seq, clean: bool, open: Vec<OpenSegment>) -> Self {
         let (note, retired) = ([0; NOTE_BYTES], Vec::new());
-        Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open, note, retired }
+        let flights = [0; 3];
+        Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open, flights, note, retired }
     }
 
     /// Serialises into a zeroed page.
@@ -631,8 +663,11 @@ impl Trailer {
         assert!(self.retired.len() <= RETIRED_MAX, "a trailer is one page");
         page[NOTE_AT..NOTE_AT + NOTE_BYTES].copy_from_slice(&self.note);
         put_u32(page, RETIRED_AT, self.retired.len() as u32);
+        for (stream, seq) in self.flights.iter().enumerate() {
+            put_u64(page, FLIGHTS_AT + 8 * stream, *seq);
+        }
         for (position, index) in self.retired.iter().enumerate() {
-            put_u32(page, RETIRED_AT + 4 + 4 * position, *index);
+            put_u32(page, RETIRED_LIST_AT + 4 * position, *index);
         }
         seal_page(page);
     }
@@ -663,8 +698,9 @@ impl Trailer {
                     generation: Seq(get_u64(page, 64 + 16 * position)),
                 })
                 .collect(),
+            flights: [0, 1, 2].map(|stream| get_u64(page, FLIGHTS_AT + 8 * stream)),
             note,
-            retired: (0..retired).map(|at| get_u32(page, RETIRED_AT + 4 + 4 * at)).collect(),
+            retired: (0..retired).map(|at| get_u32(page, RETIRED_LIST_AT + 4 * at)).collect(),
         })
     }
 }

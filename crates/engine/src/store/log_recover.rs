@@ -4,8 +4,9 @@
 //! checkpoint's start, and the tails of those open then, are read whole; a broken chain of batches
 //! is resumed at the next sound descriptor. `log_replay` decides what the records mean. A structure
 //! that lost one sector is rebuilt from its parity; sectors that cannot be read count as damaged.
-//! Invariant: a batch that another one of the same opening calls durable is found, or the log does
-//! not open (unless `accept_loss`). One that nobody vouches for may be missing: power loss tore it.
+//! Invariant: a batch that another one of the same opening calls durable is found, or no block is
+//! taken for known that it may have held. One that nobody vouches for may be missing: power loss
+//! tore it.
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
 use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
@@ -18,6 +19,7 @@ use super::log_layout::{
 };
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
+use super::lost;
 use super::table::{Map, Set};
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
@@ -236,12 +238,14 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Fails, or with `accept_loss` notes the damage and goes on.
-    fn damage(&mut self, info: CorruptInfo) -> Result<(), StoreError> {
-        if !self.config.accept_loss {
+    /// What was damaged may have held any block's newest record, with a seq up to `upto`. Fails
+    /// where the log is to be strict.
+    fn damage(&mut self, info: CorruptInfo, upto: Seq) -> Result<(), StoreError> {
+        if self.config.is_strict {
             return Err(StoreError::Corrupt(info));
         }
         self.recovered.damaged.push(info);
+        self.recovered.undecided = self.recovered.undecided.max(Some(upto));
         Ok(())
     }
 
@@ -255,25 +259,30 @@ impl<'a> Scan<'a> {
             trailers.extend(trailer.map(|(trailer, _)| (trailer, area)));
             io.recycle(page);
         }
-        trailers.sort_by_key(|(trailer, _)| core::cmp::Reverse(trailer.seq));
-        for (trailer, area) in trailers {
-            match self.read_chunks(io, &trailer, area)? {
-                Ok(entries) => {
-                    (self.trailer, self.area, self.checkpoint) = (trailer, area, entries);
-                    return Ok(());
-                }
-                Err(info) => self.damage(info)?,
+        let newest = trailers.into_iter().max_by_key(|(trailer, _)| trailer.seq);
+        let Some((trailer, area)) = newest else { return Ok(()) };
+        let (entries, damage) = self.read_chunks(io, &trailer, area)?;
+        // What is missing counts as older than the entries that were found.
+        let upto = Seq(trailer.seq.0.saturating_sub(1));
+        damage.map_or(Ok(()), |info| self.damage(info, upto))?;
+        (self.trailer, self.area) = (trailer, area);
+        for entry in entries {
+            match entry.lost {
+                None => self.checkpoint.push(entry),
+                Some(kind) => lost::decode(&entry, kind, &mut self.recovered.lost_runs),
             }
         }
         Ok(())
     }
 
+    /// The entries found, and what is missing of them.
     fn read_chunks(
         &mut self,
         io: &mut dyn Io,
         trailer: &Trailer,
         area: usize,
-    ) -> Result<Result<Vec<CheckpointEntry>, CorruptInfo>, StoreError> {
+    ) -> Result<(Vec<CheckpointEntry>, Option<CorruptInfo>), StoreError> {
+        let mut missing = None;
         let first = self.geometry.checkpoint_first(area) + 1;
         let block = self.geometry.block_bytes as usize;
         let mut entries = Vec::new();
@@ -289,7 +298,7 @@ impl<'a> Scan<'a> {
                 let info =
                     is_rebuilt.then(|| self.corrupt(first + index, "checkpoint chunk", crcs));
                 match (found, info) {
-                    (None, Some(info)) => return Ok(Err(info)),
+                    (None, info) => missing = missing.or(info),
                     (found, info) => {
                         entries.extend(found.into_iter().flat_map(|(part, _)| part));
                         self.recovered.damaged.extend(info);
@@ -299,9 +308,10 @@ impl<'a> Scan<'a> {
             io.recycle(pages);
         }
         if entries.len() as u64 != trailer.entries {
-            return Ok(Err(self.corrupt(first - 1, "checkpoint", (0, 0))));
+            let whole = || self.corrupt(first - 1, "checkpoint", (0, 0));
+            missing = missing.or_else(|| Some(whole()));
         }
-        Ok(Ok(entries))
+        Ok((entries, missing))
     }
 
     /// Reads every segment's header, many at a time: there are a million in a TiB.
@@ -473,23 +483,28 @@ impl<'a> Scan<'a> {
         for FoundBatch { header, .. } in &self.batches {
             let previous = Some(header.previous).filter(|name| name.seq <= upto[&header.epoch]);
             let names = header.tails.iter().chain(previous.as_ref());
-            missing.extend(
-                names.filter(|name| name.seq > self.trailer.seq.0 && !present.contains(&name.seq)),
-            );
+            missing
+                .extend(names.filter(|name| self.is_wanted(name) && !present.contains(&name.seq)));
         }
         missing.sort_unstable_by_key(|name| name.seq);
         missing.dedup();
         for name in missing {
             let info = self.missing_batch(name);
-            self.damage(info)?;
+            // One that was in flight prevails over the checkpoint that began meanwhile.
+            self.damage(info, Seq(name.seq).max(self.trailer.seq))?;
         }
         let newest = self.batches.iter().map(|batch| batch.header.checkpoint).max().unwrap_or(0);
         if newest > self.trailer.seq.0 {
             let other = self.geometry.checkpoint_first(1 - self.area);
             let info = self.corrupt(other, "checkpoint", (0, 0));
-            self.damage(info)?;
+            self.damage(info, Seq(newest))?;
         }
         Ok(())
+    }
+
+    /// Whether the scan is to find a batch: it was not over when the checkpoint began.
+    fn is_wanted(&self, name: &BatchName) -> bool {
+        name.seq > self.trailer.seq.0 || name.seq > 0 && self.trailer.flights.contains(&name.seq)
     }
 
     fn missing_batch(&self, name: BatchName) -> CorruptInfo {

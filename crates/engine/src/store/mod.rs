@@ -41,6 +41,7 @@ mod log_recover;
 mod log_replay;
 mod log_retire;
 mod log_void;
+mod lost;
 mod nvm;
 pub mod nvm_layout;
 mod nvm_recover;
@@ -69,10 +70,12 @@ mod tests_retire;
 mod tests_world;
 
 pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, SegmentPlan, slots_for};
+pub use lost::{Held, runs_max, undecide};
 pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};
 pub use resolve::{Loser, Resolved, resolve};
 
 use crate::io::{Buffer, DiskId, WriteLife};
+use layby_cache::LostBlocks;
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
 use log_layout::NOTE_BYTES;
 use std::cell::Cell;
@@ -148,6 +151,11 @@ pub struct SlotInfo {
 pub trait SlotView {
     /// What is in `slot`, or `None` when it is empty.
     fn slot(&self, slot: Slot) -> Option<SlotInfo>;
+
+    /// The ranges of blocks whose newest version is not known, in order of their keys.
+    fn lost(&self) -> Vec<(BlockKey, u64)> {
+        Vec::new()
+    }
 }
 
 /// Who writes; each stream of a log fills segments of its own.
@@ -374,7 +382,12 @@ pub struct Recovered {
     pub tombstones: Vec<RecoveredTombstone>,
     /// Blocks among `entries` whose bytes are bad: reads fail until they are overwritten.
     pub lost: Vec<CorruptInfo>,
-    /// Damaged structures that cost no known block, or that `accept_loss` skipped.
+    /// Blocks that an earlier start could not decide, and that the newest checkpoint names.
+    pub lost_runs: LostBlocks,
+    /// A structure was damaged beyond help: it may have held the newest record of any block that
+    /// has none younger than this. See [`undecide`].
+    pub undecided: Option<Seq>,
+    /// Damaged structures.
     pub damaged: Vec<CorruptInfo>,
     /// Blocks forgotten: every record older than the seq is dead, in both levels.
     pub forgets: Vec<(BlockKey, Seq)>,
@@ -398,6 +411,8 @@ impl Default for Recovered {
             entries: Vec::new(),
             tombstones: Vec::new(),
             lost: Vec::new(),
+            lost_runs: LostBlocks::default(),
+            undecided: None,
             damaged: Vec::new(),
             forgets: Vec::new(),
             torn: 0,

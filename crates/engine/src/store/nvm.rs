@@ -32,6 +32,8 @@ pub struct NvmConfig {
     pub region: Region,
     /// Whose.
     pub identity: StoreIdentity,
+    /// Do not open where a header is damaged beyond help.
+    pub is_strict: bool,
     /// The top byte of every token, by which the shard routes.
     pub token_tag: u8,
 }
@@ -135,6 +137,8 @@ pub struct NvmStore {
     pub(super) mapping: Box<dyn Mapping>,
     pub(super) slots: Vec<u32>,
     pub(super) free_slots: Vec<u32>,
+    /// Slots of which nobody knows what they hold: proof of that, until it is kept elsewhere.
+    pub(super) undecided: Vec<u32>,
     pub(super) retiring: Vec<Retiring>,
     pub(super) retired_total: u64,
     /// Something may have become possible for the retiring list.
@@ -349,6 +353,15 @@ impl NvmStore {
         }
     }
 
+    /// Frees the slots of which nobody knows what they hold, since it is durable elsewhere which
+    /// blocks are lost by that. They are gone for good with the next sync of frees.
+    pub(crate) fn drop_undecided(&mut self) {
+        for physical in core::mem::take(&mut self.undecided) {
+            self.clear(physical);
+            self.retire(physical, Stage::Cleared { sync: self.changed });
+        }
+    }
+
     /// Makes durable what `scope` says; ends with `Synced`.
     pub fn sync(&mut self, io: &mut dyn Io, ticket: Ticket, scope: SyncScope) {
         if self.flushes() {
@@ -428,6 +441,7 @@ impl NvmStore {
             mapping,
             slots: vec![EMPTY; geometry.slot_count as usize],
             free_slots: Vec::new(),
+            undecided: Vec::new(),
             retiring: Vec::new(),
             retired_total: 0,
             stirred: true,

@@ -4,12 +4,12 @@
 //! verified, since a header can reach the device before its data; data up to the mark is verified
 //! when it is read. A damaged header is written again from its copy. Of several copies of a block
 //! the newest wins; the others retire.
-//! Invariant: a header of which nothing is known refuses the start, since an older record of its
-//! block would come back; nothing is lost by opening: winners beyond the slot count get overflow
-//! slots.
+//! Invariant: a header of which nothing is known leaves every block undecided, since an older
+//! record of its block would come back; it stays until that is kept. Winners beyond the slot count
+//! get overflow slots.
 //! Cost: the headers, and the data stored since the last sync.
 
-use super::layout::{META_BYTES, Superblock, crc32c};
+use super::layout::{META_BYTES, SEQ_MAX, Superblock, crc32c};
 use super::nvm::{NvmConfig, NvmParts, NvmStore, Stage};
 use super::nvm_layout::{
     HEADER_BYTES, HeaderState, MARK_AT, MARK_BYTES, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark,
@@ -130,6 +130,10 @@ impl NvmStore {
                     self.retire(physical, Stage::Cleared { sync: 1 });
                 }
                 Judged::Keep(header) => found.push((header, physical)),
+                Judged::Undecided => {
+                    recovered.undecided = Some(SEQ_MAX);
+                    self.undecided.push(physical);
+                }
             }
         }
         self.free_slots.reverse();
@@ -172,6 +176,7 @@ impl NvmStore {
                 recovered.torn += u64::from(!is_damaged);
                 return Ok(Judged::Discard);
             }
+            HeaderState::Damaged(..) if !self.config.is_strict => return Ok(Judged::Undecided),
             HeaderState::Damaged(..) => {
                 let info = recovered.damaged.pop().expect("both copies were noted");
                 return Err(StoreError::Corrupt(info));
@@ -220,5 +225,7 @@ impl NvmStore {
 enum Judged {
     Free,
     Discard,
+    /// Neither the header nor its copy says what the slot holds.
+    Undecided,
     Keep(NvmHeader),
 }

@@ -42,8 +42,15 @@ fn decoders_take_any_bytes() {
 fn structures_round_trip() {
     let (key, seq) = (BlockKey(77), Seq(9));
     let mut page = vec![0; 4096];
-    let entry =
-        CheckpointEntry { key, slot: Slot(3), location: 8, crc: 5, dirty: true, moved: false };
+    let entry = CheckpointEntry {
+        key,
+        slot: Slot(3),
+        location: 8,
+        crc: 5,
+        dirty: true,
+        moved: false,
+        lost: None,
+    };
     encode_chunk(&mut page, 1, seq, 2, &[entry]);
     assert_eq!(decode_chunk(&page, 1, seq, 2), Some(vec![entry]));
     assert_eq!(decode_chunk(&page, 2, seq, 2), None);
@@ -87,8 +94,7 @@ fn seqs_beyond_any_node_are_damage() {
     let disk = io.add_disk("ssd", 1 << 20);
     let region = Region { disk, base: 0, length: 1 << 20, block_size: BlockSize::MIN };
     let identity = StoreIdentity { node: [5; 16], shard: ShardIndex(0), shard_count: 1 };
-    let mut config = LogConfig::new(region, identity, 1);
-    config.accept_loss = true;
+    let config = LogConfig::new(region, identity, 1);
     LogStore::format(&mut io, &config, 1).expect("the region is large enough");
     let mut trailer = io.buffer(4096);
     trailer.fill(0);
@@ -106,7 +112,7 @@ fn seqs_beyond_any_node_are_damage() {
 }
 
 /// Goal: a damaged disk never panics recovery or `check`. Method: a used world, a few places of its
-/// disks damaged; both stores are opened with loss accepted, and both are checked.
+/// disks damaged; both stores are opened, and both are checked.
 #[test]
 fn damaged_disks_are_survived() {
     for_each_seed(60, |seed| {

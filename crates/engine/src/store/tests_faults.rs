@@ -12,6 +12,10 @@ use rustix::io::Errno;
 
 const BLOCK: u64 = 4096;
 
+fn strict(disk: DiskId) -> super::LogConfig {
+    super::LogConfig { is_strict: true, ..config(disk) }
+}
+
 /// Appends block `index` with every byte `byte` and waits for the end.
 fn put(io: &mut SimIo, log: &mut LogStore, index: u32, byte: u8, durable: bool) -> StoreEvent {
     let entry = AppendEntry { slot: Slot(index), key: key(index.into()), dirty: true };
@@ -66,10 +70,10 @@ fn rotten_data_is_named() {
 }
 
 /// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in two
-/// sectors of the second one's descriptor, more than its parity makes up for; opening names it, and
-/// with `accept_loss` goes on without it.
+/// sectors of the second one's descriptor, more than its parity makes up for; a strict opening is
+/// refused by its name, another one says up to which seq nothing is known for certain.
 #[test]
-fn rotten_descriptor_stops_the_start() {
+fn rotten_descriptor_leaves_older_records_undecided() {
     let (mut io, disk, mut log) = fresh(4);
     for index in 0..3 {
         stored(&put(&mut io, &mut log, index, 20 + index as u8, true)).expect("a sound disk");
@@ -79,20 +83,21 @@ fn rotten_descriptor_stops_the_start() {
     io.corrupt(disk, at + 1024, 32);
     assert!(!problems(&io, disk, StoreKind::Log).is_empty());
     io.crash(CrashMode::DropAll);
-    let refused = LogStore::open(&mut io, config(disk), SeqSource::new(Seq(1))).err();
+    let refused = LogStore::open(&mut io, strict(disk), SeqSource::new(Seq(1))).err();
     let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
     assert_eq!((info.disk.as_str(), info.offset, info.what), ("ssd", at, "batch descriptor"));
-    let mut lenient = config(disk);
-    lenient.accept_loss = true;
-    let opened = LogStore::open(&mut io, lenient, SeqSource::new(Seq(1)));
-    let (_, recovered) = opened.expect("loss was accepted");
+    let (_, recovered) = open(&mut io, disk);
     assert_eq!((recovered.damaged.len(), recovered.entries.len()), (1, 2));
+    let upto = recovered.undecided.expect("the second batch is not known");
+    let is_decided: Vec<_> = recovered.entries.iter().map(|entry| entry.seq > upto).collect();
+    assert_eq!(is_decided, [false, true], "the third batch is younger");
 }
 
 /// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk: in
-/// one sector, which the parity makes up for, then in a second one.
+/// one sector, which the parity makes up for, then in a second one, which leaves all that has no
+/// record undecided.
 #[test]
-fn rotten_checkpoint_stops_the_start() {
+fn rotten_checkpoint_leaves_its_blocks_undecided() {
     struct Full;
     impl super::SlotView for Full {
         fn slot(&self, slot: Slot) -> Option<super::SlotInfo> {
@@ -128,9 +133,12 @@ fn rotten_checkpoint_stops_the_start() {
     let (_, recovered) = open(&mut io, disk);
     assert_eq!((recovered.damaged[0].offset, recovered.entries.len()), (at, 1));
     io.corrupt(disk, at + 600, 10);
-    let refused = LogStore::open(&mut io, config(disk), SeqSource::new(Seq(1))).err();
+    let refused = LogStore::open(&mut io, strict(disk), SeqSource::new(Seq(1))).err();
     let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
     assert_eq!((info.offset, info.what), (at, "checkpoint chunk"));
+    let (_, recovered) = open(&mut io, disk);
+    assert_eq!((recovered.damaged[0].offset, recovered.entries.len()), (at, 0));
+    assert!(recovered.undecided.is_some());
 }
 
 /// Goal: another node's, resized, unformatted and damaged regions are refused by name, untouched.
@@ -240,11 +248,11 @@ fn unreadable_sector_fails_one_read() {
 fn nvm_config(disk: DiskId) -> NvmConfig {
     let identity = StoreIdentity { node: [9; 16], shard: ShardIndex(0), shard_count: 1 };
     let region = Region { disk, base: 0, length: LENGTH, block_size: BlockSize::MIN };
-    NvmConfig { region, identity, token_tag: 2 }
+    NvmConfig { region, identity, is_strict: true, token_tag: 2 }
 }
 
 /// Goal: rot in NVM data and headers is named and not served; a header comes back from its copy,
-/// and without one refuses the start, since what it held may be newer than what lies below.
+/// and without one nothing is certain, since what it held may be newer than what lies below.
 /// Method: one of each, on slots whose stores are durable.
 #[test]
 fn rotten_nvm_is_named() {
@@ -290,6 +298,11 @@ fn rotten_nvm_is_named() {
     let copy = header + BLOCK * (LENGTH / BLOCK * 32).div_ceil(BLOCK);
     io.corrupt(disk, header + 24, 4);
     io.corrupt(disk, copy + 24, 4);
+    let lenient = NvmConfig { is_strict: false, ..nvm_config(disk) };
+    let opened = NvmStore::open(&mut io, lenient, SeqSource::new(Seq(1)));
+    let (nvm, recovered) = opened.expect("it starts, and says that nothing is certain");
+    assert_eq!((recovered.entries.len(), recovered.undecided), (1, Some(super::layout::SEQ_MAX)));
+    drop(nvm);
     let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
     let Some(StoreError::Corrupt(info)) = opened.err() else { panic!("an older block may return") };
     assert_eq!((info.offset, info.what), (header, "NVM slot header"));

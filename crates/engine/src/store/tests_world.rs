@@ -144,7 +144,7 @@ fn log_config(disk: DiskId, size: Size) -> LogConfig {
 
 fn nvm_config(disk: DiskId, size: Size) -> NvmConfig {
     let region = region(disk, size.nvm_blocks);
-    NvmConfig { region, identity: IDENTITY, token_tag: NVM_TAG }
+    NvmConfig { region, identity: IDENTITY, is_strict: false, token_tag: NVM_TAG }
 }
 
 impl World {
@@ -717,7 +717,7 @@ impl World {
         }
     }
 
-    /// Opens both stores with loss accepted, and reads what they say they have.
+    /// Opens both stores, and reads what they say they have.
     pub(super) fn open_whatever_is_left(mut self) {
         let seqs = SeqSource::new(Seq(1));
         if let Some(disk) = self.nvm_disk {
@@ -726,8 +726,7 @@ impl World {
                 found.entries.iter().for_each(|entry| drop(nvm.read(entry.slot).map(<[u8]>::len)));
             }
         }
-        let mut config = log_config(self.log_disk, self.size);
-        config.accept_loss = true;
+        let config = log_config(self.log_disk, self.size);
         let Ok((mut log, found)) = LogStore::open(&mut self.io, config, seqs) else { return };
         let slots: Vec<Slot> = found.entries.iter().map(|entry| entry.slot).collect();
         if !slots.is_empty() {

@@ -86,10 +86,11 @@ impl Engine {
             let disk = io.add_disk("level", length);
             let region = Region { disk, base: 0, length, block_size };
             match kind {
-                LevelKind::Nvm => LevelPlan::Nvm { region, format: true },
+                LevelKind::Nvm => LevelPlan::Nvm { region, format: true, is_strict: false },
                 _ => LevelPlan::Ssd {
                     region,
                     format: true,
+                    is_strict: false,
                     segments: Default::default(),
                     wear: Default::default(),
                 },

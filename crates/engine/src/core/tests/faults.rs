@@ -251,7 +251,7 @@ fn a_failed_zeroing_makes_clean_blocks_dirty() {
         let zero = call(Operation::WriteZeroes, 2 * BLOCK, BLOCK);
         world.run(1, zero, 0).map(drop).expect_err("the home fails it");
         match seed % 2 {
-            0 => world.core.end_with_checkpoint(&mut world.io),
+            0 => assert!(world.core.end_with_checkpoint(&mut world.io)),
             _ => drop(world.crash(CrashMode::KeepAll)),
         }
         world.crash(CrashMode::KeepAll);

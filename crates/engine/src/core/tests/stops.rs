@@ -82,7 +82,10 @@ fn a_stop_syncs_an_nvm_level_without_a_log() {
         let start = |io: &mut SimIo, format| {
             let region =
                 Region { disk: nvm, base: 0, length: 40 * BLOCK, block_size: BlockSize::MIN };
-            let plans = [LevelPlan::Memory { slots: 8 }, LevelPlan::Nvm { region, format }];
+            let plans = [
+                LevelPlan::Memory { slots: 8 },
+                LevelPlan::Nvm { region, format, is_strict: false },
+            ];
             let volume = VolumeSpec {
                 id: VolumeId(1),
                 class: ClassId(0),

@@ -1,0 +1,52 @@
+//! What a start found, in words.
+//!
+//! How: the shards' reports, added up; what is lost, by volume.
+//! Cost: a few lines per start. Not for: single blocks, which the log names as they are met.
+
+use crate::catalog::VolumeRecord;
+use crate::control::View;
+use layby_engine::control::{LostRange, StartReport};
+
+/// What is not known of each volume, a line each; said in the log, too.
+pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
+    let size = |bytes| layby_types::format_bytes(bytes);
+    let line = |lost: &LostRange| {
+        let holds = |record: &VolumeRecord| record.parts().any(|part| part == lost.volume);
+        let name = view.volumes().find(|(_, record)| holds(record)).map(|(name, _)| name);
+        let name = name.map_or_else(String::new, |name| format!(" `{name}`"));
+        format!(
+            "lost: {} blocks of volume{name} (number {}) in {} range(s) between {} and {}: errors \
+             until they are written whole, see `layby check`",
+            lost.blocks,
+            lost.volume.0,
+            lost.ranges,
+            size(lost.start),
+            size(lost.end)
+        )
+    };
+    let lines: Vec<String> =
+        reports.iter().flat_map(|report| &report.undecided).map(line).collect();
+    lines.iter().for_each(|line| tracing::warn!("{line}"));
+    lines
+}
+
+/// How much was recovered, and in which time.
+pub(crate) fn recovery_line(reports: &[StartReport]) -> String {
+    let sum = |of: fn(&StartReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let slowest = reports.iter().map(|report| report.recovery_ms).max().unwrap_or(0);
+    let mut line = format!(
+        "recovered {} dirty and {} clean blocks in {slowest} ms",
+        sum(|r| r.blocks_dirty),
+        sum(|r| r.blocks_clean)
+    );
+    if sum(|r| r.torn_batches) > 0 {
+        line += &format!("; {} unfinished write(s) dropped", sum(|r| r.torn_batches));
+    }
+    if sum(|r| r.blocks_lost) > 0 {
+        line += &format!(
+            "; {} corrupt block(s) fail to read until written again, see `layby check`",
+            sum(|r| r.blocks_lost)
+        );
+    }
+    line
+}
