@@ -169,10 +169,12 @@ fn a_filter_that_is_none_is_said() {
     let levels = small_levels().config.expect("it has one");
     let environment = vec![("LAYBY_LOG".to_owned(), "debug=x=y".to_owned())];
     let node = Node::start(&dir, &Options { environment, ..Options::config(levels) });
-    let log = node.stderr();
+    // The line that says ready comes after the word to the service manager: the log is whole only
+    // once the node has ended.
+    node.stop();
+    let log = std::fs::read_to_string(dir.with_extension("log")).expect("the harness keeps it");
     assert!(log.contains("LAYBY_LOG is not understood") && log.contains("debug=x=y"), "{log}");
     assert!(log.contains("ready"), "{log}");
-    node.stop();
 }
 
 /// Goal: a stop is logged from its beginning, with who asked, to its end. Method: each signal.
