@@ -7,8 +7,9 @@
 //! spans many of them, as the paper's does: ext4 never discards across groups. Counted is from the
 //! mount on: what `mkfs` zeroes is no discard. Every file is compared with what its number says;
 //! then the node is killed, and what was synced must be there after `fsck`. `LAYBY_DISCARD_FILES`,
-//! `_ROUNDS`, `_STEPS` and `_DELAY_MS` scale it, and `cargo xtask bench discard` prints what the
-//! lines `discard {…}` say. An SSD level on a loop device tells it of free segments.
+//! `_ROUNDS`, `_STEPS` and `_MIB` scale it. An SSD level on a loop device tells it of free segments.
+//! `cargo xtask bench discard` sets `LAYBY_DISCARD_SECONDS`: then the load is the paper's, see
+//! [`steady`], and the lines `discard {…}` are its figures.
 //! Where FUSE or loop devices are missing the tests say so and skip.
 
 use layby_tests::{
@@ -19,8 +20,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const TOOLS: [&str; 6] = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "mount", "mkfifo"];
@@ -47,11 +49,14 @@ struct Files {
     folder: PathBuf,
     numbers: BTreeSet<u64>,
     next: u64,
+    /// Past the page cache: blocks are allocated when a file is written, and no commit is needed.
+    is_direct: bool,
 }
 
 impl Files {
     fn new(folder: &Path) -> Files {
-        Files { folder: folder.to_owned(), numbers: BTreeSet::new(), next: 0 }
+        let numbers = BTreeSet::new();
+        Files { folder: folder.to_owned(), numbers, next: 0, is_direct: false }
     }
 
     fn contents(number: u64) -> Vec<u8> {
@@ -62,9 +67,25 @@ impl Files {
 
     fn create(&mut self) {
         let path = self.folder.join(format!("image-{}", self.next));
-        fs::write(path, Self::contents(self.next)).expect("there is room");
+        match self.is_direct {
+            true => Self::write_direct(&path, &Self::contents(self.next)),
+            false => fs::write(path, Self::contents(self.next)).expect("there is room"),
+        }
         self.numbers.insert(self.next);
         self.next += 1;
+    }
+
+    fn write_direct(path: &Path, bytes: &[u8]) {
+        const SECTOR: usize = 4096;
+        const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+        // The kernel takes bytes from whole sectors of memory only.
+        let mut memory = vec![0; bytes.len() + SECTOR];
+        let from = memory.as_ptr().align_offset(SECTOR);
+        let aligned = &mut memory[from..from + bytes.len()];
+        aligned.copy_from_slice(bytes);
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).custom_flags(O_DIRECT).open(path);
+        file.and_then(|mut file| file.write_all(aligned)).expect("there is room");
     }
 
     fn delete_oldest(&mut self) {
@@ -137,16 +158,18 @@ fn settled(dir: &Path, mode: &str) -> Value {
 
 /// What became of discards since `before`.
 fn since(before: &Value, found: &Value) -> Value {
-    let number = |of: &Value| of.as_u64().expect("a count");
+    // What is pending may become less.
+    let number = |of: &Value| of.as_i64().expect("a count");
     let fields = found.as_object().expect("counters").iter();
     let grown = fields.map(|(name, count)| (name.clone(), number(count) - number(&before[name])));
     Value::Object(grown.map(|(name, count)| (name, json!(count))).collect())
 }
 
+/// A mode with the delay behind it: `off`, `immediate`, `delayed 5s`.
 fn set_mode(dir: &Path, mode: &str) {
     let dir = dir.to_string_lossy();
-    let delay = format!("{}ms", number("LAYBY_DISCARD_DELAY_MS", 5000));
-    let words = ["volume", "set", VOLUME, "--discard", mode, "--discard-delay", &delay, "--dir"];
+    let (mode, delay) = mode.split_once(' ').unwrap_or((mode, "5s"));
+    let words = ["volume", "set", VOLUME, "--discard", mode, "--discard-delay", delay, "--dir"];
     let set = layby(&[&words[..], &[&*dir]].concat());
     assert!(set.success, "{}", set.stderr);
 }
@@ -161,7 +184,8 @@ struct Setting {
 }
 
 impl Setting {
-    fn new(mode: &str) -> Setting {
+    /// With a journal that commits every so many seconds.
+    fn new(mode: &str, commit: u64) -> Setting {
         let work = TempDir::new().expect("a temporary folder");
         let dir = work.path().join("node");
         let node = Node::start(&dir, &options());
@@ -172,7 +196,7 @@ impl Setting {
         let point = mounted.path().to_string_lossy().into_owned();
         set_mode(&dir, mode);
         let before = counters(&dir);
-        must("mount", &["-o", "remount,discard,commit=1", &point]);
+        must("mount", &["-o", &format!("remount,discard,commit={commit}"), &point]);
         Setting { work, node, mounted, before }
     }
 
@@ -189,7 +213,7 @@ impl Setting {
 fn measure(mode: &str, scenario: &str) -> Value {
     let count = number("LAYBY_DISCARD_FILES", 24);
     let (rounds, steps) = (number("LAYBY_DISCARD_ROUNDS", 3), number("LAYBY_DISCARD_STEPS", 48));
-    let setting = Setting::new(mode);
+    let setting = Setting::new(mode, 1);
     let mut files = Files::new(setting.mounted.path());
     match scenario {
         "batch-erase" => batch_erase(&mut files, count, rounds),
@@ -198,11 +222,50 @@ fn measure(mode: &str, scenario: &str) -> Value {
     setting.sync();
     files.compare();
     let found = since(&setting.before, &settled(&setting.dir(), mode));
-    let line = json!({ "mode": mode, "scenario": scenario, "discards": found });
-    // For `cargo xtask bench discard`; nobody else may be listening.
-    let _ = writeln!(std::io::stdout().lock(), "discard {line}");
     survive(setting, mode, files);
     found
+}
+
+/// Delay-D's conditions: half of the file system is filled and stays, the journal commits every 5 s
+/// and no sync has it commit sooner, and the load runs as fast as it can. Files are written past
+/// the page cache, so that each has its blocks at once. Counted is what happens in so many seconds
+/// after some commits and delays: nothing is hastened at the end, so that delays run out.
+fn steady(mode: &str, scenario: &str, seconds: u64) {
+    const COMMIT: u64 = 5;
+    const WARM: Duration = Duration::from_secs(4 * COMMIT);
+    let setting = Setting::new(mode, COMMIT);
+    let mut files = Files { is_direct: true, ..Files::new(setting.mounted.path()) };
+    (0..number("LAYBY_DISCARD_MIB", 384) / 2).for_each(|_| files.create());
+    let filling = std::mem::take(&mut files.numbers);
+    let count = number("LAYBY_DISCARD_FILES", 24);
+    (0..count).for_each(|_| files.create());
+    turns(&mut files, scenario, WARM);
+    let before = counters(&setting.dir());
+    let deleted = turns(&mut files, scenario, Duration::from_secs(seconds));
+    let found = since(&before, &counters(&setting.dir()));
+    let line = json!({
+        "mode": mode, "scenario": scenario, "discards": found,
+        "deleted": deleted, "seconds": seconds, "commit": COMMIT,
+    });
+    // For `cargo xtask bench discard`; nobody else may be listening.
+    let _ = writeln!(std::io::stdout().lock(), "discard {line}");
+    files.numbers.extend(filling);
+    files.compare();
+    survive(setting, mode, files);
+}
+
+/// Deletes and creates for so long; returns how many files were deleted.
+fn turns(files: &mut Files, scenario: &str, time: Duration) -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the paper's load runs for a time")]
+    let now = Instant::now;
+    let (end, count, mut deleted) = (now() + time, files.numbers.len(), 0);
+    while now() < end {
+        let some = if scenario == "batch-erase" { count } else { 1 };
+        (0..some).for_each(|_| files.delete_oldest());
+        (0..some).for_each(|_| files.create());
+        deleted += some as u64;
+    }
+    deleted
 }
 
 /// What was synced is there after a kill, and the file system is whole.
@@ -249,6 +312,14 @@ fn sent(found: &Value) -> u64 {
 #[test]
 fn delayed_discards_are_fewer() {
     if mount_unavailable() || !available(&TOOLS) {
+        return;
+    }
+    let seconds = number("LAYBY_DISCARD_SECONDS", 0);
+    if seconds > 0 {
+        for scenario in ["batch-erase", "single-erase"] {
+            let modes = ["off", "immediate", "delayed 5s", "delayed 6s"];
+            modes.iter().for_each(|mode| steady(mode, scenario, seconds));
+        }
         return;
     }
     for scenario in ["batch-erase", "single-erase"] {
