@@ -7,7 +7,7 @@
 //! spans many of them, as the paper's does: ext4 never discards across groups. Counted is from the
 //! mount on: what `mkfs` zeroes is no discard. Every file is compared with what its number says;
 //! then the node is killed, and what was synced must be there after `fsck`. `LAYBY_DISCARD_FILES`,
-//! `_ROUNDS`, `_STEPS` and `_MIB` scale it. An SSD level on a loop device tells it of free segments.
+//! `_ROUNDS`, `_STEPS` and `_MIB` scale it. An SSD level on a loop device tells it of what is free.
 //! `cargo xtask bench discard` sets `LAYBY_DISCARD_SECONDS`: then the load is the paper's, see
 //! [`steady`], and the lines `discard {…}` are its figures.
 //! Where FUSE or loop devices are missing the tests say so and skip.

@@ -86,7 +86,8 @@ fn report(raw: &[Value]) -> Report {
             let mib = Spread::of(of("sent_bytes").into_iter().map(|bytes| bytes / 1048576.0));
             let _ = writeln!(
                 table,
-                "| {scenario} | {mode} | {} | {} | {} | {} | {} | {} | {} | {shown} | {rounds} | {} |",
+                "| {scenario} | {mode} | {} | {} | {} | {} | {} | {} | {} | {shown} | \
+                 {rounds} | {} |",
                 Spread::of(speed.into_iter()).whole(),
                 whole("received"),
                 whole("merged"),
