@@ -296,7 +296,15 @@ impl Builder {
         }
     }
 
+    /// Neighbours become one entry, however many discards they were.
     pub(crate) fn add_zero(&mut self, blocks: Range<u64>) {
+        if let Some(last) = self.entries.last_mut()
+            && last.kind == EntryKind::Zero
+            && last.blocks.end == blocks.start
+        {
+            last.blocks.end = blocks.end;
+            return;
+        }
         let (kind, encoding) = (EntryKind::Zero, Encoding::Raw);
         self.entries.push(Entry { blocks, kind, encoding, at: 0, stored: 0, crc: 0 });
     }

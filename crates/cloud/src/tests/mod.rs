@@ -2,6 +2,7 @@
 
 mod around;
 mod cleaning;
+mod discards;
 mod fenced;
 mod hosted;
 mod lives;

@@ -20,7 +20,7 @@ pub(super) struct Bench {
     pub(super) world: World,
     pub(super) volume: Volume<Vec<u8>>,
     pub(super) now: Nanos,
-    token: u64,
+    pub(super) token: u64,
     pub(super) ended: BTreeMap<u64, Ended>,
 }
 
