@@ -73,6 +73,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             limits: volume.limits,
             discard: volume.discard,
             discard_delay: volume.discard_delay,
+            discard_bandwidth: volume.discard_bandwidth,
             ublk: volume.ublk,
             key: volume.key.clone(),
             wide: None,

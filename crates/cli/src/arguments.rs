@@ -5,9 +5,11 @@
 //! the API.
 
 mod class;
+mod discard;
 mod salvage;
 
 pub(crate) use class::{ClassArguments, ClassCommand, ClassSetArguments};
+pub(crate) use discard::DiscardArguments;
 pub(crate) use salvage::SalvageArguments;
 
 use crate::demo::DemoArguments;
@@ -23,8 +25,7 @@ use layby_daemon::config::{
     Size, Time,
 };
 use layby_daemon::config::{
-    CloneSource, CompressionChange, CompressionChoice, DiscardChoice, DiscardWait, KeySource,
-    UplinkWindow,
+    CloneSource, CompressionChange, CompressionChoice, KeySource, UplinkWindow,
 };
 use layby_daemon::logging::LogFormat;
 use std::path::PathBuf;
@@ -183,27 +184,6 @@ impl From<AdmissionArgument> for Admission {
         match admission {
             AdmissionArgument::All => Admission::All,
             AdmissionArgument::SecondMiss => Admission::SecondMiss,
-        }
-    }
-}
-
-/// Whether and when discards reach a volume's home.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum DiscardArgument {
-    /// Never: trims are ignored
-    Off,
-    /// As they come
-    Immediate,
-    /// After a delay, merged with their neighbours
-    Delayed,
-}
-
-impl From<DiscardArgument> for DiscardChoice {
-    fn from(discard: DiscardArgument) -> Self {
-        match discard {
-            DiscardArgument::Off => DiscardChoice::Off,
-            DiscardArgument::Immediate => DiscardChoice::Immediate,
-            DiscardArgument::Delayed => DiscardChoice::Delayed,
         }
     }
 }
@@ -433,12 +413,8 @@ pub(crate) struct VolumeCreateArguments {
     pub(crate) cap: Vec<LevelAmount>,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
-    /// Whether and when discards reach its home
-    #[arg(long, value_name = "MODE", default_value = "immediate")]
-    pub(crate) discard: DiscardArgument,
-    /// How long delayed discards wait: a time, or `adaptive` [default: 5s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) discard_delay: Option<DiscardWait>,
+    #[command(flatten)]
+    pub(crate) discards: DiscardArguments,
     /// Make it a block device of this host's kernel, too (Linux 6.5 with the ublk driver)
     #[arg(long)]
     pub(crate) ublk: bool,
@@ -485,12 +461,8 @@ pub(crate) struct VolumeSetArguments {
     pub(crate) shares: ShareArguments,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
-    /// Whether and when discards reach its home from now on
-    #[arg(long, value_name = "MODE")]
-    pub(crate) discard: Option<DiscardArgument>,
-    /// How long delayed discards wait: a time, or `adaptive`
-    #[arg(long, value_name = "TIME")]
-    pub(crate) discard_delay: Option<DiscardWait>,
+    #[command(flatten)]
+    pub(crate) discards: DiscardArguments,
     /// Whether it is a block device of this host's kernel, too
     #[arg(long, value_name = "BOOL")]
     pub(crate) ublk: Option<bool>,

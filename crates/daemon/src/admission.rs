@@ -231,6 +231,7 @@ mod tests {
             limits,
             discard: Default::default(),
             discard_delay: Default::default(),
+            discard_bandwidth: None,
             ublk: false,
             key: None,
             shards: 1,

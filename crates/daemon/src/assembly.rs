@@ -257,6 +257,7 @@ fn declare_volumes(
             limits: LimitsConfig::default(),
             discard: DiscardChoice::default(),
             discard_delay: DiscardWait::default(),
+            discard_bandwidth: None,
             ublk: false,
             key: None,
             compression: None,
@@ -360,6 +361,7 @@ fn update_volume(
     record.limits = declared.limits;
     record.discard = declared.discard;
     record.discard_delay = declared.discard_delay;
+    record.discard_bandwidth = declared.discard_bandwidth;
     record.ublk = declared.ublk;
     record.key.clone_from(&declared.key);
     record.compression = declared.compression;

@@ -205,6 +205,9 @@ pub struct VolumeRecord {
     /// How long delayed discards wait.
     #[serde(default, skip_serializing_if = "DiscardWait::is_default")]
     pub discard_delay: DiscardWait,
+    /// Bytes per second that its home is asked to discard at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard_bandwidth: Option<Size>,
     /// It is a block device of this host's kernel, too. Left out where it is not, as in catalogs
     /// from before there were such devices.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -602,6 +605,7 @@ mod tests {
                 limits: LimitsConfig::default(),
                 discard: DiscardChoice::default(),
                 discard_delay: DiscardWait::default(),
+                discard_bandwidth: None,
                 ublk: false,
                 key: None,
                 wide: None,

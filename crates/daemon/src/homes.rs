@@ -206,6 +206,12 @@ impl Homes {
         }
     }
 
+    /// The file or device that is a volume's home, unless that has an owner.
+    #[must_use]
+    pub fn file(&self, record: &VolumeRecord) -> Option<PathBuf> {
+        self.owner(record).is_none().then(|| self.path(record))
+    }
+
     fn path(&self, record: &VolumeRecord) -> PathBuf {
         self.dir.join(&record.path)
     }

@@ -22,6 +22,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 mod exposure;
+mod free;
 pub mod health;
 pub mod homes;
 mod image;

@@ -66,9 +66,12 @@ impl View {
     /// How discards of one shard's volumes reach their homes, where not at once.
     #[must_use]
     pub(crate) fn discard_plan(&self, shard: usize) -> Vec<(VolumeId, DiscardLimits)> {
-        let own = |record: &&VolumeRecord| !record.discard.is_default();
+        let own = |record: &&VolumeRecord| {
+            !record.discard.is_default() || record.discard_bandwidth.is_some()
+        };
         let limits = |record: &VolumeRecord| {
-            let limits = discard_limits(record.discard, record.discard_delay);
+            let VolumeRecord { discard, discard_delay, discard_bandwidth, .. } = record;
+            let limits = discard_limits(*discard, *discard_delay, *discard_bandwidth);
             let parts = record.parts().filter(|part| self.layout.shard_of(*part) == shard);
             parts.map(move |part| (part, limits)).collect::<Vec<_>>()
         };

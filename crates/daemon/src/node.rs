@@ -354,6 +354,7 @@ impl Node {
         doors.spawn(crate::control::attend_absent(Arc::clone(&control)));
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
+        doors.spawn(crate::free::run(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
         let router = api::router(Arc::clone(&control), door);
         doors.spawn(listen::serve_unix(control_socket, router.clone()));

@@ -346,6 +346,7 @@ mod tests {
             limits: crate::config::LimitsConfig::default(),
             discard: Default::default(),
             discard_delay: Default::default(),
+            discard_bandwidth: None,
             ublk: false,
             key: None,
             wide: None,

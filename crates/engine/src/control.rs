@@ -271,6 +271,9 @@ pub enum Command<S> {
     SetLed(Vec<VolumeId>, Answer<()>),
     /// Replace how discards reach the homes of all volumes; those not named go at once.
     SetDiscards(Vec<(VolumeId, DiscardLimits)>, Answer<()>),
+    /// How much room is free where the homes of some volumes lie, in thousandths: an adaptive delay
+    /// of discards is short where it is little.
+    SetFree(Vec<(VolumeId, u16)>, Answer<()>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread. Answers

@@ -394,18 +394,21 @@ pub fn segments_of(seed: u64, ssd_bytes: u64) -> SegmentPlan {
 }
 
 /// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are
-/// delayed, for a while or for longer than a life, in tables that fill up.
+/// delayed, for a while or for longer than a life, in tables that fill up, and in half of the lives
+/// sending keeps to a bandwidth.
 #[must_use]
 pub fn discards_of(seed: u64) -> Vec<(VolumeId, DiscardLimits)> {
     let mut rng = Rng::new(seed ^ 0xd15_ca4d);
     let modes = [DiscardMode::Immediate, DiscardMode::Delayed, DiscardMode::Delayed];
     let mode = modes[rng.below(3) as usize];
     let delays = [Nanos::from_millis(1), Nanos::from_millis(20), Nanos::from_secs(3600)];
+    let bytes_per_second_max = [0, 1 << 20][Rng::new(seed ^ 0xba_4d3).below(2) as usize];
     let limits = |_| DiscardLimits {
         mode,
         delay: DiscardDelay::Fixed(delays[rng.below(3) as usize]),
         ranges_max: [1, 3, 4096][rng.below(3) as usize],
         in_flight_max: 1 + rng.below(3) as u16,
+        bytes_per_second_max,
         ..DiscardLimits::DEFAULT
     };
     (0..VOLUMES as u32).map(VolumeId).zip((0..VOLUMES).map(limits)).collect()

@@ -332,6 +332,41 @@ fn delayed_discards_are_fewer() {
     }
 }
 
+/// Goal: a bandwidth of discards is set, shown, kept across a start and taken away, and one out of
+/// bounds changes nothing. Method: commands and their answers.
+#[test]
+fn a_bandwidth_of_discards_is_kept() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    let place = dir.to_string_lossy().into_owned();
+    let volume = |words: &[&str]| {
+        let mut all = vec!["volume"];
+        all.extend(words);
+        all.extend(["--json", "--dir", &place]);
+        layby(&all)
+    };
+    let bandwidth = |words: &[&str]| {
+        let found = volume(words);
+        assert!(found.success, "{}", found.stderr);
+        let found: Value = serde_json::from_str(&found.stdout).expect("it answers in JSON");
+        found["discard_bandwidth"].clone()
+    };
+    let node = Node::start(&dir, &options());
+    let made = bandwidth(&["create", "a", "--size", "8MiB", "--discard-bandwidth", "2MiB"]);
+    assert_eq!(made, json!("2MiB"));
+    let refused = volume(&["set", "a", "--discard-bandwidth", "1KiB"]);
+    refused.assert_explains(&["discard_bandwidth", "1KiB is outside 1MiB to 1TiB"]);
+    assert_eq!(bandwidth(&["show", "a"]), json!("2MiB"));
+    assert_eq!(bandwidth(&["set", "a", "--discard-bandwidth", "500MiB"]), json!("500MiB"));
+    node.stop();
+    let node = Node::start(&dir, &options());
+    assert_eq!(bandwidth(&["show", "a"]), json!("500MiB"));
+    let shown = layby(&["volume", "show", "a", "--dir", &place]).stdout;
+    assert!(shown.contains("immediate, 500MiB/s at most"), "{shown}");
+    assert_eq!(bandwidth(&["set", "a", "--discard-bandwidth", "0"]), Value::Null);
+    node.stop();
+}
+
 /// A loop device, detached when this goes.
 struct Loop(String);
 

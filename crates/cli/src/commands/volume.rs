@@ -5,8 +5,8 @@ use super::safety::safety_table;
 use super::snapshot::{drop_snapshot, make, snapshots};
 use super::{amounts, amounts_text, ask, list_text};
 use crate::arguments::{
-    NodeArguments, ShareArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments,
-    VolumeSetArguments,
+    DiscardArguments, NodeArguments, ShareArguments, VolumeArguments, VolumeCommand,
+    VolumeCreateArguments, VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
 use layby_daemon::api::{
@@ -70,8 +70,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         share,
         cap,
         limits,
-        discard,
-        discard_delay,
+        discards,
         ublk,
         key,
         shards,
@@ -87,7 +86,9 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
     })?;
     let (share, cap) = (amounts(&share), amounts(&cap));
     let (class, limits) = (Some(class), limits.into());
-    let (discard, discard_delay) = (discard.into(), discard_delay.unwrap_or_default());
+    let DiscardArguments { discard, discard_delay, discard_bandwidth } = discards;
+    let discard = discard.map(Into::into).unwrap_or_default();
+    let discard_delay = discard_delay.unwrap_or_default();
     let request = VolumeCreate {
         name,
         size,
@@ -100,6 +101,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         limits,
         discard,
         discard_delay,
+        discard_bandwidth,
         ublk,
         key,
         shards,
@@ -150,7 +152,8 @@ pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts)
 
 fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
     let VolumeSetArguments { name, class, read_only, allow, allow_all, .. } = arguments;
-    let VolumeSetArguments { shares, limits, discard, discard_delay, .. } = arguments;
+    let VolumeSetArguments { shares, limits, discards, .. } = arguments;
+    let DiscardArguments { discard, discard_delay, discard_bandwidth } = discards;
     let VolumeSetArguments { ublk, compression, node, .. } = arguments;
     let (share, cap) = new_shares(&shares);
     let allow = (allow_all || !allow.is_empty()).then_some(allow);
@@ -168,6 +171,7 @@ fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure
         limits,
         discard,
         discard_delay,
+        discard_bandwidth,
         ublk,
         compression: compression.map(Into::into),
     };
@@ -344,10 +348,13 @@ fn cloud_text(of: &CloudAnswer) -> String {
 
 /// How discards reach the home, and what became of them.
 fn discards_text(volume: &VolumeAnswer) -> String {
-    let mode = match volume.discard {
+    let mut mode = match volume.discard {
         DiscardChoice::Delayed => format!("delayed by {}", volume.discard_delay),
         other => other.to_string(),
     };
+    if let Some(rate) = volume.discard_bandwidth {
+        mode = format!("{mode}, {rate}/s at most");
+    }
     let of = &volume.traffic.discards;
     format!(
         "{mode}; {} received ({}), {} cancelled ({}), {} merged, {} sent ({}{}), {} wait ({})",

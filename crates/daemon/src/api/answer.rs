@@ -149,6 +149,9 @@ pub struct DiscardAnswer {
     /// starts.
     #[serde(default)]
     pub refused: u64,
+    /// How long delayed ones wait now, in milliseconds; an adaptive delay follows reuse and room.
+    #[serde(default)]
+    pub delay_ms: u64,
 }
 
 impl DiscardAnswer {
@@ -176,6 +179,7 @@ impl DiscardAnswer {
             *sum += all.sent_by[cause as usize];
         }
         self.refused += stats.refused;
+        self.delay_ms = self.delay_ms.max(stats.delay.0 / 1_000_000);
         self
     }
 }
@@ -214,6 +218,9 @@ pub struct VolumeAnswer {
     pub discard: DiscardChoice,
     /// How long delayed discards wait.
     pub discard_delay: DiscardWait,
+    /// Bytes per second that its home is asked to discard at most; left out where it has no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard_bandwidth: Option<Size>,
     /// The shard that serves it; of several, the first.
     pub shard: u8,
     /// How many shards serve it.
@@ -553,6 +560,7 @@ impl Reading {
             limits: record.limits,
             discard: record.discard,
             discard_delay: record.discard_delay,
+            discard_bandwidth: record.discard_bandwidth,
             shard: u8::try_from(shard).expect("shards are counted in a byte"),
             shards: record.shards(),
             vhost_socket: door.as_ref().map(|door| door.path.display().to_string()),

@@ -477,6 +477,7 @@ pub(crate) fn volume(
     allow(place(), &volume.allow)?;
     volume.limits.check(&place())?;
     volume.discard_delay.check(&place())?;
+    super::discard::check_bandwidth(volume.discard_bandwidth, &place())?;
     let store = volume.path.as_deref().filter(|path| crate::cloud::is_store(path));
     if let Some(path) = store.filter(|path| !crate::cloud::has_known_scheme(path)) {
         let cause = format!("`{}` names no store that there is a client for", path.display());

@@ -4,7 +4,7 @@
 //! Invariant: what has passed [`DiscardWait::check`] is within the policy's bounds.
 //! Cost: read at start and on a live change only.
 
-use super::{Place, Problem, Time};
+use super::{Place, Problem, Size, Time};
 use layby_cache::discards::{DelayLimits, DiscardDelay, DiscardLimits, DiscardMode};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -98,9 +98,26 @@ impl fmt::Display for DiscardWait {
 
 super::values::written_as_text!(DiscardWait, "5s");
 
-/// The two in the words of the policy.
+/// Whether bytes per second that are discarded at most are within the policy's bounds.
+pub(super) fn check_bandwidth(bandwidth: Option<Size>, place: &Place) -> Result<(), Problem> {
+    let (least, most) = (DiscardLimits::BYTES_PER_SECOND_MIN, DiscardLimits::BYTES_PER_SECOND_MAX);
+    match bandwidth {
+        Some(Size(rate)) if !(least..=most).contains(&rate) => {
+            let cause = format!("{} is outside {} to {}", Size(rate), Size(least), Size(most));
+            let hint = "write a size such as 500MiB";
+            Err(Problem::new(place.clone(), "discard_bandwidth", cause, hint))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The three in the words of the policy.
 #[must_use]
-pub fn discard_limits(choice: DiscardChoice, wait: DiscardWait) -> DiscardLimits {
+pub fn discard_limits(
+    choice: DiscardChoice,
+    wait: DiscardWait,
+    bandwidth: Option<Size>,
+) -> DiscardLimits {
     let mode = match choice {
         DiscardChoice::Off => DiscardMode::Off,
         DiscardChoice::Immediate => DiscardMode::Immediate,
@@ -110,7 +127,8 @@ pub fn discard_limits(choice: DiscardChoice, wait: DiscardWait) -> DiscardLimits
         DiscardWait::Fixed(Time(delay)) => DiscardDelay::Fixed(delay),
         DiscardWait::Adaptive => DiscardDelay::ADAPTIVE,
     };
-    DiscardLimits { mode, delay, ..DiscardLimits::DEFAULT }
+    let bytes_per_second_max = bandwidth.map_or(0, |Size(rate)| rate);
+    DiscardLimits { mode, delay, bytes_per_second_max, ..DiscardLimits::DEFAULT }
 }
 
 #[cfg(test)]

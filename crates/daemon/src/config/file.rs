@@ -156,6 +156,7 @@ pub(super) struct VolumeTable {
     pub(super) limits: LimitsConfig,
     pub(super) discard: super::DiscardChoice,
     pub(super) discard_delay: super::DiscardWait,
+    pub(super) discard_bandwidth: Option<Size>,
     pub(super) ublk: bool,
     pub(super) key: Option<super::KeySource>,
     pub(super) compression: Option<super::CompressionChoice>,

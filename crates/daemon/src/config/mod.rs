@@ -359,6 +359,9 @@ pub struct VolumeConfig {
     /// How long delayed discards wait.
     #[serde(default, skip_serializing_if = "DiscardWait::is_default")]
     pub discard_delay: DiscardWait,
+    /// Bytes per second that its home is asked to discard at most; none for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard_bandwidth: Option<Size>,
     /// It is a block device of this host's kernel, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ublk: bool,
@@ -648,6 +651,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         limits: LimitsConfig::default().changed(table.limits),
         discard: table.discard,
         discard_delay: table.discard_delay,
+        discard_bandwidth: table.discard_bandwidth,
         ublk: table.ublk,
         key: table.key,
         compression: table.compression,

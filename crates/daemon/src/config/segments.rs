@@ -44,7 +44,7 @@ impl SegmentConfig {
     #[must_use]
     pub fn plan(&self, is_device: bool, shards: u32) -> SegmentPlan {
         let by_place = if is_device { DiscardChoice::Delayed } else { DiscardChoice::Off };
-        let limits = discard_limits(self.discard.unwrap_or(by_place), self.discard_delay);
+        let limits = discard_limits(self.discard.unwrap_or(by_place), self.discard_delay, None);
         let least = DiscardLimits::BYTES_PER_SECOND_MIN;
         let bytes_per_second_max = match self.discard_bandwidth {
             0 => 0,
@@ -101,14 +101,7 @@ impl SegmentKeys {
         }
         let delay = self.discard_delay.unwrap_or_default();
         delay.check(&place)?;
-        let (least, most) =
-            (DiscardLimits::BYTES_PER_SECOND_MIN, DiscardLimits::BYTES_PER_SECOND_MAX);
-        if let Some(Size(rate)) = self.discard_bandwidth
-            && !(least..=most).contains(&rate)
-        {
-            let cause = format!("{} is outside {} to {}", Size(rate), Size(least), Size(most));
-            return refused("discard_bandwidth", cause, "write a size such as 500MiB");
-        }
+        super::discard::check_bandwidth(self.discard_bandwidth, &place)?;
         Ok(SegmentConfig {
             bytes: self.segment.map(|size| size.0),
             discard: self.discard,

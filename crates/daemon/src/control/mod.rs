@@ -289,6 +289,15 @@ impl Control {
         self.ask(shard, |answer| Command::SetSized(sized, answer)).await
     }
 
+    /// Tells a shard how much room is free where its volumes' homes lie, in thousandths.
+    pub(crate) async fn set_free(
+        &self,
+        shard: usize,
+        free: Vec<(VolumeId, u16)>,
+    ) -> Result<(), CommandError> {
+        self.ask(shard, |answer| Command::SetFree(free, answer)).await
+    }
+
     /// The way to the shard that serves a volume, or a part of one, by its number.
     #[must_use]
     pub fn port_of(&self, volume: VolumeId) -> &dyn ShardPort {

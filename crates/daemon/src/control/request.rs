@@ -52,6 +52,9 @@ pub struct VolumeCreate {
     /// How long delayed discards wait.
     #[serde(default, skip_serializing_if = "DiscardWait::is_default")]
     pub discard_delay: DiscardWait,
+    /// Bytes per second that its home is asked to discard at most; without it there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard_bandwidth: Option<Size>,
     /// It is a block device of this host's kernel, too.
     #[serde(default)]
     pub ublk: bool,
@@ -112,6 +115,9 @@ pub struct VolumePatch {
     /// How long delayed discards wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discard_delay: Option<DiscardWait>,
+    /// Bytes per second that its home is asked to discard at most; zero takes the limit away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discard_bandwidth: Option<Size>,
     /// Whether it is a block device of this host's kernel, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ublk: Option<bool>,

@@ -177,6 +177,9 @@ impl MockShard {
                 let what = if is_lead { "lead" } else { "link" };
                 self.answer(format!("{what} {}", volume.0), answer, |_| ());
             }
+            Command::SetFree(free, answer) => {
+                self.answer(format!("free {free:?}"), answer, |_| ());
+            }
             Command::SetLed(volumes, answer) => {
                 let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
                 self.answer(format!("led {ids:?}"), answer, |_| ());

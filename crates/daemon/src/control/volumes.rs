@@ -81,6 +81,7 @@ impl Control {
             limits: LimitsConfig::default().changed(request.limits),
             discard: request.discard,
             discard_delay: request.discard_delay,
+            discard_bandwidth: request.discard_bandwidth,
             ublk: request.ublk,
             key: request.key,
             compression: request.compression,
@@ -518,6 +519,7 @@ pub(crate) fn add_to_view(
         limits: config.limits,
         discard: config.discard,
         discard_delay: config.discard_delay,
+        discard_bandwidth: config.discard_bandwidth,
         ublk: config.ublk,
         key: config.key.clone(),
         wide,
@@ -549,6 +551,7 @@ pub(super) fn check_record(
         limits: record.limits,
         discard: record.discard,
         discard_delay: record.discard_delay,
+        discard_bandwidth: record.discard_bandwidth,
         ublk: record.ublk,
         key: record.key.clone(),
         compression: record.compression,
@@ -754,6 +757,8 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     record.limits = record.limits.changed(patch.limits);
     record.discard = patch.discard.unwrap_or(record.discard);
     record.discard_delay = patch.discard_delay.unwrap_or(record.discard_delay);
+    let bandwidth = patch.discard_bandwidth.or(record.discard_bandwidth);
+    record.discard_bandwidth = bandwidth.filter(|Size(rate)| *rate > 0);
     record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
 }

@@ -118,6 +118,17 @@ impl Core {
         }
     }
 
+    /// How much room is free where homes lie, in thousandths, for delays that follow it. What is
+    /// not served here is passed over.
+    pub fn set_free(&mut self, free: &[(VolumeId, u16)]) {
+        for (id, permille) in free {
+            if let Some(home) = self.homes.get_mut(id) {
+                home.discards.table.set_free(*permille);
+                self.note_discards(*id);
+            }
+        }
+    }
+
     /// How a call ends before anybody looks at it: with an error where its home is somebody else's,
     /// whatever levels hold, or at once where its volume ignores trims.
     pub(super) fn ends_at_once(
@@ -185,7 +196,9 @@ impl Core {
     fn delay(&mut self, id: VolumeId, bytes: &Range<u64>) -> bool {
         let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
         let table = &mut home.discards.table;
-        if table.limits().mode != DiscardMode::Delayed || table.is_full() {
+        let DiscardLimits { mode, bytes_per_second_max, .. } = *table.limits();
+        let is_paced = mode == DiscardMode::Immediate && bytes_per_second_max > 0;
+        if !(mode == DiscardMode::Delayed || is_paced) || table.is_full() {
             return false;
         }
         if home.backing.is_lost() || home.discards.failures > 0 {

@@ -132,17 +132,23 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.set_discards(&limits);
                 answer(Ok(()));
             }
-            Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
-            Command::Stop(answer) => {
-                self.is_stopping = true;
-                self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
-                self.pending.stops.push(answer);
-                self.pending.give_up();
-                self.core.stop_waiting(None);
-                self.clients.iter_mut().flatten().for_each(Client::leave);
-                self.guests.leave(&mut self.io, None);
+            Command::SetFree(free, answer) => {
+                self.core.set_free(&free);
+                answer(Ok(()));
             }
+            Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
+            Command::Stop(answer) => self.begin_stop(answer),
         }
+    }
+
+    fn begin_stop(&mut self, answer: Answer<()>) {
+        self.is_stopping = true;
+        self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
+        self.pending.stops.push(answer);
+        self.pending.give_up();
+        self.core.stop_waiting(None);
+        self.clients.iter_mut().flatten().for_each(Client::leave);
+        self.guests.leave(&mut self.io, None);
     }
 
     fn start_recording(&mut self, volumes: Vec<VolumeId>) {

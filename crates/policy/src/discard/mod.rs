@@ -202,12 +202,14 @@ impl Discards {
         &self.limits
     }
 
-    /// Changes the limits. Unless the new mode is delayed, what waits goes at once.
+    /// Changes the limits. Unless the new mode is delayed, what waits goes at once; where nothing
+    /// is new, it waits on.
     pub fn set_limits(&mut self, limits: DiscardLimits) {
         check(&limits);
+        let is_new = self.limits != limits;
         self.limits = limits;
         self.delay.set(limits.delay);
-        if limits.mode != DiscardMode::Delayed {
+        if is_new && limits.mode != DiscardMode::Delayed {
             self.hasten_all(DiscardCause::Change);
         }
         self.keep_bounds();
@@ -372,10 +374,11 @@ impl Discards {
         if self.runs.is_empty() || self.in_flight.len() >= usize::from(self.limits.in_flight_max) {
             return Nanos::NEVER;
         }
-        if self.runs.has_urgent() || self.limits.mode != DiscardMode::Delayed {
+        if self.runs.has_urgent() {
             return Nanos::ZERO;
         }
         let round = match self.cursor {
+            _ if self.limits.mode != DiscardMode::Delayed => Nanos::ZERO,
             Some(cursor) if self.runs.has_from(cursor) => Nanos::ZERO,
             _ => self.since.saturating_add(self.delay.now()),
         };

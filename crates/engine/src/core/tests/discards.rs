@@ -98,6 +98,37 @@ fn neighbours_reach_the_home_as_one() {
     assert!(merged.get() > 2, "the time jumped in most lives");
 }
 
+/// Goal: discards that go at once keep to a bandwidth too: they are answered, read as zeros and
+/// survive a power cut before the home hears of them. Method: trims of every other block at
+/// the least bandwidth, so that only jumps of the simulated time pay for more.
+#[test]
+fn discards_at_once_keep_to_a_bandwidth() {
+    let waited = Cell::new(0);
+    each_seed(40, |seed| {
+        let mut world = World::new(seed, quiet());
+        (0..8).for_each(|block| write_block(&mut world, VOLUME, block, 40).expect("a write"));
+        world.drain().expect("the home takes it");
+        let slow = DiscardLimits::BYTES_PER_SECOND_MIN;
+        let limits = DiscardLimits {
+            mode: DiscardMode::Immediate,
+            bytes_per_second_max: slow,
+            ..DiscardLimits::DEFAULT
+        };
+        world.core.set_discard(VolumeId(VOLUME), limits);
+        [1, 3, 5, 7].into_iter().for_each(|block| trim(&mut world, block, 1));
+        let zeros = |world: &World| [1, 3, 5, 7].map(|block| home_block(world, block) == 0);
+        waited.set(waited.get() + u32::from(!zeros(&world)[3]));
+        for when in ["at once", "after a crash"] {
+            let data = world.read(VOLUME, 0, 8 * BLOCK).expect("a read");
+            let found: Vec<u8> = data.chunks_exact(BLOCK as usize).map(|b| b[0]).collect();
+            assert_eq!(found, [40, 0, 40, 0, 40, 0, 40, 0], "{when}; SEED={seed}");
+            world.crash(CrashMode::DropAll);
+        }
+        turn_until(&mut world, |world| zeros(world).iter().all(|is_zero| *is_zero));
+    });
+    assert!(waited.get() > 5, "some waited in most lives: {}", waited.get());
+}
+
 pub(super) fn checkpoint(world: &mut World) {
     let before = checkpoints(world);
     world.core.end_with_checkpoint(&mut world.io);
