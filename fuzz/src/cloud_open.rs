@@ -10,7 +10,9 @@
 
 use crate::Input;
 use layby_cloud::simulated::{SimDisks, SimFaults, SimWorld};
-use layby_cloud::{Compression, Limits, Plan, Restored, Volume, VolumeUuid, create};
+use layby_cloud::{
+    Compression, ConditionalPuts, Limits, Plan, Restored, Volume, VolumeUuid, create,
+};
 use layby_types::{BackingOperation, Nanos};
 
 /// The ring's instance.
@@ -39,6 +41,8 @@ fn plan() -> Plan {
         block_bytes: BLOCK_BYTES as u32,
         compression: Compression::Zstd(1),
         takeover: false,
+        puts: ConditionalPuts::Unknown,
+        needs_conditions: true,
         limits,
     }
 }

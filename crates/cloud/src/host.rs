@@ -17,7 +17,9 @@ use crate::segment::Compression;
 use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
 use crate::store::Store;
 use crate::uplink::Lane;
-use crate::volume::{Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of};
+use crate::volume::{
+    ConditionalPuts, Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of,
+};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -257,6 +259,8 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Status, HostError> {
         block_bytes,
         compression: Compression::None,
         takeover: false,
+        puts: ConditionalPuts::Unknown,
+        needs_conditions: true,
         limits: Limits::DEFAULT,
     };
     let mut read = |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());

@@ -53,6 +53,8 @@ pub struct SimStore {
     pub stuck: Option<String>,
     /// Where a clone's base lies.
     pub base: Option<Box<SimStore>>,
+    /// It takes every put, whatever its condition, as some stores do.
+    pub ignores_conditions: bool,
 }
 
 fn failed(kind: FaultKind) -> End {
@@ -89,6 +91,7 @@ impl SimStore {
             Request::Put { key, bytes, condition } => {
                 let held = self.objects.get(key).map(|(_, version)| version.to_string());
                 let may = match condition {
+                    _ if self.ignores_conditions => true,
                     Condition::Create => held.is_none(),
                     Condition::Replace(tag) => held.as_ref() == Some(&tag.0),
                 };

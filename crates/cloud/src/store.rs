@@ -11,6 +11,7 @@
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::crypt::{self, Key};
 use crate::superblock::SUPERBLOCK_KEY;
+use crate::volume::ConditionalPuts;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
@@ -65,6 +66,16 @@ impl Store {
     pub fn create(url: &str) -> Result<Self, String> {
         place::prepare(url)?;
         Store::open(url)
+    }
+
+    /// How the store takes puts on a condition, where the environment says so: whoever says that
+    /// it knows none accepts what that means.
+    #[must_use]
+    pub fn conditional_puts(&self) -> ConditionalPuts {
+        match place::is_without_conditions(&self.url) {
+            true => ConditionalPuts::Ignored,
+            false => ConditionalPuts::Unknown,
+        }
     }
 
     /// As it was given.

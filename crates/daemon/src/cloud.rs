@@ -15,7 +15,9 @@ mod takeover;
 
 use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::check::{LocalFinding, StoreVerified};
-use crate::config::{CloneSource, CloudConfig, Config, KeySource, LOCAL_DIR, Name, UplinkConfig};
+use crate::config::{
+    CloneSource, CloudConfig, ConditionChoice, Config, KeySource, LOCAL_DIR, Name, UplinkConfig,
+};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, RemoteHomes, Taken};
@@ -23,8 +25,9 @@ use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, Compression, End, Fault, FaultKind, Order, Paths, Plan, Request, SUPERBLOCK_KEY,
-    Store, Superblock, VolumeUuid, Watch, inspect, is_right_below, prepare, volume_of,
+    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, Order, Paths, Plan, Request,
+    SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect, is_right_below, prepare,
+    volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -388,6 +391,7 @@ impl CloudHomes {
         let volume = self.identify(error, name, record, &store)?;
         let (node, block_bytes) = self.node();
         let compression = self.config.compression(record.compression);
+        let puts = store.conditional_puts();
         let plan = Plan {
             volume,
             name: name.to_string(),
@@ -396,6 +400,9 @@ impl CloudHomes {
             block_bytes,
             compression,
             takeover: self.takes(name, record),
+            puts,
+            needs_conditions: puts == ConditionalPuts::Unknown
+                && self.config.conditional_puts == ConditionChoice::Required,
             limits: self.config.limits,
         };
         let paths = self.paths(record);

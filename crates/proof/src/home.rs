@@ -12,7 +12,8 @@
 use crate::plan::{BLOCK, BLOCKS, Disk};
 use layby_cloud::simulated::{SimDeed, SimDisks, SimFaults, SimWorld};
 use layby_cloud::{
-    Action, Compression, Limits, Link, Plan, Restored, SUPERBLOCK_KEY, Volume, VolumeUuid, create,
+    Action, Compression, ConditionalPuts, Limits, Link, Plan, Restored, SUPERBLOCK_KEY, Volume,
+    VolumeUuid, create,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -301,6 +302,8 @@ impl State {
             block_bytes: BLOCK as u32,
             compression: all[self.clock.0 as usize % 3],
             takeover: true,
+            puts: ConditionalPuts::Unknown,
+            needs_conditions: true,
             limits: self.limits,
         }
     }

@@ -97,6 +97,13 @@ fn client(scheme: &str, root: &str) -> Result<Option<Client>, String> {
     client.map(Some)
 }
 
+/// Whether the environment says of an S3 store that it knows no conditions on puts
+/// (`AWS_CONDITIONAL_PUT=disabled`).
+pub(super) fn is_without_conditions(url: &str) -> bool {
+    let said = AmazonS3Builder::from_env().get_config_value(&S3::ConditionalPut);
+    url.starts_with("s3://") && said.as_deref() == Some("disabled")
+}
+
 /// Fills in from the profile what the environment leaves open. Without credentials the client would
 /// ask a cloud's metadata service, which elsewhere takes half a minute to fail: it is asked only
 /// where the environment says that this machine has one.

@@ -2,11 +2,12 @@
 //!
 //! How: lives whose volume another node has taken, or whose store holds what a later session put.
 
-use super::lives::Life;
+use super::lives::{BLOCK, BLOCKS, JOURNAL, Life};
 use crate::action::{Condition, Request};
 use crate::segment::VolumeUuid;
-use crate::volume::Link;
-use layby_types::Nanos;
+use crate::simulated::{SimDisks as Disks, SimWorld as World};
+use crate::volume::{Link, Volume};
+use layby_types::{BackingOperation, ErrorKind, Nanos};
 
 /// Goal: a node whose clients only read hears that another one has taken its volume, once it asks;
 /// one whose volume is its own goes on. Method: a look before another node takes it, one while the
@@ -79,4 +80,50 @@ fn a_sweep_takes_many_at_once() {
     assert!((1..=2500).all(|number| life.world.store.get(&key(number), None).is_err()));
     let requests = life.volume.status().counters.requests;
     assert!(requests < 100, "{requests} requests");
+}
+
+/// Goal: a node that lost its volume to another finds out, says so, and changes nothing more.
+/// Method: both live on at once, over one store.
+#[test]
+fn a_fenced_node_changes_nothing() {
+    let mut found_out = 0;
+    for seed in 2000..2050 {
+        let mut life = Life::new(seed);
+        life.load(600);
+        let mut old = life.lose_disks(VolumeUuid([8; 16]));
+        // It hears of none of its ends any more but goes on with new actions.
+        old.set_draining(true);
+        old.look();
+        let disks = Disks::new(JOURNAL, (Vec::new(), Vec::new()));
+        let mut world = World::new(seed, disks);
+        for _ in 0..200 {
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            world.take(old.take_actions());
+            let end = world.step();
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            if let Some((id, end)) = end {
+                old.on_end(id, end);
+            }
+            old.on_tick(life.now);
+            life.load(2);
+        }
+        life.settle();
+        assert_eq!(life.ended(), life.submitted(), "seed {seed}");
+        found_out += usize::from(reads_nothing_more(&mut old));
+    }
+    assert!(found_out > 40, "{found_out} of 50");
+}
+
+/// A volume that another node has taken, if this one has heard of that, reads nothing more: neither
+/// what its journal has nor what its map knows.
+fn reads_nothing_more(old: &mut Volume<Vec<u8>>) -> bool {
+    while old.poll().is_some() {}
+    let is_taken = old.is_taken();
+    for block in (0..BLOCKS).filter(|_| is_taken) {
+        let buffer = vec![0; BLOCK as usize];
+        old.submit(block, BackingOperation::Read { offset: block * BLOCK, buffer });
+        let done = old.poll().expect("it ends at once");
+        assert_eq!((done.token, done.result), (block, Err(ErrorKind::Closed)));
+    }
+    is_taken
 }

@@ -6,7 +6,7 @@ use crate::restore::Restored;
 use crate::segment::{Compression, VolumeUuid};
 use crate::store::Store;
 use crate::uplink::Lane;
-use crate::volume::{Limits, Plan};
+use crate::volume::{ConditionalPuts, Limits, Plan};
 use crate::{End, Request};
 use layby_types::{Backing as _, BackingDone, BackingOperation};
 use std::sync::mpsc::{Receiver, channel};
@@ -35,6 +35,8 @@ impl Node {
             block_bytes: BLOCK as u32,
             compression: Compression::None,
             takeover: false,
+            puts: ConditionalPuts::Unknown,
+            needs_conditions: true,
             limits: Limits::DEFAULT,
         }
     }

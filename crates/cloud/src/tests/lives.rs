@@ -3,8 +3,8 @@
 use super::snapshots::Snapshots;
 use crate::restore::Restored;
 use crate::segment::{CHUNK_BYTES, Compression, VolumeUuid};
-use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimWorld as World};
-use crate::volume::{Limits, Link, Plan, Volume, create};
+use crate::simulated::{SimDisks as Disks, SimFaults as Faults, SimStore, SimWorld as World};
+use crate::volume::{ConditionalPuts, Limits, Link, Plan, Volume, create};
 use layby_types::{BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -30,6 +30,8 @@ pub(super) fn plan(node: VolumeUuid) -> Plan {
         block_bytes: BLOCK as u32,
         compression: Compression::Zstd(1),
         takeover: false,
+        puts: ConditionalPuts::Unknown,
+        needs_conditions: true,
         limits,
     }
 }
@@ -72,9 +74,15 @@ pub(super) struct Life {
 
 impl Life {
     pub(super) fn new(seed: u64) -> Self {
+        Life::over(SimStore::default(), seed)
+    }
+
+    /// A life over this store.
+    pub(super) fn over(store: SimStore, seed: u64) -> Self {
         let plan = plan(NODE);
         let disks = Disks::new(JOURNAL, create(&plan, JOURNAL, seed));
         let mut world = World::new(seed, disks);
+        world.store = store;
         let volume = open(&mut world, plan, Nanos::ZERO);
         Life {
             world,
@@ -412,6 +420,8 @@ impl Life {
 }
 
 pub(super) fn open(world: &mut World, plan: Plan, now: Nanos) -> Volume<Vec<u8>> {
+    // A store that ignores conditions is served where the plan says so only.
+    let plan = Plan { needs_conditions: !world.store.ignores_conditions, ..plan };
     let map_file = world.disks.map_file.clone();
     let disks = &world.disks;
     let mut read = |at, length| disks.read(at, length);
@@ -466,52 +476,6 @@ fn lost_disks_lose_what_the_store_lacks() {
         life.settle();
         assert_eq!(life.acknowledged.len(), life.history.len(), "seed {seed}");
     }
-}
-
-/// Goal: a node that lost its volume to another finds out, says so, and changes nothing more.
-/// Method: both live on at once, over one store.
-#[test]
-fn a_fenced_node_changes_nothing() {
-    let mut found_out = 0;
-    for seed in 2000..2050 {
-        let mut life = Life::new(seed);
-        life.load(600);
-        let mut old = life.lose_disks(VolumeUuid([8; 16]));
-        // It hears of none of its ends any more but goes on with new actions.
-        old.set_draining(true);
-        old.look();
-        let disks = Disks::new(JOURNAL, (Vec::new(), Vec::new()));
-        let mut world = World::new(seed, disks);
-        for _ in 0..200 {
-            std::mem::swap(&mut world.store, &mut life.world.store);
-            world.take(old.take_actions());
-            let end = world.step();
-            std::mem::swap(&mut world.store, &mut life.world.store);
-            if let Some((id, end)) = end {
-                old.on_end(id, end);
-            }
-            old.on_tick(life.now);
-            life.load(2);
-        }
-        life.settle();
-        assert_eq!(life.acknowledged.len(), life.history.len(), "seed {seed}");
-        found_out += usize::from(reads_nothing_more(&mut old));
-    }
-    assert!(found_out > 40, "{found_out} of 50");
-}
-
-/// A volume that another node has taken, if this one has heard of that, reads nothing more: neither
-/// what its journal has nor what its map knows.
-fn reads_nothing_more(old: &mut Volume<Vec<u8>>) -> bool {
-    while old.poll().is_some() {}
-    let is_taken = old.is_taken();
-    for block in (0..BLOCKS).filter(|_| is_taken) {
-        let buffer = vec![0; BLOCK as usize];
-        old.submit(block, BackingOperation::Read { offset: block * BLOCK, buffer });
-        let done = old.poll().expect("it ends at once");
-        assert_eq!((done.token, done.result), (block, Err(ErrorKind::Closed)));
-    }
-    is_taken
 }
 
 /// Goal: a volume can be taken from a node that goes on meanwhile, deleting what its newer

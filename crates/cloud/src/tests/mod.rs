@@ -2,6 +2,7 @@
 
 mod around;
 mod cleaning;
+mod conditions;
 mod discards;
 mod fenced;
 mod hosted;

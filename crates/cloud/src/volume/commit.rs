@@ -243,6 +243,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Some(name) => return self.map.name(name.number) != Some(name),
             None => {}
         }
+        if self.is_own_probe(key) {
+            return true;
+        }
         if is_right_below(key, SNAPSHOTS_PREFIX) {
             let is_old = epoch_of_key(key).is_some_and(|made| made < epoch);
             let mut named = self.snapshots().unwrap_or_default().iter();

@@ -15,6 +15,7 @@
 mod around;
 mod clean;
 mod commit;
+mod conditions;
 mod read;
 mod recover;
 mod session;
@@ -29,13 +30,14 @@ use crate::journal::Journal;
 use crate::map::CloudMap;
 use crate::runs::{Place, Runs};
 use crate::segment::{Compression, Index, VolumeUuid};
-use crate::superblock::Base;
+use crate::superblock::{Base, SUPERBLOCK_KEY};
 use bytes::Bytes;
 use layby_types::{BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
+pub use conditions::ConditionalPuts;
 pub(crate) use recover::{Left, LeftOver, left_over};
 pub use recover::{OpenError, Opened, create, is_settled, volume_of};
 pub use session::Link;
@@ -58,6 +60,10 @@ pub struct Plan {
     pub compression: Compression,
     /// Take the volume from the node that serves it.
     pub takeover: bool,
+    /// How the store takes puts on a condition, where that is known.
+    pub puts: ConditionalPuts,
+    /// A store that ignores conditions is refused.
+    pub needs_conditions: bool,
     /// Bounds.
     pub limits: Limits,
 }
@@ -414,6 +420,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         for (_, retry) in due.into_iter().filter(|(_, retry)| is_wanted(retry)) {
             self.ask_again(retry);
         }
+        self.confirm_claim();
         self.give_up();
         self.step();
     }
@@ -423,7 +430,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn next_deadline(&self) -> Nanos {
         let resting = self.resting.iter().map(|(at, _)| *at).min().unwrap_or(Nanos::NEVER);
         let own = self.upload_deadline().min(self.commit_deadline());
-        resting.min(own).min(self.wait_deadline())
+        resting.min(own).min(self.wait_deadline()).min(self.session.claim_deadline())
     }
 
     /// Hands out what is to be done, in order.
@@ -608,6 +615,15 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 // Nobody waits for it any more.
                 return self.drop_chunks(*fetch, parts);
             }
+        }
+        if Self::is_given_up(&retry.flight, retry.attempt) {
+            return self.on_flight(retry.flight, End::Done);
+        }
+        if let (Flight::Superblock(session::Step::Propose), true) = (&retry.flight, self.looks()) {
+            // It may have gone through, and what came since must not be replaced unseen.
+            let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
+            let flight = Flight::Superblock(session::Step::Before);
+            retry = Retry { flight, request, attempt: retry.attempt };
         }
         let rest = REST_MIN << retry.attempt.min(DOUBLINGS_MAX);
         let rest = rest / 2 + self.rng.below(rest);

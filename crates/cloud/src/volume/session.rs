@@ -2,12 +2,15 @@
 //!
 //! How: at first the superblock is fetched, the map is brought up to it where the store knows more,
 //! and the superblock is replaced with a raised epoch. From then on this session alone can replace
-//! it. A put whose answer was lost is recognised by its contents.
+//! it. A put whose answer was lost is recognised by its contents. Whether the store keeps
+//! conditions is asked before; see `conditions`. A look fences on every superblock that this
+//! session did not put, whatever its epoch.
 //! Invariant: nothing is uploaded before the session is open; a session that was fenced writes and
 //! deletes nothing any more.
-//! Cost: two requests per opening, one per segment that the node does not know, and one whenever
-//! the host wants to know whose the volume is.
+//! Cost: two requests per opening and six for the probe, one per segment that the node does not
+//! know, and one whenever the host wants to know whose the volume is.
 
+use super::conditions::{CLAIM_REST, Probe, ProbeStep};
 use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request, Tag};
 use crate::map::CloudMap;
@@ -53,14 +56,20 @@ pub(super) enum Step {
     Checkpoint,
     /// Fetch the index of the next segment.
     Head { is_whole: bool },
+    /// See how the store takes conditions.
+    Probe(ProbeStep),
+    /// See whether it is what it was, before a replacement whose condition the store ignores.
+    Before,
     /// Replace it.
     Propose,
+    /// See whether that replacement stands.
+    After,
     /// See what it is, since a replacement did not go through.
     Compare,
     /// See whether it has changed, since what it named is not there: why else the volume is lost.
     Recheck(String),
-    /// See whether it is this session's still.
-    Look,
+    /// See whether it is this session's still, as it was in this revision or a later one.
+    Look { revision: u64 },
 }
 
 /// See the file's header.
@@ -72,6 +81,10 @@ pub(super) struct Session {
     epoch: u32,
     down_since: Option<Nanos>,
     is_looking: bool,
+    /// Asks how the store takes conditions.
+    pub(super) probe: Probe,
+    /// A claim stands that is to be read back then.
+    claim_until: Nanos,
     /// Something beside segments changed that the superblock should say.
     pub(super) wants_commit: bool,
 }
@@ -85,6 +98,8 @@ impl Session {
             epoch: 0,
             down_since: None,
             is_looking: false,
+            probe: Probe::default(),
+            claim_until: Nanos::NEVER,
             wants_commit: false,
         }
     }
@@ -126,6 +141,11 @@ impl Session {
         self.proposed.is_some()
     }
 
+    /// When a claim has stood for long enough.
+    pub(super) fn claim_deadline(&self) -> Nanos {
+        self.claim_until
+    }
+
     pub(super) fn committed(&self) -> u64 {
         self.current.as_ref().map_or(0, |(block, _)| block.committed)
     }
@@ -156,11 +176,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn open_session(&mut self) {
         if matches!(self.session.state, State::New) {
             self.session.state = State::Asked;
-            self.fetch_superblock(Step::Fetch);
+            self.probe_or_fetch();
         }
     }
 
-    fn fetch_superblock(&mut self, step: Step) {
+    pub(super) fn fetch_superblock(&mut self, step: Step) {
         let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
         self.ask(request, Flight::Superblock(step));
     }
@@ -189,6 +209,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn lose_by(&mut self, why: String, is_taken: bool) {
         self.session.state = State::Lost { why, is_taken };
         self.session.proposed = None;
+        self.session.claim_until = Nanos::NEVER;
         self.awaits_map = false;
         self.fail_writes();
         self.fail_snapshots();
@@ -212,18 +233,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             },
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
             (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
+            (Step::Probe(step), end) => self.on_probe(step, end),
+            (Step::Before, End::Bytes(bytes, tag)) => self.on_before(&bytes, tag),
+            (Step::Before, End::Failed(_)) if self.session.current.is_none() => self.put_proposed(),
+            (Step::Propose, End::Stored(_)) if self.looks() => self.on_put_unconditionally(),
             (Step::Propose, End::Stored(tag)) => self.on_proposed(tag),
             (Step::Propose, End::Failed(_)) => self.fetch_superblock(Step::Compare),
-            (Step::Compare, End::Bytes(bytes, tag)) => self.on_compared(&bytes, tag),
+            (Step::Compare | Step::After, End::Bytes(bytes, tag)) => self.on_compared(&bytes, tag),
             (Step::Compare, End::Failed(_)) if self.session.current.is_none() => {
                 // A conflict that has passed: there still is none.
                 self.session.proposed = None;
                 self.on_absent();
             }
-            (Step::Compare, End::Failed(_)) => {
+            (Step::Compare | Step::Before | Step::After, End::Failed(_)) => {
                 self.lose("the volume's superblock has vanished from the store".to_owned());
             }
-            (Step::Look, end) => self.on_looked(&end),
+            (Step::Look { revision }, end) => self.on_looked(revision, &end),
             (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
             (Step::Recheck(why), _) => self.lose(why),
             (_, _) => {
@@ -421,15 +446,49 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.propose_snapshots(&mut block);
         block.format = block.format_needed();
+        self.session.proposed = Some(block);
+        self.session.wants_commit = false;
+        match self.looks() {
+            true => self.fetch_superblock(Step::Before),
+            false => self.put_proposed(),
+        }
+    }
+
+    fn put_proposed(&mut self) {
+        let Some(block) = &self.session.proposed else { return };
         let bytes = block.encode().into();
         let condition = match &self.session.current {
             Some((_, tag)) => Condition::Replace(tag.clone()),
             None => Condition::Create,
         };
-        self.session.proposed = Some(block);
-        self.session.wants_commit = false;
         let request = Request::Put { key: SUPERBLOCK_KEY.to_owned(), bytes, condition };
         self.ask(request, Flight::Superblock(Step::Propose));
+    }
+
+    /// The superblock before a replacement whose condition the store ignores.
+    fn on_before(&mut self, bytes: &[u8], tag: Option<Tag>) {
+        let found = Superblock::decode(bytes);
+        match found.is_some() && found.as_ref() == self.session.current() {
+            true => self.put_proposed(),
+            false => self.on_compared(bytes, tag),
+        }
+    }
+
+    /// A replacement went through whatever was there: it counts once it is found there. A claim
+    /// waits for those that looked before it.
+    fn on_put_unconditionally(&mut self) {
+        match self.session.is_open() {
+            true => self.fetch_superblock(Step::After),
+            false => self.session.claim_until = self.now.saturating_add(CLAIM_REST),
+        }
+    }
+
+    /// Reads a claim back that has stood for long enough.
+    pub(super) fn confirm_claim(&mut self) {
+        if self.now >= self.session.claim_until {
+            self.session.claim_until = Nanos::NEVER;
+            self.fetch_superblock(Step::After);
+        }
     }
 
     fn first_superblock(&self) -> Superblock {
@@ -494,22 +553,48 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// for its own.
     pub fn look(&mut self) {
         if self.session.is_open() && !std::mem::replace(&mut self.session.is_looking, true) {
-            self.fetch_superblock(Step::Look);
+            let revision = self.session.current().map_or(0, |block| block.revision);
+            self.fetch_superblock(Step::Look { revision });
         }
     }
 
-    fn on_looked(&mut self, end: &End) {
+    /// What the store had at some time since `revision` was put.
+    fn on_looked(&mut self, revision: u64, end: &End) {
         self.session.is_looking = false;
         // One that is gone or damaged is met by the next replacement, which may say more.
         let End::Bytes(bytes, _) = end else { return };
         let Some(block) = Superblock::decode(bytes) else { return };
-        // An answer may be older than what this session has said since.
-        if self.session.is_open()
-            && block.epoch > self.session.epoch
-            && !is_planted(Plant::FenceIgnored)
-        {
-            self.lose_to(&block);
+        if !self.session.is_open() || is_planted(Plant::FenceIgnored) {
+            return;
         }
+        let is_session = self.is_own(&block)
+            && block.epoch == self.session.epoch
+            && block.volume == self.plan.volume.to_string();
+        if !is_session && block.epoch >= self.session.epoch {
+            return self.lose_to(&block);
+        }
+        if is_session && block.revision >= revision && !self.is_forged(&block) {
+            return;
+        }
+        if self.looks() {
+            // A put that arrived late went over a newer superblock, which is put again.
+            self.session.wants_commit = true;
+            return self.step();
+        }
+        let known = self.session.current().map_or(0, |block| block.committed);
+        self.lose(format!(
+            "the store has an older superblock than this node put there (epoch {}, revision {}, up \
+             to segment {}; this node's: epoch {}, revision {revision}, up to segment {known}): \
+             the bucket went back in time, or an old object was put there",
+            block.epoch, block.revision, block.committed, self.session.epoch
+        ));
+    }
+
+    /// Whether a superblock says that this session put it, in words that it did not put.
+    fn is_forged(&self, block: &Superblock) -> bool {
+        let known = self.session.current().into_iter().chain(self.session.proposed());
+        let mut same = known.filter(|known| known.revision == block.revision);
+        same.next().is_some_and(|known| known != block)
     }
 
     /// Another node has taken the volume.
@@ -530,6 +615,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         let is_fenced = !(self.is_own(&block) && block.epoch == self.session.epoch);
         if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
+            return self.lose_to(&block);
+        }
+        let claimed = self.session.proposed.as_ref().map_or(u32::MAX, |claim| claim.epoch);
+        if self.looks() && !self.is_own(&block) && block.epoch >= claimed {
+            // Two that were told to take it would go on in turn.
             return self.lose_to(&block);
         }
         self.session.proposed = None;

@@ -68,6 +68,17 @@ impl CompressionChange {
     }
 }
 
+/// What is asked of a store's puts on a condition (`If-None-Match`, `If-Match`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConditionChoice {
+    /// A store that ignores conditions is refused: two nodes could serve a volume there.
+    #[default]
+    Required,
+    /// In such a store the superblock is looked at before and after each replacement.
+    Optional,
+}
+
 /// The table, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloudConfig {
@@ -85,6 +96,8 @@ pub struct CloudConfig {
     pub takeover: Vec<Name>,
     /// How long a deleted volume can come back before its objects go; none where it is zero.
     pub grace: Nanos,
+    /// Whether a store that ignores the conditions of puts is refused.
+    pub conditional_puts: ConditionChoice,
 }
 
 impl CloudConfig {
@@ -113,6 +126,7 @@ pub(super) struct CloudTable {
     object: Option<Size>,
     takeover: Vec<Name>,
     grace: Option<Time>,
+    conditional_puts: ConditionChoice,
 }
 
 impl CloudTable {
@@ -131,6 +145,7 @@ impl CloudTable {
             limits,
             takeover: self.takeover,
             grace: self.grace.map_or(GRACE_DEFAULT, |Time(grace)| grace),
+            conditional_puts: self.conditional_puts,
         };
         check(&config).map(|()| config)
     }

@@ -32,7 +32,7 @@ pub(crate) use checks::FileIdentity;
 pub use checks::{Place, Problem};
 pub use clone::CloneSource;
 pub(crate) use cloud::LOCAL_DIR;
-pub use cloud::{CloudConfig, CompressionChange, CompressionChoice};
+pub use cloud::{CloudConfig, CompressionChange, CompressionChoice, ConditionChoice};
 pub use control::ControlConfig;
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};

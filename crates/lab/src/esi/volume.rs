@@ -12,8 +12,8 @@
 use bytes::Bytes;
 use layby_cloud::simulated::SimStore;
 use layby_cloud::{
-    Action, ActionId, Compression, End, Fault, FaultKind, Limits, Plan as VolumePlan, Request,
-    Volume, VolumeUuid, create,
+    Action, ActionId, Compression, ConditionalPuts, End, Fault, FaultKind, Limits,
+    Plan as VolumePlan, Request, Volume, VolumeUuid, create,
 };
 use layby_sim::device::link::{Link, LinkPoint};
 use layby_sim::device::object_store::{Answer, ObjectStore, RequestKind, StoreModel};
@@ -124,6 +124,8 @@ impl Host {
             block_bytes: BLOCK as u32,
             compression: Compression::None,
             takeover: false,
+            puts: ConditionalPuts::Kept,
+            needs_conditions: true,
             limits: Limits::DEFAULT,
         };
         let (map_file, first_page) = create(&volume, plan.journal_bytes, 1);

@@ -1,0 +1,215 @@
+//! Stores that keep the conditions of puts, stores that ignore them, and what looks find.
+//!
+//! How: whole volumes over a simulated store, alone, after each other and beside each other.
+
+use super::lives::{JOURNAL, Life, NODE, open, plan};
+use crate::segment::VolumeUuid;
+use crate::simulated::{SimDisks, SimFaults, SimStore, SimWorld};
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use crate::volume::{ConditionalPuts, Link, Plan, Volume, create};
+use layby_types::Nanos;
+
+const OTHER: VolumeUuid = VolumeUuid([8; 16]);
+
+fn ignoring() -> SimStore {
+    let mut store = SimStore::default();
+    store.ignores_conditions = true;
+    store
+}
+
+fn superblock(store: &SimStore) -> Option<Superblock> {
+    let (bytes, _) = store.get(SUPERBLOCK_KEY, None).ok()?;
+    Some(Superblock::decode(&bytes).expect("it is whole"))
+}
+
+fn probes(store: &SimStore) -> usize {
+    store.objects.keys().filter(|key| key.starts_with("probes/")).count()
+}
+
+/// A node beside others at the same store: what is on its way, and its volume.
+struct Node {
+    world: SimWorld,
+    volume: Volume<Vec<u8>>,
+    now: Nanos,
+}
+
+impl Node {
+    fn new(seed: u64, node: VolumeUuid, store: &SimStore) -> Node {
+        let plan = Plan { takeover: true, ..plan(node) };
+        let disks = SimDisks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        let mut world = SimWorld::new(seed, disks);
+        world.store.ignores_conditions = store.ignores_conditions;
+        let volume = open(&mut world, plan, Nanos::ZERO);
+        Node { world, volume, now: Nanos::ZERO }
+    }
+
+    /// Something of it goes on at a store that others use, too.
+    fn step(&mut self, store: &mut SimStore) {
+        std::mem::swap(store, &mut self.world.store);
+        self.world.take(self.volume.take_actions());
+        let end = self.world.step();
+        std::mem::swap(store, &mut self.world.store);
+        match end {
+            Some((id, end)) => self.volume.on_end(id, end),
+            None => {
+                self.now = self.now.saturating_add(Nanos::from_millis(20));
+                self.volume.on_tick(self.now);
+            }
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.volume.status().link == Link::Up
+    }
+}
+
+/// Goal: a store that ignores conditions is refused with the way out, before anything of the volume
+/// is put; the probe leaves nothing. Method: a volume that needs conditions, errors and lost
+/// answers, until it has come to rest; 40 seeds.
+#[test]
+fn a_store_that_ignores_conditions_is_refused() {
+    for seed in 0..40 {
+        let plan = plan(NODE);
+        let disks = SimDisks::new(JOURNAL, create(&plan, JOURNAL, seed));
+        let mut world = SimWorld::new(seed, disks);
+        let mut volume = open(&mut world, plan, Nanos::ZERO);
+        world.store.ignores_conditions = true;
+        world.faults = SimFaults { errors: 20, lost_replies: 20, ..SimFaults::default() };
+        let mut now = Nanos::ZERO;
+        for _ in 0..2000 {
+            world.take(volume.take_actions());
+            match world.step() {
+                Some((id, end)) => volume.on_end(id, end),
+                None => {
+                    now = now.saturating_add(Nanos::from_millis(100));
+                    volume.on_tick(now);
+                }
+            }
+        }
+        let Link::Lost(why) = volume.status().link else { panic!("it is served; seed {seed}") };
+        assert!(
+            why.contains("ignores the conditions") && why.contains("conditional_puts"),
+            "{why}"
+        );
+        assert!(superblock(&world.store).is_none(), "seed {seed}");
+        assert_eq!(world.store.objects.len(), 0, "the probe is gone; seed {seed}");
+    }
+}
+
+/// Goal: the probe finds a store that keeps conditions, whatever answers are lost, and leaves
+/// nothing there, also what a power cut left. Method: lives with faults, cut at random moments of
+/// the first steps; 100 seeds.
+#[test]
+fn the_probe_leaves_nothing() {
+    let mut cut = 0;
+    for seed in 0..100 {
+        let mut life = Life::new(seed);
+        let (errors, lost_replies, conflicts) = (20, 20, 5);
+        life.world.faults = SimFaults { errors, lost_replies, conflicts, is_cut: false };
+        life.load(seed % 23);
+        cut += probes(&life.world.store);
+        life.world.faults.is_cut = false;
+        life.crash();
+        life.settle();
+        assert_eq!(probes(&life.world.store), 0, "seed {seed}");
+    }
+    assert!(cut > 10, "{cut} power cuts came while a probe was there");
+}
+
+/// Goal: over a store that ignores conditions, where that is accepted, nothing synced is lost in
+/// power cuts and what the store has is a prefix. Method: lives with faults, cuts, and another node
+/// that takes the volume.
+#[test]
+fn looks_stand_for_conditions() {
+    for seed in 0..60 {
+        let mut life = Life::over(ignoring(), seed);
+        for round in 0..3 {
+            let (errors, lost_replies) = (life.world.rng.below(30), life.world.rng.below(20));
+            life.world.faults = SimFaults { errors, lost_replies, ..SimFaults::default() };
+            let steps = 100 + life.world.rng.below(1000);
+            life.load(steps);
+            match life.world.rng.below(3) {
+                0 => life.settle(),
+                1 if round == 1 => drop(life.lose_disks(OTHER)),
+                _ => life.crash(),
+            }
+        }
+        life.settle();
+        assert_eq!(life.ended(), life.submitted(), "seed {seed}");
+    }
+}
+
+/// Goal: of two nodes that create or take a volume at once one has it in the end, and the other
+/// says so; with conditions and without. Method: two nodes step in turn by chance until both have
+/// come to rest; 100 seeds each.
+#[test]
+fn of_two_nodes_one_has_the_volume() {
+    for seed in 0..200 {
+        let mut store = if seed % 2 == 0 { SimStore::default() } else { ignoring() };
+        let mut nodes = [Node::new(seed, NODE, &store), Node::new(seed + 1000, OTHER, &store)];
+        let mut rng = layby_types::Rng::new(seed);
+        for _ in 0..6000 {
+            nodes[rng.below(2) as usize].step(&mut store);
+        }
+        for node in &mut nodes {
+            node.volume.look();
+            (0..200).for_each(|_| node.step(&mut store));
+        }
+        let up: Vec<usize> = (0..2).filter(|index| nodes[*index].is_up()).collect();
+        assert_eq!(up.len(), 1, "{:?}; seed {seed}", [0, 1].map(|n| nodes[n].volume.status().link));
+        let owner = superblock(&store).expect("one has put it").node;
+        assert_eq!(owner, [NODE, OTHER][up[0]].to_string(), "seed {seed}");
+    }
+}
+
+/// Goal: a look fences on a superblock of the same epoch that this session did not put, on its own
+/// in other words, and says what each side has where the store went back in time. Method: objects
+/// put past the store's conditions.
+#[test]
+fn a_look_knows_its_own_superblock() {
+    for case in ["other node", "other words", "older"] {
+        let mut life = Life::new(7900);
+        life.load(300);
+        life.settle();
+        let before = life.world.store.objects[SUPERBLOCK_KEY].clone();
+        life.load(300);
+        life.settle();
+        let own = superblock(&life.world.store).expect("it is there");
+        let put = match case {
+            "other node" => Superblock { node: OTHER.to_string(), ..own.clone() }.encode(),
+            "other words" => Superblock { size_bytes: own.size_bytes * 2, ..own.clone() }.encode(),
+            _ => before.0.to_vec(),
+        };
+        life.volume.look();
+        life.settle();
+        assert_eq!(life.volume.status().link, Link::Up, "{case}: its own is no reason");
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (put.into(), 1 << 40));
+        life.volume.look();
+        (0..200).for_each(|_| life.tick());
+        let Link::Lost(why) = life.volume.status().link else { panic!("{case}: it goes on") };
+        let expected = match case {
+            "other node" => "has taken the volume",
+            "other words" => "superblock than this node put there",
+            _ => "the bucket went back in time",
+        };
+        assert!(why.contains(expected), "{case}: {why}");
+        assert_eq!(life.volume.is_taken(), case == "other node", "{case}");
+    }
+}
+
+/// Goal: what is known of a store is not asked again. Method: requests of an opening.
+#[test]
+fn a_known_store_is_not_probed() {
+    let mut requests = [0, 0];
+    for (index, puts) in [ConditionalPuts::Unknown, ConditionalPuts::Kept].into_iter().enumerate() {
+        let store = SimStore::default();
+        let mut node = Node::new(1, NODE, &store);
+        let plan = Plan { puts, ..plan(NODE) };
+        node.volume = open(&mut node.world, plan, Nanos::ZERO);
+        let mut store = store;
+        (0..200).for_each(|_| node.step(&mut store));
+        assert!(node.is_up());
+        requests[index] = node.volume.status().counters.requests;
+    }
+    assert_eq!(requests[0] - requests[1], 5, "four puts and a removal");
+}
