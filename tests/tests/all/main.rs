@@ -10,6 +10,7 @@
 mod bad_input;
 mod clients;
 mod cloud;
+mod conditions;
 mod crash;
 mod credentials;
 mod damage;

@@ -10,6 +10,7 @@
 mod absent;
 mod changes;
 mod classes;
+mod creation;
 mod deletion;
 mod places;
 mod recording;
@@ -50,7 +51,7 @@ use crate::ublk::HostDevices;
 use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::sizing::Slots;
 use layby_cache::{CacheSpec, VolumeSpec};
-use layby_cloud::{Link, Order, Said, Watch};
+use layby_cloud::{Link, Order, Said, Status, Watch};
 use layby_engine::control::{
     Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
 };
@@ -59,6 +60,7 @@ use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 
 /// What a shard of this node is asked.
@@ -164,6 +166,9 @@ pub struct NodeFacts {
     pub homes: Homes,
 }
 
+/// How long a store may refuse or be silent while a drain waits for it.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A volume that uploads all it has, for as long as this lives.
 struct Draining(Watch, u64);
 
@@ -174,9 +179,35 @@ impl Draining {
     }
 
     /// What the volume says when the store has all, or cannot have it; none when it has ended.
+    /// A store that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot have it.
     async fn end(&self) -> Option<Said> {
-        let is_over = |said: &Said| said.is_drained || matches!(said.status.link, Link::Lost(_));
-        self.0.wait(|said| said.heard >= self.1 && is_over(said)).await
+        let is_over = |said: &Said| match said.status.link {
+            Link::Lost(_) => true,
+            Link::Opening => false,
+            Link::Up | Link::Down { .. } => said.is_drained,
+        };
+        let mut taken = 0;
+        loop {
+            let segments = |said: &Said| said.status.counters.segments_put;
+            let goes_on = |said: &Said| is_over(said) || segments(said) > taken;
+            let moved = self.0.wait(|said| said.heard >= self.1 && goes_on(said));
+            match tokio::time::timeout(DRAIN_PATIENCE, moved).await {
+                Ok(said) => {
+                    let said = said?;
+                    if is_over(&said) {
+                        return Some(said);
+                    }
+                    taken = segments(&said);
+                }
+                Err(_) => {
+                    let said = self.0.said()?;
+                    let age = said.status.last_fault.as_ref().map(|(_, age)| *age);
+                    if age.is_some_and(|age| u128::from(age.0) < DRAIN_PATIENCE.as_nanos()) {
+                        return Some(said);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -599,9 +630,14 @@ async fn end_drains(
     let mut failed = Vec::new();
     for (name, draining) in drains {
         let why = match draining {
-            Ok(draining) => match draining.end().await.map(|said| said.status.link) {
-                Some(Link::Lost(why)) => why,
-                _ => continue,
+            Ok(draining) => match draining.end().await {
+                None => continue,
+                Some(Said { status: Status { link: Link::Lost(why), .. }, .. }) => why,
+                Some(said) if said.is_drained => continue,
+                Some(said) => {
+                    let fault = said.status.last_fault.map(|(cause, _)| cause).unwrap_or_default();
+                    format!("the store has taken nothing for 30 s: {fault}")
+                }
             },
             Err(why) => format!("it is not served: {why}"),
         };
@@ -612,7 +648,7 @@ async fn end_drains(
     }
     Err(Report::new(ReportKind::Failure, error)
         .cause(failed.join("; "))
-        .state("what the store does not have is in the journal only")
+        .state("what the store does not have is in the journal only; the node goes on uploading")
         .hint("`layby volume show` says how much that is"))
 }
 

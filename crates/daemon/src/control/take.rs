@@ -23,6 +23,9 @@ use std::time::Duration;
 /// Waits for a volume whose taking broke off before the node came up, and writes down that it is
 /// done; until then the catalog says that it takes, which a later start goes on with.
 pub(crate) async fn finish_take(control: Arc<Control>, name: Name) {
+    if control.view().catalog.volumes.get(&name).is_none_or(|record| !record.take) {
+        return;
+    }
     let error = format!("cannot take volume `{name}`, as was asked before this start");
     if let Err(refused) = control.has_taken(&name, &error).await {
         tracing::warn!(%name, cause = refused.cause, "{error}");

@@ -5,7 +5,9 @@
 //! something the next start completes.
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
-use super::{Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report};
+use super::{
+    Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, finish_take, report,
+};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
@@ -22,6 +24,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::task::JoinSet;
 
 /// What became of a volume that was to be deleted.
 enum Deleted {
@@ -51,7 +54,10 @@ impl Control {
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
         self.check_places(&request, authority, &error)?;
         self.create(request, &error).await?;
-        if takes { self.has_taken(&name, &error).await } else { Ok(()) }
+        match takes {
+            true => self.has_taken(&name, &error).await,
+            false => self.is_in_store(&name, &error).await,
+        }
     }
 
     async fn create(&self, request: VolumeCreate, error: &str) -> Result<(), Report> {
@@ -194,7 +200,11 @@ impl Control {
     }
 
     /// The home of a volume that no shard holds goes.
-    async fn release_home(&self, record: VolumeRecord, discard: bool) -> Result<(), Report> {
+    pub(super) async fn release_home(
+        &self,
+        record: VolumeRecord,
+        discard: bool,
+    ) -> Result<(), Report> {
         let homes = self.facts.homes.clone();
         let releasing = tokio::task::spawn_blocking(move || homes.release(&record, discard));
         releasing.await.expect("an owner of homes reports, it does not panic")
@@ -357,6 +367,7 @@ impl Control {
 /// Makes volumes whose creation a crash interrupted, once the node has come up, or takes them back:
 /// nobody was told that they are there, so whoever asked asks again.
 pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
+    let mut takes = JoinSet::new();
     for name in names {
         let _change = control.change.lock().await;
         let view = View::clone(&control.view());
@@ -366,12 +377,16 @@ pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
         }
         let error = format!("cannot make volume `{name}`, whose creation had broken off");
         match control.finish_creation(view, &name, false, &error).await {
-            Ok(()) => tracing::info!(%name, "a volume whose creation had broken off is there"),
+            Ok(()) => {
+                tracing::info!(%name, "a volume whose creation had broken off is there");
+                takes.spawn(finish_take(Arc::clone(&control), name));
+            }
             Err(refused) => {
                 tracing::warn!(cause = refused.cause, "{error}: it is taken back; create it again");
             }
         }
     }
+    while takes.join_next().await.is_some() {}
 }
 
 impl Control {

@@ -1,0 +1,192 @@
+//! A small object store that takes every put whatever its condition, as some stores do, or none.
+//!
+//! How: the S3 requests that a node makes (get with a range, put, delete, delete of many, list),
+//! objects in memory, one thread per connection; credentials are not looked at.
+//! Invariant: what was put last is what is got.
+//! Not for: anything that a store is to be right about; see `s3`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+struct Shared {
+    objects: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// The status that answers each put, unless 0.
+    refusal: AtomicU16,
+}
+
+impl Shared {
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The store, until its process ends.
+pub struct LaxStore {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl LaxStore {
+    /// A store without objects, on a port of its own.
+    ///
+    /// # Panics
+    /// Where loopback has no port left.
+    #[must_use]
+    pub fn start() -> LaxStore {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has ports left");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared::default());
+        let served = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let shared = Arc::clone(&served);
+                std::thread::spawn(move || serve(&stream, &shared));
+            }
+        });
+        LaxStore { address, shared }
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Answers each put with this status from now on; 0 takes them.
+    pub fn refuse_puts(&self, status: u16) {
+        self.shared.refusal.store(status, Ordering::SeqCst);
+    }
+
+    /// All keys, without the bucket.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.objects().keys().cloned().collect()
+    }
+}
+
+/// A request: its method, its key, its query, its headers in lower case, its body.
+struct Asked {
+    method: String,
+    key: String,
+    query: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+fn serve(stream: &TcpStream, shared: &Shared) {
+    let mut reader = BufReader::new(stream);
+    while let Some(asked) = read(&mut reader) {
+        let (status, headers, body) = answer(&asked, shared);
+        let head = format!(
+            "HTTP/1.1 {status} -\r\ncontent-length: {}\r\n\
+             last-modified: Tue, 24 Nov 2026 00:00:00 GMT\r\n{headers}\r\n",
+            body.len()
+        );
+        let mut stream = stream;
+        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(reader: &mut BufReader<&TcpStream>) -> Option<Asked> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
+    let mut words = line.split_whitespace();
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    // Path style: the bucket comes first.
+    let key = path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key).to_owned();
+    Some(Asked { method, key, query: query.to_owned(), headers, body })
+}
+
+type Answer = (u16, String, Vec<u8>);
+
+fn answer(asked: &Asked, shared: &Shared) -> Answer {
+    let error = |status: u16, code: &str| {
+        let body = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
+        (status, String::new(), body.into_bytes())
+    };
+    match asked.method.as_str() {
+        "PUT" => match shared.refusal.load(Ordering::SeqCst) {
+            0 => {
+                let tag = tag(&asked.body);
+                shared.objects().insert(asked.key.clone(), asked.body.clone());
+                (200, format!("etag: {tag}\r\n"), Vec::new())
+            }
+            status => error(status, "AccessDenied"),
+        },
+        "GET" if asked.query.contains("list-type=2") => (200, String::new(), list(asked, shared)),
+        "GET" | "HEAD" => match shared.objects().get(&asked.key) {
+            Some(bytes) => got(asked, bytes),
+            None => error(404, "NoSuchKey"),
+        },
+        "DELETE" => {
+            shared.objects().remove(&asked.key);
+            (204, String::new(), Vec::new())
+        }
+        "POST" => {
+            let text = String::from_utf8_lossy(&asked.body);
+            let mut body = "<DeleteResult>".to_owned();
+            for key in text.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next()) {
+                shared.objects().remove(key);
+                body += &format!("<Deleted><Key>{key}</Key></Deleted>");
+            }
+            (200, String::new(), (body + "</DeleteResult>").into_bytes())
+        }
+        _ => error(501, "NotImplemented"),
+    }
+}
+
+fn tag(bytes: &[u8]) -> String {
+    let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    format!("\"{sum:016x}\"")
+}
+
+fn got(asked: &Asked, bytes: &[u8]) -> Answer {
+    let whole = bytes.len();
+    let range = asked.headers.get("range").and_then(|range| range.strip_prefix("bytes="));
+    let Some((from, to)) = range.and_then(|range| range.split_once('-')) else {
+        return (200, format!("etag: {}\r\n", tag(bytes)), bytes.to_vec());
+    };
+    let from = from.parse().unwrap_or(0).min(whole);
+    let to = to.parse().map_or(whole, |to: usize| (to + 1).min(whole));
+    let headers = format!(
+        "etag: {}\r\ncontent-range: bytes {from}-{}/{whole}\r\n",
+        tag(bytes),
+        to.saturating_sub(1)
+    );
+    (206, headers, bytes[from..to].to_vec())
+}
+
+fn list(asked: &Asked, shared: &Shared) -> Vec<u8> {
+    let prefix = asked.query.split('&').find_map(|part| part.strip_prefix("prefix="));
+    let prefix = prefix.unwrap_or("").replace("%2F", "/");
+    let mut body = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
+    let objects = shared.objects();
+    for (key, bytes) in objects.iter().filter(|(key, _)| key.starts_with(&prefix)) {
+        body += &format!(
+            "<Contents><Key>{key}</Key><LastModified>2026-11-24T00:00:00.000Z</LastModified>\
+             <ETag>{}</ETag><Size>{}</Size></Contents>",
+            tag(bytes),
+            bytes.len()
+        );
+    }
+    (body + "</ListBucketResult>").into_bytes()
+}
