@@ -10,7 +10,7 @@
 //! Not for: threads, files and real stores; the room's own tests and those through the binary are.
 
 use crate::plan::{BLOCK, BLOCKS, Disk};
-use layby_cloud::simulated::{SimDeed, SimDisks, SimFaults, SimWorld};
+use layby_cloud::simulated::{SimDeed, SimDisks, SimFaults, SimStore, SimWorld};
 use layby_cloud::{
     Action, Compression, ConditionalPuts, Limits, Link, Plan, Restored, SUPERBLOCK_KEY, Volume,
     VolumeUuid, create,
@@ -216,7 +216,7 @@ impl CloudHome {
         let mut world = SimWorld::new(state.rng.next_u64(), disks);
         let mut rival = open(plan, &mut world, Nanos::ZERO)?;
         std::mem::swap(&mut world.store, &mut state.world.store);
-        let puts = world.store.puts;
+        let before = versions(&world.store);
         let mut left = RIVAL_STEPS_MAX;
         while left > 0 {
             step(&mut rival, &mut world, Nanos::ZERO, &mut |_| ());
@@ -224,19 +224,26 @@ impl CloudHome {
             left = if rival.is_lost() { left.min(20) } else { left } - 1;
         }
         std::mem::swap(&mut world.store, &mut state.world.store);
-        match rival.is_lost() && state.world.store.puts == puts {
+        match rival.is_lost() && versions(&state.world.store) == before {
             true => Ok(()),
             false => Err("a second node takes a volume that is not its own".to_owned()),
         }
     }
 }
 
+/// The volume's objects with their versions; what a probe puts is no part of it.
+fn versions(store: &SimStore) -> Vec<(String, u64)> {
+    let objects = store.objects.iter().filter(|(key, _)| !key.starts_with("probes/"));
+    objects.map(|(key, (_, version))| (key.clone(), *version)).collect()
+}
+
 /// Opens a volume from what its node has left.
 fn open(plan: Plan, world: &mut SimWorld, now: Nanos) -> Result<Volume<Buffer>, String> {
     let map_file = world.disks.map_file.clone();
+    // No two openings draw the same, as those of nodes do not.
+    let seed = world.rng.next_u64();
     let disks = &world.disks;
     let mut read = |at, length| disks.read(at, length);
-    let seed = u64::from(plan.node.0[0]) << 32 | now.0;
     let opened = Volume::open(plan, &map_file, now, seed, &mut read);
     let opened = opened.map_err(|error| error.to_string())?;
     world.disks.map_file = opened.map_file;

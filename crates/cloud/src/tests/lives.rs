@@ -423,9 +423,11 @@ pub(super) fn open(world: &mut World, plan: Plan, now: Nanos) -> Volume<Vec<u8>>
     // A store that ignores conditions is served where the plan says so only.
     let plan = Plan { needs_conditions: !world.store.ignores_conditions, ..plan };
     let map_file = world.disks.map_file.clone();
+    // No two openings draw the same, as those of nodes do not.
+    let seed = world.rng.next_u64();
     let disks = &world.disks;
     let mut read = |at, length| disks.read(at, length);
-    let opened = Volume::open(plan, &map_file, now, 1, &mut read).expect("whole disks open");
+    let opened = Volume::open(plan, &map_file, now, seed, &mut read).expect("whole disks open");
     world.disks.map_file = opened.map_file;
     opened.volume
 }
