@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 /// Files of one MiB, MiB of the volume, of which half are filled, and seconds that are counted.
 const SCALE: [(&str, &str); 3] = [
     ("LAYBY_DISCARD_FILES", "192"),
-    ("LAYBY_DISCARD_MIB", "2048"),
+    ("LAYBY_DISCARD_MIB", "6144"),
     ("LAYBY_DISCARD_SECONDS", "40"),
 ];
 /// A scenario, and the reduction of delayed against immediate that the paper has.
