@@ -118,6 +118,11 @@ pub(super) fn closing(log: &LogStore) -> bool {
     log.checkpoint.wanted_clean || log.checkpoint.run.as_ref().is_some_and(|run| run.trailer.clean)
 }
 
+/// A checkpoint is under way.
+pub(super) fn is_running(log: &LogStore) -> bool {
+    log.checkpoint.run.is_some()
+}
+
 fn is_due(log: &LogStore) -> bool {
     log.checkpoint.wanted
         || (log.checkpoint.wanted_clean && is_quiet(log))

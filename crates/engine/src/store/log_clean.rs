@@ -116,7 +116,10 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
     log.cleaning.resting_until.unwrap_or(Nanos::NEVER)
 }
 
-/// Nothing that goes on will ever free a segment: damaged ones hold what cleaning needed.
+/// Nothing that goes on will ever free a segment: damaged ones hold what cleaning needed, or a
+/// victim's copies find no room. Power cuts that tear the copies of one victim after another, or
+/// leave a checkpoint in the middle of one, may come to that; only a call from above frees blocks
+/// then, so that what waits must not.
 pub(super) fn is_stranded(log: &LogStore) -> bool {
     let relocate = &log.streams[Stream::Relocate as usize];
     let gains_nothing = match log.cleaning.state {
@@ -129,7 +132,19 @@ pub(super) fn is_stranded(log: &LogStore) -> bool {
         && log.waiting_segments == 0
         && !log.freed.is_flying()
         && (log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
-            || log.is_shrunk())
+            || log.is_shrunk()
+            || is_at_rest(log))
+}
+
+/// Nothing of the log's own is under way, or will be, that could change what is free.
+fn is_at_rest(log: &LogStore) -> bool {
+    let is_flying = log.streams.iter().any(|stream| stream.flight.is_some());
+    let is_resting = log.cleaning.failed || log.cleaning.resting_until.is_some();
+    let is_changing = is_flying || is_resting || log.sync.flight.is_some();
+    let is_checkpointing = super::log_checkpoint::is_running(log);
+    !(is_changing || is_checkpointing)
+        && log.forgets.queue.is_empty()
+        && log.retiring.has_no_suspects()
 }
 
 /// One bounded step.

@@ -56,6 +56,11 @@ impl Retiring {
         !self.is_testing
     }
 
+    /// No segment may come back into use by a test.
+    pub(super) fn has_no_suspects(&self) -> bool {
+        self.suspects.is_empty() && !self.is_testing && !self.has_marked
+    }
+
     pub(super) fn is_retired(&self, index: u32) -> bool {
         self.retired.binary_search(&index).is_ok()
     }

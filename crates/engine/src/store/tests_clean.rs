@@ -189,6 +189,39 @@ fn damaged_segments_never_make_cleaning_endless() {
     assert!(refused.into_inner() > 0, "no log was full of damage");
 }
 
+/// Goal: where a victim's copies find no room and nothing of the log's own will ever make any, a
+/// write ends with an error instead of waiting for ever, and goes on once there is room. Method: a
+/// full log from which free segments but one are hidden between two writes, as power cuts that tear
+/// one victim's copies after another would leave it; overwrites; the segments come back.
+#[test]
+fn a_log_without_room_for_copies_refuses() {
+    let refused = AtomicU32::new(0);
+    for_each_seed(40, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
+        let slots = churn.log.slot_count();
+        (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
+        for _ in 0..rng.below(u64::from(slots)) {
+            let slot = Slot(rng.below(slots.into()) as u32);
+            assert_eq!(churn.write(slot, Stream::Write), Ok(()));
+        }
+        let kept = churn.log.free_segments.len().min(1);
+        let hidden: Vec<u32> = churn.log.free_segments.drain(kept..).collect();
+        for _ in 0..4 * slots {
+            let result = churn.write(Slot(rng.below(slots.into()) as u32), Stream::Write);
+            assert!(matches!(result, Ok(()) | Err(ErrorKind::Full)), "{result:?}; seed {seed}");
+            refused.fetch_add(result.is_err().into(), Ordering::Relaxed);
+        }
+        churn.log.free_segments.extend(hidden);
+        for _ in 0..2 * slots {
+            let slot = Slot(rng.below(slots.into()) as u32);
+            assert_eq!(churn.write(slot, Stream::Write), Ok(()), "seed {seed}");
+        }
+        (0..slots).for_each(|slot| churn.check(Slot(slot)));
+    });
+    assert!(refused.into_inner() > 0, "no log was out of room");
+}
+
 /// Goal: beside a better rank a victim is copied in steps of bounded length, and every live block
 /// of it arrives, whatever is overwritten between the steps. Method: segments of a MiB in a full
 /// log, random overwrites; what each tick relocates is counted, at the end every slot is read.
