@@ -109,7 +109,8 @@ impl Cache {
             deadline = deadline.min(ends.unwrap_or(Nanos::NEVER));
         }
         if deadline != Nanos::NEVER && now < self.destage_not_before && self.only_paused_left(now) {
-            return deadline.max(self.destage_not_before);
+            // A backing store that does not answer rests for good; other work is looked for.
+            return deadline.max(self.destage_not_before.min(now.saturating_add(DESTAGE_PAUSE)));
         }
         deadline
     }
@@ -176,7 +177,7 @@ impl Cache {
         }
         let count = slots.len() as u32;
         self.levels[level].destaging += count;
-        self.destages_inflight += 1;
+        self.count_destage(volume);
         self.counters[level].destage_runs += 1;
         let level = LevelIndex(level as u8);
         let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
@@ -257,7 +258,7 @@ impl Cache {
         }
         self.levels[usize::from(level.0)].destaging -= count;
         self.going_home.fill(None);
-        self.destages_inflight -= 1;
+        self.uncount_destage(number);
         self.note_destage_result(moment, number, (level, &slots, was_reading), result);
         self.finish(moment, id);
         self.retry_parked(moment);
@@ -289,8 +290,10 @@ impl Cache {
         result: Result<(), ErrorKind>,
     ) {
         let volume = self.volumes.get(number).id;
+        let is_stuck = self.volumes.get(number).is_stuck;
         let Err(kind) = result else {
-            if self.volumes.get_mut(number).fault.take().is_some() {
+            // One end does not say that what else was given to it ends.
+            if !is_stuck && self.volumes.get_mut(number).fault.take().is_some() {
                 self.actions.push(Action::Report(Event::DestageRecovered { volume }));
             }
             return;
@@ -302,15 +305,24 @@ impl Cache {
         if was_reading {
             return self.probe_singly(moment, level, slots);
         }
-        self.destage_not_before = moment.now.saturating_add(DESTAGE_PAUSE);
-        self.volumes.get_mut(number).destage_not_before = self.destage_not_before;
+        let until = moment.now.saturating_add(DESTAGE_PAUSE);
+        if !is_stuck {
+            self.volumes.get_mut(number).destage_not_before = until;
+        }
+        self.destage_not_before = self.destage_not_before.max(until);
         self.volumes.has_faults = true;
         if self.volumes.get_mut(number).fault.replace(kind).is_none() {
             self.actions.push(Action::Report(Event::DestageFailed { volume, kind }));
         }
         self.fail_waiting(moment, number, kind);
+        self.fail_drains(number, kind);
+    }
+
+    /// Drains that want the volume's blocks home end.
+    pub(crate) fn fail_drains(&mut self, number: u16, kind: ErrorKind) {
         for drain in core::mem::take(&mut self.drains) {
             if drain.volume.is_none_or(|v| v == number) {
+                let result = Err(kind);
                 self.actions.push(Action::Drained { ticket: drain.ticket, result });
             } else {
                 self.drains.push(drain);
@@ -483,6 +495,9 @@ impl Cache {
                 self.actions.push(Action::Drained { ticket: drain.ticket, result });
             } else if dirty == 0 {
                 self.actions.push(Action::Drained { ticket: drain.ticket, result: Ok(()) });
+            } else if self.only_stuck_left(drain.volume) {
+                let result = Err(ErrorKind::Retry);
+                self.actions.push(Action::Drained { ticket: drain.ticket, result });
             } else if self.only_sick_left(drain.volume) {
                 let result = Err(ErrorKind::Corrupt);
                 self.actions.push(Action::Drained { ticket: drain.ticket, result });

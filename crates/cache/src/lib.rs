@@ -35,6 +35,7 @@ mod room;
 pub mod sizing;
 mod slab;
 mod spec;
+mod stuck;
 mod through;
 mod volumes;
 mod watch;
@@ -61,6 +62,7 @@ pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,
 };
+pub use stuck::StuckAt;
 pub use volumes::{VOLUMES_MAX, VolumeCounters};
 pub use watch::{Observation, VOLUMES_WATCHED_MAX};
 pub use worn::{BYPASS_BLOCKS_MIN, WearRefused};

@@ -48,6 +48,10 @@ pub(crate) struct VolumeState {
     pub(crate) fault: Option<ErrorKind>,
     /// No destage of the volume is started before this, after one failed.
     pub(crate) destage_not_before: Nanos,
+    /// Destages in flight.
+    pub(crate) destages_inflight: u32,
+    /// The backing store does not answer.
+    pub(crate) is_stuck: bool,
     pub(crate) counters: VolumeCounters,
 }
 
@@ -120,6 +124,8 @@ impl Volumes {
             through: spec.write_through.then(|| Box::new(Through::new(blocks))),
             fault: None,
             destage_not_before: Nanos::ZERO,
+            destages_inflight: 0,
+            is_stuck: false,
             counters: VolumeCounters::default(),
         };
         match self.states.get_mut(number) {

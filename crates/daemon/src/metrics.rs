@@ -358,6 +358,9 @@ impl Scrape {
             .write(encoder, each(|v| v.queue_depth))?;
         family("layby_volume_lost_blocks", "Blocks whose newest version damage left unknown")
             .write(encoder, each(|v| v.lost))?;
+        let timed_out = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.timed_out)));
+        family("layby_volume_timed_out_requests", "Requests that a stuck device made fail")
+            .write(encoder, timed_out.collect())?;
         let calls = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.waits.calls)));
         family("layby_volume_throttled_requests", "Requests that a limit made wait")
             .write(encoder, calls.collect())?;

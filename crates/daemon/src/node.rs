@@ -94,6 +94,8 @@ pub struct ShardRequest {
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
     pub home_delay: Nanos,
+    /// How long a device or backing store may owe an end.
+    pub io_timeout: Nanos,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
 }
@@ -540,6 +542,7 @@ fn requests(
             is_strict: config.is_strict,
             simulate_power_loss: config.simulate_power_loss,
             home_delay: config.home_delay,
+            io_timeout: config.io_timeout,
             home_budget: budget(MAIN_DEVICE),
         }
     };

@@ -67,6 +67,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         is_strict: request.is_strict,
         simulate_power_loss: request.simulate_power_loss,
         home_delay: request.home_delay,
+        io_timeout: request.io_timeout,
         schedule: ScheduleLimits::DEFAULT,
         home_budget: request.home_budget,
     }
@@ -197,6 +198,15 @@ fn log(shard: u8, notice: &Notice) {
         Notice::ClientBroken { peer, volume, reason } => {
             tracing::info!(shard, peer, volume = volume.0, reason, "disconnected a client");
         }
+        Notice::Stuck { place, volume, limit } => tracing::error!(
+            shard, place, volume = volume.map(|volume| volume.0), limit = %limit,
+            "the device does not answer: requests that wait for it end with an error after the \
+             limit (`io_timeout`), what was to be written there stays dirty"
+        ),
+        Notice::Answers { place, volume, span } => tracing::warn!(
+            shard, place, volume = volume.map(|volume| volume.0), after = %span,
+            "the device answers again"
+        ),
         Notice::SocketRefused { errno } => {
             tracing::warn!(shard, errno, "a client's socket could not be taken over");
         }

@@ -14,7 +14,7 @@ mod tests;
 pub use part::{PartHome, PartPlan, SharedLoss};
 
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
-use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
+use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ impl HomeBacking {
                 file.pump(io);
             }
             HomeBacking::Part(part) => part.submit(io, token, operation),
-            HomeBacking::Remote(remote) => remote.submit(token, operation),
+            HomeBacking::Remote(remote) => remote.submit(token, operation, io.now()),
         }
     }
 
@@ -101,6 +101,19 @@ impl HomeBacking {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self, HomeBacking::Remote(remote) if remote.backing.is_closed())
+    }
+
+    /// Whether a remote home owes an end; of files the shard's [`Io`] knows it.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, HomeBacking::Remote(remote) if !remote.awaited.is_empty())
+    }
+
+    /// Since when a remote home owes the end of its oldest call.
+    #[must_use]
+    pub fn waiting_since(&self) -> Option<Nanos> {
+        let HomeBacking::Remote(remote) = self else { return None };
+        remote.awaited.values().map(|call| call.begun).min()
     }
 
     /// Bytes of a file or device, or the part's bytes of them; a remote home is as long as its
@@ -201,8 +214,15 @@ impl Syncs {
 pub struct RemoteHome {
     backing: RemoteBacking,
     syncs: Syncs,
-    /// By token, the length of the buffer that has to come back.
-    awaited: HashMap<u64, Option<usize>>,
+    /// Calls in flight, by token.
+    awaited: HashMap<u64, RemoteCall>,
+}
+
+/// A call that a remote home owes an end.
+struct RemoteCall {
+    begun: Nanos,
+    /// The length of the buffer that has to come back.
+    length: Option<usize>,
 }
 
 impl RemoteHome {
@@ -212,7 +232,7 @@ impl RemoteHome {
         RemoteHome { backing, syncs: Syncs::default(), awaited: HashMap::new() }
     }
 
-    fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>) {
+    fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>, begun: Nanos) {
         let length = match &operation {
             BackingOperation::Read { buffer, .. }
             | BackingOperation::ReadAtHand { buffer, .. }
@@ -222,15 +242,15 @@ impl RemoteHome {
         if matches!(operation, BackingOperation::Sync) {
             self.syncs.inflight.push(token);
         }
-        let before = self.awaited.insert(token, length);
+        let before = self.awaited.insert(token, RemoteCall { begun, length });
         assert!(before.is_none(), "a token is in flight once");
         self.backing.submit(token, operation);
     }
 
     fn poll(&mut self) -> Option<BackingDone<Buffer>> {
         let mut done = self.backing.poll()?;
-        let length = self.awaited.remove(&done.token);
-        let length = length.expect("a remote home ends a call once");
+        let call = self.awaited.remove(&done.token);
+        let length = call.expect("a remote home ends a call once").length;
         let returned = done.buffer.as_ref().map(|buffer| buffer.len());
         assert_eq!(returned, length, "a remote home hands the call's buffer back");
         done.result = self.syncs.end(done.token, done.result);

@@ -376,6 +376,19 @@ pub struct VolumeStats {
     pub discards: DiscardStats,
     /// Blocks whose newest version is not known: errors until they are written whole.
     pub lost: u64,
+    /// Requests answered with an error since a device or backing store did not answer.
+    pub timed_out: u64,
+}
+
+/// A device or backing store that owes an end for longer than it may.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StuckPlace {
+    /// The level, where it is a level's.
+    pub level: Option<usize>,
+    /// The volume, where it is a volume's backing store.
+    pub volume: Option<VolumeId>,
+    /// Seconds since its oldest operation began.
+    pub seconds: f64,
 }
 
 /// A volume's or a level's discards since the shard started.
@@ -524,6 +537,8 @@ pub struct Snapshot {
     pub ranks: Vec<RankStats>,
     /// Devices that ranks below the best have used.
     pub devices: Vec<DeviceLoad>,
+    /// What does not answer now.
+    pub stuck: Vec<StuckPlace>,
     /// Nanoseconds the shard's thread has spent on a CPU.
     pub cpu_ns: u64,
     /// Requests in flight now.

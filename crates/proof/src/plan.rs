@@ -282,6 +282,22 @@ impl Life {
         Life { seed, shape, character, acts }
     }
 
+    /// How long a device may owe an end: a limit in half of the lives whose devices get stuck, so
+    /// that requests are timed out; none elsewhere.
+    #[must_use]
+    pub fn io_timeout(&self) -> Nanos {
+        match self.times_out() {
+            true => Nanos::from_millis(50),
+            false => Nanos::NEVER,
+        }
+    }
+
+    /// Whether requests are timed out that wait for a stuck device.
+    #[must_use]
+    pub fn times_out(&self) -> bool {
+        self.character == Character::Stuck && self.seed.is_multiple_of(2)
+    }
+
     /// Draws what every life is made of: no volume writes through, no free segment is discarded,
     /// and there are no bursts.
     #[must_use]

@@ -267,6 +267,7 @@ impl World<'_> {
             is_strict: false,
             simulate_power_loss: false,
             home_delay: Nanos::ZERO,
+            io_timeout: self.life.io_timeout(),
             nice: 0,
             schedule: schedule_of(self.life.seed),
             home_budget: None,

@@ -65,11 +65,16 @@ pub enum Plant {
     FenceIgnored,
     /// A segment is deleted while a replay from the last checkpoint needs it.
     DeletedEarly,
+    /// A write or flush that was timed out, since a device did not answer, is answered as done.
+    TimedOutAsDone,
+    /// A request touches what one that was timed out may still change (a fault that the proof
+    /// found).
+    LateOverNewer,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 27] = [
+    pub const ALL: [Plant; 29] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -97,6 +102,8 @@ impl Plant {
         Plant::ZeroesNotUploaded,
         Plant::FenceIgnored,
         Plant::DeletedEarly,
+        Plant::TimedOutAsDone,
+        Plant::LateOverNewer,
     ];
 }
 

@@ -40,6 +40,7 @@ mod sizing;
 mod snapshots;
 mod spellings;
 mod store;
+mod stuck;
 mod takeover;
 mod trace;
 mod ublk;

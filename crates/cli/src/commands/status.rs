@@ -75,6 +75,17 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             volume.name
         ));
     }
+    for stuck in &status.stuck {
+        let place = match (&stuck.level, &stuck.volume) {
+            (Some(level), _) => format!("the device of level `{level}`"),
+            (_, Some(volume)) => format!("the backing store of volume `{volume}`"),
+            (None, None) => "the backing store of a deleted volume".to_owned(),
+        };
+        lines.push(format!(
+            "{place} has not answered for {:.0} s: requests that wait for it end with errors",
+            stuck.seconds
+        ));
+    }
     lines.extend(status.uris.iter().map(|uri| format!("serving {uri}")));
     lines
 }

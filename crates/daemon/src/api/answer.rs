@@ -5,7 +5,7 @@
 //! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
 //! Cost: one pass over the shards' counters per request.
 
-use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer};
+use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer, StuckAnswer};
 use super::sizing::SizingAnswer;
 use super::wear::{HealthAnswer, HintAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
@@ -104,6 +104,10 @@ pub struct TrafficAnswer {
     /// Bytes whose newest version is not known, since a level was damaged: errors until they are
     /// written whole, trimmed or zeroed.
     pub lost_bytes: u64,
+    /// Requests that ended with an error, since a device or backing store did not answer within
+    /// `io_timeout`.
+    #[serde(default)]
+    pub timed_out: u64,
 }
 
 /// Discards on their way to homes or devices since the node started, in ranges and bytes.
@@ -480,6 +484,9 @@ pub struct StatusAnswer {
     pub backing: BackingAnswer,
     /// Threads of the data path.
     pub shards: Vec<ShardAnswer>,
+    /// Devices and backing stores that have not answered for longer than `io_timeout`.
+    #[serde(default)]
+    pub stuck: Vec<StuckAnswer>,
 }
 
 /// One view of the node with the counters that belong to it.
@@ -541,6 +548,7 @@ impl Reading {
                 .iter()
                 .fold(DiscardAnswer::default(), |sum, stats| sum.add(&stats.discards)),
             lost_bytes: stats.iter().map(|stats| stats.lost).sum::<u64>() * self.block_bytes(),
+            timed_out: stats.iter().map(|stats| stats.timed_out).sum(),
         }
     }
 
@@ -747,6 +755,7 @@ impl Reading {
                 bytes_written: sum(|s| s.backing_blocks_written) * block,
             },
             shards: shards.map(|(snapshot, start)| ShardAnswer::of(snapshot, start)).collect(),
+            stuck: schedule::stuck(&self.view, &self.snapshots),
         }
     }
 }

@@ -3,9 +3,10 @@
 //! How: windows of all shards added up by class, the p99.9 of the worst; ranks and devices by
 //! shard.
 
+use crate::control::View;
 use layby_cache::schedule::Rank;
-use layby_engine::control::Snapshot;
-use layby_types::ClassId;
+use layby_engine::control::{Snapshot, StuckPlace};
+use layby_types::{ClassId, VolumeId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -69,6 +70,21 @@ pub struct DeviceAnswer {
     pub waiting_background_ios: u64,
 }
 
+/// A device or backing store that does not answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StuckAnswer {
+    /// The shard that waits for it.
+    pub shard: usize,
+    /// The level, where it is a level's device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// The volume, where it is a volume's backing store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// Seconds since its oldest operation began.
+    pub seconds: f64,
+}
+
 pub(super) fn ranks(snapshot: &Snapshot) -> Vec<RankAnswer> {
     let ranks = snapshot.ranks.iter().map(|stats| RankAnswer {
         rank: stats.rank.0,
@@ -98,4 +114,20 @@ pub(super) fn devices(snapshot: &Snapshot) -> Vec<DeviceAnswer> {
         answer
     };
     snapshot.devices.iter().map(answer).collect()
+}
+
+/// What does not answer, by shard.
+pub(super) fn stuck(view: &View, snapshots: &[Snapshot]) -> Vec<StuckAnswer> {
+    let shards = snapshots.iter().enumerate();
+    let places =
+        shards.flat_map(|(shard, snapshot)| snapshot.stuck.iter().map(move |place| (shard, place)));
+    let level = |index: usize| view.layout.levels[index].name.to_string();
+    let volume = |id: VolumeId| view.name_of(id.0).map(ToString::to_string);
+    let answer = |(shard, place): (usize, &StuckPlace)| StuckAnswer {
+        shard,
+        level: place.level.map(level),
+        volume: place.volume.and_then(volume),
+        seconds: place.seconds,
+    };
+    places.map(answer).collect()
 }

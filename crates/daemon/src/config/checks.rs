@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
-use layby_types::{BlockIndex, BlockSize, format_bytes};
+use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,10 @@ pub(super) const INFLIGHT_MAX: u16 = 256;
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Rules of one allow-list at most.
 pub(super) const ALLOW_RULES_MAX: usize = 256;
+/// A device may owe an end this long at least before it is stuck.
+const IO_TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
+/// A device may owe an end this long at most before it is stuck, where there is a limit.
+const IO_TIMEOUT_MAX: Nanos = Nanos::from_secs(3600);
 /// TCP addresses at most.
 pub(super) const LISTEN_MAX: usize = 16;
 
@@ -255,6 +259,11 @@ fn check_node(config: &Config) -> Result<(), Problem> {
         let hint = format!("write {} to {}", super::NICE_MIN, super::NICE_MAX);
         let cause = format!("threads cannot be {} nice", config.nice);
         return Err(Problem::new(Place::Node, "nice", cause, hint));
+    }
+    let limits = IO_TIMEOUT_MIN..=IO_TIMEOUT_MAX;
+    if config.io_timeout != Nanos::NEVER && !limits.contains(&config.io_timeout) {
+        let cause = format!("{} is outside 1s to 1h", config.io_timeout);
+        return Err(Problem::new(Place::Node, "io_timeout", cause, "write `30s`, or `off`"));
     }
     match config.shards {
         Some(shards) if !(super::SHARDS_MIN..=super::SHARDS_MAX).contains(&shards) => {

@@ -6,7 +6,7 @@
 //! Not for: use by the running node; that is [`super::Config`].
 
 use super::LimitsConfig;
-use super::values::{AllowRule, Amount, Name, Percent, Size, Time};
+use super::values::{AllowRule, Amount, Name, Patience, Percent, Size, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,6 +41,7 @@ pub(super) struct NodeTable {
     pub(super) devices: Vec<PathBuf>,
     pub(super) volume_roots: Vec<PathBuf>,
     pub(super) strict: bool,
+    pub(super) io_timeout: Option<Patience>,
 }
 
 #[derive(Debug, Default, Deserialize)]

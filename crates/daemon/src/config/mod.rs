@@ -438,6 +438,8 @@ pub struct Config {
     pub format: Format,
     /// A start is refused where it is not known which version of some blocks is the newest.
     pub is_strict: bool,
+    /// How long a device or backing store may owe an end; `NEVER` for as long as it likes.
+    pub io_timeout: Nanos,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -551,6 +553,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         classes: classes(&levels, file.class.into_iter().map(|(n, t)| (n, t.into_inner())))?,
         format: if overrides.format { Format::All } else { Format::Empty },
         is_strict: overrides.strict || file.node.strict,
+        io_timeout: file.node.io_timeout.unwrap_or_default().0,
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
         origin,

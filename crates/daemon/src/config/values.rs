@@ -6,6 +6,7 @@
 //! Invariant: a value that exists is well formed; only its relation to other values is left to
 //! check.
 
+use layby_engine::core::IO_TIMEOUT_DEFAULT;
 use layby_types::{ByteSize, Nanos, parse_bytes, parse_duration};
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -165,6 +166,34 @@ impl fmt::Display for Time {
 }
 
 written_as_text!(Time, "5s");
+
+/// A time such as `30s`, or `off` for as long as it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Patience(pub(super) Nanos);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience(IO_TIMEOUT_DEFAULT)
+    }
+}
+
+impl FromStr for Patience {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim() == "off" {
+            return Ok(Patience(Nanos::NEVER));
+        }
+        parse_duration(text).map(Patience)
+    }
+}
+
+impl fmt::Display for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Nanos::NEVER { f.write_str("off") } else { self.0.fmt(f) }
+    }
+}
+
+written_as_text!(Patience, "30s");
 
 /// A whole number of percent, written `25%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

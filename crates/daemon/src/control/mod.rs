@@ -107,6 +107,10 @@ impl View {
     pub fn volumes(&self) -> impl Iterator<Item = (&Name, &VolumeRecord)> {
         self.known_volumes().filter(|(name, _)| !self.absent.contains_key(*name))
     }
+    /// The name of a volume that clients and operators may see, by its number.
+    pub fn name_of(&self, id: u32) -> Option<&Name> {
+        self.volumes().find(|(_, record)| record.id == id).map(|(name, _)| name)
+    }
     /// The classes that exist, in the order of their numbers.
     pub fn classes(&self) -> impl Iterator<Item = &(Name, ClassConfig)> {
         self.classes.iter().flatten()

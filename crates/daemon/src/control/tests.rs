@@ -222,12 +222,14 @@ fn snapshot(state: &MockState) -> Snapshot {
         waits: Waits { calls: 6, waited_ns: 250_000_000, waiting: 1 },
         discards: Default::default(),
         lost: 0,
+        timed_out: 0,
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {
         classes: Vec::new(),
         ranks: Vec::new(),
         devices: Vec::new(),
+        stuck: Vec::new(),
         volumes: state.volumes.keys().map(volume).collect(),
         levels: vec![level; 3],
         io_inflight: 3,

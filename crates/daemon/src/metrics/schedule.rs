@@ -104,6 +104,25 @@ impl Scrape {
         for ((name, help), samples) in names.into_iter().zip(samples) {
             family(name, help).write(encoder, samples)?;
         }
-        Ok(())
+        self.encode_stuck(encoder)
+    }
+
+    /// What does not answer.
+    fn encode_stuck(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut samples = Vec::new();
+        for (shard, snapshot) in self.snapshots.iter().enumerate() {
+            for place in &snapshot.stuck {
+                let level = place.level.map(|level| self.view.layout.levels[level].name.as_str());
+                let volume = place.volume.and_then(|id| self.view.name_of(id.0));
+                let labels = vec![
+                    ("shard", shard.to_string()),
+                    ("level", level.unwrap_or_default().to_owned()),
+                    ("volume", volume.map(ToString::to_string).unwrap_or_default()),
+                ];
+                samples.push(gauge(labels, place.seconds));
+            }
+        }
+        let help = "Time since the oldest operation of a device that does not answer began";
+        family_in(Unit::Seconds, "layby_stuck", help).write(encoder, samples)
     }
 }

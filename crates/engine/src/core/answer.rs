@@ -82,6 +82,8 @@ pub(super) enum Destination {
     Own(ReadAnswer),
     /// One that it shares with others.
     Shared(Place),
+    /// The request was answered before its work ended: nobody takes them.
+    TimedOut,
 }
 
 /// The answers of reads that come in pieces.

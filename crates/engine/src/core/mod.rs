@@ -22,6 +22,7 @@ mod remotes;
 mod status;
 mod stop;
 mod stores;
+mod stuck;
 mod wear;
 mod wide;
 
@@ -33,6 +34,7 @@ pub use objectives::ClassLatency;
 pub use recover::{CoreError, HomePlace, HomePlan};
 pub use stop::{STOP_PATIENCE, UncleanStop};
 pub use stores::{Level, LevelPlan};
+pub use stuck::IO_TIMEOUT_DEFAULT;
 pub use wear::{WearPlan, days_left};
 
 use crate::backing::{HomeBacking, TOKEN_BITS};
@@ -162,6 +164,24 @@ pub enum Notice {
         /// What happened.
         reason: &'static str,
     },
+    /// A device or backing store owes an end for longer than it may.
+    Stuck {
+        /// Its name.
+        place: String,
+        /// The volume whose backing store it is.
+        volume: Option<VolumeId>,
+        /// How long it may.
+        limit: Nanos,
+    },
+    /// It has answered.
+    Answers {
+        /// Its name.
+        place: String,
+        /// The volume whose backing store it is.
+        volume: Option<VolumeId>,
+        /// How long its oldest operation took.
+        span: Nanos,
+    },
     /// A client's socket could not be taken over.
     SocketRefused {
         /// The system's error number.
@@ -258,6 +278,7 @@ pub struct Core {
     decisions: Decisions,
     recorder: Option<recorder::Recorder>,
     wides: wide::Wides,
+    stuck: stuck::Stuck,
     /// Nobody is served yet, so that no block gets a newer version.
     is_recovering: bool,
 }
@@ -343,6 +364,13 @@ impl Core {
         if call.operation == Operation::BlockStatus {
             self.insert(request, ask, call, Destination::Nowhere);
             self.ask_extents(io, request);
+            return false;
+        }
+        if self.is_refused_as_stuck(volume, &call) {
+            let destination = out.destination().unwrap_or(Destination::Nowhere);
+            self.insert(request, ask, call, destination);
+            let entry = self.requests.remove(&request).expect("it was just inserted");
+            self.finish(entry, Err(ErrorKind::Retry));
             return false;
         }
         let mut actions = std::mem::take(&mut self.scratch);
@@ -701,6 +729,7 @@ impl Core {
         self.unjoin(id);
         self.wides.remove(id);
         self.forget_tombstones(id);
+        self.stuck.forget_volume(id);
         Ok(())
     }
 

@@ -5,15 +5,27 @@
 //! Invariant: an operation's buffer exists from its first data action until `Release`.
 
 use super::answer::{Destination, Gatherings};
-use super::{Answer, Core, Finished, Level, Notice};
+use super::{Answer, Asker, Core, Finished, Level, Notice};
 use crate::io::{Buffer, Io};
 use crate::store::{AppendEntry, Freed, LogStore, Stream, SyncScope, Ticket};
 use layby_cache::{Action, Cause, CopyVerified, Few, Moment, OpId, Part, Source};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
-    BackingOperation, BlockIndex, BlockKey, ErrorKind, LevelIndex, RequestId, Slot, VolumeId,
+    BackingOperation, BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Nanos, RequestId, Slot,
+    VolumeId,
 };
 use std::collections::{HashMap, HashSet};
+
+/// A request that is to be answered.
+pub(super) struct Ending {
+    pub(super) volume: VolumeId,
+    pub(super) call: Call,
+    pub(super) asker: Asker,
+    pub(super) destination: Destination,
+    pub(super) started: Nanos,
+    pub(super) shown: u64,
+    pub(super) is_part: bool,
+}
 
 /// The payload that arrived with the request being submitted.
 type Current<'a> = Option<(RequestId, &'a [u8])>;
@@ -135,13 +147,28 @@ impl Core {
     }
 
     pub(super) fn finish(&mut self, entry: super::Request, result: Result<Answer, ErrorKind>) {
-        let super::Request { volume, mut call, asker, destination, started, .. } = entry;
+        let super::Request { volume, call, asker, destination, started, .. } = entry;
         let super::Request { shown, is_part, mut is_far, .. } = entry;
-        let is_ok = result.is_ok();
+        if matches!(destination, Destination::TimedOut) {
+            return self.end_timed_out(volume, &call);
+        }
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight -= 1;
-            is_far |= !is_ok && home.backing.is_remote();
+            is_far |= result.is_err() && home.backing.is_remote();
         }
+        let ended = Ending { volume, call, asker, destination, started, shown, is_part };
+        self.answer(ended, is_far, result);
+    }
+
+    /// Answers whoever asked.
+    pub(super) fn answer(
+        &mut self,
+        ended: Ending,
+        is_far: bool,
+        result: Result<Answer, ErrorKind>,
+    ) {
+        let Ending { volume, mut call, asker, destination, started, shown, is_part } = ended;
+        let is_ok = result.is_ok();
         if let Some(number) = asker.whole() {
             return self.end_own(number, destination, result);
         }
@@ -410,6 +437,7 @@ fn deliver(
     let answer = match &mut entry.destination {
         Destination::Own(answer) => answer.data(),
         Destination::Shared(place) => gatherings.from(*place),
+        Destination::TimedOut => return,
         Destination::Nowhere => unreachable!("only reads are delivered to"),
     };
     answer[to..to + length].copy_from_slice(&block[from..from + length]);

@@ -108,6 +108,7 @@ impl Core {
         let (levels, nvm, log) = open_levels(io, &spec, plans, identity, &mut instances)?;
         let refused = |error| CoreError::Spec(format!("{error:?}"));
         let cache = Cache::new(with_slots(spec, &levels)).map_err(refused)?;
+        let stuck = super::stuck::Stuck::new(levels.len());
         let mut core = Core {
             cache,
             rng,
@@ -144,6 +145,7 @@ impl Core {
             decisions: Decisions::default(),
             recorder: None,
             wides: super::wide::Wides::default(),
+            stuck,
             is_recovering: true,
         };
         for home in homes {

@@ -19,6 +19,8 @@ pub(super) struct VolumeMeter {
     other: OperationStats,
     /// Reads since the last observation, and the nanoseconds that they waited.
     reads: (u64, u64),
+    /// Requests answered before their work ended.
+    pub(super) timed_out: u64,
 }
 
 fn operation_stats() -> OperationStats {
@@ -29,7 +31,7 @@ fn operation_stats() -> OperationStats {
 impl VolumeMeter {
     pub(super) fn new() -> Self {
         let [read, write, other] = [(); 3].map(|()| operation_stats());
-        VolumeMeter { read, write, other, reads: (0, 0) }
+        VolumeMeter { read, write, other, reads: (0, 0), timed_out: 0 }
     }
 
     pub(super) fn count(&mut self, call: &Call, latency: Nanos, is_ok: bool) {
@@ -79,6 +81,7 @@ impl Core {
             classes: self.class_latencies(),
             ranks: Vec::new(),
             devices: Vec::new(),
+            stuck: self.stuck_places(),
             uptime_seconds: self.now.as_secs_f64(),
         }
     }
@@ -106,6 +109,7 @@ impl Core {
             queue_depth: home.inflight,
             waits: Default::default(),
             discards: home.discards.stats(),
+            timed_out: home.stats.timed_out,
             lost: self.cache.lost().of_volume(id).map(|(_, count)| count).sum(),
         }
     }

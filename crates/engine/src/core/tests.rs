@@ -12,6 +12,7 @@ mod lost;
 mod observing;
 mod remote;
 mod stops;
+mod stuck;
 mod wide;
 
 use super::*;

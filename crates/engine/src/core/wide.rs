@@ -322,7 +322,7 @@ impl Core {
         let into = match &mut whole.destination {
             Destination::Own(answer) => answer.data(),
             Destination::Shared(place) => self.gatherings.from(*place),
-            Destination::Nowhere => unreachable!("only reads bring bytes"),
+            Destination::Nowhere | Destination::TimedOut => unreachable!("only reads bring bytes"),
         };
         if whole.is_led {
             return into[..data.len()].copy_from_slice(data);

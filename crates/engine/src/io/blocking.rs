@@ -1,7 +1,8 @@
 //! Disk operations by plain system calls, on a few threads of their own.
 //!
-//! How: jobs wait in one queue; a thread takes a job, performs it to its end, leaves the answer in
-//! a list and wakes the shard. Threads start when the first job does.
+//! How: jobs wait in a queue per disk; a thread takes a job, performs it to its end, leaves the
+//! answer in a list and wakes the shard. Threads start as they are needed; a disk has a few at
+//! once, so that one that never answers does not keep the others'.
 //! Invariant: a job is answered once; dropping the pool waits for the jobs that have started.
 //! Cost: two thread switches per operation.
 //! Not for: sockets, which would hold a thread each.
@@ -16,8 +17,10 @@ use std::io::IoSlice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// Threads per shard: enough to overlap a sync with reads and writes.
-pub(super) const THREADS_MAX: usize = 4;
+/// Threads at work for one disk at once: enough to overlap a sync with reads and writes.
+pub(super) const DISK_THREADS_MAX: usize = 4;
+/// Threads per shard: disks that never answer keep theirs, and others still find some.
+pub(super) const THREADS_MAX: usize = 64;
 /// Bytes of zeros written at once where the kernel cannot zero a range itself.
 const ZEROS: usize = 256 << 10;
 
@@ -26,12 +29,60 @@ struct Job {
     flight: Flight,
 }
 
+/// The jobs of one disk.
+struct Lane {
+    disk: Arc<OpenDisk>,
+    /// Bounded by `FLIGHTS_MAX`, as every job is a flight.
+    flights: VecDeque<Flight>,
+    /// Threads at work for it.
+    busy: usize,
+}
+
 #[derive(Default)]
 struct Queue {
-    /// Bounded by `FLIGHTS_MAX`, as every job is a flight.
-    jobs: VecDeque<Job>,
+    /// Of the disks that have any; the one that had its turn goes to the end.
+    lanes: VecDeque<Lane>,
+    /// Threads that wait for a job.
+    idle: usize,
     ended: Vec<IoDone>,
     closing: bool,
+}
+
+impl Queue {
+    fn push(&mut self, Job { disk, flight }: Job) {
+        match self.lanes.iter_mut().find(|lane| Arc::ptr_eq(&lane.disk, &disk)) {
+            Some(lane) => lane.flights.push_back(flight),
+            None => self.lanes.push_back(Lane { disk, flights: [flight].into(), busy: 0 }),
+        }
+    }
+
+    /// The next job of a disk that has not all its threads at work.
+    fn take(&mut self) -> Option<Job> {
+        let may_start = |lane: &Lane| lane.busy < DISK_THREADS_MAX && !lane.flights.is_empty();
+        let index = self.lanes.iter().position(may_start)?;
+        let mut lane = self.lanes.remove(index)?;
+        lane.busy += 1;
+        let job = Job { disk: lane.disk.clone(), flight: lane.flights.pop_front()? };
+        self.lanes.push_back(lane);
+        Some(job)
+    }
+
+    /// Whether another thread would find a job.
+    fn wants_thread(&self) -> bool {
+        let startable = |lane: &Lane| lane.flights.len().min(DISK_THREADS_MAX - lane.busy);
+        self.lanes.iter().map(startable).sum::<usize>() > self.idle
+    }
+
+    fn end(&mut self, disk: &Arc<OpenDisk>, done: IoDone) {
+        let is_its = |lane: &Lane| Arc::ptr_eq(&lane.disk, disk);
+        if let Some(index) = self.lanes.iter().position(is_its) {
+            self.lanes[index].busy -= 1;
+            if self.lanes[index].busy == 0 && self.lanes[index].flights.is_empty() {
+                self.lanes.remove(index);
+            }
+        }
+        self.ended.push(done);
+    }
 }
 
 struct Shared {
@@ -63,7 +114,11 @@ impl Blocking {
     /// Queues a disk operation.
     pub(super) fn start(&mut self, disk: Arc<OpenDisk>, flight: Flight) {
         self.in_flight += 1;
-        if self.threads.len() < THREADS_MAX.min(self.in_flight) {
+        let mut queue = self.shared.lock();
+        queue.push(Job { disk, flight });
+        let wants_thread = queue.wants_thread();
+        drop(queue);
+        if wants_thread && self.threads.len() < THREADS_MAX {
             let shared = self.shared.clone();
             let thread = std::thread::Builder::new().name("layby-io".to_owned());
             match thread.spawn(move || work(&shared)) {
@@ -71,7 +126,6 @@ impl Blocking {
                 Err(error) => assert!(!self.threads.is_empty(), "no thread for I/O: {error}"),
             }
         }
-        self.shared.lock().jobs.push_back(Job { disk, flight });
         self.shared.arrived.notify_one();
     }
 
@@ -89,7 +143,7 @@ impl Drop for Blocking {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.closing = true;
-        queue.jobs.clear();
+        queue.lanes.iter_mut().for_each(|lane| lane.flights.clear());
         drop(queue);
         self.shared.arrived.notify_all();
         for thread in self.threads.drain(..) {
@@ -103,7 +157,7 @@ impl Drop for Blocking {
 fn work(shared: &Shared) {
     let mut queue = shared.lock();
     loop {
-        if let Some(Job { disk, mut flight }) = queue.jobs.pop_front() {
+        if let Some(Job { disk, mut flight }) = queue.take() {
             drop(queue);
             tell_life(&disk, &flight);
             let outcome = perform(&disk, &mut flight.operation);
@@ -114,12 +168,14 @@ fn work(shared: &Shared) {
             let mut done = flight.end(result);
             done.extents = extents;
             queue = shared.lock();
-            queue.ended.push(done);
+            queue.end(&disk, done);
             shared.waker.wake();
         } else if queue.closing {
             return;
         } else {
+            queue.idle += 1;
             queue = shared.arrived.wait(queue).expect("no thread panics while it holds the queue");
+            queue.idle -= 1;
         }
     }
 }

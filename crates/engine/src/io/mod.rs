@@ -204,6 +204,15 @@ pub trait Io {
     fn is_stepwise(&self) -> bool {
         false
     }
+    /// Whether disks owe ends; no where nobody counts them.
+    fn has_flights(&self) -> bool {
+        false
+    }
+    /// Since when a disk owes the end of the oldest operation that it was given.
+    fn waiting_since(&self, disk: DiskId) -> Option<Nanos> {
+        let _ = disk;
+        None
+    }
     /// Receives what is there already, without waiting; `None` where nothing is, or where only a
     /// submitted receive can tell.
     fn receive_now(&mut self, socket: SocketId, room: &mut [u8]) -> Option<usize> {

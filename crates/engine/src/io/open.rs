@@ -53,6 +53,9 @@ pub struct OpenDisk {
     pub created: bool,
     /// Whether it is a block device.
     pub block_device: bool,
+    /// The kernel may wait within a submission, although it was asked not to: FUSE does where its
+    /// program has as many requests as it takes.
+    pub(super) may_block: bool,
 }
 
 /// Why a disk could not be opened.
@@ -85,6 +88,9 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// What the kernel calls a FUSE file system.
+const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
 /// Opens a disk.
 ///
 /// # Errors
@@ -116,7 +122,8 @@ pub fn open_disk(path: &Path, mode: OpenMode) -> Result<OpenDisk, OpenError> {
         false => DiskHints::default(),
     };
     let created = found.is_none();
-    Ok(OpenDisk { buffered, direct, name, hints, length, created, block_device })
+    let may_block = rustix::fs::fstatfs(&buffered).is_ok_and(|fs| fs.f_type == FUSE_MAGIC);
+    Ok(OpenDisk { buffered, direct, name, hints, length, created, block_device, may_block })
 }
 
 /// Write streams are for direct writes to a block device.

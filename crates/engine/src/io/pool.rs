@@ -10,7 +10,7 @@
 
 mod events;
 
-use super::blocking::{Blocking, THREADS_MAX};
+use super::blocking::{Blocking, DISK_THREADS_MAX};
 use super::clock::Clock;
 use super::flights::Flight;
 use super::mapping::HostMapping;
@@ -88,7 +88,7 @@ impl PoolIo {
     /// What it is, for the log.
     #[must_use]
     pub fn description(&self) -> String {
-        format!("epoll and up to {THREADS_MAX} threads per shard")
+        format!("epoll and up to {DISK_THREADS_MAX} threads per disk")
     }
 
     /// Takes a disk over.

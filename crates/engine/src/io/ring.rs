@@ -26,6 +26,7 @@ use super::{
     SocketId, Token, Waker, WriteLife,
 };
 use entries::FileMark;
+use io_uring::squeue::Flags;
 use kernel::{Entered, Kernel};
 use layby_types::Nanos;
 use lives::Lives;
@@ -242,7 +243,10 @@ impl RingIo {
                 unreachable!("extents and discards go to the threads")
             }
         };
-        self.disk_entries += usize::from(flight.operation.disk().is_some());
+        let on_disk = flight.operation.disk();
+        let may_block = on_disk.is_some_and(|id| disk(&id).files.may_block);
+        let entry = if may_block { entry.flags(Flags::ASYNC) } else { entry };
+        self.disk_entries += usize::from(on_disk.is_some());
         self.push(u64::from(slot), entry);
     }
 

@@ -6,7 +6,7 @@
 //! that a caller looks for better requests between them.
 //! Invariant: as any `Io`'s: each token comes back exactly once. What is held back has not begun,
 //! so a sync does not cover it; nobody may rely on more, since a sync covers what had *completed*.
-//! Cost: nothing for the best rank but a comparison; a place in a table for others.
+//! Cost: a place in a table per operation of a disk, which says since when the disk owes its end.
 //! Not for: ordering, which nobody may expect of operations that are in flight together.
 
 use super::{
@@ -30,10 +30,14 @@ const MOVED_PER_BYTE: u64 = 4;
 /// processor's part in that hardly grows with its length.
 const BATCH_QUANTA: usize = 8;
 
-/// An operation that a queue let through or holds.
+/// An operation of a disk: in its hands, or held by its queue.
 struct Flight {
     token: Token,
     disk: DiskId,
+    /// When the disk was given it.
+    begun: Option<Nanos>,
+    /// It passed no queue, and its end waits in none.
+    is_straight: bool,
     /// Bytes in the device's budget.
     bytes: u64,
     /// Bytes of work that its end brings.
@@ -163,8 +167,10 @@ impl<H: Io> Scheduled<H> {
     }
 
     fn start(&mut self, (slot, operation): (u32, IoOperation)) {
-        let flight = self.flights[slot as usize].as_ref();
-        self.inner.set_life(flight.expect("a flight starts before it ends").life);
+        let now = self.inner.now();
+        let flight = self.flights[slot as usize].as_mut().expect("a flight starts before it ends");
+        flight.begun = Some(now);
+        self.inner.set_life(flight.life);
         self.inner.set_piece(self.limits.quantum_bytes as usize * BATCH_QUANTA);
         self.inner.submit(Token(TAG_FLIGHT << 56 | u64::from(slot)), operation);
         self.inner.set_piece(usize::MAX);
@@ -193,6 +199,10 @@ impl<H: Io> Scheduled<H> {
             let flight = self.flights[slot as usize].take().expect("a flight ends once");
             self.flights_free.push(slot);
             end.token = flight.token;
+            if flight.is_straight {
+                done.push(end);
+                continue;
+            }
             if let Some(queue) = self.disks[flight.disk.0 as usize].as_mut() {
                 queue.on_end(flight.bytes);
                 self.start_next(flight.disk.0 as usize);
@@ -253,12 +263,16 @@ impl<H: Io> Io for Scheduled<H> {
     }
 
     fn submit(&mut self, token: Token, operation: IoOperation) {
+        let Some(disk) = operation.disk() else { return self.inner.submit(token, operation) };
         let cost = if self.rank <= self.best { None } else { cost_of(&operation) };
-        let (Some((bytes, work)), Some(disk)) = (cost, operation.disk()) else {
-            return self.inner.submit(token, operation);
-        };
-        let life = self.life;
-        let (rank, slot) = (self.rank, self.insert(Flight { token, disk, bytes, work, life }));
+        let (is_straight, life) = (cost.is_none(), self.life);
+        let (bytes, work) = cost.unwrap_or_default();
+        let begun = is_straight.then(|| self.inner.now());
+        let slot = self.insert(Flight { token, disk, begun, is_straight, bytes, work, life });
+        if is_straight {
+            return self.inner.submit(Token(TAG_FLIGHT << 56 | u64::from(slot)), operation);
+        }
+        let rank = self.rank;
         if let Some(started) = self.queue(disk).submit(rank, bytes, (slot, operation)) {
             self.start(started);
         }
@@ -291,6 +305,15 @@ impl<H: Io> Io for Scheduled<H> {
 
     fn is_stepwise(&self) -> bool {
         self.is_stepwise
+    }
+
+    fn has_flights(&self) -> bool {
+        self.flights.len() > self.flights_free.len()
+    }
+
+    fn waiting_since(&self, disk: DiskId) -> Option<Nanos> {
+        let mine = self.flights.iter().flatten().filter(|flight| flight.disk == disk);
+        mine.filter_map(|flight| flight.begun).min()
     }
 
     fn has_arrived(&mut self) -> bool {

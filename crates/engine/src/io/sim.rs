@@ -52,6 +52,7 @@ struct Flight {
     operation: IoOperation,
     /// For a Sync: the part of the disk's log that it must make durable.
     mark: u64,
+    begun: Nanos,
 }
 
 /// A machine's disks and sockets, in memory.
@@ -342,7 +343,7 @@ impl SimIo {
 
     /// Takes an operation into effect.
     fn perform(&mut self, flight: Flight) -> IoDone {
-        let Flight { token, mut operation, mark } = flight;
+        let Flight { token, mut operation, mark, .. } = flight;
         if operation.disk().is_none() {
             let result = self.perform_on_socket(&mut operation);
             return IoDone::new(token, result, operation.into_buffer());
@@ -540,7 +541,8 @@ impl Io for SimIo {
         {
             lives.push((*disk, *offset, self.life));
         }
-        self.flights.push(Flight { token, operation, mark });
+        let begun = self.now;
+        self.flights.push(Flight { token, operation, mark, begun });
         self.fuse.burn(step);
     }
 
@@ -561,6 +563,15 @@ impl Io for SimIo {
             debug_assert!(blocked || expires);
             self.idle(deadline);
         }
+    }
+
+    fn has_flights(&self) -> bool {
+        self.flights.iter().any(|flight| flight.operation.disk().is_some())
+    }
+
+    fn waiting_since(&self, disk: DiskId) -> Option<Nanos> {
+        let mine = self.flights.iter().filter(|flight| flight.operation.disk() == Some(disk));
+        mine.map(|flight| flight.begun).min()
     }
 
     fn has_peer_left(&self, socket: SocketId) -> bool {

@@ -132,6 +132,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         if self.core.next_deadline() <= self.io.now() && !self.puts_tick_off() {
             self.core.on_tick(&mut self.io);
         }
+        self.core.look_for_stuck(&mut self.io);
         self.release();
         self.cut_stalled();
         self.answer();
@@ -145,7 +146,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
-        let mut deadline = deadline.min(self.patience());
+        let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
         if self.guests.has_more() || self.ready.has_work() {
             deadline = Nanos::ZERO;
         }

@@ -71,6 +71,9 @@ pub struct ShardPlan {
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
     pub home_delay: Nanos,
+    /// How long a device or backing store may owe an end before requests that wait for it end with
+    /// an error; `NEVER` for as long as it likes.
+    pub io_timeout: Nanos,
     /// The bounds of serving by class.
     pub schedule: ScheduleLimits,
     /// As a level's `budget`, for each volume's home.
@@ -294,6 +297,7 @@ pub(super) fn open_core(
     let started = Core::start(io, plan.spec.clone(), &levels, identity, homes, seed);
     let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
     core.delay_homes(plan.home_delay);
+    core.set_io_timeout(plan.io_timeout);
     report.levels = lines;
     Ok((core, report))
 }

@@ -18,7 +18,7 @@ use super::table::Set;
 use super::{
     CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
 };
-use crate::io::{Io, IoDone, IoOperation, Mapping, Persistence, Token};
+use crate::io::{DiskId, Io, IoDone, IoOperation, Mapping, Persistence, Token};
 use layby_types::{BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot};
 use std::collections::VecDeque;
 
@@ -203,6 +203,11 @@ impl NvmStore {
     #[must_use]
     pub fn slot_count(&self) -> u32 {
         self.geometry.slot_count
+    }
+    /// The disk it lies on.
+    #[must_use]
+    pub fn disk(&self) -> DiskId {
+        self.config.region.disk
     }
     /// Running totals.
     #[must_use]

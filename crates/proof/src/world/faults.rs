@@ -14,7 +14,7 @@ impl World<'_> {
     /// Lets a disk fail.
     pub(super) fn fault(&mut self, fault: Fault) {
         *self.tally.faults.entry(fault.name()).or_default() += 1;
-        if fault.is_felt() {
+        if fault.is_felt() || self.life.times_out() {
             self.is_tolerant = true;
             self.oracle.expect_ghosts();
         }

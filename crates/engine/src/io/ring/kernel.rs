@@ -36,6 +36,9 @@ pub(super) enum Entered {
     Expired,
 }
 
+/// The kernel's workers for operations of files that may wait, at most.
+const WORKERS_MAX: u32 = 512;
+
 pub(super) struct Kernel {
     ring: IoUring,
     enabled: bool,
@@ -68,6 +71,9 @@ impl Kernel {
             Ok(()) => (0..FILES_MAX).rev().collect(),
             Err(_) => Vec::new(),
         };
+        // What a device never ends keeps a worker; the kernel's own bound is a few per processor.
+        // Where it cannot be raised, such a device delays others' syncs.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let enabled = granted != "single issuer, deferred task work";
         ring.submission().sync();
         Ok(Kernel { ring, enabled, number: None, issuer: None, granted, files, arena: false })

@@ -1,0 +1,108 @@
+//! Backing stores that do not answer: what is said of them, and what goes on beside them.
+//!
+//! How: the host says which. Nothing is destaged to such a backing store, and what it was given
+//! does not count against the destages that may be in flight, so that other volumes' go on. Its
+//! volume fares like one whose destaging fails: stores that wait for its blocks to leave end.
+//! Invariant: what it was given stays locked or dirty until it answers, so that a late write lands
+//! under every newer version, never over one.
+//! Cost: a flag per volume.
+
+use crate::action::{Action, Event};
+use crate::cache::Cache;
+use crate::op::Task;
+use alloc::vec::Vec;
+use layby_policy::Moment;
+use layby_types::{BlockIndex, BlockKey, ErrorKind, Nanos, VolumeId};
+
+/// Which places do not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StuckAt {
+    /// Levels, a bit each.
+    pub levels: u8,
+    /// The volume's backing store.
+    pub is_backing_stuck: bool,
+    /// Nobody is to wait for what is being done to a block.
+    pub is_busy_stuck: bool,
+}
+
+impl Cache {
+    /// A volume's backing store does not answer, or does again. Unknown volumes are left out.
+    pub fn set_stuck(
+        &mut self,
+        moment: &mut Moment<'_>,
+        id: VolumeId,
+        is_stuck: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(number) = self.volumes.number(id) else { return };
+        let volume = self.volumes.get_mut(number);
+        if core::mem::replace(&mut volume.is_stuck, is_stuck) == is_stuck {
+            return;
+        }
+        core::mem::swap(&mut self.actions, actions);
+        let inflight = volume.destages_inflight;
+        if is_stuck {
+            volume.destage_not_before = Nanos::NEVER;
+            let is_new = volume.fault.replace(ErrorKind::Retry).is_none();
+            self.destages_inflight -= inflight;
+            self.volumes.has_faults = true;
+            if is_new {
+                let event = Event::DestageFailed { volume: id, kind: ErrorKind::Retry };
+                self.actions.push(Action::Report(event));
+            }
+            self.fail_waiting(moment, number, ErrorKind::Retry);
+            self.fail_drains(number, ErrorKind::Retry);
+        } else {
+            volume.destage_not_before = moment.now;
+            self.destages_inflight += inflight;
+            if volume.fault.take().is_some() {
+                self.actions.push(Action::Report(Event::DestageRecovered { volume: id }));
+            }
+        }
+        let rests = self.volumes.iter().map(|(_, volume)| volume.destage_not_before);
+        self.destage_not_before = rests.max().unwrap_or(Nanos::ZERO);
+        self.pump(moment);
+        core::mem::swap(&mut self.actions, actions);
+    }
+
+    /// A destage of the volume began.
+    pub(crate) fn count_destage(&mut self, number: u16) {
+        self.volumes.get_mut(number).destages_inflight += 1;
+        self.destages_inflight += 1;
+    }
+
+    /// A destage of the volume ended.
+    pub(crate) fn uncount_destage(&mut self, number: u16) {
+        let volume = self.volumes.get_mut(number);
+        volume.destages_inflight -= 1;
+        if !volume.is_stuck {
+            self.destages_inflight -= 1;
+        }
+    }
+
+    /// Whether a read of some bytes would wait for a place that is stuck.
+    #[must_use]
+    pub fn is_read_stuck(&self, id: VolumeId, (offset, length): (u64, u64), at: StuckAt) -> bool {
+        let Some(number) = self.volumes.number(id) else { return false };
+        let size = self.spec.block_size;
+        let end = offset.saturating_add(length).div_ceil(u64::from(size.bytes()));
+        (size.block_of(offset).0..end).any(|block| {
+            let key = BlockKey::new(id, BlockIndex(block));
+            if let Some(op) = self.busy.get(&key) {
+                // What is being stored is found once it is.
+                return at.is_busy_stuck || !matches!(self.ops.get(op.0).task, Task::Store(_));
+            }
+            let level = self.levels.iter().position(|level| level.find(number, key).is_some());
+            level.map_or(at.is_backing_stuck, |level| at.levels & (1 << level) != 0)
+        })
+    }
+
+    /// Whether what is dirty of a volume, or of all, is of volumes whose backing store does not
+    /// answer.
+    pub(crate) fn only_stuck_left(&self, volume: Option<u16>) -> bool {
+        let is_dirty = |number| self.levels.iter().any(|level| level.holding(number).dirty > 0);
+        let mut mine =
+            self.volumes.iter().filter(|(number, _)| volume.is_none_or(|v| v == *number));
+        mine.all(|(number, state)| state.is_stuck || !is_dirty(number))
+    }
+}

@@ -1,0 +1,302 @@
+//! I/O has a time: a device or backing store that owes an end for too long is stuck.
+//!
+//! How: [`Io`] says since when each disk owes an end; of a remote backing store the core asks it
+//! itself. Past the limit the place is stuck until that end has come. Requests as old as the limit
+//! that may wait for it are answered with an error, and reads of it that come meanwhile at once.
+//! What was begun goes on without them: its buffers, and the locks of its blocks, are kept until it
+//! ends; and until a late write has, requests that touch its bytes end with an error, so that it
+//! lands under every newer version.
+//! Invariant: a request that was timed out is answered once, and touches no memory of its asker
+//! afterwards; a volume has at most [`TIMED_OUT_MAX`] of them and as many as wait.
+//! Cost: a look a second while anything is in flight.
+//! Not for: a page of mapped NVM that is never read in; the kernel keeps the thread that wants it.
+
+use super::answer::Destination;
+use super::perform::Ending;
+use super::{Core, Level, Notice};
+use crate::backing::HomeBacking;
+use crate::control::StuckPlace;
+use crate::io::{DiskId, Io};
+use layby_cache::{Moment, StuckAt};
+use layby_types::planted::{Plant, is_planted};
+use layby_types::{Call, ErrorKind, Nanos, Operation, RequestId, VolumeId};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// How long a device or backing store may owe an end where nothing else is said, as the kernel's
+/// own disks do.
+pub const IO_TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(30);
+/// How often it is looked while anything is in flight.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+/// Requests of a volume that were timed out and whose work has not ended, past which nothing is
+/// begun that may wait for what is stuck: they hold memory.
+pub(super) const TIMED_OUT_MAX: usize = 256;
+
+/// What is stuck.
+pub(super) struct Stuck {
+    /// How long an end may be owed.
+    limit: Nanos,
+    /// When it is looked next.
+    next_look: Nanos,
+    /// By level: since when it owes an end.
+    levels: Vec<Option<Nanos>>,
+    homes: HashMap<VolumeId, StuckHome>,
+}
+
+/// A volume whose backing store is stuck, or was, so that requests of it were timed out.
+#[derive(Default)]
+struct StuckHome {
+    since: Option<Nanos>,
+    /// What was timed out and has not ended: the bytes that each may still change.
+    timed_out: Vec<Range<u64>>,
+}
+
+impl StuckHome {
+    /// Whether some of these bytes may still change by what was timed out.
+    fn overlaps(&self, bytes: &Range<u64>) -> bool {
+        let overlaps = |late: &Range<u64>| late.start < bytes.end && bytes.start < late.end;
+        self.timed_out.iter().any(overlaps)
+    }
+}
+
+impl Stuck {
+    pub(super) fn new(levels: usize) -> Self {
+        let (limit, next_look) = (IO_TIMEOUT_DEFAULT, Nanos::ZERO);
+        Stuck { limit, next_look, levels: vec![None; levels], homes: HashMap::new() }
+    }
+
+    /// The stuck levels, a bit each.
+    fn levels_mask(&self) -> u8 {
+        let stuck = self.levels.iter().enumerate().filter(|(_, since)| since.is_some());
+        stuck.fold(0, |mask, (level, _)| mask | 1 << level)
+    }
+
+    fn is_any(&self) -> bool {
+        !self.homes.is_empty() || self.levels.iter().any(Option::is_some)
+    }
+
+    fn since(&self, volume: VolumeId) -> Option<Nanos> {
+        self.homes.get(&volume).and_then(|home| home.since)
+    }
+
+    pub(super) fn forget_volume(&mut self, volume: VolumeId) {
+        self.homes.remove(&volume);
+    }
+
+    fn forget_idle(&mut self) {
+        self.homes.retain(|_, home| home.since.is_some() || !home.timed_out.is_empty());
+    }
+}
+
+impl Core {
+    /// How long a device or backing store may owe an end before it is stuck; `NEVER` for as long as
+    /// it likes.
+    pub fn set_io_timeout(&mut self, limit: Nanos) {
+        self.stuck.limit = limit;
+    }
+
+    /// When [`Core::look_for_stuck`] is wanted if nothing else happens.
+    #[must_use]
+    pub fn next_look(&self, io: &dyn Io) -> Nanos {
+        let is_owed = io.has_flights() || self.stuck.is_any() || self.remote_waits();
+        let is_wanted = self.stuck.limit != Nanos::NEVER && is_owed;
+        if is_wanted { self.stuck.next_look } else { Nanos::NEVER }
+    }
+
+    /// Looks which devices and backing stores owe an end for too long, and gives up requests that
+    /// may wait for them as long.
+    pub fn look_for_stuck(&mut self, io: &mut dyn Io) {
+        if self.now < self.stuck.next_look || self.stuck.limit == Nanos::NEVER {
+            return;
+        }
+        self.stuck.next_look = self.now + LOOK_EVERY.min(Nanos(self.stuck.limit.0 / 4));
+        for level in 0..self.levels.len() {
+            let since = level_disk(&self.levels[level]).and_then(|disk| io.waiting_since(disk));
+            let since = since.filter(|since| self.now.since(*since) >= self.stuck.limit);
+            let before = std::mem::replace(&mut self.stuck.levels[level], since);
+            if let (Some(disk), true) = (level_disk(&self.levels[level]), before != since) {
+                self.note_stuck(io.disk_name(disk).to_owned(), None, before, since);
+            }
+        }
+        let mut volumes: Vec<VolumeId> = self.homes.keys().copied().collect();
+        volumes.sort_unstable();
+        for volume in volumes {
+            self.look_at_home(io, volume);
+        }
+        if self.stuck.is_any() {
+            self.time_out_old();
+            self.run(io, None);
+        }
+    }
+
+    fn look_at_home(&mut self, io: &mut dyn Io, volume: VolumeId) {
+        let backing = &self.homes[&volume].backing;
+        let since = match home_disk(backing) {
+            Some(disk) => io.waiting_since(disk),
+            None => backing.waiting_since(),
+        };
+        let since = since.filter(|since| self.now.since(*since) >= self.stuck.limit);
+        let before = self.stuck.since(volume);
+        if before == since {
+            return;
+        }
+        self.note_stuck(backing.name().to_owned(), Some(volume), before, since);
+        self.stuck.homes.entry(volume).or_default().since = since;
+        self.stuck.forget_idle();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.cache.set_stuck(&mut moment, volume, since.is_some(), &mut actions);
+        self.take(actions);
+        self.run(io, None);
+    }
+
+    /// Tells the log of a place that has become stuck, or answers again.
+    fn note_stuck(
+        &mut self,
+        place: String,
+        volume: Option<VolumeId>,
+        before: Option<Nanos>,
+        since: Option<Nanos>,
+    ) {
+        let limit = self.stuck.limit;
+        match (before, since) {
+            (None, Some(_)) => self.notices.push(Notice::Stuck { place, volume, limit }),
+            (Some(began), None) => {
+                let span = self.now.since(began);
+                self.notices.push(Notice::Answers { place, volume, span });
+            }
+            // Another of its operations is the oldest now.
+            _ => {}
+        }
+    }
+
+    /// Answers requests that may have waited for a stuck place for as long as the limit.
+    fn time_out_old(&mut self) {
+        let is_level_stuck = self.stuck.levels.iter().any(Option::is_some);
+        let is_old = |entry: &super::Request| {
+            let may_wait = is_level_stuck || self.stuck.since(entry.volume).is_some();
+            may_wait
+                && !matches!(entry.destination, Destination::TimedOut)
+                && self.now.since(entry.started) >= self.stuck.limit
+        };
+        let old = self.requests.iter().filter(|(_, entry)| is_old(entry));
+        let mut old: Vec<RequestId> = old.map(|(id, _)| *id).collect();
+        old.sort_unstable();
+        for id in old {
+            self.time_out(id);
+        }
+    }
+
+    /// Answers a request with an error while its work goes on.
+    fn time_out(&mut self, id: RequestId) {
+        let entry = self.requests.get_mut(&id).expect("it was just seen");
+        let destination = std::mem::replace(&mut entry.destination, Destination::TimedOut);
+        let (volume, call, asker) = (entry.volume, entry.call, entry.asker);
+        let (started, shown, is_part) = (entry.started, entry.shown, entry.is_part);
+        let changed = self.changed_by(&call);
+        self.stuck.homes.entry(volume).or_default().timed_out.push(changed);
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.stats.timed_out += 1;
+        }
+        let result = match is_planted(Plant::TimedOutAsDone) && call.operation != Operation::Read {
+            true => Ok(super::Answer::Nothing),
+            false => Err(ErrorKind::Retry),
+        };
+        let ended = Ending { volume, call, asker, destination, started, shown, is_part };
+        self.answer(ended, true, result);
+    }
+
+    /// The work of a request that was timed out has ended.
+    pub(super) fn end_timed_out(&mut self, volume: VolumeId, call: &Call) {
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.inflight -= 1;
+        }
+        let changed = self.changed_by(call);
+        if let Some(home) = self.stuck.homes.get_mut(&volume)
+            && let Some(index) = home.timed_out.iter().position(|late| *late == changed)
+        {
+            home.timed_out.swap_remove(index);
+        }
+        self.stuck.forget_idle();
+    }
+
+    /// The bytes, in whole blocks, that a request changes.
+    fn changed_by(&self, call: &Call) -> Range<u64> {
+        match call.operation {
+            Operation::Write | Operation::WriteZeroes | Operation::Trim => {
+                let block = u64::from(self.cache.spec().block_size.bytes());
+                let end = call.offset.saturating_add(call.length).next_multiple_of(block);
+                call.offset / block * block..end
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// Whether a request is refused at once. It touches what a request that was timed out may still
+    /// change: what is in flight together has no order, and the late one must not come to lie over
+    /// this one. Or it would wait for a backing store that is stuck, or may, and too many wait
+    /// already. A remote one may serve what it has here, so that it is asked until then.
+    pub(super) fn is_refused_as_stuck(&self, volume: VolumeId, call: &Call) -> bool {
+        if !self.stuck.is_any() {
+            return false;
+        }
+        let home = self.stuck.homes.get(&volume);
+        let bytes = call.offset..call.offset.saturating_add(call.length);
+        if home.is_some_and(|home| home.overlaps(&bytes)) && !is_planted(Plant::LateOverNewer) {
+            return true;
+        }
+        let is_full = home.is_some_and(|home| home.timed_out.len() >= TIMED_OUT_MAX);
+        if call.operation != Operation::Read {
+            return is_full;
+        }
+        let is_near = self.homes.get(&volume).is_some_and(|home| !home.backing.is_remote());
+        let at = StuckAt {
+            levels: self.stuck.levels_mask(),
+            is_backing_stuck: is_full || is_near && home.is_some_and(|home| home.since.is_some()),
+            is_busy_stuck: is_full,
+        };
+        at != StuckAt::default() && self.cache.is_read_stuck(volume, (call.offset, call.length), at)
+    }
+
+    /// Since when places owe an end that is overdue.
+    pub(super) fn stuck_places(&self) -> Vec<StuckPlace> {
+        let levels = self.stuck.levels.iter().enumerate();
+        let levels = levels.filter_map(|(level, since)| {
+            let place = StuckPlace { level: Some(level), volume: None, seconds: 0.0 };
+            since.map(|since| (since, place))
+        });
+        let homes = self.stuck.homes.iter().filter_map(|(volume, home)| {
+            let place = StuckPlace { level: None, volume: Some(*volume), seconds: 0.0 };
+            home.since.map(|since| (since, place))
+        });
+        let seconds = |(since, place): (Nanos, StuckPlace)| StuckPlace {
+            seconds: self.now.since(since).as_secs_f64(),
+            ..place
+        };
+        let mut places: Vec<StuckPlace> = levels.chain(homes).map(seconds).collect();
+        places.sort_by_key(|place| (place.level, place.volume));
+        places
+    }
+
+    /// Whether a remote backing store owes an end.
+    fn remote_waits(&self) -> bool {
+        let waits = |id: &VolumeId| self.homes[id].backing.is_waiting();
+        self.remotes.iter().any(waits)
+    }
+}
+
+fn level_disk(level: &Level) -> Option<DiskId> {
+    match level {
+        Level::Memory(_) => None,
+        Level::Nvm(store) => Some(store.disk()),
+        Level::Ssd(store) => Some(store.disk()),
+    }
+}
+
+fn home_disk(backing: &HomeBacking) -> Option<DiskId> {
+    match backing {
+        HomeBacking::File(file) => Some(file.disk),
+        HomeBacking::Part(part) => Some(part.disk()),
+        HomeBacking::Remote(_) => None,
+    }
+}

@@ -1,0 +1,230 @@
+//! Devices that owe an end for longer than they may.
+
+use super::faults::{is_all, quiet, write_block};
+use super::*;
+use crate::core::stuck::TIMED_OUT_MAX;
+
+impl World {
+    /// As [`World::run`], with a look for what is stuck whenever one is due.
+    fn run_watched(&mut self, volume: u32, call: Call, value: u8) -> Result<Answer, ErrorKind> {
+        let bytes = if call.operation == Operation::Write { call.length as usize } else { 0 };
+        self.submit(volume, call, &vec![value; bytes]);
+        for _ in 0..TURNS_MAX {
+            if let Some(finished) = self.core.take_finished() {
+                return finished.result;
+            }
+            self.turn_watched();
+        }
+        panic!("{call:?} never ends; replay with SEED={}", self.seed);
+    }
+
+    fn submit(&mut self, volume: u32, call: Call, payload: &[u8]) {
+        let asker = Asker(u64::MAX);
+        self.core.submit(&mut self.io, asker, VolumeId(volume), call, payload, None);
+    }
+
+    fn turn_watched(&mut self) {
+        let look = self.core.next_look(&self.io);
+        self.core.turn_by(&mut self.io, look);
+        self.core.look_for_stuck(&mut self.io);
+    }
+
+    fn read_watched(&mut self, volume: u32, block: u64) -> Result<Vec<u8>, ErrorKind> {
+        match self.run_watched(volume, call(Operation::Read, block * BLOCK, BLOCK), 0)? {
+            Answer::Data(data) => Ok(data.to_vec()),
+            other => panic!("a read gives data, not {other:?}"),
+        }
+    }
+
+    fn write_watched(&mut self, volume: u32, block: u64, value: u8) -> Result<(), ErrorKind> {
+        let write = call(Operation::Write, block * BLOCK, BLOCK);
+        self.run_watched(volume, write, value).map(drop)
+    }
+
+    /// Seconds that something takes, and its result.
+    fn timed<T>(&mut self, run: impl FnOnce(&mut World) -> T) -> (f64, T) {
+        let begun = self.io.now();
+        let result = run(self);
+        (self.io.now().since(begun).as_secs_f64(), result)
+    }
+
+    /// Turns until nothing is stuck any more.
+    fn recover_from_stuck(&mut self) {
+        for _ in 0..TURNS_MAX {
+            if self.core.snapshot().stuck.is_empty() {
+                return;
+            }
+            self.turn_watched();
+        }
+        panic!("what answers again stays stuck; replay with SEED={}", self.seed);
+    }
+
+    /// Turns until nothing is stuck, and nothing that was timed out is under way.
+    fn end_late(&mut self) {
+        self.recover_from_stuck();
+        for _ in 0..TURNS_MAX {
+            if self.core.inflight(VolumeId(2)) == 0 {
+                return;
+            }
+            self.turn_watched();
+        }
+        panic!("what was timed out never ends; replay with SEED={}", self.seed);
+    }
+
+    fn stuck_notices(&mut self) -> (usize, usize) {
+        let notices = self.core.take_notices();
+        let is_stuck = |notice: &&Notice| matches!(notice, Notice::Stuck { .. });
+        let is_back = |notice: &&Notice| matches!(notice, Notice::Answers { .. });
+        (notices.iter().filter(is_stuck).count(), notices.iter().filter(is_back).count())
+    }
+}
+
+/// Goal: a backing store that never answers costs the reads that need it an error after the limit,
+/// later ones at once, and nothing else: hits, writes, other volumes go on, dirty blocks are kept
+/// and written back once it answers. Method: it is stuck under a read that misses.
+#[test]
+fn a_stuck_home_fails_what_needs_it_and_no_more() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        write_block(&mut world, 2, 1, 40).expect("a write");
+        world.drain().expect("the home takes it");
+        let home = world.homes[1];
+        world.io.set_stuck(home, true);
+        let (seconds, result) = world.timed(|world| world.read_watched(2, 5));
+        assert_eq!(result, Err(ErrorKind::Retry), "SEED={seed}");
+        assert!((30.0..=35.0).contains(&seconds), "{seconds} s; SEED={seed}");
+        assert_eq!(world.stuck_notices(), (1, 0), "SEED={seed}");
+        let (seconds, ()) = world.timed(|world| {
+            world.read_watched(2, 9).expect_err("it is known to be stuck");
+            assert!(is_all(&world.read_watched(2, 1).expect("a hit"), 40), "SEED={seed}");
+            world.write_watched(2, 7, 50).expect("the SSD level takes it");
+            assert!(is_all(&world.read_watched(2, 7).expect("a hit"), 50), "SEED={seed}");
+            assert!(is_all(&world.read_watched(1, 3).expect("another home"), 0), "SEED={seed}");
+            world.write_watched(1, 3, 60).expect("another volume");
+        });
+        assert!(seconds < 10.0, "nothing waits as long: {seconds} s; SEED={seed}");
+        assert_eq!(world.drain(), Err(ErrorKind::Retry), "it cannot be written back");
+        let snapshot = world.core.snapshot();
+        assert_eq!(snapshot.stuck.len(), 1, "SEED={seed}");
+        assert_eq!(snapshot.volumes[1].timed_out, 1, "SEED={seed}");
+
+        world.io.set_stuck(home, false);
+        world.recover_from_stuck();
+        assert_eq!(world.stuck_notices(), (0, 1), "SEED={seed}");
+        assert!(is_all(&world.read_watched(2, 5).expect("it answers"), 0), "SEED={seed}");
+        world.drain().expect("it answers");
+        let bytes = world.io.peek(home);
+        assert!(is_all(&bytes[7 * BLOCK as usize..][..BLOCK as usize], 50), "SEED={seed}");
+        assert_eq!(world.core.inflight(VolumeId(2)), 0, "what was timed out has ended");
+    });
+}
+
+/// Goal: a write that was timed out never lands over a newer one, and one that is seen stays.
+/// Method: writes of parts of a block that only a stuck home has, and one of the whole; then it
+/// answers, a whole write is acknowledged, and the power fails.
+#[test]
+fn a_late_write_lands_under_newer_ones() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        let home = world.homes[1];
+        world.io.set_stuck(home, true);
+        let part = call(Operation::Write, 3 * BLOCK + CELL, CELL);
+        world.run_watched(2, part, 70).map(drop).expect_err("it needs the rest of the block");
+        world.write_watched(2, 3, 71).expect_err("the first may still land");
+        world.io.set_stuck(home, false);
+        world.end_late();
+        world.write_watched(2, 3, 72).expect("it answers");
+        for _ in 0..100 {
+            world.turn_watched();
+        }
+        assert!(is_all(&world.read_watched(2, 3).expect("a hit"), 72), "SEED={seed}");
+        world.run_watched(2, call(Operation::Flush, 0, 0), 0).expect("a flush");
+        world.crash(CrashMode::DropAll);
+        assert!(is_all(&world.read(2, 3 * BLOCK, BLOCK).expect("kept"), 72), "SEED={seed}");
+    });
+}
+
+/// Goal: a stuck SSD level costs what needs it an error after the limit, and volumes that have
+/// their blocks elsewhere go on. Method: it is stuck under a write; reads and writes of a volume on
+/// the NVM level; then it answers, and each block is as it was seen.
+#[test]
+fn a_stuck_level_fails_what_needs_it() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        write_block(&mut world, 1, 2, 30).expect("a write");
+        world.io.set_stuck(world.ssd, true);
+        let (seconds, result) = world.timed(|world| world.write_watched(2, 1, 40));
+        assert_eq!(result, Err(ErrorKind::Retry), "SEED={seed}");
+        assert!((30.0..=35.0).contains(&seconds), "{seconds} s; SEED={seed}");
+        let (seconds, ()) = world.timed(|world| {
+            assert!(is_all(&world.read_watched(1, 2).expect("on the NVM level"), 30));
+            assert!(is_all(&world.read_watched(2, 9).expect("at home"), 0));
+        });
+        assert!(seconds < 10.0, "nothing waits as long: {seconds} s; SEED={seed}");
+        assert_eq!(world.core.snapshot().stuck[0].level, Some(2), "SEED={seed}");
+        world.io.set_stuck(world.ssd, false);
+        world.end_late();
+        let seen = world.read_watched(2, 1).expect("it answers");
+        assert!(is_all(&seen, 40) || is_all(&seen, 0), "old or new; SEED={seed}");
+        world.run_watched(2, call(Operation::Flush, 0, 0), 0).expect("a flush");
+        world.crash(CrashMode::DropAll);
+        assert_eq!(world.read(2, BLOCK, BLOCK).expect("kept"), seen, "SEED={seed}");
+    });
+}
+
+/// Goal: what was timed out and has not ended stays bounded, however long a client goes on asking.
+/// Method: far more writes of parts than the bound, a limit's time apart, to a stuck home.
+#[test]
+fn what_is_timed_out_is_bounded() {
+    let mut world = World::new(1, quiet());
+    let home = world.homes[1];
+    world.io.set_stuck(home, true);
+    let mut errors = 0;
+    for round in 0..8 {
+        for _ in 0..TIMED_OUT_MAX / 4 {
+            let part = call(Operation::Write, (3 + round) * BLOCK + CELL, CELL);
+            world.submit(2, part, &[7; CELL as usize]);
+        }
+        for _ in 0..200 {
+            world.turn_watched();
+            errors += std::iter::from_fn(|| world.core.take_finished()).count();
+        }
+    }
+    assert_eq!(errors, 2 * TIMED_OUT_MAX, "each ends");
+    assert_eq!(world.core.inflight(VolumeId(2)), TIMED_OUT_MAX as u64, "no more are kept");
+    assert!(is_all(&world.read_watched(1, 3).expect("another volume goes on"), 0));
+    world.io.set_stuck(home, false);
+    world.end_late();
+    world.write_watched(2, 3, 8).expect("it answers");
+    assert!(is_all(&world.read_watched(2, 3).expect("a hit"), 8));
+}
+
+/// Goal: a write that timed out behind a stuck trim never lands over a newer trim that was
+/// acknowledged, although what is in flight together has no order. Method: both time out, the home
+/// answers, and trims are tried until one is taken.
+#[test]
+fn a_late_write_lands_under_a_newer_trim() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        let home = world.homes[1];
+        world.io.set_stuck(home, true);
+        let trim = call(Operation::Trim, 7 * BLOCK, 2 * BLOCK);
+        world.submit(2, trim, &[]);
+        world.submit(2, call(Operation::Write, 8 * BLOCK, BLOCK), &[8; BLOCK as usize]);
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            world.turn_watched();
+            ended.extend(std::iter::from_fn(|| world.core.take_finished()));
+        }
+        assert!(ended.iter().all(|ended| ended.result.is_err()), "SEED={seed}");
+        world.io.set_stuck(home, false);
+        let newer = call(Operation::Trim, 4 * BLOCK, 5 * BLOCK);
+        let is_taken = (0..TURNS_MAX).any(|_| {
+            world.turn_watched();
+            world.run_watched(2, newer, 0).is_ok()
+        });
+        assert!(is_taken, "it answers; SEED={seed}");
+        world.end_late();
+        assert!(is_all(&world.read_watched(2, 8).expect("it answers"), 0), "SEED={seed}");
+    });
+}

@@ -1,0 +1,164 @@
+//! Backing stores that stop to answer, and answer again; through the binary.
+//!
+//! How: a volume's backing store is a file that nbdfuse shows of an nbdkit; a stopped nbdkit (the
+//! signal) is a device whose operations never end, until it is told to go on. What the node does by
+//! itself is waited for by asking it again and again, and never by a time.
+
+use layby_tests::{
+    Connection, HttpRequest, Node, Options, Request, available, mount_unavailable, must, run,
+};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// Questions to a node at most, until it has done what it does by itself.
+const QUESTIONS_MAX: usize = 4000;
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+/// More reads than any node has threads or workers.
+const DEPTH: u64 = 96;
+/// The protocol's error number of a failed read or write.
+const EIO: u32 = 5;
+
+/// A file that answers, or does not.
+struct Device {
+    kit: Child,
+    fuse: Child,
+    folder: PathBuf,
+}
+
+impl Device {
+    fn new(work: &Path) -> Device {
+        let (socket, pipe) = (work.join("kit.sock"), work.join("fuse.ready"));
+        let folder = work.join("fuse");
+        std::fs::create_dir_all(&folder).expect("the test's own folder can be written");
+        let started = work.join("kit.pid");
+        let kit = Command::new("nbdkit")
+            .args(["--foreground", "--exit-with-parent", "--pidfile"])
+            .args([&started, Path::new("--unix"), &socket])
+            .args(["memory", "64M"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nbdkit was found before");
+        must("mkfifo", &[pipe.to_string_lossy()]);
+        while !started.exists() {
+            std::thread::yield_now();
+        }
+        let fuse = Command::new("nbdfuse")
+            .arg("--pidfile")
+            .args([&pipe, &folder.join("nbd")])
+            .arg(format!("nbd+unix:///?socket={}", socket.display()))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nbdfuse was found before");
+        // The pipe opens once nbdfuse writes its number, which it does when the file is there.
+        must("cat", &[pipe.to_string_lossy()]);
+        Device { kit, fuse, folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("nbd")
+    }
+
+    fn answer(&self, answers: bool) {
+        let signal = if answers { "-CONT" } else { "-STOP" };
+        must("kill", &[signal, &self.kit.id().to_string()]);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Nothing may hang on the mount when it goes.
+        self.answer(true);
+        let folder = self.folder.to_string_lossy();
+        run("umount", &["--lazy", &folder]);
+        let _ = self.fuse.kill();
+        let _ = self.fuse.wait();
+        let _ = self.kit.kill();
+        let _ = self.kit.wait();
+    }
+}
+
+fn config(device: &Device, io: &str) -> String {
+    format!(
+        "[node]\nio = \"{io}\"\nshards = 1\nio_timeout = \"2s\"\n\
+         [volume.far]\nsize = \"64MiB\"\npath = \"{}\"\n\
+         [volume.near]\nsize = \"64MiB\"\n",
+        device.path().display()
+    )
+}
+
+fn read(block: u64) -> Request {
+    Request::Read { offset: block * BLOCK, length: BLOCK as u32 }
+}
+
+fn write(block: u64, value: u8) -> Request {
+    Request::Write { offset: block * BLOCK, data: vec![value; BLOCK as usize], fua: false }
+}
+
+fn ask(connection: &mut Connection, request: &Request) -> Result<Vec<u8>, u32> {
+    connection.send(request).expect("the node serves");
+    connection.receive().expect("the node serves").1
+}
+
+fn status(node: &Node) -> serde_json::Value {
+    serde_json::from_str(&node.layby(&["status", "--json"])).expect("a status in JSON")
+}
+
+/// Goal: a backing store that stops to answer costs the requests that need it an error, in time,
+/// and nobody else anything; it is named by status, metrics and log; once it answers, everything is
+/// there. Method: more reads than there are threads hang on a stopped device; reads and writes
+/// beside them; the device goes on; both ways to the kernel.
+#[test]
+fn a_device_that_stops_to_answer_is_noticed() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    for io in ["io_uring", "epoll"] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let device = Device::new(dir.path());
+        let node = Node::start(&dir.path().join("node"), &Options::config(config(&device, io)));
+        let open = |volume| Connection::open(&node.socket(), volume).expect("the node serves");
+        let (mut far, mut near) = (open("far"), open("near"));
+        ask(&mut far, &write(1, 40)).expect("a write");
+        node.layby(&["volume", "drain", "far"]);
+
+        device.answer(false);
+        for block in 0..DEPTH {
+            far.send(&read(1000 + 40 * block)).expect("the node serves");
+        }
+        ask(&mut near, &write(5, 60)).expect("another volume goes on");
+        ask(&mut near, &Request::Flush).expect("another volume goes on");
+        ask(&mut near, &read(4000)).expect("another backing store answers");
+        for _ in 0..DEPTH {
+            let (_, result) = far.receive().expect("the node serves");
+            assert_eq!(result.map(drop), Err(EIO), "{io}");
+        }
+        assert_eq!(ask(&mut far, &read(9)).map(drop), Err(EIO), "it is known to be stuck");
+        assert_eq!(ask(&mut far, &read(1)), Ok(vec![40; BLOCK as usize]), "the cache has it");
+        ask(&mut far, &write(2, 41)).expect("the cache takes it");
+        let seen = status(&node);
+        assert_eq!(seen["stuck"][0]["volume"], "far", "{seen}");
+        assert!(node.layby(&["status"]).contains("backing store of volume `far`"), "{io}");
+        let far_stats = &seen["volumes"][0]["traffic"];
+        assert!(far_stats["timed_out"].as_u64() >= Some(DEPTH), "{far_stats}");
+        let metrics = HttpRequest::new("GET", "/metrics").send_unix(&node.control()).body;
+        let is_named = |line: &str| {
+            line.starts_with("layby_stuck_seconds{") && line.contains("volume=\"far\"")
+        };
+        assert!(metrics.lines().any(is_named), "{metrics}");
+        assert!(node.stderr().contains("does not answer"), "{}", node.stderr());
+
+        device.answer(true);
+        let is_back = |_| status(&node)["stuck"].as_array().is_some_and(Vec::is_empty);
+        assert!((0..QUESTIONS_MAX).any(is_back), "{io}: {}", status(&node));
+        assert!(node.stderr().contains("answers again"), "{}", node.stderr());
+        assert_eq!(ask(&mut far, &read(9)), Ok(vec![0; BLOCK as usize]), "{io}");
+        node.layby(&["volume", "drain", "far"]);
+        drop((far, near));
+        node.stop();
+        let stored = std::fs::read(device.path()).expect("the device answers");
+        let at = |block: usize| &stored[block * BLOCK as usize..][..BLOCK as usize];
+        assert!(at(1).iter().all(|byte| *byte == 40) && at(2).iter().all(|byte| *byte == 41));
+    }
+}
