@@ -13,7 +13,7 @@ mod tests;
 
 pub use part::{PartHome, PartPlan, SharedLoss};
 
-use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
+use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Owed, Token};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -109,11 +109,28 @@ impl HomeBacking {
         matches!(self, HomeBacking::Remote(remote) if !remote.awaited.is_empty())
     }
 
-    /// Since when a remote home owes the end of its oldest call.
+    /// What the home owes.
     #[must_use]
-    pub fn waiting_since(&self) -> Option<Nanos> {
+    pub fn owed(&self, io: &dyn Io) -> Owed {
+        match self {
+            HomeBacking::File(file) => io.owed(file.disk),
+            HomeBacking::Part(part) => io.owed(part.file.disk),
+            HomeBacking::Remote(remote) => {
+                let mut owed = Owed::default();
+                let calls = remote.awaited.values();
+                calls.for_each(|call| owed.add(call.length.is_some(), call.begun));
+                owed
+            }
+        }
+    }
+
+    /// Since when a remote home owes the end of its oldest write: it takes writes while what is far
+    /// away does not answer, as long as it has room.
+    #[must_use]
+    pub fn oldest_write(&self) -> Option<Nanos> {
         let HomeBacking::Remote(remote) = self else { return None };
-        remote.awaited.values().map(|call| call.begun).min()
+        let writes = remote.awaited.values().filter(|call| call.is_write);
+        writes.map(|call| call.begun).min()
     }
 
     /// Bytes of a file or device, or the part's bytes of them; a remote home is as long as its
@@ -221,6 +238,7 @@ pub struct RemoteHome {
 /// A call that a remote home owes an end.
 struct RemoteCall {
     begun: Nanos,
+    is_write: bool,
     /// The length of the buffer that has to come back.
     length: Option<usize>,
 }
@@ -233,6 +251,7 @@ impl RemoteHome {
     }
 
     fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>, begun: Nanos) {
+        let is_write = matches!(operation, BackingOperation::Write { .. });
         let length = match &operation {
             BackingOperation::Read { buffer, .. }
             | BackingOperation::ReadAtHand { buffer, .. }
@@ -242,7 +261,7 @@ impl RemoteHome {
         if matches!(operation, BackingOperation::Sync) {
             self.syncs.inflight.push(token);
         }
-        let before = self.awaited.insert(token, RemoteCall { begun, length });
+        let before = self.awaited.insert(token, RemoteCall { begun, is_write, length });
         assert!(before.is_none(), "a token is in flight once");
         self.backing.submit(token, operation);
     }

@@ -9,7 +9,7 @@
 //! Cost: two divisions per call; a copy and a buffer per piece of a call that crosses an edge.
 
 use super::FileBacking;
-use crate::io::{Buffer, DiskId, Io, IoDone};
+use crate::io::{Buffer, Io, IoDone};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Stripes};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -235,11 +235,6 @@ impl PartHome {
 
     pub(super) fn poll(&mut self) -> Option<BackingDone<Buffer>> {
         self.done.pop_front()
-    }
-
-    /// The disk behind it.
-    pub(crate) fn disk(&self) -> DiskId {
-        self.file.disk
     }
 
     pub(super) fn is_lost(&self) -> bool {

@@ -1,8 +1,9 @@
 //! I/O has a time: a device or backing store that owes an end for too long is stuck.
 //!
 //! How: [`Io`] says since when each disk owes an end; of a remote backing store the core asks it
-//! itself. Past the limit the place is stuck until that end has come. Requests as old as the limit
-//! that may wait for it are answered with an error, and reads of it that come meanwhile at once.
+//! itself. Past the limit the place is stuck until that end has come, and requests as old as the
+//! limit that may wait for it are answered with an error. Where it has ended nothing else in that
+//! time it is silent, too: reads of it that come meanwhile end at once, and nothing is destaged.
 //! What was begun goes on without them: its buffers, and the locks of its blocks, are kept until it
 //! ends; and until a late write has, requests that touch its bytes end with an error, so that it
 //! lands under every newer version.
@@ -14,9 +15,8 @@
 use super::answer::Destination;
 use super::perform::Ending;
 use super::{Core, Level, Notice};
-use crate::backing::HomeBacking;
 use crate::control::StuckPlace;
-use crate::io::{DiskId, Io};
+use crate::io::{DiskId, Io, Owed};
 use layby_cache::{Moment, StuckAt};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, ErrorKind, Nanos, Operation, RequestId, VolumeId};
@@ -26,11 +26,22 @@ use std::ops::Range;
 /// How long a device or backing store may owe an end where nothing else is said, as the kernel's
 /// own disks do.
 pub const IO_TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(30);
+/// How much longer a sync or a zeroing may take, whose work has no bound.
+const SLOW_TIMES: u64 = 4;
 /// How often it is looked while anything is in flight.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 /// Requests of a volume that were timed out and whose work has not ended, past which nothing is
 /// begun that may wait for what is stuck: they hold memory.
 pub(super) const TIMED_OUT_MAX: usize = 256;
+
+/// A place that owes an end for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Overdue {
+    /// When the oldest such operation began.
+    since: Nanos,
+    /// Nothing else has ended there either.
+    is_silent: bool,
+}
 
 /// What is stuck.
 pub(super) struct Stuck {
@@ -38,15 +49,14 @@ pub(super) struct Stuck {
     limit: Nanos,
     /// When it is looked next.
     next_look: Nanos,
-    /// By level: since when it owes an end.
-    levels: Vec<Option<Nanos>>,
+    levels: Vec<Option<Overdue>>,
     homes: HashMap<VolumeId, StuckHome>,
 }
 
 /// A volume whose backing store is stuck, or was, so that requests of it were timed out.
 #[derive(Default)]
 struct StuckHome {
-    since: Option<Nanos>,
+    overdue: Option<Overdue>,
     /// What was timed out and has not ended: the bytes that each may still change.
     timed_out: Vec<Range<u64>>,
 }
@@ -65,18 +75,30 @@ impl Stuck {
         Stuck { limit, next_look, levels: vec![None; levels], homes: HashMap::new() }
     }
 
-    /// The stuck levels, a bit each.
+    /// The silent levels, a bit each.
     fn levels_mask(&self) -> u8 {
-        let stuck = self.levels.iter().enumerate().filter(|(_, since)| since.is_some());
-        stuck.fold(0, |mask, (level, _)| mask | 1 << level)
+        let is_silent = |overdue: &Option<Overdue>| overdue.is_some_and(|o| o.is_silent);
+        let silent = self.levels.iter().enumerate().filter(|(_, overdue)| is_silent(overdue));
+        silent.fold(0, |mask, (level, _)| mask | 1 << level)
+    }
+
+    /// What of that is overdue.
+    fn judge(&self, owed: Owed, now: Nanos) -> Option<Overdue> {
+        let is_old =
+            |begun: &Nanos, times| now.since(*begun).0 >= self.limit.0.saturating_mul(times);
+        let quick = owed.quick.filter(|begun| is_old(begun, 1));
+        let slow = owed.slow.filter(|begun| is_old(begun, SLOW_TIMES));
+        let since = quick.into_iter().chain(slow).min()?;
+        let is_silent = now.since(since.max(owed.ended)) >= self.limit;
+        Some(Overdue { since, is_silent })
     }
 
     fn is_any(&self) -> bool {
         !self.homes.is_empty() || self.levels.iter().any(Option::is_some)
     }
 
-    fn since(&self, volume: VolumeId) -> Option<Nanos> {
-        self.homes.get(&volume).and_then(|home| home.since)
+    fn overdue(&self, volume: VolumeId) -> Option<Overdue> {
+        self.homes.get(&volume).and_then(|home| home.overdue)
     }
 
     pub(super) fn forget_volume(&mut self, volume: VolumeId) {
@@ -84,7 +106,7 @@ impl Stuck {
     }
 
     fn forget_idle(&mut self) {
-        self.homes.retain(|_, home| home.since.is_some() || !home.timed_out.is_empty());
+        self.homes.retain(|_, home| home.overdue.is_some() || !home.timed_out.is_empty());
     }
 }
 
@@ -111,12 +133,10 @@ impl Core {
         }
         self.stuck.next_look = self.now + LOOK_EVERY.min(Nanos(self.stuck.limit.0 / 4));
         for level in 0..self.levels.len() {
-            let since = level_disk(&self.levels[level]).and_then(|disk| io.waiting_since(disk));
-            let since = since.filter(|since| self.now.since(*since) >= self.stuck.limit);
-            let before = std::mem::replace(&mut self.stuck.levels[level], since);
-            if let (Some(disk), true) = (level_disk(&self.levels[level]), before != since) {
-                self.note_stuck(io.disk_name(disk).to_owned(), None, before, since);
-            }
+            let Some(disk) = level_disk(&self.levels[level]) else { continue };
+            let overdue = self.stuck.judge(io.owed(disk), self.now);
+            let before = std::mem::replace(&mut self.stuck.levels[level], overdue);
+            self.note_stuck(io.disk_name(disk), None, before, overdue);
         }
         let mut volumes: Vec<VolumeId> = self.homes.keys().copied().collect();
         volumes.sort_unstable();
@@ -131,21 +151,22 @@ impl Core {
 
     fn look_at_home(&mut self, io: &mut dyn Io, volume: VolumeId) {
         let backing = &self.homes[&volume].backing;
-        let since = match home_disk(backing) {
-            Some(disk) => io.waiting_since(disk),
-            None => backing.waiting_since(),
-        };
-        let since = since.filter(|since| self.now.since(*since) >= self.stuck.limit);
-        let before = self.stuck.since(volume);
-        if before == since {
+        let mut overdue = self.stuck.judge(backing.owed(io), self.now);
+        if let Some(overdue) = overdue.as_mut().filter(|_| backing.is_remote()) {
+            let is_old = |begun: Nanos| self.now.since(begun) >= self.stuck.limit;
+            overdue.is_silent = backing.oldest_write().is_some_and(is_old);
+        }
+        let (before, name) = (self.stuck.overdue(volume), backing.name().to_owned());
+        if before == overdue {
             return;
         }
-        self.note_stuck(backing.name().to_owned(), Some(volume), before, since);
-        self.stuck.homes.entry(volume).or_default().since = since;
+        self.note_stuck(&name, Some(volume), before, overdue);
+        self.stuck.homes.entry(volume).or_default().overdue = overdue;
         self.stuck.forget_idle();
+        let is_silent = overdue.is_some_and(|overdue| overdue.is_silent);
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         let mut actions = std::mem::take(&mut self.scratch);
-        self.cache.set_stuck(&mut moment, volume, since.is_some(), &mut actions);
+        self.cache.set_stuck(&mut moment, volume, is_silent, &mut actions);
         self.take(actions);
         self.run(io, None);
     }
@@ -153,16 +174,16 @@ impl Core {
     /// Tells the log of a place that has become stuck, or answers again.
     fn note_stuck(
         &mut self,
-        place: String,
+        place: &str,
         volume: Option<VolumeId>,
-        before: Option<Nanos>,
-        since: Option<Nanos>,
+        before: Option<Overdue>,
+        now: Option<Overdue>,
     ) {
-        let limit = self.stuck.limit;
-        match (before, since) {
+        let (place, limit) = (place.to_owned(), self.stuck.limit);
+        match (before, now) {
             (None, Some(_)) => self.notices.push(Notice::Stuck { place, volume, limit }),
-            (Some(began), None) => {
-                let span = self.now.since(began);
+            (Some(before), None) => {
+                let span = self.now.since(before.since);
                 self.notices.push(Notice::Answers { place, volume, span });
             }
             // Another of its operations is the oldest now.
@@ -174,7 +195,7 @@ impl Core {
     fn time_out_old(&mut self) {
         let is_level_stuck = self.stuck.levels.iter().any(Option::is_some);
         let is_old = |entry: &super::Request| {
-            let may_wait = is_level_stuck || self.stuck.since(entry.volume).is_some();
+            let may_wait = is_level_stuck || self.stuck.overdue(entry.volume).is_some();
             may_wait
                 && !matches!(entry.destination, Destination::TimedOut)
                 && self.now.since(entry.started) >= self.stuck.limit
@@ -249,10 +270,11 @@ impl Core {
         if call.operation != Operation::Read {
             return is_full;
         }
+        let is_silent = self.stuck.overdue(volume).is_some_and(|overdue| overdue.is_silent);
         let is_near = self.homes.get(&volume).is_some_and(|home| !home.backing.is_remote());
         let at = StuckAt {
             levels: self.stuck.levels_mask(),
-            is_backing_stuck: is_full || is_near && home.is_some_and(|home| home.since.is_some()),
+            is_backing_stuck: is_full || is_near && is_silent,
             is_busy_stuck: is_full,
         };
         at != StuckAt::default() && self.cache.is_read_stuck(volume, (call.offset, call.length), at)
@@ -261,13 +283,13 @@ impl Core {
     /// Since when places owe an end that is overdue.
     pub(super) fn stuck_places(&self) -> Vec<StuckPlace> {
         let levels = self.stuck.levels.iter().enumerate();
-        let levels = levels.filter_map(|(level, since)| {
+        let levels = levels.filter_map(|(level, overdue)| {
             let place = StuckPlace { level: Some(level), volume: None, seconds: 0.0 };
-            since.map(|since| (since, place))
+            overdue.map(|overdue| (overdue.since, place))
         });
         let homes = self.stuck.homes.iter().filter_map(|(volume, home)| {
             let place = StuckPlace { level: None, volume: Some(*volume), seconds: 0.0 };
-            home.since.map(|since| (since, place))
+            home.overdue.map(|overdue| (overdue.since, place))
         });
         let seconds = |(since, place): (Nanos, StuckPlace)| StuckPlace {
             seconds: self.now.since(since).as_secs_f64(),
@@ -293,10 +315,27 @@ fn level_disk(level: &Level) -> Option<DiskId> {
     }
 }
 
-fn home_disk(backing: &HomeBacking) -> Option<DiskId> {
-    match backing {
-        HomeBacking::File(file) => Some(file.disk),
-        HomeBacking::Part(part) => Some(part.disk()),
-        HomeBacking::Remote(_) => None,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is slow is no device that does not answer: a long sync, and one operation that
+    /// hangs while others end, refuse nobody at once. Method: what is owed, by hand, at 200 s.
+    #[test]
+    fn slow_is_not_silent() {
+        let (stuck, now) = (Stuck::new(0), Nanos::from_secs(200));
+        let ago = |seconds: u64| Some(Nanos::from_secs(200 - seconds));
+        let judge = |quick, slow, ended: u64| {
+            let owed = Owed { quick, slow, ended: Nanos::from_secs(200 - ended) };
+            stuck
+                .judge(owed, now)
+                .map(|overdue| (now.since(overdue.since).as_secs(), overdue.is_silent))
+        };
+        assert_eq!(judge(None, None, 200), None);
+        assert_eq!(judge(ago(29), ago(119), 200), None, "both are in time");
+        assert_eq!(judge(ago(30), None, 200), Some((30, true)));
+        assert_eq!(judge(None, ago(120), 1), Some((120, false)), "reads end beside a sync");
+        assert_eq!(judge(ago(40), ago(10), 29), Some((40, false)), "others ended meanwhile");
+        assert_eq!(judge(ago(40), ago(10), 30), Some((40, true)), "nothing has for the limit");
     }
 }

@@ -125,6 +125,26 @@ pub struct IoDone {
     pub extents: Vec<DiskExtent>,
 }
 
+/// The operations that a disk, or something remote, has begun and not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// When the oldest read or write began.
+    pub quick: Option<Nanos>,
+    /// The same of all others, whose work has no bound: a sync writes what gathered, a zeroing may
+    /// be a long write.
+    pub slow: Option<Nanos>,
+    /// When it last ended any.
+    pub ended: Nanos,
+}
+
+impl Owed {
+    /// It has begun an operation, as an old one or the oldest.
+    pub(crate) fn add(&mut self, is_quick: bool, begun: Nanos) {
+        let oldest = if is_quick { &mut self.quick } else { &mut self.slow };
+        *oldest = Some(oldest.map_or(begun, |oldest| oldest.min(begun)));
+    }
+}
+
 /// How stores through a [`Mapping`] become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
@@ -208,10 +228,10 @@ pub trait Io {
     fn has_flights(&self) -> bool {
         false
     }
-    /// Since when a disk owes the end of the oldest operation that it was given.
-    fn waiting_since(&self, disk: DiskId) -> Option<Nanos> {
+    /// What a disk owes.
+    fn owed(&self, disk: DiskId) -> Owed {
         let _ = disk;
-        None
+        Owed::default()
     }
     /// Receives what is there already, without waiting; `None` where nothing is, or where only a
     /// submitted receive can tell.

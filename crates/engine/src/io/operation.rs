@@ -48,6 +48,12 @@ impl IoOperation {
         }
     }
 
+    /// Whether it is a read or a write, whose work has a bound.
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        matches!(self, IoOperation::Read { .. } | IoOperation::Write { .. })
+    }
+
     /// The disk it concerns, if any.
     #[must_use]
     pub fn disk(&self) -> Option<DiskId> {

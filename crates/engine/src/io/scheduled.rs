@@ -11,7 +11,7 @@
 
 use super::{
     Buffer, DiskId, EventId, HintState, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError,
-    OpenMode, Opened, SocketId, Token, Waker, WriteLife,
+    OpenMode, Opened, Owed, SocketId, Token, Waker, WriteLife,
 };
 use layby_cache::schedule::{Budget, DeviceQueue, Load, Rank, ScheduleLimits, Verdict};
 use layby_types::Nanos;
@@ -36,6 +36,8 @@ struct Flight {
     disk: DiskId,
     /// When the disk was given it.
     begun: Option<Nanos>,
+    /// It is a read or a write.
+    is_quick: bool,
     /// It passed no queue, and its end waits in none.
     is_straight: bool,
     /// Bytes in the device's budget.
@@ -72,6 +74,8 @@ pub struct Scheduled<H> {
     start_others: Option<Load>,
     flights: Vec<Option<Flight>>,
     flights_free: Vec<u32>,
+    /// When each disk last ended an operation.
+    last_ends: Vec<Nanos>,
     ended: VecDeque<(u64, IoDone)>,
     /// Ends of lower ranks wait until they are asked for.
     is_deferring: bool,
@@ -93,6 +97,7 @@ impl<H: Io> Scheduled<H> {
             start_others: None,
             flights: Vec::new(),
             flights_free: Vec::new(),
+            last_ends: Vec::new(),
             ended: VecDeque::new(),
             is_deferring: false,
             is_stepwise: false,
@@ -183,12 +188,21 @@ impl<H: Io> Scheduled<H> {
         }
     }
 
+    fn note_end(&mut self, disk: DiskId, now: Nanos) {
+        let index = disk.0 as usize;
+        if index >= self.last_ends.len() {
+            self.last_ends.resize(index + 1, Nanos::ZERO);
+        }
+        self.last_ends[index] = now;
+    }
+
     /// Takes the ends of flights out of `done[from..]`.
     fn take_ended(&mut self, done: &mut Vec<IoDone>, from: usize) {
         let is_flight = |done: &IoDone| done.token.0 >> 56 == TAG_FLIGHT;
         if !done[from..].iter().any(is_flight) {
             return;
         }
+        let now = self.inner.now();
         let ends: Vec<IoDone> = done.drain(from..).collect();
         for mut end in ends {
             if !is_flight(&end) {
@@ -199,6 +213,7 @@ impl<H: Io> Scheduled<H> {
             let flight = self.flights[slot as usize].take().expect("a flight ends once");
             self.flights_free.push(slot);
             end.token = flight.token;
+            self.note_end(flight.disk, now);
             if flight.is_straight {
                 done.push(end);
                 continue;
@@ -268,7 +283,9 @@ impl<H: Io> Io for Scheduled<H> {
         let (is_straight, life) = (cost.is_none(), self.life);
         let (bytes, work) = cost.unwrap_or_default();
         let begun = is_straight.then(|| self.inner.now());
-        let slot = self.insert(Flight { token, disk, begun, is_straight, bytes, work, life });
+        let is_quick = operation.is_quick();
+        let slot =
+            self.insert(Flight { token, disk, begun, is_quick, is_straight, bytes, work, life });
         if is_straight {
             return self.inner.submit(Token(TAG_FLIGHT << 56 | u64::from(slot)), operation);
         }
@@ -311,9 +328,13 @@ impl<H: Io> Io for Scheduled<H> {
         self.flights.len() > self.flights_free.len()
     }
 
-    fn waiting_since(&self, disk: DiskId) -> Option<Nanos> {
-        let mine = self.flights.iter().flatten().filter(|flight| flight.disk == disk);
-        mine.filter_map(|flight| flight.begun).min()
+    fn owed(&self, disk: DiskId) -> Owed {
+        let ended = self.last_ends.get(disk.0 as usize).copied().unwrap_or_default();
+        let mut owed = Owed { ended, ..Owed::default() };
+        for flight in self.flights.iter().flatten().filter(|flight| flight.disk == disk) {
+            flight.begun.into_iter().for_each(|begun| owed.add(flight.is_quick, begun));
+        }
+        owed
     }
 
     fn has_arrived(&mut self) -> bool {

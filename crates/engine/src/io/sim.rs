@@ -18,8 +18,8 @@ mod tests;
 
 use super::operation::OperationKind;
 use super::{
-    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SocketId, Token, Waker,
-    WriteLife,
+    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, Owed, SocketId, Token,
+    Waker, WriteLife,
 };
 use disk::{Change, Fault, SimDisk};
 pub use fuse::{CutAt, Deed, Fuse, PowerCut, Step, Window};
@@ -569,9 +569,11 @@ impl Io for SimIo {
         self.flights.iter().any(|flight| flight.operation.disk().is_some())
     }
 
-    fn waiting_since(&self, disk: DiskId) -> Option<Nanos> {
+    fn owed(&self, disk: DiskId) -> Owed {
+        let mut owed = Owed::default();
         let mine = self.flights.iter().filter(|flight| flight.operation.disk() == Some(disk));
-        mine.map(|flight| flight.begun).min()
+        mine.for_each(|flight| owed.add(flight.operation.is_quick(), flight.begun));
+        owed
     }
 
     fn has_peer_left(&self, socket: SocketId) -> bool {
