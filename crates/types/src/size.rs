@@ -15,8 +15,8 @@ impl fmt::Display for ParseSizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is not a size; write a whole number of bytes or one with KiB, MiB, GiB or TiB, \
-             such as `64GiB` (also `64G`; `64GB` is 64 times 10^9 bytes)",
+            "`{}` is not a size; write a whole number of bytes, or a number with KiB, MiB, GiB or \
+             TiB, such as `64GiB` or `1.5GiB` (also `64G`; `64GB` is 64 times 10^9 bytes)",
             self.0
         )
     }
@@ -44,13 +44,15 @@ const UNITS_READ: [(&str, u64); 12] = [
     ("KB", 1_000),
 ];
 
-/// Reads a size such as `64GiB`, `512KiB`, `64G`, `4096B` or `4096`.
+/// Reads a size such as `64GiB`, `512KiB`, `1.5GiB`, `64G`, `4096B` or `4096`.
 ///
 /// # Errors
-/// [`ParseSizeError`] when the text is no whole number with a known unit, or exceeds 64 bits.
+/// [`ParseSizeError`] when the text is no number with a known unit, or no whole number of bytes, or
+/// exceeds 64 bits.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseSizeError> {
     let trimmed = text.trim();
-    let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let digits = trimmed.find(|c: char| !is_number(c)).unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
     let unit = unit.trim();
     let scale = if unit.is_empty() {
@@ -59,12 +61,20 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseSizeError> {
         let mut units = UNITS.iter().chain(&UNITS_READ);
         units.find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
     };
-    number
-        .parse::<u64>()
-        .ok()
-        .zip(scale)
-        .and_then(|(count, scale)| count.checked_mul(scale))
-        .ok_or_else(|| ParseSizeError(text.to_string()))
+    scale.and_then(|scale| times(number, scale)).ok_or_else(|| ParseSizeError(text.to_string()))
+}
+
+/// A number with or without a decimal point, times `scale`, where that is whole.
+fn times(number: &str, scale: u64) -> Option<u64> {
+    let Some((whole, fraction)) = number.split_once('.') else {
+        return number.parse::<u64>().ok()?.checked_mul(scale);
+    };
+    let places = u32::try_from(fraction.len()).ok()?;
+    let (count, scale) = (whole.parse::<u64>().ok()?, u128::from(scale));
+    let parts = u128::from(fraction.parse::<u64>().ok()?) * scale;
+    let unit = 10u128.checked_pow(places)?;
+    let bytes = u128::from(count) * scale + parts / unit;
+    if parts.is_multiple_of(unit) { u64::try_from(bytes).ok() } else { None }
 }
 
 /// Writes a size exactly, with the largest unit that keeps it whole: `1536MiB`, never `1.5GiB`.
@@ -103,10 +113,14 @@ mod tests {
         assert_eq!(parse_bytes("4096"), Ok(4096));
         for (text, bytes) in
             [("1G", 1 << 30), ("1g", 1 << 30), ("2 K", 2048), ("1GB", 1_000_000_000)]
+                .into_iter()
+                .chain([("1.5GiB", 3 << 29), ("0.5 K", 512), ("2.50GB", 2_500_000_000)])
         {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
-        for bad in ["", "GiB", "1.5GiB", "-1", "4 kb", "99999999999TiB"] {
+        for bad in
+            ["", "GiB", "1.5", "1.0001KiB", "1.", ".5G", "1.5.0G", "-1", "4 kb", "99999999999TiB"]
+        {
             assert!(parse_bytes(bad).is_err(), "{bad} must be refused");
         }
     }

@@ -50,13 +50,16 @@ pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<
     }
 }
 
-/// A sentence for people; scripts have the exit code.
+/// A sentence for people, and for scripts as `done`.
 pub(super) fn said(
     sentence: &str,
     node: &NodeArguments,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    if node.json { Ok(()) } else { output.line(sentence) }
+    match node.json {
+        true => output.json(&serde_json::json!({ "done": sentence })),
+        false => output.line(sentence),
+    }
 }
 
 /// The node has another working directory than the person who typed the path; a store has none.
