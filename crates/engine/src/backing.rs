@@ -13,8 +13,8 @@ mod tests;
 
 pub use part::{PartHome, PartPlan, SharedLoss};
 
-use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Owed, Token};
-use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
+use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
+use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ impl HomeBacking {
                 file.pump(io);
             }
             HomeBacking::Part(part) => part.submit(io, token, operation),
-            HomeBacking::Remote(remote) => remote.submit(token, operation, io.now()),
+            HomeBacking::Remote(remote) => remote.submit(token, operation),
         }
     }
 
@@ -103,34 +103,14 @@ impl HomeBacking {
         matches!(self, HomeBacking::Remote(remote) if remote.backing.is_closed())
     }
 
-    /// Whether a remote home owes an end; of files the shard's [`Io`] knows it.
+    /// The disk of a file or device.
     #[must_use]
-    pub fn is_waiting(&self) -> bool {
-        matches!(self, HomeBacking::Remote(remote) if !remote.awaited.is_empty())
-    }
-
-    /// What the home owes.
-    #[must_use]
-    pub fn owed(&self, io: &dyn Io) -> Owed {
+    pub fn disk(&self) -> Option<DiskId> {
         match self {
-            HomeBacking::File(file) => io.owed(file.disk),
-            HomeBacking::Part(part) => io.owed(part.file.disk),
-            HomeBacking::Remote(remote) => {
-                let mut owed = Owed::default();
-                let calls = remote.awaited.values();
-                calls.for_each(|call| owed.add(call.length.is_some(), call.begun));
-                owed
-            }
+            HomeBacking::File(file) => Some(file.disk),
+            HomeBacking::Part(part) => Some(part.file.disk),
+            HomeBacking::Remote(_) => None,
         }
-    }
-
-    /// Since when a remote home owes the end of its oldest write: it takes writes while what is far
-    /// away does not answer, as long as it has room.
-    #[must_use]
-    pub fn oldest_write(&self) -> Option<Nanos> {
-        let HomeBacking::Remote(remote) = self else { return None };
-        let writes = remote.awaited.values().filter(|call| call.is_write);
-        writes.map(|call| call.begun).min()
     }
 
     /// Bytes of a file or device, or the part's bytes of them; a remote home is as long as its
@@ -231,16 +211,8 @@ impl Syncs {
 pub struct RemoteHome {
     backing: RemoteBacking,
     syncs: Syncs,
-    /// Calls in flight, by token.
-    awaited: HashMap<u64, RemoteCall>,
-}
-
-/// A call that a remote home owes an end.
-struct RemoteCall {
-    begun: Nanos,
-    is_write: bool,
-    /// The length of the buffer that has to come back.
-    length: Option<usize>,
+    /// By token, the length of the buffer that has to come back.
+    awaited: HashMap<u64, Option<usize>>,
 }
 
 impl RemoteHome {
@@ -250,8 +222,7 @@ impl RemoteHome {
         RemoteHome { backing, syncs: Syncs::default(), awaited: HashMap::new() }
     }
 
-    fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>, begun: Nanos) {
-        let is_write = matches!(operation, BackingOperation::Write { .. });
+    fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>) {
         let length = match &operation {
             BackingOperation::Read { buffer, .. }
             | BackingOperation::ReadAtHand { buffer, .. }
@@ -261,15 +232,15 @@ impl RemoteHome {
         if matches!(operation, BackingOperation::Sync) {
             self.syncs.inflight.push(token);
         }
-        let before = self.awaited.insert(token, RemoteCall { begun, is_write, length });
+        let before = self.awaited.insert(token, length);
         assert!(before.is_none(), "a token is in flight once");
         self.backing.submit(token, operation);
     }
 
     fn poll(&mut self) -> Option<BackingDone<Buffer>> {
         let mut done = self.backing.poll()?;
-        let call = self.awaited.remove(&done.token);
-        let length = call.expect("a remote home ends a call once").length;
+        let length = self.awaited.remove(&done.token);
+        let length = length.expect("a remote home ends a call once");
         let returned = done.buffer.as_ref().map(|buffer| buffer.len());
         assert_eq!(returned, length, "a remote home hands the call's buffer back");
         done.result = self.syncs.end(done.token, done.result);

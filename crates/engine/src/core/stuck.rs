@@ -1,8 +1,7 @@
 //! I/O has a time: a device or backing store that owes an end for too long is stuck.
 //!
-//! How: [`Io`] says since when each disk owes an end; of a remote backing store the core asks it
-//! itself. Past the limit the place is stuck until that end has come, and requests as old as the
-//! limit that may wait for it are answered with an error. Where it has ended nothing else in that
+//! How: [`Io`] says since when each disk owes an end. Past the limit the place is stuck until that
+//! end has come, and requests as old as the limit that may wait for it are answered with an error. Where it has ended nothing else in that
 //! time it is silent, too: reads of it that come meanwhile end at once, and nothing is destaged.
 //! What was begun goes on without them: its buffers, and the locks of its blocks, are kept until it
 //! ends; and until a late write has, requests that touch its bytes end with an error, so that it
@@ -10,7 +9,8 @@
 //! Invariant: a request that was timed out is answered once, and touches no memory of its asker
 //! afterwards; a volume has at most [`TIMED_OUT_MAX`] of them and as many as wait.
 //! Cost: a look a second while anything is in flight.
-//! Not for: a page of mapped NVM that is never read in; the kernel keeps the thread that wants it.
+//! Not for: object stores, whose limit is their class's `answer_within`; a page of mapped NVM that
+//! is never read in, since the kernel keeps the thread that wants it.
 
 use super::answer::Destination;
 use super::perform::Ending;
@@ -120,7 +120,7 @@ impl Core {
     /// When [`Core::look_for_stuck`] is wanted if nothing else happens.
     #[must_use]
     pub fn next_look(&self, io: &dyn Io) -> Nanos {
-        let is_owed = io.has_flights() || self.stuck.is_any() || self.remote_waits();
+        let is_owed = io.has_flights() || self.stuck.is_any();
         let is_wanted = self.stuck.limit != Nanos::NEVER && is_owed;
         if is_wanted { self.stuck.next_look } else { Nanos::NEVER }
     }
@@ -151,11 +151,8 @@ impl Core {
 
     fn look_at_home(&mut self, io: &mut dyn Io, volume: VolumeId) {
         let backing = &self.homes[&volume].backing;
-        let mut overdue = self.stuck.judge(backing.owed(io), self.now);
-        if let Some(overdue) = overdue.as_mut().filter(|_| backing.is_remote()) {
-            let is_old = |begun: Nanos| self.now.since(begun) >= self.stuck.limit;
-            overdue.is_silent = backing.oldest_write().is_some_and(is_old);
-        }
+        let Some(disk) = backing.disk() else { return };
+        let overdue = self.stuck.judge(io.owed(disk), self.now);
         let (before, name) = (self.stuck.overdue(volume), backing.name().to_owned());
         if before == overdue {
             return;
@@ -271,10 +268,9 @@ impl Core {
             return is_full;
         }
         let is_silent = self.stuck.overdue(volume).is_some_and(|overdue| overdue.is_silent);
-        let is_near = self.homes.get(&volume).is_some_and(|home| !home.backing.is_remote());
         let at = StuckAt {
             levels: self.stuck.levels_mask(),
-            is_backing_stuck: is_full || is_near && is_silent,
+            is_backing_stuck: is_full || is_silent,
             is_busy_stuck: is_full,
         };
         at != StuckAt::default() && self.cache.is_read_stuck(volume, (call.offset, call.length), at)
@@ -298,12 +294,6 @@ impl Core {
         let mut places: Vec<StuckPlace> = levels.chain(homes).map(seconds).collect();
         places.sort_by_key(|place| (place.level, place.volume));
         places
-    }
-
-    /// Whether a remote backing store owes an end.
-    fn remote_waits(&self) -> bool {
-        let waits = |id: &VolumeId| self.homes[id].backing.is_waiting();
-        self.remotes.iter().any(waits)
     }
 }
 

@@ -480,3 +480,23 @@ fn what_a_home_has_at_hand_is_read() {
     world.turns(100);
     assert!(world.home.state().at_hand.is_empty(), "and comes back for the others");
 }
+
+/// Goal: a read that waits for an object store never meets the limit of devices: how long it waits
+/// is its class's `answer_within`. Method: it hangs for ten limits while the core checks, then ends.
+#[test]
+fn the_io_timeout_is_not_of_remote_homes() {
+    let mut world = FarWorld::roomy(3);
+    world.home.state().bytes.fill(9);
+    let hangs = world.ask(FAR, call(Operation::Read, 0, BLOCK), 0);
+    let end = world.io.now() + Nanos::from_secs(300);
+    while world.io.now() < end {
+        let latest = world.io.now() + Nanos::from_secs(1);
+        world.core.turn_by(&mut world.io, latest);
+        world.core.look_for_stuck(&mut world.io);
+    }
+    world.turns(1);
+    assert!(!world.finished.contains_key(&hangs), "it waits");
+    assert_eq!(world.core.snapshot().stuck, []);
+    world.home.end(0, Ok(()));
+    assert_eq!(data(world.wait(hangs)), [9; BLOCK as usize]);
+}
