@@ -334,6 +334,17 @@ impl Cache {
         !self.ops.iter().any(|(_, op)| op.volume == number)
     }
 
+    /// Whether the backing store has all of the volume: no block of it is dirty or lost, and no
+    /// operation in flight, or waiting behind one, changes it.
+    #[must_use]
+    pub fn is_clean(&self, volume: VolumeId) -> bool {
+        let Some(number) = self.volumes.number(volume) else { return true };
+        let is_dirty = self.levels.iter().any(|level| level.holding(number).dirty > 0);
+        let mut ops = self.ops.iter().filter(|(_, op)| op.volume == number);
+        let is_lost = self.lost.of_volume(volume).next().is_some();
+        !is_dirty && !is_lost && !ops.any(|(_, op)| op.changes())
+    }
+
     /// Forgets an idle volume with all its blocks, dirty ones included.
     ///
     /// # Errors

@@ -52,6 +52,17 @@ pub(crate) struct Op {
     pub(crate) queue: VecDeque<Piece>,
 }
 
+impl Op {
+    /// Whether it, or a piece that waits behind it, changes its volume.
+    pub(crate) fn changes(&self) -> bool {
+        let is_change = match &self.task {
+            Task::Store(_) | Task::Evict(_) | Task::Destage(_) | Task::Discard(_) => true,
+            Task::Fetch(_) | Task::Flush(_) => false,
+        };
+        is_change || self.queue.iter().any(|piece| piece.want != Want::Read)
+    }
+}
+
 /// What an operation does.
 #[derive(Debug)]
 pub(crate) enum Task {

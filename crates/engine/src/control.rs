@@ -77,6 +77,8 @@ pub struct VolumePlan {
     pub spec: VolumeSpec,
     /// Its home.
     pub backing: BackingPlan,
+    /// Its backing store has all of it, and it has no write intent: changes wait for one.
+    pub is_clean: bool,
 }
 
 /// A client whose handshake is done.
@@ -244,6 +246,12 @@ pub enum Command<S> {
     Reconfigure(CacheSpec, Answer<()>),
     /// Destage every dirty block of a volume, or of all.
     Drain(Option<VolumeId>, Answer<()>),
+    /// Destage every dirty block of a volume, and hold its changes from now on. Answers with true
+    /// when its backing store has all of it: its write intent may be removed. A change that comes
+    /// before goes on; then the answer is false.
+    Clean(VolumeId, Answer<bool>),
+    /// A volume's write intent is recorded, durably: its changes may start.
+    RecordIntent(VolumeId, Answer<()>),
     /// Note the requests of clients to these volumes, or to all where none is named.
     StartRecording(Vec<VolumeId>, Answer<()>),
     /// Hand over what was noted since the last time, and note nothing more with `end`.

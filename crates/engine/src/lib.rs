@@ -16,4 +16,6 @@ pub mod shard;
 pub mod store;
 pub mod ublk;
 
-pub use shard::{LevelPart, Shard, ShardPlan, StartError, start_shard};
+pub use shard::{
+    LevelPart, Shard, ShardPlan, StartError, start_shard, write_back_offline, write_back_on,
+};

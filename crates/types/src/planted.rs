@@ -70,11 +70,17 @@ pub enum Plant {
     /// A request touches what one that was timed out may still change (a fault that the proof
     /// found).
     LateOverNewer,
+    /// A change of a clean volume does not wait for its write intent.
+    IntentOmitted,
+    /// A volume is called clean once it is drained, whatever its discards and zeroings do.
+    CleanEarly,
+    /// A write-back without a lost level repeats no zeroing.
+    WriteBackZeroesOmitted,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 29] = [
+    pub const ALL: [Plant; 32] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -104,6 +110,9 @@ impl Plant {
         Plant::DeletedEarly,
         Plant::TimedOutAsDone,
         Plant::LateOverNewer,
+        Plant::IntentOmitted,
+        Plant::CleanEarly,
+        Plant::WriteBackZeroesOmitted,
     ];
 }
 

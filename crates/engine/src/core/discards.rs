@@ -334,6 +334,12 @@ impl Core {
         if home.discards.failures > 0 {
             home.discards.table.forget(0..u64::MAX);
         }
+        self.send_all_discards(io, id)
+    }
+
+    /// Sends what waits of a volume; true where something was left or is in flight.
+    pub(super) fn send_all_discards(&mut self, io: &mut dyn Io, id: VolumeId) -> bool {
+        let Some(home) = self.homes.get_mut(&id) else { return false };
         home.discards.table.hasten_all(DiscardCause::Change);
         let is_left = home.discards.table.pending().ranges > 0;
         let is_flying = !home.discards.flights.is_empty();

@@ -79,6 +79,16 @@ impl Tombstones {
         self.live.retain(|tombstone| tombstone.volume != id);
     }
 
+    /// Whether something of the volume was zeroed in its backing store and not synced.
+    pub(super) fn awaits_sync(&self, id: VolumeId) -> bool {
+        self.undone.get(&id).is_some_and(|seqs| !seqs.is_empty())
+    }
+
+    /// Whether a start would have to zero something of the volume again.
+    pub(super) fn has_undone(&self, id: VolumeId) -> bool {
+        self.live.iter().any(|tombstone| tombstone.volume == id && tombstone.done_at.is_none())
+    }
+
     /// Whether a redo after a crash would undo a write of these blocks.
     pub(super) fn covers(&self, id: VolumeId, first: u64, count: u32) -> bool {
         let end = first + u64::from(count);

@@ -15,6 +15,7 @@ mod discards;
 mod events;
 mod objectives;
 mod observe;
+mod offline;
 mod perform;
 mod recorder;
 mod recover;
@@ -31,6 +32,7 @@ pub(crate) mod tests;
 
 pub use answer::{Place, ReadAnswer};
 pub use objectives::ClassLatency;
+pub use offline::{Damage, WrittenBack};
 pub use recover::{CoreError, HomePlace, HomePlan};
 pub use stop::{STOP_PATIENCE, UncleanStop};
 pub use stores::{Level, LevelPlan};
@@ -181,6 +183,12 @@ pub enum Notice {
         volume: Option<VolumeId>,
         /// How long its oldest operation took.
         span: Nanos,
+    },
+    /// A clean volume is to be changed: its write intent is to be recorded, durably, and the shard
+    /// told so by [`Command::RecordIntent`](crate::control::Command::RecordIntent).
+    IntentWanted {
+        /// Which volume.
+        volume: VolumeId,
     },
     /// A client's socket could not be taken over.
     SocketRefused {
@@ -663,6 +671,18 @@ impl Core {
         self.cache.drain(&mut moment, ticket, volume, &mut actions);
         self.take(actions);
         self.run(io, None);
+    }
+
+    /// Whether the backing store durably has all of a volume and nothing in flight changes it. Has
+    /// what is missing for that done: discards that wait, and a sync of what was zeroed.
+    pub fn settle(&mut self, io: &mut dyn Io, volume: VolumeId) -> bool {
+        let is_left = self.send_all_discards(io, volume);
+        if self.tombstones.awaits_sync(volume) {
+            self.sync_home(io, volume);
+        }
+        let Some(home) = self.homes.get(&volume) else { return false };
+        let is_busy = is_left || home.syncing || home.backing.is_lost();
+        !is_busy && !self.tombstones.has_undone(volume) && self.cache.is_clean(volume)
     }
 
     /// The cache, for questions and for changes of its specification.

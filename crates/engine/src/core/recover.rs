@@ -19,7 +19,7 @@ use crate::store::{
 };
 use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
 use layby_types::{BackingOperation, ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// A volume with its opened home.
 pub struct HomePlan {
@@ -87,6 +87,9 @@ pub enum CoreError {
     },
 }
 
+/// A core whose levels are open, and what was found in the NVM level and in the log.
+pub(super) type Opened = (Core, Option<Recovered>, Option<Recovered>);
+
 type Found = (Vec<Level>, Option<Recovered>, Option<Recovered>);
 
 impl Core {
@@ -102,9 +105,30 @@ impl Core {
         homes: Vec<HomePlan>,
         seed: u64,
     ) -> Result<(Core, StartReport), CoreError> {
+        let started = io.now();
+        let (mut core, nvm, log) = Core::open(io, spec, plans, identity, homes, seed)?;
+        for plan in plans {
+            if let (LevelPlan::Ssd { wear, .. }, Some(found)) = (plan, &log) {
+                core.start_wear(*wear, found);
+            }
+        }
+        let mut report = core.recover(io, nvm, log)?;
+        core.is_recovering = false;
+        report.recovery_ms = io.now().since(started).0 / 1_000_000;
+        Ok((core, report))
+    }
+
+    /// Opens (or formats) the levels; what they hold is to be recovered.
+    pub(super) fn open(
+        io: &mut dyn Io,
+        spec: CacheSpec,
+        plans: &[LevelPlan],
+        identity: StoreIdentity,
+        homes: Vec<HomePlan>,
+        seed: u64,
+    ) -> Result<Opened, CoreError> {
         // Two generators: the cache's draws must not depend on which stores were made anew.
         let (rng, mut instances) = (Rng::new(seed), Rng::new(!seed));
-        let started = io.now();
         let (levels, nvm, log) = open_levels(io, &spec, plans, identity, &mut instances)?;
         let refused = |error| CoreError::Spec(format!("{error:?}"));
         let cache = Cache::new(with_slots(spec, &levels)).map_err(refused)?;
@@ -140,7 +164,7 @@ impl Core {
             fetches: super::observe::FetchMeter::default(),
             objectives: super::objectives::Objectives::default(),
             wear: super::wear::WearMeter::default(),
-            now: started,
+            now: io.now(),
             timer: TickTimer::IDLE,
             decisions: Decisions::default(),
             recorder: None,
@@ -151,15 +175,7 @@ impl Core {
         for home in homes {
             core.add_volume(home)?;
         }
-        for plan in plans {
-            if let (LevelPlan::Ssd { wear, .. }, Some(found)) = (plan, &log) {
-                core.start_wear(*wear, found);
-            }
-        }
-        let mut report = core.recover(io, nvm, log)?;
-        core.is_recovering = false;
-        report.recovery_ms = io.now().since(started).0 / 1_000_000;
-        Ok((core, report))
+        Ok((core, nvm, log))
     }
 
     /// Adds a volume with its home.
@@ -294,6 +310,11 @@ impl Core {
         }
     }
 
+    /// The level that is NVM.
+    pub(super) fn nvm_level(&self) -> Option<usize> {
+        self.levels.iter().position(|level| matches!(level, Level::Nvm(_)))
+    }
+
     /// Puts the winners back, oldest first; what finds no slot is answered.
     fn restore(
         &mut self,
@@ -301,9 +322,7 @@ impl Core {
         log: &[RecoveredEntry],
         report: &mut StartReport,
     ) -> Vec<(usize, RecoveredEntry)> {
-        let index_of = |wanted: fn(&Level) -> bool| self.levels.iter().position(wanted);
-        let nvm_level = index_of(|level| matches!(level, Level::Nvm(_)));
-        let log_level = index_of(|level| matches!(level, Level::Ssd(_)));
+        let (nvm_level, log_level) = (self.nvm_level(), self.log().map(|(level, _)| level));
         let mut all: Vec<(usize, RecoveredEntry)> = Vec::new();
         all.extend(nvm_level.iter().flat_map(|level| nvm.iter().map(|entry| (*level, *entry))));
         all.extend(log_level.iter().flat_map(|level| log.iter().map(|entry| (*level, *entry))));
@@ -328,24 +347,12 @@ impl Core {
     }
 
     fn redo_zeroes(&mut self, io: &mut dyn Io, resolved: &Resolved) -> Result<(), CoreError> {
-        let size = self.cache.spec().block_size;
-        let mut unsynced = std::collections::BTreeSet::new();
-        for tombstone in &resolved.redo_zeroes {
-            let Some(home) = self.homes.get(&tombstone.volume) else { continue };
-            let offset = size.offset_of(tombstone.first);
-            let length = tombstone.count * u64::from(size.bytes());
-            let end = home.backing.length(io).unwrap_or(u64::MAX);
-            let length = length.min(end.saturating_sub(offset));
-            if length > 0 {
-                let zero =
-                    |keep_allocated| BackingOperation::Zero { offset, length, keep_allocated };
-                let zeroed = self.home_alone(io, tombstone.volume, zero(tombstone.no_hole));
-                // Room cannot be kept where there is none: what counts is that it reads zero.
-                zeroed.or_else(|_| self.home_alone(io, tombstone.volume, zero(false)))?;
+        let volumes: BTreeSet<VolumeId> = resolved.redo_zeroes.iter().map(|t| t.volume).collect();
+        for volume in volumes {
+            if !self.homes.contains_key(&volume) {
+                continue;
             }
-            unsynced.insert(tombstone.volume);
-        }
-        for volume in unsynced {
+            self.zero_again(io, volume, resolved)?;
             self.home_alone(io, volume, BackingOperation::Sync)?;
         }
         if let Some(log) = self.log_mut() {
@@ -354,8 +361,33 @@ impl Core {
         Ok(())
     }
 
+    /// Zeroes in a volume's backing store what a crash may have kept from it.
+    pub(super) fn zero_again(
+        &mut self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        resolved: &Resolved,
+    ) -> Result<(), CoreError> {
+        let size = self.cache.spec().block_size;
+        for tombstone in resolved.redo_zeroes.iter().filter(|t| t.volume == volume) {
+            let home = &self.homes[&volume].backing;
+            let offset = size.offset_of(tombstone.first);
+            let length = tombstone.count * u64::from(size.bytes());
+            let end = home.length(io).unwrap_or(u64::MAX);
+            let length = length.min(end.saturating_sub(offset));
+            if length > 0 {
+                let zero =
+                    |keep_allocated| BackingOperation::Zero { offset, length, keep_allocated };
+                let zeroed = self.home_alone(io, volume, zero(tombstone.no_hole));
+                // Room cannot be kept where there is none: what counts is that it reads zero.
+                zeroed.or_else(|_| self.home_alone(io, volume, zero(false)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// One call of a home, run to its end. Nothing else may be in flight.
-    fn home_alone(
+    pub(super) fn home_alone(
         &mut self,
         io: &mut dyn Io,
         volume: VolumeId,
@@ -407,7 +439,7 @@ impl Core {
     }
 
     /// A recovered block's bytes, before anything else runs.
-    fn read_alone(
+    pub(super) fn read_alone(
         &mut self,
         io: &mut dyn Io,
         level: usize,

@@ -105,6 +105,12 @@ fn bit(part: u8) -> u64 {
 }
 
 impl Core {
+    /// Whether a volume is a part of one that lies over several shards.
+    #[must_use]
+    pub fn is_part(&self, volume: VolumeId) -> bool {
+        self.wides.volumes.contains_key(&volume)
+    }
+
     /// [`Core::submit`] by the addresses of the volume's part that is here, for who has dealt the
     /// request already. For volumes of one shard it is [`Core::submit`].
     pub fn submit_part(

@@ -10,12 +10,16 @@ use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan, UncleanStop};
 use crate::io::{Host, Io as _, OpenMode};
 use crate::link::{FarEnd, NearEnd};
 use layby_cache::{CacheSpec, VolumeSpec};
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 
 /// Askers above this are the shard itself.
 const OWN_ASKER: u64 = 1 << 32;
+
+/// How long a volume that is drained may have changes in flight before it is given up as clean.
+const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
 struct Removal {
     volume: VolumeId,
@@ -24,12 +28,23 @@ struct Removal {
     answer: Answer<()>,
 }
 
+/// A volume that is to become clean.
+struct Cleaning {
+    volume: VolumeId,
+    /// The drain it waits for, while it does.
+    drain: Option<u64>,
+    /// When it is given up, once it is drained.
+    until: Nanos,
+    answer: Answer<bool>,
+}
+
 /// Commands under way.
 #[derive(Default)]
 pub(super) struct Pending {
     next: u64,
     drains: HashMap<u64, Answer<()>>,
     removals: Vec<Removal>,
+    cleanings: Vec<Cleaning>,
     /// Volumes whose lost part is being zeroed before they shrink.
     shrinking: HashMap<u64, (VolumeSpec, Answer<()>)>,
     stops: Vec<Answer<()>>,
@@ -38,6 +53,11 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn is_empty(&self) -> bool {
         self.drains.is_empty() && self.removals.is_empty() && self.shrinking.is_empty()
+    }
+
+    /// When a command is to be looked at again if nothing else happens.
+    pub(super) fn deadline(&self) -> Nanos {
+        self.cleanings.iter().map(|cleaning| cleaning.until).min().unwrap_or(Nanos::NEVER)
     }
 
     pub(super) fn answer_stops(self, stopped: &Result<(), UncleanStop>) {
@@ -55,6 +75,7 @@ impl Pending {
         let stopping = || CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() };
         self.drains.drain().for_each(|(_, answer)| answer(Err(stopping())));
         self.removals.drain(..).for_each(|removal| (removal.answer)(Err(stopping())));
+        self.cleanings.drain(..).for_each(|cleaning| (cleaning.answer)(Err(stopping())));
     }
 
     fn number(&mut self) -> u64 {
@@ -112,6 +133,11 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.pending.drains.insert(ticket, answer);
                 self.core.drain(&mut self.io, ticket, volume);
             }
+            Command::Clean(volume, answer) => self.begin_cleaning(volume, answer),
+            Command::RecordIntent(volume, answer) => {
+                self.gate.record_intent(volume);
+                answer(Ok(()));
+            }
             Command::StartRecording(volumes, answer) => {
                 self.start_recording(volumes);
                 answer(Ok(()));
@@ -145,6 +171,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.is_stopping = true;
         self.stop_by = self.stop_by.min(self.io.now() + super::STOP_PATIENCE);
         self.pending.stops.push(answer);
+        // Their write intents stay recorded.
+        for cleaning in &self.pending.cleanings {
+            self.gate.record_intent(cleaning.volume);
+        }
         self.pending.give_up();
         self.core.stop_waiting(None);
         self.clients.iter_mut().flatten().for_each(Client::leave);
@@ -191,6 +221,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             return failed(kind, format!("the shard refuses the volume: {kind}"));
         }
         self.homes.insert(id, plan.backing.name());
+        if plan.is_clean {
+            self.gate.intents().set_clean(id);
+        }
         Ok(())
     }
 
@@ -254,6 +287,47 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
+    fn begin_cleaning(&mut self, volume: VolumeId, answer: Answer<bool>) {
+        if !self.homes.contains_key(&volume) || self.is_stopping {
+            return answer(failed(ErrorKind::Closed, "the volume is not served"));
+        }
+        // Changes of a part may come from other shards, past this one's gate.
+        if self.core.is_part(volume) {
+            return answer(failed(ErrorKind::Unsupported, "the volume lies over several shards"));
+        }
+        if self.gate.intents().is_clean(volume) {
+            return answer(Ok(true));
+        }
+        self.gate.intents().set_clean(volume);
+        let ticket = self.pending.number();
+        let cleaning = Cleaning { volume, drain: Some(ticket), until: Nanos::NEVER, answer };
+        self.pending.cleanings.push(cleaning);
+        self.core.drain(&mut self.io, ticket, Some(volume));
+    }
+
+    /// Moves on volumes that are to become clean; a change that waits ends it.
+    fn continue_cleanings(&mut self) {
+        for index in (0..self.pending.cleanings.len()).rev() {
+            let Cleaning { volume, drain, until, .. } = self.pending.cleanings[index];
+            let is_wanted = self.gate.intents().is_wanted(volume);
+            let is_early = is_planted(Plant::CleanEarly);
+            let is_clean = !is_wanted
+                && drain.is_none()
+                && (is_early || self.core.settle(&mut self.io, volume));
+            if is_clean || is_wanted || self.io.now() >= until {
+                self.end_cleaning(index, is_clean);
+            }
+        }
+    }
+
+    fn end_cleaning(&mut self, index: usize, is_clean: bool) {
+        let Cleaning { volume, answer, .. } = self.pending.cleanings.swap_remove(index);
+        if !is_clean {
+            self.gate.record_intent(volume);
+        }
+        answer(Ok(is_clean));
+    }
+
     fn cut_clients(&mut self, volume: VolumeId) {
         let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
         clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
@@ -308,6 +382,17 @@ impl<S: Session, H: Host> Shard<S, H> {
                     failed(kind, format!("dirty blocks cannot reach the backing store: {kind}"))
                 }));
             }
+            let mut cleanings = self.pending.cleanings.iter_mut();
+            if let Some(at) = cleanings.position(|cleaning| cleaning.drain == Some(ticket)) {
+                match result {
+                    Ok(()) => {
+                        let until = self.io.now() + CLEAN_PATIENCE;
+                        let cleaning = &mut self.pending.cleanings[at];
+                        (cleaning.drain, cleaning.until) = (None, until);
+                    }
+                    Err(_) => self.end_cleaning(at, false),
+                }
+            }
             for index in (0..self.pending.removals.len()).rev() {
                 if self.pending.removals[index].drain != Some(ticket) {
                     continue;
@@ -321,6 +406,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 }
             }
         }
+        self.continue_cleanings();
         for index in (0..self.pending.removals.len()).rev() {
             let Removal { volume, drain: None, .. } = self.pending.removals[index] else {
                 continue;

@@ -1,10 +1,12 @@
-//! Where a parsed call asks whether its volume's limits let it start now.
+//! Where a parsed call asks whether its volume's limits and write intent let it start now.
 //!
-//! How: [`Throttle`] decides; a client that is refused keeps the call in its buffer and receives
-//! nothing more, so that its peer is held back by the socket, and is named again when it may go on.
+//! How: [`Throttle`] and [`Intents`] decide; a client that is refused keeps the call in its buffer
+//! and receives nothing more, so that its peer is held back by the socket, and is named again when
+//! it may go on. A change waits for the intent first, then for the limits.
 //! Invariant: a client waits with one call at a time, and with that one only.
 //! Cost: a look-up in an empty map where nothing has a limit.
 
+use super::intent::Intents;
 use layby_cache::throttle::{Cost, LimitPlan, Throttle, Waits};
 use layby_types::{Call, Nanos, VolumeId};
 
@@ -12,6 +14,7 @@ use layby_types::{Call, Nanos, VolumeId};
 #[derive(Default)]
 pub(super) struct Gate {
     throttle: Throttle,
+    intents: Intents,
     now: Nanos,
     released: Vec<u64>,
 }
@@ -29,12 +32,32 @@ impl Gate {
 
     /// Whether `call` may start; if not, [`Gate::take_released`] names its client when it may.
     pub(super) fn may_start(&mut self, volume: VolumeId, client: u32, call: &Call) -> bool {
-        self.throttle.ask(volume, u64::from(client), Cost::of(call), self.now)
+        self.may_change(volume, client, call)
+            && self.throttle.ask(volume, u64::from(client), Cost::of(call), self.now)
+    }
+
+    /// The same, whatever the limits say.
+    pub(super) fn may_change(&mut self, volume: VolumeId, client: u32, call: &Call) -> bool {
+        self.intents.may_start(volume, u64::from(client), call)
+    }
+
+    /// The write intents of volumes.
+    pub(super) fn intents(&mut self) -> &mut Intents {
+        &mut self.intents
+    }
+
+    /// A volume's write intent is recorded: what waited for it asks its limits.
+    pub(super) fn record_intent(&mut self, volume: VolumeId) {
+        for (asker, cost) in self.intents.record(volume) {
+            if self.throttle.ask(volume, asker, cost, self.now) {
+                self.released.push(asker);
+            }
+        }
     }
 
     /// When [`Gate::take_released`] is worth a call.
     pub(super) fn deadline(&self) -> Nanos {
-        self.throttle.deadline()
+        if self.released.is_empty() { self.throttle.deadline() } else { self.now }
     }
 
     /// Clients whose waiting call may start, in the order in which they may.
@@ -48,11 +71,14 @@ impl Gate {
     /// A client that may wait is gone.
     pub(super) fn cancel(&mut self, volume: VolumeId, client: u32) {
         self.throttle.cancel(volume, u64::from(client));
+        self.intents.cancel(volume, u64::from(client));
+        self.released.retain(|released| *released != u64::from(client));
     }
 
     /// A volume is gone.
     pub(super) fn forget(&mut self, volume: VolumeId) {
         self.throttle.forget(volume);
+        self.intents.record(volume);
     }
 
     /// How a volume's calls have waited.

@@ -180,8 +180,13 @@ impl Guest {
     /// Whether a call may start now, or is on its way already. It is paid for once, and what was
     /// taken from a queue that stops is answered whatever the limits say.
     fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
-        let is_paid = self.hold == Hold::Released || self.is_leaving || self.cuts.is_cutting();
-        let may = is_paid || self.is_part() || gate.may_start(self.volume, self.asker(), call);
+        let is_paid = self.hold == Hold::Released || self.cuts.is_cutting() || self.is_part();
+        let (volume, asker) = (self.volume, self.asker());
+        let may = match self.is_leaving {
+            _ if is_paid => true,
+            true => gate.may_change(volume, asker, call),
+            false => gate.may_start(volume, asker, call),
+        };
         self.hold = if may { Hold::Released } else { Hold::Held };
         may
     }

@@ -11,12 +11,13 @@ mod commands;
 mod cut;
 mod gate;
 mod guest;
+mod intent;
 mod outbox;
 mod pass;
 mod serve;
 mod start;
 
-pub use start::{LevelPart, ShardPlan, StartError, start_shard};
+pub use start::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline, write_back_on};
 
 use crate::control::{Command, CommandError, Connection, GuestQueue, StartReport};
 use crate::core::{Asker, Core, Finished, Notice};
@@ -81,10 +82,13 @@ impl<S: Session, H: Host> Shard<S, H> {
         let limits = plan.limits();
         let mut io = io;
         io.defer(true);
+        let mut gate = Gate::default();
+        let clean = plan.volumes.iter().filter(|volume| volume.is_clean);
+        clean.for_each(|volume| gate.intents().set_clean(volume.spec.id));
         Shard {
             io,
             core,
-            gate: Gate::default(),
+            gate,
             ready: ReadyQueue::new(limits.quantum_bytes),
             limits,
             best: Rank::FIRST,
@@ -146,6 +150,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
+        let deadline = deadline.min(self.pending.deadline());
         let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
         if self.guests.has_more() || self.ready.has_work() {
             deadline = Nanos::ZERO;
@@ -252,6 +257,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         for notice in self.core.take_notices() {
             (self.notices)(notice);
+        }
+        for volume in self.gate.intents().take_wanted() {
+            (self.notices)(Notice::IntentWanted { volume });
         }
         if let Some((disk, error)) = self.io.take_refusal() {
             let disk = self.io.disk_name(disk).to_owned();

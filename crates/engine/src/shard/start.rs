@@ -7,7 +7,7 @@
 use super::commands::home_mode;
 use super::{NoticeSink, Shard};
 use crate::control::{BackingPlan, CommandError, ShardSender, StartReport, VolumePlan};
-use crate::core::{Core, CoreError, HomePlace, HomePlan, LevelPlan, WearPlan};
+use crate::core::{Core, CoreError, Damage, HomePlace, HomePlan, LevelPlan, WearPlan, WrittenBack};
 use crate::io::{
     ARENA_BYTES_DEFAULT, HintState, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode,
     Persistence, Scheduled, VOLATILE_BYTES_DEFAULT, Waker, WriteHints,
@@ -32,6 +32,9 @@ pub struct LevelPart {
     pub base: u64,
     /// Bytes of the part.
     pub length: u64,
+    /// Its file or device is not to be had, or not to be touched: the level has no slots, and no
+    /// class of the specification uses it.
+    pub is_absent: bool,
     /// How its flash is used, where it is a log's.
     pub segments: SegmentPlan,
     /// How long its flash shall last.
@@ -272,6 +275,53 @@ pub(super) fn open_core(
     plan: &ShardPlan,
     seed: u64,
 ) -> Result<(Core, StartReport), StartError> {
+    let Parts { lines, levels, homes } = open_parts(io, plan)?;
+    let started = Core::start(io, plan.spec.clone(), &levels, identity(plan), homes, seed);
+    let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
+    core.delay_homes(plan.home_delay);
+    core.set_io_timeout(plan.io_timeout);
+    report.levels = lines;
+    Ok((core, report))
+}
+
+/// Writes what the levels of `plan` that are there hold of its volumes to their backing stores, on
+/// this thread; see [`Core::write_back_offline`]. No shard may run on these levels.
+///
+/// # Errors
+/// [`StartError`]; no level was written.
+pub fn write_back_offline(
+    plan: &ShardPlan,
+    damage: Damage,
+) -> Result<Vec<WrittenBack>, StartError> {
+    let (io, ..) = HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
+    write_back_on(io, plan, damage)
+}
+
+/// The same on any machine.
+///
+/// # Errors
+/// As [`write_back_offline`].
+pub fn write_back_on(
+    io: impl Host,
+    plan: &ShardPlan,
+    damage: Damage,
+) -> Result<Vec<WrittenBack>, StartError> {
+    let mut io = Scheduled::new(io, plan.limits());
+    let Parts { levels, homes, .. } = open_parts(&mut io, plan)?;
+    let (spec, identity) = (plan.spec.clone(), identity(plan));
+    let written = Core::write_back_offline(&mut io, spec, &levels, identity, homes, damage);
+    written.map_err(|error| explain(plan, error))
+}
+
+/// Levels and homes, open.
+struct Parts {
+    /// What each level is, for people.
+    lines: Vec<String>,
+    levels: Vec<LevelPlan>,
+    homes: Vec<HomePlan>,
+}
+
+fn open_parts(io: &mut Scheduled<impl Host>, plan: &ShardPlan) -> Result<Parts, StartError> {
     let mut lines = Vec::new();
     let mut levels = Vec::new();
     for (part, level) in plan.levels.iter().zip(&plan.spec.levels) {
@@ -289,17 +339,15 @@ pub(super) fn open_core(
     for volume in &plan.volumes {
         homes.push(open_home(io, volume)?);
     }
-    let identity = StoreIdentity {
+    Ok(Parts { lines, levels, homes })
+}
+
+fn identity(plan: &ShardPlan) -> StoreIdentity {
+    StoreIdentity {
         node: plan.node,
         shard: ShardIndex(plan.index),
         shard_count: u16::from(plan.count),
-    };
-    let started = Core::start(io, plan.spec.clone(), &levels, identity, homes, seed);
-    let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
-    core.delay_homes(plan.home_delay);
-    core.set_io_timeout(plan.io_timeout);
-    report.levels = lines;
-    Ok((core, report))
+    }
 }
 
 /// Chance for instance numbers of fresh stores; nothing secret hangs on it.
@@ -337,6 +385,9 @@ fn open_level(
         let line = format!("{}: memory, {size}, clean copies only", part.name);
         return Ok((LevelPlan::Memory { slots }, line));
     };
+    if part.is_absent {
+        return Ok((LevelPlan::Memory { slots: 0 }, format!("{}: not used", part.name)));
+    }
     // Shards of one node share the file; the node's lock keeps other nodes out.
     let mode = OpenMode {
         direct: kind == LevelKind::Ssd,

@@ -482,7 +482,7 @@ fn what_a_home_has_at_hand_is_read() {
 }
 
 /// Goal: a read that waits for an object store never meets the limit of devices: how long it waits
-/// is its class's `answer_within`. Method: it hangs for ten limits while the core checks, then ends.
+/// is its class's `answer_within`. Method: it hangs for ten limits while the core checks it.
 #[test]
 fn the_io_timeout_is_not_of_remote_homes() {
     let mut world = FarWorld::roomy(3);

@@ -1,0 +1,86 @@
+//! Which volumes may be changed: those whose write intent the control plane has recorded.
+//!
+//! How: a volume without a write intent is *clean*: its backing store has all of it, so that a node
+//! that loses a level still serves it. The first change of a clean volume waits until the control
+//! plane has recorded the intent, which survives power loss; reads and flushes pass.
+//! Invariant: no change of a clean volume starts. A waiter is named once, or is cancelled.
+//! Cost: a look-up in an empty map where every volume has its intent; a catalog's write for the
+//! first change of a clean volume. Source: the write-intent bitmap of Linux's md, per volume.
+
+use layby_cache::throttle::Cost;
+use layby_types::planted::{Plant, is_planted};
+use layby_types::{Call, Operation, VolumeId};
+use std::collections::{BTreeMap, HashMap};
+
+/// See the file's header.
+#[derive(Default)]
+pub(super) struct Intents {
+    /// Clean volumes, each with what waits for its intent.
+    clean: HashMap<VolumeId, Waiting>,
+    /// Volumes whose intent is wanted and was not asked for yet.
+    wanted: Vec<VolumeId>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    is_wanted: bool,
+    /// By asker, so that one that asks again waits once.
+    askers: BTreeMap<u64, Cost>,
+}
+
+impl Intents {
+    /// Holds changes of the volume from now on.
+    pub(super) fn set_clean(&mut self, volume: VolumeId) {
+        self.clean.entry(volume).or_default();
+    }
+
+    /// Whether changes of the volume wait for an intent.
+    pub(super) fn is_clean(&self, volume: VolumeId) -> bool {
+        self.clean.contains_key(&volume)
+    }
+
+    /// Whether something waits to change a clean volume.
+    pub(super) fn is_wanted(&self, volume: VolumeId) -> bool {
+        self.clean.get(&volume).is_some_and(|waiting| waiting.is_wanted)
+    }
+
+    /// Whether `call` may start now; if not, [`Intents::record`] names its asker.
+    pub(super) fn may_start(&mut self, volume: VolumeId, asker: u64, call: &Call) -> bool {
+        let is_omitted = is_planted(Plant::IntentOmitted);
+        if self.clean.is_empty() || !changes(call.operation) || is_omitted {
+            return true;
+        }
+        let Some(waiting) = self.clean.get_mut(&volume) else { return true };
+        if !std::mem::replace(&mut waiting.is_wanted, true) {
+            self.wanted.push(volume);
+        }
+        waiting.askers.insert(asker, Cost::of(call));
+        false
+    }
+
+    /// The volume's intent is recorded: what waited may go on, in the order of its askers.
+    pub(super) fn record(&mut self, volume: VolumeId) -> BTreeMap<u64, Cost> {
+        self.wanted.retain(|wanted| *wanted != volume);
+        self.clean.remove(&volume).map_or_else(BTreeMap::new, |waiting| waiting.askers)
+    }
+
+    /// Volumes whose intent is to be recorded, each once.
+    pub(super) fn take_wanted(&mut self) -> Vec<VolumeId> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// An asker that may wait is gone.
+    pub(super) fn cancel(&mut self, volume: VolumeId, asker: u64) {
+        if let Some(waiting) = self.clean.get_mut(&volume) {
+            waiting.askers.remove(&asker);
+        }
+    }
+}
+
+/// Whether an operation may leave in a level what the backing store does not have.
+fn changes(operation: Operation) -> bool {
+    match operation {
+        Operation::Write | Operation::Trim | Operation::WriteZeroes => true,
+        Operation::Read | Operation::Flush | Operation::Cache | Operation::BlockStatus => false,
+    }
+}
