@@ -51,6 +51,9 @@ pub(crate) fn simulate(root: &Path, planted: bool, options: &[String]) -> Result
         proof.args(["--features", "planted", "--target-dir"]);
         proof.arg(process::target(root).join("planted"));
     }
+    // Simulated disks come and go by the megabyte: without these the allocator of glibc asks the
+    // kernel for each, which was half of a run's processor time (7.5 s of 300 runs, now 4.6 s).
+    proof.env("MALLOC_MMAP_THRESHOLD_", "268435456").env("MALLOC_TRIM_THRESHOLD_", "2147483648");
     proof.arg("--").args(options);
     if planted {
         proof.arg("--planted");

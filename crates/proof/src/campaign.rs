@@ -114,6 +114,8 @@ impl Tally {
         self.broken += other.broken;
         self.destroyed += other.destroyed;
         self.restored += other.restored;
+        self.clean_checked += other.clean_checked;
+        self.written_back += other.written_back;
         self.steps += other.steps;
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;

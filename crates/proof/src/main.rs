@@ -147,7 +147,8 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         text,
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
          ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
-         {} nodes destroyed, {} looks at what stores alone have",
+         {} nodes destroyed, {} looks at what stores alone have, {} clean volumes checked without \
+         levels, {} written back without NVM",
         tally.requests,
         tally.errors,
         tally.broken,
@@ -156,7 +157,9 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         tally.stops_unclean,
         tally.refused,
         tally.destroyed,
-        tally.restored
+        tally.restored,
+        tally.clean_checked,
+        tally.written_back
     );
     let _ = writeln!(
         text,

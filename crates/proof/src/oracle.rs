@@ -276,6 +276,23 @@ impl Oracle {
         Ok(())
     }
 
+    /// Holds the bytes of a whole volume at rest against what it may hold, without settling on it.
+    pub(crate) fn check_at_rest(
+        &self,
+        volume: usize,
+        data: &[Option<&[u8]>],
+    ) -> Result<(), String> {
+        for (at, (cell, bytes)) in self.volumes[volume].cells.iter().zip(data).enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
+            let allowed: Vec<u32> = cell.allowed().map(|version| version.value).collect();
+            if !allowed.contains(&found) {
+                return Err(place(volume, at, &format!("{found}, allowed {allowed:?}")));
+            }
+        }
+        Ok(())
+    }
+
     /// What can no longer be seen is forgotten: a crash ends whatever was in flight.
     pub(crate) fn crash(&mut self) {
         self.crashed_at = self.next;

@@ -9,6 +9,7 @@
 
 mod cloud;
 mod faults;
+mod lost;
 mod waiting;
 
 use crate::client::{Answered, Client};
@@ -68,6 +69,10 @@ pub struct Tally {
     pub restored: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// Clean volumes whose backing store alone was held against the oracle after a power cut.
+    pub clean_checked: u64,
+    /// Volumes that were written back without the NVM level, and held against it.
+    pub written_back: u64,
     /// Windows between two steps that were passed, and that a power cut fell into.
     pub windows: BTreeSet<Window>,
     /// Of these, those that a power cut fell into.
@@ -84,6 +89,7 @@ struct World<'a> {
     /// Where volumes are in the cloud.
     homes: Vec<Option<CloudHome>>,
     rng: Rng,
+    catalog: lost::Catalog,
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
     clients: Vec<Option<Client>>,
@@ -156,6 +162,7 @@ impl<'a> World<'a> {
             host: SimHost::new(io),
             homes: homes.collect(),
             rng: Rng::new(life.seed ^ 0xc0de),
+            catalog: lost::Catalog::new(life.shape.remote),
             node: None,
             commands: channel().0,
             clients: (0..CLIENTS).map(|_| None).collect(),
@@ -202,6 +209,12 @@ impl<'a> World<'a> {
             Act::Drain(volume) => {
                 let volume = volume.map(|index| VolumeId(index as u32));
                 self.command(Command::Drain(volume, Box::new(drop)));
+                for index in 0..VOLUMES {
+                    let is_its = volume.is_none_or(|id| id.0 as usize == index);
+                    if is_its && self.homes[index].is_none() {
+                        self.command(self.catalog.clean(index));
+                    }
+                }
             }
             Act::Resize(volume, slots) => {
                 let sized = vec![(VolumeId(volume as u32), slots)];
@@ -235,6 +248,7 @@ impl World<'_> {
             segments: shape.segments,
             wear: WearPlan::default(),
             budget: None,
+            is_absent: false,
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
         let volume = |index: usize| VolumePlan {
@@ -249,6 +263,7 @@ impl World<'_> {
                 Some(home) => BackingPlan::Remote(Arc::new(home.clone())),
                 None => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
             },
+            is_clean: self.catalog.is_clean(index),
         };
         ShardPlan {
             index: 0,
@@ -281,7 +296,9 @@ impl World<'_> {
             let (sender, receiver): (_, Receiver<Command<NbdSession>>) = channel();
             let host = self.host.clone();
             let heard = self.notices.clone();
+            let hear = self.catalog.hear();
             let notices = Box::new(move |notice: Notice| {
+                hear(&notice);
                 heard.lock().expect("one thread").push(notice);
             });
             let seed = self.life.seed;
@@ -353,6 +370,7 @@ impl World<'_> {
         self.oracle.crash();
         self.has_crashed = true;
         self.is_bereft |= self.has_lied;
+        self.check_without_levels()?;
         self.start(false)
     }
 
@@ -527,6 +545,7 @@ impl World<'_> {
 
     /// Replies come from the node, in pieces, and are judged.
     fn collect(&mut self) -> Result<(), String> {
+        self.take_intents();
         let notices = std::mem::take(&mut *self.notices.lock().expect("one thread"));
         for notice in notices {
             self.note(|| format!("the node says {notice:?}"));

@@ -6,6 +6,7 @@
 //! Invariant: a store alone has what its volume was at one moment, not before what the volume says
 //! is stored. Cost: a restore of a small volume. Not for: what the shard serves; see `world`.
 
+use super::lost::Catalog;
 use super::{TURNS_MAX, World, block_cells};
 use crate::home::CloudHome;
 use crate::plan::{BLOCK, CloudAct, Disk, VOLUMES};
@@ -114,6 +115,7 @@ impl World<'_> {
         self.has_crashed = true;
         self.is_bereft |= self.has_lied;
         self.heal();
+        self.catalog = Catalog::new(self.life.shape.remote);
         self.start(true)?;
         if self.is_over { Ok(()) } else { self.settle() }
     }

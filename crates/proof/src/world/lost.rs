@@ -1,0 +1,145 @@
+//! What a node that lost a level would rest on: write intents, and the write-back without levels.
+//!
+//! How: the world keeps the catalog's write intents, durable as soon as they are taken down. After
+//! a power loss the bytes of each clean volume's backing store are held against the oracle, without
+//! the node; in some runs the NVM level is taken for lost, and what the log has of the volumes
+//! that do not use it is written back and held against the oracle, too.
+//! Invariant: what a client was promised of a clean volume is in its backing store alone. The
+//! write-back changes no level, so that the start behind it recovers all.
+//! Cost: a read of the simulated disks. Not for: disks whose silent corruption a level would catch.
+
+use super::{World, block_cells, describe};
+use crate::plan::{BLOCK, Disk, VOLUMES};
+use layby_engine::ShardPlan;
+use layby_engine::control::{Command, CommandError};
+use layby_engine::core::{Damage, Notice, WrittenBack};
+use layby_engine::io::PowerCut;
+use layby_engine::write_back_on;
+use layby_types::{Rng, VolumeId};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+/// The level that is taken for lost.
+const NVM: usize = 1;
+
+/// What the node said of write intents, in its order: a volume, and whether it is clean.
+type Said = Arc<Mutex<Vec<(VolumeId, bool)>>>;
+
+/// The catalog's part of write intents.
+#[derive(Default)]
+pub(super) struct Catalog {
+    clean: [bool; VOLUMES],
+    said: Said,
+}
+
+impl Catalog {
+    /// Volumes that are made now are clean, but those in object stores, which no level holds.
+    pub(super) fn new(remote: [bool; VOLUMES]) -> Catalog {
+        Catalog { clean: remote.map(|is_remote| !is_remote), said: Said::default() }
+    }
+
+    pub(super) fn is_clean(&self, volume: usize) -> bool {
+        self.clean[volume]
+    }
+
+    /// What takes the node's notices down.
+    pub(super) fn hear(&self) -> impl Fn(&Notice) + Send + use<> {
+        let said = Arc::clone(&self.said);
+        move |notice| {
+            if let Notice::IntentWanted { volume } = notice {
+                said.lock().expect("one thread").push((*volume, false));
+            }
+        }
+    }
+
+    /// Asks the node to make a volume clean.
+    pub(super) fn clean<S>(&self, volume: usize) -> Command<S> {
+        let (said, volume) = (Arc::clone(&self.said), VolumeId(volume as u32));
+        let answer = move |result: Result<bool, CommandError>| {
+            if result == Ok(true) {
+                said.lock().expect("one thread").push((volume, true));
+            }
+        };
+        Command::Clean(volume, Box::new(answer))
+    }
+}
+
+impl World<'_> {
+    /// Takes down what the node said of write intents, and tells it.
+    pub(super) fn take_intents(&mut self) {
+        let said = std::mem::take(&mut *self.catalog.said.lock().expect("one thread"));
+        for (volume, is_clean) in said {
+            self.catalog.clean[volume.0 as usize] = is_clean;
+            if !is_clean {
+                self.command(Command::RecordIntent(volume, Box::new(drop)));
+            }
+        }
+    }
+
+    /// Holds backing stores against the oracle after a power loss, before the node starts again.
+    pub(super) fn check_without_levels(&mut self) -> Result<(), String> {
+        self.catalog.said.lock().expect("one thread").clear();
+        if self.has_lied || self.is_bereft {
+            return Ok(());
+        }
+        for volume in (0..VOLUMES).filter(|volume| self.catalog.clean[*volume]) {
+            self.check_home(volume, "is clean")?;
+            self.tally.clean_checked += 1;
+        }
+        let mut rng = Rng::new(self.life.seed ^ u64::from(self.tally.cuts as u32) << 32);
+        if rng.chance(1, 4) { self.write_back_without_nvm() } else { Ok(()) }
+    }
+
+    fn check_home(&self, volume: usize, why: &str) -> Result<(), String> {
+        let mut machine = self.host.machine();
+        let disk = machine.attach_disk(&Disk::Home(volume).name()).expect("a node has its disks");
+        let bytes = machine.peek(disk);
+        drop(machine);
+        let blocks = bytes.chunks_exact(BLOCK as usize);
+        let cells: Vec<Option<&[u8]>> = blocks.flat_map(|block| block_cells(Some(block))).collect();
+        let checked = self.oracle.check_at_rest(volume, &cells);
+        checked.map_err(|what| {
+            format!("the backing store alone of volume {volume}, which {why}: {what}")
+        })
+    }
+
+    fn write_back_without_nvm(&mut self) -> Result<(), String> {
+        let plan = self.plan_without_nvm();
+        let host = self.host.clone();
+        let write_back = || write_back_on(host, &plan, Damage::Refused);
+        let written = match catch_unwind(AssertUnwindSafe(write_back)) {
+            Ok(Ok(written)) => written,
+            Ok(Err(error)) if self.is_tolerant => {
+                self.note(|| format!("the write-back is refused: {error}"));
+                return Ok(());
+            }
+            Ok(Err(error)) => return Err(format!("the write-back without NVM fails: {error}")),
+            Err(payload) if payload.is::<PowerCut>() => {
+                self.lose_power(self.life.shape.crash);
+                return Ok(());
+            }
+            Err(payload) => return Err(describe(payload.as_ref())),
+        };
+        for WrittenBack { volume, result } in written {
+            match result {
+                Ok(_) => self.check_home(volume.0 as usize, "was written back")?,
+                Err(_) if self.is_tolerant => continue,
+                Err(cause) => return Err(format!("volume {} stays: {cause}", volume.0)),
+            }
+            self.tally.written_back += 1;
+        }
+        Ok(())
+    }
+
+    /// The volumes whose class does not use the level that is lost.
+    fn plan_without_nvm(&self) -> ShardPlan {
+        let mut plan = self.plan(false);
+        plan.levels[NVM].is_absent = true;
+        let classes = &self.life.shape.spec.classes;
+        plan.volumes.retain(|volume| {
+            let index = volume.spec.id.0 as usize;
+            classes[index].levels & (1 << NVM) == 0 && self.homes[index].is_none()
+        });
+        plan
+    }
+}
