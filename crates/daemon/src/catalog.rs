@@ -31,7 +31,8 @@ pub const CATALOG_FORMAT: &str = "layby catalog";
 pub const CATALOG_VERSION: u32 = 1;
 /// Bytes of a catalog at most.
 pub const CATALOG_BYTES_MAX: u64 = 256 << 20;
-const STAGED_FILE_NAME: &str = "catalog.json.new";
+/// The catalog being written, and in its place.
+const NAMES: (&str, &str) = ("catalog.json.new", CATALOG_FILE_NAME);
 
 /// Sixteen random bytes that every level of a node carries, so that another's is not taken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +332,10 @@ pub struct Catalog {
     pub watermarks: BTreeMap<Name, Live<WatermarksRecord>>,
     /// Destaging and read-ahead changed live.
     pub writeback: Option<Live<WritebackRecord>>,
+    /// A level was lost, and the node has served without any persistent one since; the numbers of
+    /// the volumes that it serves are in no level. Left out where that is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_levels: bool,
     /// The way up to object stores, changed live. Left out where it is not, as in catalogs from
     /// before there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -353,6 +358,7 @@ impl Catalog {
             classes: BTreeMap::new(),
             watermarks: BTreeMap::new(),
             writeback: None,
+            without_levels: false,
             uplink: None,
         }
     }
@@ -425,7 +431,7 @@ impl Catalog {
                 .state("the catalog is as it was before; no stored data is affected")
                 .hint("make room or correct the permissions, then repeat the command")
         };
-        stage(dir, &encode(self)).and_then(|()| publish(dir)).map_err(refused)
+        replace(dir, NAMES, &encode(self)).map_err(refused)
     }
 }
 
@@ -508,16 +514,27 @@ fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
     wides.into_iter().find(|(_, wide)| is_bad(wide))
 }
 
-/// Writes the new catalog beside the old one and makes it durable.
-fn stage(dir: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(dir.join(STAGED_FILE_NAME))?;
+/// Replaces a file of a node's directory as a whole, durably: the new one is written beside it, by
+/// the first of the names, and put in its place.
+pub(crate) fn replace(
+    dir: &Path,
+    (staged, name): (&str, &str),
+    bytes: &[u8],
+) -> std::io::Result<()> {
+    stage(dir, staged, bytes)?;
+    publish(dir, (staged, name))
+}
+
+/// Writes the new file beside the old one and makes it durable.
+fn stage(dir: &Path, staged: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(dir.join(staged))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-/// Puts the staged catalog in the old one's place and makes that durable.
-fn publish(dir: &Path) -> std::io::Result<()> {
-    std::fs::rename(dir.join(STAGED_FILE_NAME), dir.join(CATALOG_FILE_NAME))?;
+/// Puts the staged file in the old one's place and makes that durable.
+fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
+    std::fs::rename(dir.join(staged), dir.join(name))?;
     File::open(dir)?.sync_all()
 }
 
@@ -703,12 +720,12 @@ mod tests {
         new.volume_id_take();
         let bytes = encode(&new);
         for length in (0..=bytes.len()).step_by(50) {
-            std::fs::write(dir.path().join(STAGED_FILE_NAME), &bytes[..length]).expect("a write");
+            std::fs::write(dir.path().join(NAMES.0), &bytes[..length]).expect("a write");
             assert_eq!(Catalog::load(dir.path()), Ok(Some(old.clone())));
         }
-        stage(dir.path(), &bytes).expect("the directory is writable");
+        stage(dir.path(), NAMES.0, &bytes).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(old)));
-        publish(dir.path()).expect("the directory is writable");
+        publish(dir.path(), NAMES).expect("the directory is writable");
         assert_eq!(Catalog::load(dir.path()), Ok(Some(new)));
     }
 

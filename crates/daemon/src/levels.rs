@@ -1,7 +1,8 @@
 //! The files and devices of the levels, before any shard opens them.
 //!
 //! How: a new node's level files are made at their full length, with their room reserved, so that a
-//! disk too small is known at start and not under load. An old node's must be there, whole.
+//! disk too small is known at start and not under load. An old node's must be there, whole; one
+//! that is missing or blank is lost, see [`crate::degraded`].
 //! Invariant: a level file that went missing or shrank is never silently replaced; dirty blocks may
 //! have been in it. A first start formats only what is empty or what its own failed attempt left,
 //! unless it is told to.
@@ -10,7 +11,7 @@
 mod contents;
 
 use crate::catalog::NodeId;
-use crate::config::{Format, LevelConfig, Size};
+use crate::config::{Format, Kind, LevelConfig, Name, Size};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use std::fs::File;
@@ -24,6 +25,54 @@ pub const LEVELS_DIR_NAME: &str = "levels";
 const LEVEL_MAGIC: &[u8] = b"LAYBY";
 const LEVEL_NODE_AT: usize = 16;
 const HEAD_BYTES: usize = 64;
+
+/// A level that cannot be had: its file or device is missing, gone or blank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Its name.
+    pub name: Name,
+    /// Its medium.
+    pub kind: Kind,
+    /// Why, as a sentence without its beginning.
+    pub cause: String,
+}
+
+/// The levels of a node that has run which cannot be had.
+#[must_use]
+pub fn lost(view: &View) -> Vec<Lost> {
+    let of = |(index, level): (usize, &LevelConfig)| {
+        let path = level.path.as_deref()?;
+        let part = view.layout.part_bytes(index);
+        let bases = (0..view.layout.shards).map(|shard| part * u64::from(shard));
+        let cause = loss_of(path, &bases.collect::<Vec<u64>>())?;
+        Some(Lost { name: level.name.clone(), kind: level.kind, cause })
+    };
+    view.layout.levels.iter().enumerate().filter_map(of).collect()
+}
+
+/// Why there is no level at `path`; none where there is one, or something that must be looked at.
+fn loss_of(path: &Path, bases: &[u64]) -> Option<String> {
+    let file = match File::options().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == Io::NotFound => {
+            return Some(format!("`{}` does not exist", path.display()));
+        }
+        Err(cause) if is_gone(&cause) => return Some(format!("`{}`: {cause}", path.display())),
+        Err(_) => return None,
+    };
+    let is_blank = |base: &u64| {
+        let mut head = [1; HEAD_BYTES];
+        file.read_exact_at(&mut head, *base).is_ok() && head == [0; HEAD_BYTES]
+    };
+    bases.iter().all(is_blank).then(|| format!("`{}` is blank", path.display()))
+}
+
+/// A device that was taken out.
+fn is_gone(cause: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let gone = [Errno::NXIO, Errno::NODEV, Errno::IO].map(Errno::raw_os_error);
+    cause.raw_os_error().is_some_and(|errno| gone.contains(&errno))
+}
 
 /// Makes or checks the file or device of every level.
 ///

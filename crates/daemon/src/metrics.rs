@@ -14,6 +14,7 @@ mod sizing;
 pub mod text;
 mod wear;
 
+use crate::config::Name;
 use crate::control::{NodeFacts, View};
 use crate::health::Healths;
 use crate::sizing::SizingState;
@@ -60,6 +61,8 @@ struct NodeSummary {
     io: String,
     recovery_seconds: f64,
     blocks_lost: u64,
+    /// Levels that were lost at the start.
+    lost: Vec<Name>,
     clouds: Vec<cloud::CloudVolume>,
     uplink: Option<layby_cloud::uplink::Seen>,
 }
@@ -80,6 +83,7 @@ impl NodeSummary {
             io: facts.reports.first().map(|report| report.io.clone()).unwrap_or_default(),
             recovery_seconds: slowest as f64 / 1e3,
             blocks_lost: facts.reports.iter().map(|report| report.blocks_lost).sum(),
+            lost: facts.lost.iter().map(|lost| lost.name.clone()).collect(),
             clouds,
             uplink: uplink.map(|uplink| uplink.seen()),
         }
@@ -414,6 +418,12 @@ impl Scrape {
         };
         let counted =
             |of: fn(&LevelStats) -> u64| self.level_samples(|shards| Value::Count(sum(shards, of)));
+        let levels = self.view.layout.levels.iter().map(|level| {
+            let is_lost = self.node.lost.contains(&level.name);
+            gauge(vec![("level", level.name.to_string())], f64::from(u8::from(is_lost)))
+        });
+        family("layby_level_lost", "Whether the level was lost when the node started")
+            .write(encoder, levels.collect())?;
         family_in(Unit::Bytes, "layby_level_size", "Room for blocks")
             .write(encoder, bytes(|l| l.slots))?;
         family_in(Unit::Bytes, "layby_level_used", "Blocks held now")
@@ -491,7 +501,7 @@ pub fn durability(view: &View, class: &str, durable_writes: bool) -> (String, &'
     let allowed = view.class(class).map(|(_, config)| config.levels.as_slice()).unwrap_or_default();
     let levels = view.layout.levels.iter();
     let landing = levels
-        .filter(|level| allowed.contains(&level.name))
+        .filter(|level| allowed.contains(&level.name) && view.layout.is_used(level))
         .find(|level| LevelKind::from(level.kind).is_persistent());
     let level = landing.map_or_else(|| "backing".to_owned(), |level| level.name.to_string());
     (level, if durable_writes { "durable" } else { "accepted" })

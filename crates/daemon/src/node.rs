@@ -14,11 +14,16 @@ use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
-use crate::config::{Config, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
+use crate::config::{
+    Config, Format, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig,
+};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
+use crate::degraded::{Degraded, start_without};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
+use crate::intents::{Found, Intents};
+use crate::levels::Lost;
 use crate::metrics::durability;
 use crate::recovery::{lost_lines, recovery_line};
 use crate::server::{NbdServer, uris};
@@ -63,6 +68,8 @@ pub struct LevelPart {
     pub length: u64,
     /// What classes below the best one may have in its device's hands at first, if that is known.
     pub budget: Option<Load>,
+    /// It is not used, since a level is lost.
+    pub is_absent: bool,
 }
 
 /// All a shard needs to start.
@@ -98,6 +105,8 @@ pub struct ShardRequest {
     pub io_timeout: Nanos,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
+    /// Where the shard asks for volumes' write intents.
+    pub intents: mpsc::UnboundedSender<VolumeId>,
 }
 
 /// A shard that runs.
@@ -234,18 +243,21 @@ impl Node {
             crate::ublk::check("cannot start the node").await?;
         }
         let sockets = Sockets::bind(&config, passed).await?;
-        levels::prepare(&config.dir, &view, is_new, config.format)?;
+        let Levels { view, is_new, lost, held, before, notes: lost_notes } =
+            open_levels(&config, view, is_new, homes.clone()).await?;
         // The node's identity must be known before a level carries it. What has not changed is not
         // written: a node whose disk is full can still start.
         if found.as_ref() != Some(&view.catalog) {
             view.catalog.save(&config.dir)?;
         }
         taken.iter().try_for_each(|record| homes.release(record, false))?;
-        let (its_config, its_homes) = (config.clone(), homes.clone());
+        let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
+        let (its_config, its_homes, its_intents) = (config.clone(), homes.clone(), intents.clone());
+        let (wanting, wanted) = mpsc::unbounded_channel();
         let starting = tokio::task::spawn_blocking(move || {
             let mut view = view;
-            let plans = plans(&mut view, &its_homes)?;
-            let requests = requests(&its_config, &view, &plans, is_new)?;
+            let plans = plans(&mut view, &its_homes, &its_intents, held)?;
+            let requests = requests(&its_config, &view, &plans, is_new, &wanting)?;
             Ok((start_shards(&*starter, requests)?, view))
         });
         let started = starting.await.expect("a starter reports, it does not panic");
@@ -258,8 +270,12 @@ impl Node {
         notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
         let nbd = config.nbd.clone();
-        let facts = NodeFacts { dir: config.dir.clone(), config, reports, uris, homes };
+        notes.extend(lost_notes);
+        let dir = config.dir.clone();
+        let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost };
         let control = Arc::new(Control::new(facts, ports, view));
+        // It ends with the shards: what a stop lets end may be a first change.
+        tokio::spawn(crate::control::attend_intents(Arc::clone(&control), wanted));
         control.follow_homes();
         control.start_limits().await;
         let finished = async {
@@ -357,6 +373,7 @@ impl Node {
         doors.spawn(Sizer::new(Arc::clone(&control)).run());
         doors.spawn(crate::health::run(Arc::clone(&control)));
         doors.spawn(crate::free::run(Arc::clone(&control)));
+        doors.spawn(crate::control::attend_clean(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
         let router = api::router(Arc::clone(&control), door);
         doors.spawn(listen::serve_unix(control_socket, router.clone()));
@@ -393,6 +410,91 @@ impl Node {
                 .hint("the log above says why; start the node again")),
         }
     }
+}
+
+/// What a start makes of the levels.
+struct Levels {
+    view: View,
+    /// They are to be formatted.
+    is_new: bool,
+    lost: Vec<Lost>,
+    /// Volumes that wait for a lost level.
+    held: BTreeMap<Name, Absence>,
+    /// The write intents that the start found.
+    before: Found,
+    notes: Vec<String>,
+}
+
+/// Makes or checks the levels; without one that is lost the node is degraded, unless it is to be
+/// strict or to make them anew.
+async fn open_levels(
+    config: &Config,
+    mut view: View,
+    is_new: bool,
+    homes: Homes,
+) -> Result<Levels, Report> {
+    let config = config.clone();
+    let opening = tokio::task::spawn_blocking(move || {
+        let lost = if is_new { Vec::new() } else { levels::lost(&view) };
+        let before = crate::intents::read(&config.dir);
+        let (held, notes) = (BTreeMap::new(), Vec::new());
+        if lost.is_empty() || config.is_strict {
+            levels::prepare(&config.dir, &view, is_new, config.format)?;
+            return Ok(Levels { view, is_new, lost: Vec::new(), held, before, notes });
+        }
+        if config.format == Format::All {
+            refuse_dirty(&view, &homes, &before)?;
+            levels::prepare(&config.dir, &view, true, config.format)?;
+            return Ok(Levels { view, is_new: true, lost: Vec::new(), held, before, notes });
+        }
+        let degraded = start_without(&config, &mut view, &homes, &before, &lost)?;
+        let Degraded { notes, held } = degraded;
+        Ok(Levels { view, is_new, lost, held, before, notes })
+    });
+    opening.await.expect("opening levels reports, it does not panic")
+}
+
+/// Levels are made anew only where none holds what a backing store lacks.
+fn refuse_dirty(view: &View, homes: &Homes, before: &Found) -> Result<(), Report> {
+    let all = crate::intents::persistent_levels(view);
+    let volumes = view.catalog.volumes.iter();
+    let dirty = volumes.filter(|(_, record)| !homes.writes_through(record));
+    let dirty = dirty.filter(|(_, record)| before.levels(record, &all).is_some());
+    let names: Vec<String> = dirty.map(|(name, _)| format!("`{name}`")).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Report::new(ReportKind::InUse, "cannot make the levels anew")
+        .cause(format!("they may hold dirty blocks of {}", names.join(", ")))
+        .state("nothing was changed")
+        .hint(
+            "start without --format; give up what a lost level held of a volume with `layby volume \
+             accept-loss`",
+        ))
+}
+
+/// The write intents that hold from now on: those found, of volumes that are there, and no other
+/// where levels are made anew.
+fn begin_intents(
+    dir: &Path,
+    view: &View,
+    homes: &Homes,
+    (before, is_new): (&Found, bool),
+    held: &BTreeMap<Name, Absence>,
+) -> Result<Intents, Report> {
+    let all = crate::intents::persistent_levels(view);
+    let may_have = |(name, record): &(&Name, &VolumeRecord)| {
+        let is_there = !view.layout.is_memory_only || held.contains_key(*name);
+        !is_new && is_there && !homes.writes_through(record)
+    };
+    let volumes = view.catalog.volumes.iter().filter(may_have);
+    let volumes = volumes.filter_map(|(_, r)| Some((r.id, before.levels(r, &all)?))).collect();
+    if let Found::Unknown(cause) = before
+        && view.catalog.is_started
+    {
+        tracing::warn!(cause, "every volume counts as dirty in every level");
+    }
+    Intents::begin(dir, volumes, before)
 }
 
 /// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
@@ -484,19 +586,28 @@ fn unserved(view: &View, homes: &Homes) -> Vec<String> {
         format!("volume `{name}` was being made when the node ended: it is made now, or taken back")
     });
     let absent = view.absent.iter().map(|(name, absence)| {
-        format!("volume `{name}` is not served, and tried again: {}", absence.why.cause)
+        let again = if absence.is_held() { "" } else { ", and tried again" };
+        format!("volume `{name}` is not served{again}: {}", absence.why.cause)
     });
     unmade.chain(absent).collect()
 }
 
 /// What shards are told of the volumes that they serve from the start. One in an object store that
 /// cannot be served is no reason to serve nobody.
-fn plans(view: &mut View, homes: &Homes) -> Result<Vec<VolumePlan>, Report> {
-    let later: Vec<&Name> = unmade(&view.catalog, homes).collect();
+fn plans(
+    view: &mut View,
+    homes: &Homes,
+    intents: &Intents,
+    held: BTreeMap<Name, Absence>,
+) -> Result<Vec<VolumePlan>, Report> {
+    let later: Vec<&Name> = unmade(&view.catalog, homes).chain(held.keys()).collect();
     let (mut plans, mut absent) = (Vec::new(), BTreeMap::new());
     for (name, record) in view.catalog.volumes.iter().filter(|(name, _)| !later.contains(name)) {
         match view.volume_plans(homes, name, record) {
-            Ok(its) => plans.extend(its),
+            Ok(mut its) => {
+                intents.mark(view, homes, record, &mut its)?;
+                plans.extend(its);
+            }
             Err(refused) if homes.writes_through(record) => {
                 tracing::warn!(%name, cause = refused.cause, "{}; tried again", refused.error);
                 absent.insert(name.clone(), Absence::new(refused, record));
@@ -504,15 +615,21 @@ fn plans(view: &mut View, homes: &Homes) -> Result<Vec<VolumePlan>, Report> {
             Err(refused) => return Err(refused),
         }
     }
+    absent.extend(held);
     view.absent = absent;
     Ok(plans)
 }
 
-fn requests(
+/// What shards are told at a start, with `plans`.
+///
+/// # Errors
+/// A report where classes and levels contradict each other.
+pub(crate) fn requests(
     config: &Config,
     view: &View,
     plans: &[VolumePlan],
     is_new: bool,
+    intents: &mpsc::UnboundedSender<VolumeId>,
 ) -> Result<Vec<ShardRequest>, Report> {
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
@@ -522,7 +639,8 @@ fn requests(
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
             let length = view.layout.part_bytes(number);
             let budget = budget(level.name.as_str());
-            LevelPart { level: level.clone(), base: length * u64::from(index), length, budget }
+            let (base, is_absent) = (length * u64::from(index), !view.layout.is_used(level));
+            LevelPart { level: level.clone(), base, length, budget, is_absent }
         });
         let is_own = |plan: &&VolumePlan| view.layout.shard_of(plan.spec.id) == usize::from(index);
         // With one shard the scheduler does better than a pin that other nodes may share.
@@ -544,6 +662,7 @@ fn requests(
             home_delay: config.home_delay,
             io_timeout: config.io_timeout,
             home_budget: budget(MAIN_DEVICE),
+            intents: intents.clone(),
         }
     };
     Ok((0..count).map(request).collect())
@@ -609,6 +728,7 @@ fn watch(started: Vec<StartedShard>) -> Watched {
 fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
     let before = view.catalog.clone();
     view.catalog.is_started = true;
+    view.catalog.without_levels = view.layout.is_memory_only;
     let mut later: Vec<Name> = unmade(&before, homes).cloned().collect();
     later.extend(view.absent.keys().cloned());
     for (_, record) in view.catalog.volumes.iter_mut().filter(|(name, _)| !later.contains(name)) {

@@ -41,6 +41,8 @@ pub struct Layout {
     pub writeback: WritebackLimits,
     /// Read-ahead.
     pub read_ahead: ReadAheadLimits,
+    /// A level is lost: no persistent level has slots, and no class uses one.
+    pub is_memory_only: bool,
 }
 
 impl Layout {
@@ -55,8 +57,9 @@ impl Layout {
         limits: (WritebackLimits, ReadAheadLimits),
     ) -> Result<Layout, Problem> {
         let (writeback, read_ahead) = limits;
+        let (slots, is_memory_only) = (Vec::new(), false);
         let mut layout =
-            Layout { block_size, shards, levels, slots: Vec::new(), writeback, read_ahead };
+            Layout { block_size, shards, levels, slots, writeback, read_ahead, is_memory_only };
         for (index, level) in layout.levels.iter().enumerate() {
             let part = layout.part_bytes(index);
             let slots = slots_in(level, part, block_size).filter(|slots| *slots >= SLOTS_MIN);
@@ -73,6 +76,12 @@ impl Layout {
         part_bytes(level.size, self.shards, level.segments.bytes)
     }
 
+    /// Whether a level is used, now that one may be lost.
+    #[must_use]
+    pub fn is_used(&self, level: &LevelConfig) -> bool {
+        !self.is_memory_only || level.kind == Kind::Memory
+    }
+
     /// The shard that serves a volume.
     #[must_use]
     pub fn shard_of(&self, volume: VolumeId) -> usize {
@@ -87,7 +96,7 @@ impl Layout {
         let levels = self.levels.iter().zip(&self.slots);
         let level = |(level, slots): (&LevelConfig, &u32)| LevelSpec {
             kind: level.kind.into(),
-            slots: *slots,
+            slots: if self.is_used(level) { *slots } else { 0 },
             eviction: level.policy.into(),
             watermarks: level.watermarks,
         };
@@ -118,6 +127,7 @@ impl Layout {
         };
         let bits = self.levels.iter().enumerate();
         let allowed = bits.filter(|(_, level)| class.levels.contains(&level.name));
+        let allowed = allowed.filter(|(_, level)| self.is_used(level));
         ClassSpec {
             name: name.as_str().to_owned(),
             rank: class.rank,
@@ -139,7 +149,8 @@ impl Layout {
         parts: u8,
     ) -> [Share; LEVELS_MAX] {
         let mut shares = [Share::OPEN; LEVELS_MAX];
-        for (index, level) in self.levels.iter().enumerate() {
+        let used = self.levels.iter().enumerate().filter(|(_, level)| self.is_used(level));
+        for (index, level) in used {
             let slots = |amount: &Amount| self.slots_of(index, *amount, parts);
             shares[index].cap = cap.get(&level.name).map_or(u32::MAX, slots);
             shares[index].guaranteed = share.get(&level.name).map_or(0, slots);

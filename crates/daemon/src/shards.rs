@@ -11,9 +11,9 @@ use crate::error::{Report, ReportKind};
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
 use layby_cache::Event;
 use layby_cache::schedule::ScheduleLimits;
-use layby_engine::core::{Notice, WearPlan};
+use layby_engine::core::{Damage, Notice, WearPlan, WrittenBack};
 use layby_engine::store::StoreError;
-use layby_engine::{LevelPart, ShardPlan, StartError, start_shard};
+use layby_engine::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline};
 use layby_types::ErrorKind;
 
 /// Starts real shards.
@@ -22,13 +22,32 @@ pub struct EngineStarter;
 
 impl ShardStarter for EngineStarter {
     fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
-        let shard = request.index;
+        let (shard, intents) = (request.index, request.intents.clone());
         let plan = plan(request);
         let volumes: Vec<_> = plan.volumes.iter().map(|v| (v.spec.id, v.backing.name())).collect();
-        let started = start_shard(plan, Box::new(move |notice| log(shard, &notice)));
+        let hear = move |notice| match notice {
+            // Where nothing listens the node ends.
+            Notice::IntentWanted { volume } => drop(intents.send(volume)),
+            notice => log(shard, &notice),
+        };
+        let started = start_shard(plan, Box::new(hear));
         let (port, report, thread) = started.map_err(|error| refused(&error, &volumes))?;
         Ok(StartedShard { port: Box::new(port), report, thread })
     }
+}
+
+/// Writes back what the levels of a request that are there hold of its volumes, with no shard
+/// running; see [`layby_engine::write_back_offline`]. May take long.
+///
+/// # Errors
+/// A report where a level or a backing store cannot be opened.
+pub(crate) fn write_back(
+    request: ShardRequest,
+    damage: Damage,
+) -> Result<Vec<WrittenBack>, Report> {
+    let plan = plan(request);
+    let volumes: Vec<_> = plan.volumes.iter().map(|v| (v.spec.id, v.backing.name())).collect();
+    write_back_offline(&plan, damage).map_err(|error| refused(&error, &volumes))
 }
 
 fn plan(request: ShardRequest) -> ShardPlan {
@@ -44,6 +63,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         base: part.base,
         length: part.length,
         budget: part.budget,
+        is_absent: part.is_absent,
         wear: WearPlan {
             endurance: part.level.endurance.map(|endurance| endurance.part(count)),
             started_unix,
@@ -207,6 +227,9 @@ fn log(shard: u8, notice: &Notice) {
             shard, place, volume = volume.map(|volume| volume.0), after = %span,
             "the device answers again"
         ),
+        Notice::IntentWanted { volume } => {
+            tracing::debug!(shard, volume = volume.0, "a write intent is wanted");
+        }
         Notice::SocketRefused { errno } => {
             tracing::warn!(shard, errno, "a client's socket could not be taken over");
         }

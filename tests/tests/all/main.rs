@@ -28,6 +28,7 @@ mod keys;
 mod limits;
 mod link;
 mod log;
+mod lost;
 mod machine;
 mod metrics;
 mod new_files;

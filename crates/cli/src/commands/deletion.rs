@@ -77,6 +77,22 @@ pub(super) fn undelete(
     output.line(&format!("volume {} of {size} is back, in `{path}`", back.name))
 }
 
+pub(super) fn accept_loss(
+    name: &Name,
+    node: &NodeArguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let accepted = ask(node, |client| async move { client.volume_accept_loss(name).await })?;
+    if node.json {
+        return output.json(&accepted);
+    }
+    output.line(&format!(
+        "volume {name} is served without what the lost level held of it; {} block(s) of the other \
+         levels were written back",
+        accepted.blocks_written_back
+    ))
+}
+
 pub(super) fn list_deleted(node: &NodeArguments, output: &mut Output) -> Result<(), Failure> {
     let found = ask(node, |client| async move { client.deleted_volumes().await })?;
     if node.json {

@@ -64,6 +64,11 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             status.backing.writes
         ),
     ];
+    for level in &status.levels {
+        lines.extend(level.lost.iter().map(|cause| {
+            format!("level `{}` is lost: {cause}; no persistent level is used", level.name)
+        }));
+    }
     let lost: u64 = status.shards.iter().map(|shard| shard.recovered_lost).sum();
     if lost > 0 {
         lines.push(format!("{lost} corrupt block(s) found at start; run `layby check`"));

@@ -1,6 +1,6 @@
 //! `layby volume`: volumes of a running node.
 
-use super::deletion::{delete, list_deleted, undelete};
+use super::deletion::{accept_loss, delete, list_deleted, undelete};
 use super::safety::safety_table;
 use super::snapshot::{drop_snapshot, make, snapshots};
 use super::{amounts, amounts_text, ask, list_text};
@@ -43,6 +43,7 @@ pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<
             drop_snapshot(&name, &snapshot, &node, output)
         }
         VolumeCommand::Delete { name, data, node } => delete(&name, data, &node, output),
+        VolumeCommand::AcceptLoss { name, node } => accept_loss(&name, &node, output),
         VolumeCommand::Undelete { name, new_name, number, node } => {
             let request = UndeleteRequest { number, new_name };
             undelete(&name, &request, &node, output)

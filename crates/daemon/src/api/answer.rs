@@ -312,6 +312,9 @@ pub struct LevelAnswer {
     pub kind: Kind,
     /// Which block leaves first.
     pub policy: Policy,
+    /// Why it was lost when the node started; none where it was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
     /// Bytes of its file or memory, metadata included.
     pub size_bytes: u64,
     /// Bytes of blocks that it has room for.
@@ -669,8 +672,10 @@ impl Reading {
             self.snapshots.iter().filter_map(|snapshot| snapshot.levels.get(index)).collect();
         let sum = |of: fn(&LevelStats) -> u64| shards.iter().map(|shard| of(shard)).sum::<u64>();
         let (block, healths) = (self.block_bytes(), self.control.healths());
+        let lost = self.control.facts().lost.iter().find(|lost| lost.name == level.name);
         LevelAnswer {
             name: level.name.clone(),
+            lost: lost.map(|lost| lost.cause.clone()),
             kind: level.kind,
             policy: level.policy,
             size_bytes: level.size,

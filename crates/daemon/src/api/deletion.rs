@@ -89,3 +89,22 @@ pub(super) async fn volume_undelete(
     let name = node.volume_undelete(&name_of(path)?, request).await?;
     volume_answer(&node, &name).await
 }
+
+/// What became of a volume that waited for a lost level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcceptedLossAnswer {
+    /// Dirty blocks of the other levels that were written to its backing store.
+    pub blocks_written_back: u64,
+}
+
+/// Serves a volume that waits for a lost level, without what that level held of it.
+#[utoipa::path(post, path = "/v1/volumes/{name}/accept-loss", tag = "volumes",
+    params(("name" = Name, Path)),
+    responses((status = 200, body = AcceptedLossAnswer), (status = "default", body = Report)))]
+pub(super) async fn volume_accept_loss(
+    State(node): Node,
+    path: Path<String>,
+) -> Answer<AcceptedLossAnswer> {
+    let blocks_written_back = node.volume_accept_loss(&name_of(path)?).await?;
+    Ok(Json(AcceptedLossAnswer { blocks_written_back }))
+}

@@ -30,7 +30,7 @@ pub use answer::{
 };
 pub(crate) use cloud::cloud_answer;
 pub use cloud::{CloudAnswer, EncodingAnswer};
-pub use deletion::{DeletedAnswer, ForgottenAnswer};
+pub use deletion::{AcceptedLossAnswer, DeletedAnswer, ForgottenAnswer};
 pub use guard::{BODY_TIMEOUT, Caller, Door};
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
@@ -83,6 +83,7 @@ pub fn router(control: Arc<Control>, door: Arc<Door>) -> Router {
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{name}", get(volume).patch(volume_set).delete(volume_delete))
         .route("/v1/volumes/{name}/drain", post(volume_drain))
+        .route("/v1/volumes/{name}/accept-loss", post(deletion::volume_accept_loss))
         .route(
             "/v1/volumes/{name}/snapshots",
             get(snapshots::snapshots).post(snapshots::snapshot_create),

@@ -33,6 +33,7 @@ use utoipa::{Modify, OpenApi};
         super::volume_drain,
         super::deletion::deleted_volumes,
         super::deletion::volume_undelete,
+        super::deletion::volume_accept_loss,
         super::snapshots::snapshots,
         super::snapshots::snapshot_create,
         super::snapshots::snapshot_delete,

@@ -6,8 +6,8 @@
 //! Cost: a connection per request.
 
 use crate::api::{
-    ClassAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer, SizingAnswer, SnapshotAnswer,
-    StatusAnswer, UplinkAnswer, VolumeAnswer, WritebackAnswer,
+    AcceptedLossAnswer, ClassAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer, SizingAnswer,
+    SnapshotAnswer, StatusAnswer, UplinkAnswer, VolumeAnswer, WritebackAnswer,
 };
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
@@ -121,6 +121,13 @@ impl ControlClient {
     ) -> Result<VolumeAnswer, Report> {
         let path = format!("/v1/deleted-volumes/{name}/undelete");
         self.answer(Method::POST, &path, Some(request)).await
+    }
+    /// Serves a volume that waits for a lost level, without what that level held of it.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn volume_accept_loss(&self, name: &Name) -> Result<AcceptedLossAnswer, Report> {
+        self.answer(Method::POST, &format!("/v1/volumes/{name}/accept-loss"), NOTHING).await
     }
     /// The snapshots of a volume.
     ///

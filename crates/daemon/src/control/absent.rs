@@ -28,20 +28,38 @@ pub struct Absence {
     pub why: Report,
     /// It has a number that no earlier life of the node knows.
     is_new: bool,
+    /// It waits for a lost level, and is not tried.
+    is_held: bool,
 }
 
 impl Absence {
     /// A volume whose home a start could not have.
     #[must_use]
     pub fn new(why: Report, record: &VolumeRecord) -> Absence {
-        Absence { why, is_new: record.phase == VolumePhase::Creating }
+        Absence { why, is_new: record.phase == VolumePhase::Creating, is_held: false }
+    }
+
+    /// A volume that waits for a lost level.
+    #[must_use]
+    pub fn held(why: Report) -> Absence {
+        Absence { why, is_new: false, is_held: true }
+    }
+
+    /// Whether it waits for a lost level.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// What a command hears that asks for the volume.
     pub(super) fn refusal(&self, error: &str, name: &Name) -> Report {
+        let state = match self.is_held {
+            true => self.why.state.as_str(),
+            false => "nothing was changed; the node goes on trying to serve it",
+        };
         Report::new(self.why.kind, error)
             .cause(format!("volume `{name}` is not served: {}", self.why.cause))
-            .state("nothing was changed; the node goes on trying to serve it")
+            .state(state)
             .hint(self.why.hint.clone())
     }
 }
@@ -80,7 +98,9 @@ impl View {
 pub(crate) async fn attend_absent(control: Arc<Control>) {
     let mut rest = RETRY_MIN;
     loop {
-        let names: Vec<Name> = control.view().absent.keys().cloned().collect();
+        let view = control.view();
+        let tried = view.absent.iter().filter(|(_, absence)| !absence.is_held);
+        let names: Vec<Name> = tried.map(|(name, _)| name.clone()).collect();
         if names.is_empty() {
             return;
         }

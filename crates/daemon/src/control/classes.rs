@@ -195,6 +195,7 @@ impl Control {
         let old = self.view().checked_spec(error)?;
         let new = view.checked_spec(error)?;
         self.admit(&view, error)?;
+        self.widen_intents(&view).await?;
         self.reconfigure(&new, &old).await.map_err(|refused| report(&refused, error))?;
         let saved = self.publish(view).await;
         if saved.is_err() {

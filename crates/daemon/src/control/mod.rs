@@ -12,6 +12,7 @@ mod changes;
 mod classes;
 mod creation;
 mod deletion;
+mod intents;
 mod places;
 mod recording;
 mod request;
@@ -28,6 +29,7 @@ pub(crate) use absent::attend_absent;
 pub(crate) use changes::log_start;
 pub(crate) use deletion::attend_deleted;
 pub use deletion::{DeletedVolume, UndeleteRequest};
+pub(crate) use intents::{attend_clean, attend_intents};
 pub use places::Authority;
 pub use recording::{
     RECORDING_SILENCE_MAX, Recorded, RecordedVolume, RecordingAnswer, RecordingStart, Request,
@@ -44,6 +46,8 @@ use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
 use crate::error::{Report, ReportKind};
 use crate::health::Healths;
 use crate::homes::Homes;
+use crate::intents::Intents;
+use crate::levels::Lost;
 use crate::plan::{ClassSlot, Layout};
 use crate::session::Served;
 use crate::sizing::SizingState;
@@ -138,7 +142,7 @@ impl View {
             None => vec![homes.plan(name, record)?],
         };
         let specs = self.volume_specs(homes, record).into_iter();
-        let plan = |(spec, backing)| VolumePlan { spec, backing };
+        let plan = |(spec, backing)| VolumePlan { spec, backing, is_clean: false };
         Ok(specs.zip(backings).map(plan).collect())
     }
     /// What all shards are told, after every check.
@@ -168,6 +172,10 @@ pub struct NodeFacts {
     pub uris: Vec<String>,
     /// Where volumes live.
     pub homes: Homes,
+    /// Which volumes may be dirty in a level.
+    pub intents: Intents,
+    /// Levels that the node started without.
+    pub lost: Vec<Lost>,
 }
 
 /// How long a store may refuse or be silent while a drain waits for it.
@@ -388,6 +396,14 @@ impl Control {
             drained = drained.and(self.drain_shard(shard, volume, &error).await);
         }
         let stored = end_drains(stores, name.is_none(), &error).await;
+        if drained.is_ok() {
+            let view = self.view();
+            let drained =
+                view.volumes().filter(|(known, _)| name.is_none_or(|name| name == *known));
+            for id in drained.map(|(_, record)| record.id).collect::<Vec<_>>() {
+                self.clean(VolumeId(id)).await;
+            }
+        }
         drained.and(stored)
     }
 

@@ -286,12 +286,17 @@ impl MockNode {
         view.catalog.is_started = true;
         view.catalog.save(dir.path()).expect("a writable directory");
         let ports = shards.iter().map(|shard| Box::new(shard.clone()) as Box<dyn ShardPort>);
+        let found = crate::intents::Found::Known(BTreeMap::new());
+        let intents = crate::intents::Intents::begin(dir.path(), BTreeMap::new(), &found);
+        let intents = intents.expect("a writable directory");
         let facts = NodeFacts {
             dir: dir.path().into(),
             config,
             reports: vec![StartReport::default(); 2],
             uris: vec!["nbd+unix:///?socket=layby.sock".into()],
             homes,
+            intents,
+            lost: Vec::new(),
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
         MockNode { dir, shards, control }

@@ -5,8 +5,10 @@
 //! something the next start completes.
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
+use super::intents::held_keeps;
 use super::{
-    Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, finish_take, report,
+    Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, finish_take,
+    report,
 };
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
@@ -192,10 +194,13 @@ impl Control {
         name: &Name,
         record: &VolumeRecord,
     ) -> Result<Vec<VolumePlan>, Report> {
-        let homes = self.facts.homes.clone();
+        let (homes, intents) = (self.facts.homes.clone(), self.facts.intents.clone());
         let (view, name, record) = (view.clone(), name.clone(), record.clone());
-        let planning =
-            tokio::task::spawn_blocking(move || view.volume_plans(&homes, &name, &record));
+        let planning = tokio::task::spawn_blocking(move || {
+            let mut plans = view.volume_plans(&homes, &name, &record)?;
+            intents.mark(&view, &homes, &record, &mut plans)?;
+            Ok(plans)
+        });
         planning.await.expect("an owner of homes reports, it does not panic")
     }
 
@@ -224,6 +229,7 @@ impl Control {
         view.catalog.volumes.insert(name.clone(), record.clone());
         view.checked_spec(&error)?;
         self.admit(&view, &error)?;
+        self.widen_intents(&view).await?;
         self.change_device(name, &record, &error).await?;
         let old = self.existing_volume(&error, name)?;
         let refused = |refused: CommandError| report(&refused, &*error);
@@ -307,6 +313,9 @@ impl Control {
         }
         match (discard, is_absent) {
             _ if record.phase == VolumePhase::Creating => {}
+            (false, true) if self.view().absence(name).is_some_and(Absence::is_held) => {
+                return Err(held_keeps(&record, error));
+            }
             (false, false) => self.check_drained(&record, error).await?,
             (false, true) => self.check_whole(&record, error).await?,
             (true, _) => self.check_discard(&record).await.map_err(|e| within(error, e))?,
@@ -332,6 +341,7 @@ impl Control {
         })?;
         view.remove_volume(name);
         self.publish(view).await.map_err(|e| within(error, e))?;
+        self.facts.intents.forget(record.id);
         self.release_home(record, discard).await.map(|()| Deleted::Gone)
     }
 

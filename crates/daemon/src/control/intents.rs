@@ -1,0 +1,233 @@
+//! Write intents of a running node: recorded as shards ask for them, removed of volumes that are
+//! clean again, and given up with what a lost level held.
+//!
+//! How: a task records what shards want, whatever else changes meanwhile, and tells them. Another
+//! one looks once a minute for volumes of which no level holds a dirty block and that were not
+//! changed lately, has their shards make sure, and removes their intents.
+//! Invariant: see [`crate::intents`]. A disk that refuses holds up the first changes of volumes
+//! that were clean, and nothing else; it is tried again.
+//! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, which keep theirs.
+
+use super::{Command, Control, View, report};
+use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::config::Name;
+use crate::degraded;
+use crate::error::{Report, ReportKind};
+use crate::intents::{levels_of, may_be_dirty};
+use layby_engine::core::Damage;
+use layby_types::VolumeId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::MissedTickBehavior;
+
+/// Rest before an intent that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often volumes that may be clean are looked for.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Periods without a change after which a volume with clients counts as left alone. One without
+/// needs one.
+const QUIET_PERIODS: u32 = 10;
+
+/// Records intents as shards want them; ends when no shard is left.
+pub(crate) async fn attend_intents(control: Arc<Control>, mut wanted: UnboundedReceiver<VolumeId>) {
+    while let Some(volume) = wanted.recv().await {
+        let control = Arc::clone(&control);
+        tokio::spawn(async move { control.record_intent(volume).await });
+    }
+}
+
+/// Removes the intents of volumes that are clean again; never ends.
+pub(crate) async fn attend_clean(control: Arc<Control>) {
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut quiet = Quiet::default();
+    loop {
+        ticks.tick().await;
+        let Ok(snapshots) = control.snapshots().await else { continue };
+        let mut volumes = Vec::new();
+        for stats in snapshots.iter().flat_map(|snapshot| &snapshot.volumes) {
+            let changes = stats.write.requests + stats.other.requests;
+            let is_dirty = stats.slots_dirty.iter().any(|dirty| *dirty > 0);
+            if quiet.passes(stats.volume, changes, stats.connections > 0) && !is_dirty {
+                volumes.push(stats.volume);
+            }
+        }
+        for volume in volumes {
+            control.clean(volume).await;
+        }
+    }
+}
+
+/// For how many periods volumes were not changed.
+#[derive(Default)]
+struct Quiet(HashMap<VolumeId, (u64, u32)>);
+
+impl Quiet {
+    /// Whether a volume that has had so many changes was left alone for long enough.
+    fn passes(&mut self, volume: VolumeId, changes: u64, has_clients: bool) -> bool {
+        let (seen, periods) = self.0.entry(volume).or_insert((changes, 0));
+        *periods = if *seen == changes { periods.saturating_add(1) } else { 0 };
+        *seen = changes;
+        *periods > if has_clients { QUIET_PERIODS } else { 1 }
+    }
+}
+
+impl Control {
+    /// Records the intent of a volume that is to be changed and has its shard go on.
+    async fn record_intent(&self, volume: VolumeId) {
+        loop {
+            let view = self.view();
+            let mut records = view.catalog.volumes.values();
+            // A volume that is gone has no clients whose changes could wait.
+            let Some(record) = records.find(|record| record.has_part(volume)) else { return };
+            let (levels, id) = (levels_of(&view, record), record.id);
+            let recorded = self.at_intents(move |intents| intents.record(id, &levels)).await;
+            match recorded {
+                Ok(()) => break,
+                Err(refused) => {
+                    tracing::error!(volume = volume.0, cause = refused.cause, "{}", refused.error);
+                    // Nothing tells that there is room again but trying.
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        let shard = self.view().layout.shard_of(volume);
+        // A shard that does not take it has ended.
+        let _ = self.ask(shard, |answer| Command::RecordIntent(volume, answer)).await;
+    }
+
+    /// Removes the intent of a volume whose backing store has all of it; false where it has not,
+    /// or a change came meanwhile.
+    pub(crate) async fn clean(&self, volume: VolumeId) -> bool {
+        let view = self.view();
+        let Some(record) = view.catalog.volumes.values().find(|record| record.id == volume.0)
+        else {
+            return false;
+        };
+        let Some(stamp) = self.facts.intents.stamp(record.id) else { return true };
+        if record.wide.is_some() || !may_be_dirty(&view, &self.facts.homes, record) {
+            return false;
+        }
+        let shard = view.layout.shard_of(volume);
+        let is_clean = self.ask(shard, |answer| Command::Clean(volume, answer)).await;
+        if is_clean != Ok(true) {
+            return false;
+        }
+        let id = record.id;
+        match self.at_intents(move |intents| intents.remove(id, stamp)).await {
+            Ok(is_gone) => is_gone,
+            Err(refused) => {
+                tracing::warn!(volume = id, cause = refused.cause, "{}", refused.error);
+                false
+            }
+        }
+    }
+
+    /// Records the intents that a change of volumes or classes makes necessary: what may be dirty
+    /// may be so in further levels. To be called before shards are told.
+    ///
+    /// # Errors
+    /// A report when the disk refuses.
+    pub(super) async fn widen_intents(&self, after: &View) -> Result<(), Report> {
+        let before = self.view();
+        if after.layout.is_memory_only {
+            return Ok(());
+        }
+        let mut wider = BTreeMap::new();
+        for (name, record) in &after.catalog.volumes {
+            let Some(old) = before.catalog.volumes.get(name) else { continue };
+            let (was, is) = (levels_of(&before, old), levels_of(after, record));
+            let may_have = was.is_empty() || !self.facts.intents.is_clean(record.id);
+            let is_file = !self.facts.homes.writes_through(record);
+            if may_have && is_file && !is.is_subset(&was) {
+                wider.insert(record.id, is);
+            }
+        }
+        self.at_intents(move |intents| {
+            wider.into_iter().try_for_each(|(id, levels)| intents.record(id, &levels))
+        })
+        .await
+    }
+
+    /// Asks the intents what may take long, on a thread that may wait.
+    pub(super) async fn at_intents<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&crate::intents::Intents) -> T + Send + 'static,
+    ) -> T {
+        let intents = self.facts.intents.clone();
+        let asking = tokio::task::spawn_blocking(move || ask(&intents));
+        asking.await.expect("intents report, they do not panic")
+    }
+
+    /// Serves a volume that waits for a lost level, without what that level held of it. What the
+    /// other levels hold is written back first; blocks whose newest version was in the lost level
+    /// are at an older one. Answers how many blocks were written back.
+    ///
+    /// # Errors
+    /// A report where no volume of the name waits, or it cannot be served.
+    pub async fn volume_accept_loss(&self, name: &Name) -> Result<u64, Report> {
+        let error = format!("cannot serve volume `{name}` without its lost level");
+        let _turn = self.absent_turn.lock().await;
+        let _change = self.change.lock().await;
+        let mut view = View::clone(&self.view());
+        if !view.absence(name).is_some_and(super::Absence::is_held) {
+            return Err(Report::new(ReportKind::Invalid, error)
+                .cause(format!("no volume `{name}` waits for a lost level"))
+                .state("nothing was changed")
+                .hint("`layby volume list` shows which volumes are not served, and why"));
+        }
+        let blocks = self.give_up_lost(&view, name).await?;
+        let old = view.catalog.volumes[name].id;
+        let record = degraded::renumber(&mut view, &self.facts.homes, name, &error)?;
+        let plans = self.plan_volume(&view, name, &record).await?;
+        let added = self.add_parts(&view, &record, plans).await;
+        added.map_err(|refused| report(&refused, error.clone()))?;
+        view.absent.remove(name);
+        super::volumes::set_phase(&mut view, name, VolumePhase::Ready);
+        self.publish_served(view).await;
+        self.facts.intents.forget(old);
+        tracing::warn!(%name, blocks, "what a lost level held of the volume was given up");
+        self.devices.attach_asked(self, name, &error).await.map(|()| blocks)
+    }
+
+    /// Writes back what the levels that are there hold of a volume, whatever is damaged.
+    async fn give_up_lost(&self, view: &View, name: &Name) -> Result<u64, Report> {
+        let (config, homes) = (self.facts.config.clone(), self.facts.homes.clone());
+        let (lost, view, name) = (self.facts.lost.clone(), view.clone(), name.clone());
+        let writing = tokio::task::spawn_blocking(move || {
+            let how = (lost.as_slice(), Damage::Accepted);
+            degraded::write_back_volume(&config, &view, &homes, how, &name)
+        });
+        writing.await.expect("a write-back reports, it does not panic")
+    }
+}
+
+/// Whether a volume that waits for a lost level may go with its data kept: it may not.
+pub(super) fn held_keeps(record: &VolumeRecord, error: &str) -> Report {
+    Report::new(ReportKind::InUse, error)
+        .cause(format!(
+            "a lost level may hold newest blocks of the volume in `{}`",
+            record.path.display()
+        ))
+        .state("nothing was changed")
+        .hint("give them up with `layby volume accept-loss`, or throw all away with --data delete")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a volume is left alone for as long as it must be, and a change begins anew. Method:
+    /// periods by hand, with clients and without.
+    #[test]
+    fn quiet_volumes_pass() {
+        let (mut quiet, volume) = (Quiet::default(), VolumeId(1));
+        assert!(!quiet.passes(volume, 5, false), "it was not seen before");
+        assert!(quiet.passes(volume, 5, false));
+        assert!(!quiet.passes(volume, 6, false), "it was changed");
+        let passed = (0..=QUIET_PERIODS).map(|_| quiet.passes(volume, 6, true));
+        assert_eq!(passed.filter(|passes| *passes).count(), 1);
+    }
+}

@@ -1,0 +1,213 @@
+//! A start without a lost level: which volumes are served, and which wait for the level.
+//!
+//! How: a level whose file or device is missing or blank is lost. Volumes without a write intent
+//! there are served, without any persistent level: what the other levels hold of them is written
+//! back first, and they get new numbers, so that no record of a level that comes back is taken for
+//! theirs. The others are refused by name, until the level is back or `accept-loss` gives up what
+//! it held. Levels that are there are not used, and keep what they have of the refused volumes.
+//! Invariant: no volume is served at an older version than a client was promised, unless an
+//! operator accepted it.
+//! Cost: reads and writes of a degraded node go to memory and to the backing stores alone. Not for:
+//! a level that is there and is damaged, see `store::lost` of the engine.
+
+use crate::catalog::VolumeRecord;
+use crate::config::{Config, Kind, Name};
+use crate::control::{Absence, View};
+use crate::error::{Report, ReportKind};
+use crate::homes::Homes;
+use crate::intents::{self, Found};
+use crate::levels::Lost;
+use crate::node::{ShardRequest, requests};
+use crate::shards::write_back;
+use layby_engine::control::VolumePlan;
+use layby_engine::core::{Damage, WrittenBack};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a degraded start does to a node; the rest is in the view.
+pub(crate) struct Degraded {
+    /// Lines for the operator.
+    pub(crate) notes: Vec<String>,
+    /// Volumes that wait, and why.
+    pub(crate) held: BTreeMap<Name, Absence>,
+}
+
+/// Prepares `view` for a node without the levels of `lost`: decides which volumes wait, writes the
+/// others back and gives them new numbers. May take long.
+///
+/// # Errors
+/// A report where the node has no number left for a volume.
+pub(crate) fn start_without(
+    config: &Config,
+    view: &mut View,
+    homes: &Homes,
+    found: &Found,
+    lost: &[Lost],
+) -> Result<Degraded, Report> {
+    let decided = decide(view, homes, found, lost);
+    let Decided { mut held, dirty } = decided;
+    let written = write_back_all(config, view, homes, lost, &dirty);
+    let mut blocks = 0;
+    for name in &dirty {
+        match &written[name] {
+            Ok(count) => blocks += count,
+            Err(cause) => {
+                let cause = format!("its dirty blocks could not be written back: {cause}");
+                held.insert(name.clone(), cause);
+            }
+        }
+    }
+    let names: Vec<Name> = view.catalog.volumes.keys().cloned().collect();
+    let was_without = std::mem::replace(&mut view.catalog.without_levels, true);
+    for name in names.iter().filter(|name| !held.contains_key(*name)) {
+        if !was_without || dirty.contains(name) {
+            renumber(view, homes, name, "cannot start the node without a level")?;
+        }
+    }
+    view.layout.is_memory_only = true;
+    let notes = notes(view, lost, &held, blocks);
+    notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let waits = |(name, cause)| (name, Absence::held(refusal(cause, lost)));
+    Ok(Degraded { notes, held: held.into_iter().map(waits).collect() })
+}
+
+struct Decided {
+    /// Volumes that wait for a lost level, with the cause.
+    held: BTreeMap<Name, String>,
+    /// Volumes that have dirty blocks in other levels alone.
+    dirty: BTreeSet<Name>,
+}
+
+fn decide(view: &View, homes: &Homes, found: &Found, lost: &[Lost]) -> Decided {
+    let all = intents::persistent_levels(view);
+    // The log says which records of the NVM level are dead.
+    let is_log_lost = lost.iter().any(|lost| lost.kind == Kind::Ssd);
+    let mut decided = Decided { held: BTreeMap::new(), dirty: BTreeSet::new() };
+    for (name, record) in &view.catalog.volumes {
+        let levels = found.levels(record, &all);
+        let Some(levels) = levels.filter(|_| !homes.writes_through(record)) else { continue };
+        let missing = lost.iter().find(|lost| is_log_lost || levels.contains(&lost.name));
+        let Some(missing) = missing else {
+            decided.dirty.insert(name.clone());
+            continue;
+        };
+        let cause = match found {
+            Found::Known(_) => format!("level `{}` may hold its newest blocks", missing.name),
+            Found::Unknown(cause) => format!("{cause}; so any level may hold its newest blocks"),
+        };
+        decided.held.insert(name.clone(), cause);
+    }
+    decided
+}
+
+/// Blocks written back, or why not, of each of `names`.
+fn write_back_all(
+    config: &Config,
+    view: &View,
+    homes: &Homes,
+    lost: &[Lost],
+    names: &BTreeSet<Name>,
+) -> BTreeMap<Name, Result<u64, String>> {
+    let of = |name: &Name| {
+        let written = write_back_volume(config, view, homes, (lost, Damage::Refused), name);
+        (name.clone(), written.map_err(|report| format!("{}: {}", report.error, report.cause)))
+    };
+    names.iter().map(of).collect()
+}
+
+/// Writes back what the levels that are there hold of a volume. May take long.
+///
+/// # Errors
+/// A report that says why not all of it is in its backing store.
+pub(crate) fn write_back_volume(
+    config: &Config,
+    view: &View,
+    homes: &Homes,
+    (lost, damage): (&[Lost], Damage),
+    name: &Name,
+) -> Result<u64, Report> {
+    let error = format!("cannot write volume `{name}` back");
+    let record = &view.catalog.volumes[name];
+    let plans = view.volume_plans(homes, name, record)?;
+    let mut blocks = 0;
+    for request in offline_requests(config, view, lost, &plans)? {
+        for WrittenBack { result, .. } in write_back(request, damage)? {
+            blocks += result.map_err(|cause| {
+                Report::new(ReportKind::Corrupt, error.clone())
+                    .cause(cause)
+                    .state("no level was changed; blocks that were not written are in their level")
+                    .hint("correct the cause and start the node again")
+            })?;
+        }
+    }
+    Ok(blocks)
+}
+
+/// What each shard that has a part of the volumes would be told, with the levels that are there.
+fn offline_requests(
+    config: &Config,
+    view: &View,
+    lost: &[Lost],
+    plans: &[VolumePlan],
+) -> Result<Vec<ShardRequest>, Report> {
+    let mut whole = view.clone();
+    whole.layout.is_memory_only = false;
+    let (intents, _) = tokio::sync::mpsc::unbounded_channel();
+    let mut requests = requests(config, &whole, plans, false, &intents)?;
+    requests.retain(|request| !request.volumes.is_empty());
+    for part in requests.iter_mut().flat_map(|request| &mut request.parts) {
+        part.is_absent = lost.iter().any(|lost| lost.name == part.level.name);
+    }
+    Ok(requests)
+}
+
+/// Gives a volume a number that no level has blocks of.
+///
+/// # Errors
+/// A report where the node has none left.
+pub(crate) fn renumber(
+    view: &mut View,
+    homes: &Homes,
+    name: &Name,
+    error: &str,
+) -> Result<VolumeRecord, Report> {
+    let record = view.catalog.volumes[name].clone();
+    let id = view.catalog.volume_ids_take(record.shards()).ok_or_else(|| {
+        Report::new(ReportKind::Full, error).cause("this node has no number left for a volume")
+    })?;
+    let local = homes.writes_through(&record).then(|| record.local_number());
+    let record = VolumeRecord { id: id.0, local: local.or(record.local), ..record };
+    view.catalog.volumes.insert(name.clone(), record.clone());
+    Ok(record)
+}
+
+fn notes(view: &View, lost: &[Lost], held: &BTreeMap<Name, String>, blocks: u64) -> Vec<String> {
+    let levels = lost.iter().map(|lost| format!("level `{}` is lost: {}", lost.name, lost.cause));
+    let mut notes: Vec<String> = levels.collect();
+    let served = view.catalog.volumes.len() - held.len();
+    notes.push(format!(
+        "{served} volume(s) are served from memory and their backing stores alone; {blocks} dirty \
+         block(s) of the other levels were written back"
+    ));
+    notes.push(match held.is_empty() {
+        true => "put the level back and start again, or make all levels anew with `layby serve \
+                 --format`"
+            .to_owned(),
+        false => format!(
+            "{} volume(s) wait for the level: put it back and start again, or give up what it held \
+             of a volume with `layby volume accept-loss NAME`",
+            held.len()
+        ),
+    });
+    notes
+}
+
+fn refusal(cause: String, lost: &[Lost]) -> Report {
+    let names: Vec<String> = lost.iter().map(|lost| format!("`{}`", lost.name)).collect();
+    Report::new(ReportKind::Corrupt, "cannot serve the volume")
+        .cause(format!("level {} is lost, and {cause}", names.join(", ")))
+        .state("nothing was changed; its backing store and the levels that are there are untouched")
+        .hint(
+            "put the level back and start the node again, or give up what it held of the volume \
+             with `layby volume accept-loss`",
+        )
+}

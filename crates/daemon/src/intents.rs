@@ -1,0 +1,307 @@
+//! Write intents: which volumes may have in a level what their backing store does not have.
+//!
+//! How: a file beside the catalog names, by number, the volumes that were changed since they were
+//! last clean, and the levels that may hold such changes. It is replaced as a whole, as the catalog
+//! is, but under a lock of its own, since a write waits for it. A node that lost a level serves the
+//! volumes that have no intent there.
+//! Invariant: an intent is durable before the first change of a clean volume starts (the shard
+//! holds it), and is removed only after the shard found the volume clean and nothing recorded it
+//! since. A file that is missing or damaged counts as an intent of every volume in every level.
+//! Cost: a small file written twice per time that a volume is dirty. Not for: volumes in object
+//! stores, whose levels hold clean copies alone.
+
+use crate::catalog::{VolumeRecord, replace};
+use crate::config::Name;
+use crate::control::View;
+use crate::error::Report;
+use crate::homes::Homes;
+use layby_engine::control::VolumePlan;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The file within the node's directory.
+pub const INTENTS_FILE_NAME: &str = "intents.json";
+const STAGED_FILE_NAME: &str = "intents.json.new";
+const FORMAT: &str = "layby write intents";
+const VERSION: u32 = 1;
+/// Bytes of the file at most.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The file: what it is, a checksum, then the levels by volume number.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    format: String,
+    version: u32,
+    /// CRC-32C of `volumes` written compactly, in hexadecimal.
+    crc32c: String,
+    volumes: BTreeMap<u32, BTreeSet<Name>>,
+}
+
+/// A volume's intent.
+#[derive(Clone, Debug, Default)]
+struct Intent {
+    levels: BTreeSet<Name>,
+    /// Raised each time that it is recorded.
+    stamp: u64,
+}
+
+/// See the file's header.
+#[derive(Clone, Debug)]
+pub struct Intents {
+    dir: PathBuf,
+    state: Arc<Mutex<BTreeMap<u32, Intent>>>,
+}
+
+/// What a start finds.
+#[derive(Debug)]
+pub enum Found {
+    /// The intents, by volume number.
+    Known(BTreeMap<u32, BTreeSet<Name>>),
+    /// Any volume may be dirty anywhere; why.
+    Unknown(String),
+}
+
+impl Found {
+    /// The levels that may hold changes of a volume; none where it is clean.
+    #[must_use]
+    pub fn levels(&self, record: &VolumeRecord, all: &BTreeSet<Name>) -> Option<BTreeSet<Name>> {
+        match self {
+            Found::Known(volumes) => volumes.get(&record.id).cloned(),
+            Found::Unknown(_) => Some(all.clone()),
+        }
+    }
+}
+
+/// Reads the intents of the node in `dir`.
+#[must_use]
+pub fn read(dir: &Path) -> Found {
+    let path = dir.join(INTENTS_FILE_NAME);
+    let read = || -> Result<BTreeMap<u32, BTreeSet<Name>>, String> {
+        let length = std::fs::metadata(&path).map_err(|cause| cause.to_string())?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(format!("it has {length} bytes"));
+        }
+        let bytes = std::fs::read(&path).map_err(|cause| cause.to_string())?;
+        let envelope: Envelope =
+            serde_json::from_slice(&bytes).map_err(|cause| cause.to_string())?;
+        if (envelope.format.as_str(), envelope.version) != (FORMAT, VERSION) {
+            return Err(format!("it is `{}`, version {}", envelope.format, envelope.version));
+        }
+        let computed = checksum(&envelope.volumes);
+        if computed != envelope.crc32c {
+            let stored = envelope.crc32c;
+            return Err(format!("checksum mismatch: stored {stored}, computed {computed}"));
+        }
+        Ok(envelope.volumes)
+    };
+    match read() {
+        Ok(volumes) => Found::Known(volumes),
+        Err(cause) => Found::Unknown(format!("cannot read `{}`: {cause}", path.display())),
+    }
+}
+
+fn checksum(volumes: &BTreeMap<u32, BTreeSet<Name>>) -> String {
+    let compact = serde_json::to_vec(volumes).expect("numbers and names are keys");
+    format!("{:08x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &compact))
+}
+
+impl Intents {
+    /// The intents of a node that starts with `volumes`; the file says so from now on.
+    ///
+    /// # Errors
+    /// A report when the disk refuses.
+    pub fn begin(
+        dir: &Path,
+        volumes: BTreeMap<u32, BTreeSet<Name>>,
+        before: &Found,
+    ) -> Result<Intents, Report> {
+        let is_same = matches!(before, Found::Known(known) if *known == volumes);
+        let intent = |(id, levels)| (id, Intent { levels, stamp: 0 });
+        let state: BTreeMap<u32, Intent> = volumes.into_iter().map(intent).collect();
+        if !is_same {
+            save(dir, &state)?;
+        }
+        Ok(Intents { dir: dir.to_owned(), state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// Tells in a volume's plans whether its changes wait for an intent. A volume over several
+    /// shards has its own from now on, since its changes pass no single gate. May take long.
+    ///
+    /// # Errors
+    /// A report when the disk refuses.
+    pub fn mark(
+        &self,
+        view: &View,
+        homes: &Homes,
+        record: &VolumeRecord,
+        plans: &mut [VolumePlan],
+    ) -> Result<(), Report> {
+        if view.layout.is_memory_only || !may_be_dirty(view, homes, record) {
+            return Ok(());
+        }
+        if record.wide.is_some() {
+            return self.record(record.id, &levels_of(view, record));
+        }
+        let is_clean = self.is_clean(record.id);
+        plans.iter_mut().for_each(|plan| plan.is_clean = is_clean);
+        Ok(())
+    }
+
+    /// Whether a volume has no intent.
+    #[must_use]
+    pub fn is_clean(&self, id: u32) -> bool {
+        !self.lock().contains_key(&id)
+    }
+
+    /// Records that `levels` may hold changes of a volume, durably. May take long.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the volume is as it was.
+    pub fn record(&self, id: u32, levels: &BTreeSet<Name>) -> Result<(), Report> {
+        let mut state = self.lock();
+        let mut after = state.clone();
+        let intent = after.entry(id).or_default();
+        intent.stamp += 1;
+        let known = intent.levels.len();
+        intent.levels.extend(levels.iter().cloned());
+        let is_new = !state.contains_key(&id) || intent.levels.len() > known;
+        if is_new {
+            save(&self.dir, &after)?;
+        }
+        *state = after;
+        Ok(())
+    }
+
+    /// What [`Intents::remove`] wants of a volume that may become clean; none where it is.
+    #[must_use]
+    pub fn stamp(&self, id: u32) -> Option<u64> {
+        self.lock().get(&id).map(|intent| intent.stamp)
+    }
+
+    /// Removes the intent of a volume that is clean, unless it was recorded since `stamp`. May take
+    /// long; says whether it is gone.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the intent stays.
+    pub fn remove(&self, id: u32, stamp: u64) -> Result<bool, Report> {
+        let mut state = self.lock();
+        if state.get(&id).is_none_or(|intent| intent.stamp != stamp) {
+            return Ok(!state.contains_key(&id));
+        }
+        let mut after = state.clone();
+        after.remove(&id);
+        save(&self.dir, &after)?;
+        *state = after;
+        Ok(true)
+    }
+
+    /// Forgets a number that no volume has any more; the file says so when it is next written.
+    pub fn forget(&self, id: u32) {
+        self.lock().remove(&id);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Intent>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn save(dir: &Path, state: &BTreeMap<u32, Intent>) -> Result<(), Report> {
+    let volumes = state.iter().map(|(id, intent)| (*id, intent.levels.clone())).collect();
+    let crc32c = checksum(&volumes);
+    let envelope = Envelope { format: FORMAT.to_owned(), version: VERSION, crc32c, volumes };
+    let mut bytes = serde_json::to_vec_pretty(&envelope).expect("numbers and names are keys");
+    bytes.push(b'\n');
+    replace(dir, (STAGED_FILE_NAME, INTENTS_FILE_NAME), &bytes).map_err(|cause| {
+        let path = dir.join(INTENTS_FILE_NAME);
+        Report::from_io(format!("cannot write the write intents `{}`", path.display()), &cause)
+            .state("no stored data is affected; writes to volumes that were clean wait")
+            .hint("make room or correct the permissions; it is tried again")
+    })
+}
+
+/// The persistent levels of a node.
+#[must_use]
+pub fn persistent_levels(view: &View) -> BTreeSet<Name> {
+    let levels = view.layout.levels.iter().filter(|level| level.path.is_some());
+    levels.map(|level| level.name.clone()).collect()
+}
+
+/// The levels that may hold changes of a volume: the persistent ones that its class uses, and the
+/// SSD level, whose log says which records of the NVM level are dead.
+#[must_use]
+pub fn levels_of(view: &View, record: &VolumeRecord) -> BTreeSet<Name> {
+    let Some((_, class)) = view.class(record.class.as_str()) else { return BTreeSet::new() };
+    let levels = view.layout.levels.iter().filter(|level| level.path.is_some());
+    let used = levels.filter(|level| {
+        class.levels.contains(&level.name) || level.kind == crate::config::Kind::Ssd
+    });
+    let used: BTreeSet<Name> = used.map(|level| level.name.clone()).collect();
+    let is_any = used.iter().any(|level| class.levels.contains(level));
+    if is_any { used } else { BTreeSet::new() }
+}
+
+/// Whether levels may ever hold changes of a volume.
+#[must_use]
+pub fn may_be_dirty(view: &View, homes: &Homes, record: &VolumeRecord) -> bool {
+    !homes.writes_through(record) && !levels_of(view, record).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn levels(names: &[&str]) -> BTreeSet<Name> {
+        names.iter().map(|name| name.parse().expect("a name")).collect()
+    }
+
+    fn known(dir: &TempDir) -> BTreeMap<u32, BTreeSet<Name>> {
+        match read(dir.path()) {
+            Found::Known(volumes) => volumes,
+            Found::Unknown(cause) => panic!("{cause}"),
+        }
+    }
+
+    /// Goal: what is recorded is in the file, what was recorded again since is not removed. Method:
+    /// a volume that is recorded, recorded with another level, removed with an old and the last
+    /// stamp.
+    #[test]
+    fn an_intent_stays_that_was_recorded_since() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let found = read(dir.path());
+        assert!(matches!(found, Found::Unknown(_)), "there is no file");
+        let intents = Intents::begin(dir.path(), BTreeMap::new(), &found).expect("writable");
+        assert!(known(&dir).is_empty() && intents.is_clean(7));
+        intents.record(7, &levels(&["ssd"])).expect("writable");
+        assert_eq!(known(&dir), BTreeMap::from([(7, levels(&["ssd"]))]));
+        let old = intents.stamp(7).expect("recorded");
+        intents.record(7, &levels(&["nvm"])).expect("writable");
+        assert_eq!(known(&dir), BTreeMap::from([(7, levels(&["nvm", "ssd"]))]));
+        assert!(!intents.remove(7, old).expect("nothing is written"));
+        assert_eq!(known(&dir).len(), 1);
+        let stamp = intents.stamp(7).expect("recorded");
+        assert!(intents.remove(7, stamp).expect("writable"));
+        assert!(known(&dir).is_empty() && intents.is_clean(7));
+    }
+
+    /// Goal: a damaged file counts as an intent of every volume. Method: each byte of it changed.
+    #[test]
+    fn damage_is_an_intent_of_all() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let volumes = BTreeMap::from([(7, levels(&["ssd"]))]);
+        Intents::begin(dir.path(), volumes.clone(), &read(dir.path())).expect("writable");
+        let path = dir.path().join(INTENTS_FILE_NAME);
+        let bytes = std::fs::read(&path).expect("it is there");
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            std::fs::write(&path, changed).expect("writable");
+            if let Found::Known(found) = read(dir.path()) {
+                assert_eq!(found, volumes, "byte {at} is white space");
+            }
+        }
+    }
+}

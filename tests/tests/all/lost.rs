@@ -1,0 +1,215 @@
+//! A node whose level is gone serves the volumes that owe it nothing, and loses nothing else.
+//!
+//! How: volumes are written, drained or left alone; the node is killed and a level's file taken
+//! away, blanked or put back. Every block that a served volume shows is held against what was
+//! written; what waits is refused by name.
+//! Invariant: no block is at an older version than was promised, unless the loss was accepted.
+//! Not for: damage within a level, see `damage.rs`.
+
+use layby_tests::{Connection, Node, Options, Request, layby, small_levels, tool};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 64;
+const SIZE: &str = "1MiB";
+
+/// A node's folder with four volumes, as a kill left it: `brake` of class critical and `map` have
+/// dirty blocks, `idle` was drained, `fresh` was never written.
+struct Killed {
+    _base: TempDir,
+    dir: PathBuf,
+}
+
+impl Killed {
+    fn new() -> Killed {
+        let base = TempDir::new().expect("a temporary folder");
+        let dir = base.path().join("node");
+        let node = Node::start(&dir, &small_levels());
+        for (name, class) in
+            [("brake", "critical"), ("map", "normal"), ("idle", "normal"), ("fresh", "normal")]
+        {
+            node.volume_create(name, SIZE, class);
+        }
+        for name in ["brake", "map", "idle"] {
+            fill(&node, name, 1);
+        }
+        node.layby(&["volume", "drain", "idle"]);
+        node.kill9();
+        Killed { _base: base, dir }
+    }
+
+    fn level(&self, name: &str) -> PathBuf {
+        self.dir.join("levels").join(name)
+    }
+
+    /// Takes a level away, and answers where it is.
+    fn take(&self, name: &str) -> PathBuf {
+        let away = self.dir.join(format!("{name}.away"));
+        fs::rename(self.level(name), &away).expect("the test's own folder");
+        away
+    }
+
+    fn start(&self) -> Node {
+        Node::start(&self.dir, &small_levels())
+    }
+}
+
+fn content(version: u8) -> Vec<u8> {
+    (0..BLOCKS).flat_map(|block| vec![version.wrapping_mul(64) ^ block as u8; BLOCK]).collect()
+}
+
+fn fill(node: &Node, name: &str, version: u8) {
+    let mut connection = Connection::open(&node.socket(), name).expect("it is served");
+    let data = content(version);
+    for (block, data) in (0..).zip(data.chunks(BLOCK)) {
+        let (offset, data) = (block * BLOCK as u64, data.to_vec());
+        let write = Request::Write { offset, data, fua: false };
+        connection.call(&write).expect("it serves").expect("a sound disk");
+    }
+    connection.call(&Request::Flush).expect("it serves").expect("a sound disk");
+}
+
+fn read(node: &Node, name: &str) -> Vec<u8> {
+    let mut connection = Connection::open(&node.socket(), name).expect("it is served");
+    let read = Request::Read { offset: 0, length: (BLOCKS as usize * BLOCK) as u32 };
+    connection.call(&read).expect("it serves").expect("a sound disk")
+}
+
+#[track_caller]
+fn assert_holds(node: &Node, name: &str, version: Option<u8>) {
+    let expected = version.map_or_else(|| vec![0; BLOCKS as usize * BLOCK], content);
+    assert!(read(node, name) == expected, "volume `{name}` is not at version {version:?}");
+}
+
+fn is_served(node: &Node, name: &str) -> bool {
+    tool::run("nbdinfo", &["--size", &node.uri(name)]).success
+}
+
+#[track_caller]
+fn assert_waits(node: &Node, name: &str, level: &str) {
+    assert!(!is_served(node, name), "`{name}` is served");
+    let said = node.said();
+    let line = said.lines().find(|line| line.contains(&format!("volume `{name}` is not served")));
+    assert!(line.is_some_and(|line| line.contains(level)), "{said}");
+}
+
+fn refused(dir: &Path, words: &[&str]) -> String {
+    let dir = dir.to_string_lossy();
+    let words: Vec<&str> = words.iter().copied().chain(["--dir", &dir]).collect();
+    let outcome = layby(&words);
+    assert!(!outcome.success, "{outcome:?}");
+    outcome.stderr
+}
+
+/// Goal: without its NVM level a node serves the volumes that had nothing dirty there, with what
+/// the SSD level holds of them; the critical one waits and comes back whole with the level, and
+/// what was written meanwhile is newer than what both levels held. Method: the level's file is
+/// taken away and put back.
+#[test]
+fn a_lost_nvm_level_costs_its_own_volumes() {
+    let killed = Killed::new();
+    let away = killed.take("nvm");
+    let node = killed.start();
+    assert!(node.said().contains("level `nvm` is lost"), "{}", node.said());
+    assert_waits(&node, "brake", "`nvm`");
+    assert_holds(&node, "map", Some(1));
+    assert_holds(&node, "idle", Some(1));
+    assert_holds(&node, "fresh", None);
+    assert!(node.layby(&["status"]).contains("level `nvm` is lost"));
+    let keeps = refused(&killed.dir, &["volume", "delete", "brake"]);
+    assert!(keeps.contains("accept-loss"), "{keeps}");
+    fill(&node, "map", 2);
+    fill(&node, "fresh", 3);
+    node.kill9();
+    let node = killed.start();
+    assert_holds(&node, "map", Some(2));
+    assert_waits(&node, "brake", "`nvm`");
+    node.stop();
+    fs::rename(&away, killed.level("nvm")).expect("the test's own folder");
+    let node = killed.start();
+    for (name, version) in [("brake", 1), ("map", 2), ("idle", 1), ("fresh", 3)] {
+        assert_holds(&node, name, Some(version));
+    }
+    assert!(!node.layby(&["status"]).contains("is lost"));
+    fill(&node, "brake", 4);
+    node.kill9();
+    assert_holds(&killed.start(), "brake", Some(4));
+}
+
+/// Goal: without its SSD level a node serves the volumes that are clean; the others wait until they
+/// are given up, one by one, and what the NVM level holds of them is kept. Then levels are made
+/// anew, and not before. Method: the level's file is taken away for good.
+#[test]
+fn a_lost_ssd_level_is_accepted_volume_by_volume() {
+    let killed = Killed::new();
+    drop(killed.take("ssd"));
+    let format = Options { arguments: vec!["--format".into()], ..small_levels() };
+    let refusal = Node::try_start(&killed.dir, &format).expect_err("two volumes are dirty");
+    refusal.assert_explains(&["`brake`, `map`", "accept-loss"]);
+    let node = killed.start();
+    for name in ["brake", "map"] {
+        assert_waits(&node, name, "`ssd`");
+    }
+    assert_holds(&node, "idle", Some(1));
+    let accepted = node.layby(&["volume", "accept-loss", "brake"]);
+    assert!(accepted.contains("64 block(s) of the other levels"), "{accepted}");
+    assert_holds(&node, "brake", Some(1));
+    let again = refused(&killed.dir, &["volume", "accept-loss", "brake"]);
+    assert!(again.contains("no volume `brake` waits"), "{again}");
+    node.kill9();
+    let node = killed.start();
+    assert_holds(&node, "brake", Some(1));
+    assert_waits(&node, "map", "`ssd`");
+    node.layby(&["volume", "accept-loss", "map"]);
+    assert_holds(&node, "map", None);
+    fill(&node, "map", 2);
+    node.stop();
+    let node = Node::start(&killed.dir, &format);
+    assert_holds(&node, "map", Some(2));
+    assert_holds(&node, "brake", Some(1));
+    fill(&node, "brake", 3);
+    node.kill9();
+    let node = killed.start();
+    assert!(!node.said().contains("is lost"), "{}", node.said());
+    assert_holds(&node, "brake", Some(3));
+}
+
+/// Goal: a disk that was replaced by a blank one is a lost level, and a strict node refuses. Method:
+/// the file of the SSD level is zeroed; then all intents are unknown.
+#[test]
+fn a_blank_level_is_lost() {
+    let killed = Killed::new();
+    let level = killed.level("ssd");
+    let length = fs::metadata(&level).expect("it is there").len();
+    let file = File::create(&level).expect("the test's own folder");
+    file.set_len(length).expect("a sparse file");
+    let strict = Options { arguments: vec!["--strict".into()], ..small_levels() };
+    Node::try_start(&killed.dir, &strict).expect_err("strict").assert_explains(&["ssd"]);
+    let node = killed.start();
+    assert!(node.said().contains("is blank"), "{}", node.said());
+    assert_holds(&node, "idle", Some(1));
+    node.stop();
+    fs::write(killed.dir.join("intents.json"), "{").expect("the test's own folder");
+    let node = killed.start();
+    assert_waits(&node, "brake", "`ssd`");
+    assert!(!is_served(&node, "fresh"), "nothing is known of it");
+}
+
+/// Goal: a volume that was changed again after it was clean waits for its level. Method: drained,
+/// then one block written by a client that had read before.
+#[test]
+fn a_change_after_a_drain_is_an_intent() {
+    let killed = Killed::new();
+    let node = killed.start();
+    assert_holds(&node, "idle", Some(1));
+    let mut connection = Connection::open(&node.socket(), "idle").expect("it is served");
+    let write = Request::Write { offset: 0, data: vec![9; BLOCK], fua: true };
+    connection.call(&write).expect("it serves").expect("a sound disk");
+    node.kill9();
+    drop(killed.take("ssd"));
+    let node = killed.start();
+    assert_waits(&node, "idle", "`ssd`");
+    assert_holds(&node, "fresh", None);
+}
