@@ -14,6 +14,7 @@ use crate::config::{
 };
 use crate::config::{CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
+use crate::replace::replace;
 use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -514,30 +515,6 @@ fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
     wides.into_iter().find(|(_, wide)| is_bad(wide))
 }
 
-/// Replaces a file of a node's directory as a whole, durably: the new one is written beside it, by
-/// the first of the names, and put in its place.
-pub(crate) fn replace(
-    dir: &Path,
-    (staged, name): (&str, &str),
-    bytes: &[u8],
-) -> std::io::Result<()> {
-    stage(dir, staged, bytes)?;
-    publish(dir, (staged, name))
-}
-
-/// Writes the new file beside the old one and makes it durable.
-fn stage(dir: &Path, staged: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(dir.join(staged))?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Puts the staged file in the old one's place and makes that durable.
-fn publish(dir: &Path, (staged, name): (&str, &str)) -> std::io::Result<()> {
-    std::fs::rename(dir.join(staged), dir.join(name))?;
-    File::open(dir)?.sync_all()
-}
-
 /// The right to be the only node on a directory, held until dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
@@ -590,6 +567,7 @@ fn taken(dir: &Path, lock: &Path) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replace::{publish, stage};
     use layby_types::Rng;
     use tempfile::TempDir;
 

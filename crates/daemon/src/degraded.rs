@@ -11,24 +11,116 @@
 //! a level that is there and is damaged, see `store::lost` of the engine.
 
 use crate::catalog::VolumeRecord;
-use crate::config::{Config, Kind, Name};
+use crate::config::{Config, Format, Kind, Name};
 use crate::control::{Absence, View};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
-use crate::intents::{self, Found};
-use crate::levels::Lost;
+use crate::intents::{self, Found, Intents};
+use crate::levels::{self, Lost};
 use crate::node::{ShardRequest, requests};
 use crate::shards::write_back;
 use layby_engine::control::VolumePlan;
 use layby_engine::core::{Damage, WrittenBack};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// What a start makes of the levels.
+pub(crate) struct Levels {
+    pub(crate) view: View,
+    /// They are to be formatted.
+    pub(crate) is_new: bool,
+    pub(crate) lost: Vec<Lost>,
+    /// Volumes that wait for a lost level.
+    pub(crate) held: BTreeMap<Name, Absence>,
+    /// The write intents that the start found.
+    pub(crate) before: Found,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Makes or checks the levels; without one that is lost the node is degraded, unless it is to be
+/// strict or to make them anew.
+///
+/// # Errors
+/// A report where a level cannot be had and the node cannot do without.
+pub(crate) async fn open_levels(
+    config: &Config,
+    mut view: View,
+    is_new: bool,
+    homes: Homes,
+) -> Result<Levels, Report> {
+    let config = config.clone();
+    let opening = tokio::task::spawn_blocking(move || {
+        let lost = if is_new { Vec::new() } else { levels::lost(&view) };
+        let before = intents::read(&config.dir);
+        let (held, notes) = (BTreeMap::new(), Vec::new());
+        if lost.is_empty() || config.is_strict {
+            levels::prepare(&config.dir, &view, is_new, config.format)?;
+            return Ok(Levels { view, is_new, lost: Vec::new(), held, before, notes });
+        }
+        if config.format == Format::All {
+            refuse_dirty(&view, &homes, &before)?;
+            levels::prepare(&config.dir, &view, true, config.format)?;
+            return Ok(Levels { view, is_new: true, lost: Vec::new(), held, before, notes });
+        }
+        let degraded = start_without(&config, &mut view, &homes, &before, &lost)?;
+        let Degraded { notes, held } = degraded;
+        Ok(Levels { view, is_new, lost, held, before, notes })
+    });
+    opening.await.expect("opening levels reports, it does not panic")
+}
+
+/// Levels are made anew only where none holds what a backing store lacks.
+fn refuse_dirty(view: &View, homes: &Homes, before: &Found) -> Result<(), Report> {
+    let all = intents::persistent_levels(view);
+    let volumes = view.catalog.volumes.iter();
+    let dirty = volumes.filter(|(_, record)| !homes.writes_through(record));
+    let dirty = dirty.filter(|(_, record)| before.levels(record, &all).is_some());
+    let names: Vec<String> = dirty.map(|(name, _)| format!("`{name}`")).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Report::new(ReportKind::InUse, "cannot make the levels anew")
+        .cause(format!("they may hold dirty blocks of {}", names.join(", ")))
+        .state("nothing was changed")
+        .hint(
+            "start without --format; give up what a lost level held of a volume with `layby volume \
+             accept-loss`",
+        ))
+}
+
+/// The write intents that hold from now on: those found, of volumes that are there, and no other
+/// where levels are made anew.
+///
+/// # Errors
+/// A report when the disk refuses.
+pub(crate) fn begin_intents(
+    dir: &Path,
+    view: &View,
+    homes: &Homes,
+    (before, is_new): (&Found, bool),
+    held: &BTreeMap<Name, Absence>,
+) -> Result<Intents, Report> {
+    let all = intents::persistent_levels(view);
+    let may_have = |(name, record): &(&Name, &VolumeRecord)| {
+        let is_there = !view.layout.is_memory_only || held.contains_key(*name);
+        !is_new && is_there && !homes.writes_through(record)
+    };
+    let volumes = view.catalog.volumes.iter().filter(may_have);
+    let volumes = volumes.filter_map(|(_, r)| Some((r.id, before.levels(r, &all)?))).collect();
+    if let Found::Unknown(cause) = before
+        && view.catalog.is_started
+    {
+        tracing::warn!(cause, "every volume counts as dirty in every level");
+    }
+    Intents::begin(dir, volumes, before)
+}
 
 /// What a degraded start does to a node; the rest is in the view.
-pub(crate) struct Degraded {
+struct Degraded {
     /// Lines for the operator.
-    pub(crate) notes: Vec<String>,
+    notes: Vec<String>,
     /// Volumes that wait, and why.
-    pub(crate) held: BTreeMap<Name, Absence>,
+    held: BTreeMap<Name, Absence>,
 }
 
 /// Prepares `view` for a node without the levels of `lost`: decides which volumes wait, writes the
@@ -36,7 +128,7 @@ pub(crate) struct Degraded {
 ///
 /// # Errors
 /// A report where the node has no number left for a volume.
-pub(crate) fn start_without(
+fn start_without(
     config: &Config,
     view: &mut View,
     homes: &Homes,
@@ -66,8 +158,11 @@ pub(crate) fn start_without(
     view.layout.is_memory_only = true;
     let notes = notes(view, lost, &held, blocks);
     notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let waits = |(name, cause)| (name, Absence::held(refusal(cause, lost)));
-    Ok(Degraded { notes, held: held.into_iter().map(waits).collect() })
+    let waits = |(name, cause): (&Name, &String)| {
+        let why = refusal(cause, lost);
+        (name.clone(), Absence::held(why))
+    };
+    Ok(Degraded { notes, held: held.iter().map(waits).collect() })
 }
 
 struct Decided {
@@ -201,7 +296,7 @@ fn notes(view: &View, lost: &[Lost], held: &BTreeMap<Name, String>, blocks: u64)
     notes
 }
 
-fn refusal(cause: String, lost: &[Lost]) -> Report {
+fn refusal(cause: &str, lost: &[Lost]) -> Report {
     let names: Vec<String> = lost.iter().map(|lost| format!("`{}`", lost.name)).collect();
     Report::new(ReportKind::Corrupt, "cannot serve the volume")
         .cause(format!("level {} is lost, and {cause}", names.join(", ")))

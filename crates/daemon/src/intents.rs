@@ -10,11 +10,12 @@
 //! Cost: a small file written twice per time that a volume is dirty. Not for: volumes in object
 //! stores, whose levels hold clean copies alone.
 
-use crate::catalog::{VolumeRecord, replace};
+use crate::catalog::VolumeRecord;
 use crate::config::Name;
 use crate::control::View;
 use crate::error::Report;
 use crate::homes::Homes;
+use crate::replace::replace;
 use layby_engine::control::VolumePlan;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -38,6 +38,7 @@ pub mod plan;
 pub mod probe;
 mod recovery;
 mod refusals;
+mod replace;
 pub mod restore;
 pub mod salvage;
 pub mod server;
@@ -47,6 +48,7 @@ pub mod sizing;
 pub mod sockets;
 pub mod tls;
 pub mod ublk;
+mod url_file;
 pub mod vhost;
 
 /// The words that the rooms share, for callers that use no other room.

@@ -14,22 +14,21 @@ use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
-use crate::config::{
-    Config, Format, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig,
-};
+use crate::config::{Config, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
-use crate::degraded::{Degraded, start_without};
+use crate::degraded::{Levels, begin_intents, open_levels};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
-use crate::intents::{Found, Intents};
-use crate::levels::Lost;
+use crate::intents::Intents;
 use crate::metrics::durability;
 use crate::recovery::{lost_lines, recovery_line};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
-use crate::{api, levels, listen};
+pub use crate::url_file::CONTROL_URL_FILE_NAME;
+use crate::url_file::UrlFile;
+use crate::{api, listen};
 use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
@@ -45,11 +44,6 @@ use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-
-/// The file in the node's directory that says where the control API's HTTP address is.
-pub const CONTROL_URL_FILE_NAME: &str = "control.url";
-/// Everyone may read where the API's reads are served.
-const URL_FILE_MODE: u32 = 0o644;
 
 /// From now on what this process makes is its user's alone, unless it says otherwise: levels,
 /// homes, journals, the catalog. For a process that is a node and nothing else.
@@ -252,17 +246,10 @@ impl Node {
         }
         taken.iter().try_for_each(|record| homes.release(record, false))?;
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
-        let (its_config, its_homes, its_intents) = (config.clone(), homes.clone(), intents.clone());
-        let (wanting, wanted) = mpsc::unbounded_channel();
-        let starting = tokio::task::spawn_blocking(move || {
-            let mut view = view;
-            let plans = plans(&mut view, &its_homes, &its_intents, held)?;
-            let requests = requests(&its_config, &view, &plans, is_new, &wanting)?;
-            Ok((start_shards(&*starter, requests)?, view))
-        });
-        let started = starting.await.expect("a starter reports, it does not panic");
+        let serving = (view, homes.clone(), intents.clone(), held);
+        let started = launch(starter, config.clone(), serving, is_new).await;
         cloud.forget_keys();
-        let (started, view) = started?;
+        let (started, view, wanted) = started?;
         let (ports, reports, ended) = watch(started);
         let view = came_up(&config.dir, view, &homes)?;
         crate::control::log_start(found.as_ref(), &view);
@@ -412,89 +399,23 @@ impl Node {
     }
 }
 
-/// What a start makes of the levels.
-struct Levels {
-    view: View,
-    /// They are to be formatted.
-    is_new: bool,
-    lost: Vec<Lost>,
-    /// Volumes that wait for a lost level.
-    held: BTreeMap<Name, Absence>,
-    /// The write intents that the start found.
-    before: Found,
-    notes: Vec<String>,
-}
+type Launched = (Vec<StartedShard>, View, mpsc::UnboundedReceiver<VolumeId>);
 
-/// Makes or checks the levels; without one that is lost the node is degraded, unless it is to be
-/// strict or to make them anew.
-async fn open_levels(
-    config: &Config,
-    mut view: View,
+/// Starts the shards with what they serve, on a thread that may wait; the volumes whose write
+/// intents they want come through the channel.
+async fn launch(
+    starter: Arc<dyn ShardStarter>,
+    config: Config,
+    (mut view, homes, intents, held): (View, Homes, Intents, BTreeMap<Name, Absence>),
     is_new: bool,
-    homes: Homes,
-) -> Result<Levels, Report> {
-    let config = config.clone();
-    let opening = tokio::task::spawn_blocking(move || {
-        let lost = if is_new { Vec::new() } else { levels::lost(&view) };
-        let before = crate::intents::read(&config.dir);
-        let (held, notes) = (BTreeMap::new(), Vec::new());
-        if lost.is_empty() || config.is_strict {
-            levels::prepare(&config.dir, &view, is_new, config.format)?;
-            return Ok(Levels { view, is_new, lost: Vec::new(), held, before, notes });
-        }
-        if config.format == Format::All {
-            refuse_dirty(&view, &homes, &before)?;
-            levels::prepare(&config.dir, &view, true, config.format)?;
-            return Ok(Levels { view, is_new: true, lost: Vec::new(), held, before, notes });
-        }
-        let degraded = start_without(&config, &mut view, &homes, &before, &lost)?;
-        let Degraded { notes, held } = degraded;
-        Ok(Levels { view, is_new, lost, held, before, notes })
+) -> Result<Launched, Report> {
+    let (wanting, wanted) = mpsc::unbounded_channel();
+    let starting = tokio::task::spawn_blocking(move || {
+        let plans = plans(&mut view, &homes, &intents, held)?;
+        let requests = requests(&config, &view, &plans, is_new, &wanting)?;
+        Ok((start_shards(&*starter, requests)?, view, wanted))
     });
-    opening.await.expect("opening levels reports, it does not panic")
-}
-
-/// Levels are made anew only where none holds what a backing store lacks.
-fn refuse_dirty(view: &View, homes: &Homes, before: &Found) -> Result<(), Report> {
-    let all = crate::intents::persistent_levels(view);
-    let volumes = view.catalog.volumes.iter();
-    let dirty = volumes.filter(|(_, record)| !homes.writes_through(record));
-    let dirty = dirty.filter(|(_, record)| before.levels(record, &all).is_some());
-    let names: Vec<String> = dirty.map(|(name, _)| format!("`{name}`")).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    Err(Report::new(ReportKind::InUse, "cannot make the levels anew")
-        .cause(format!("they may hold dirty blocks of {}", names.join(", ")))
-        .state("nothing was changed")
-        .hint(
-            "start without --format; give up what a lost level held of a volume with `layby volume \
-             accept-loss`",
-        ))
-}
-
-/// The write intents that hold from now on: those found, of volumes that are there, and no other
-/// where levels are made anew.
-fn begin_intents(
-    dir: &Path,
-    view: &View,
-    homes: &Homes,
-    (before, is_new): (&Found, bool),
-    held: &BTreeMap<Name, Absence>,
-) -> Result<Intents, Report> {
-    let all = crate::intents::persistent_levels(view);
-    let may_have = |(name, record): &(&Name, &VolumeRecord)| {
-        let is_there = !view.layout.is_memory_only || held.contains_key(*name);
-        !is_new && is_there && !homes.writes_through(record)
-    };
-    let volumes = view.catalog.volumes.iter().filter(may_have);
-    let volumes = volumes.filter_map(|(_, r)| Some((r.id, before.levels(r, &all)?))).collect();
-    if let Found::Unknown(cause) = before
-        && view.catalog.is_started
-    {
-        tracing::warn!(cause, "every volume counts as dirty in every level");
-    }
-    Intents::begin(dir, volumes, before)
+    starting.await.expect("a starter reports, it does not panic")
 }
 
 /// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
@@ -740,38 +661,13 @@ fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
     Ok(view)
 }
 
-/// The file that names the control API's address, gone with the node.
-struct UrlFile {
-    path: PathBuf,
-    url: String,
-}
-
-impl UrlFile {
-    /// Writes the file. Who cannot read it still finds the address in the announcement, so a full
-    /// disk does not keep the node from starting.
-    fn write(dir: &Path, address: SocketAddr) -> UrlFile {
-        let path = dir.join(CONTROL_URL_FILE_NAME);
-        let url = format!("http://{address}");
-        let open = || std::fs::set_permissions(&path, Permissions::from_mode(URL_FILE_MODE));
-        if let Err(cause) = std::fs::write(&path, format!("{url}\n")).and_then(|()| open()) {
-            tracing::warn!(path = %path.display(), %cause, "cannot write the control address");
-        }
-        UrlFile { path, url }
-    }
-}
-
-impl Drop for UrlFile {
-    fn drop(&mut self) {
-        // Somebody may have removed it already; then there is nothing left to do.
-        drop(std::fs::remove_file(&self.path));
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::config::Overrides;
     use crate::control::tests::MockShard;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
     use std::sync::Mutex;
     use tempfile::TempDir;
 
@@ -789,6 +685,15 @@ pub(crate) mod tests {
                 return Err(Report::new(ReportKind::Corrupt, "cannot open the level"));
             }
             let shard = MockShard::default();
+            // A level that is blank would be a lost one at the next start.
+            for part in request.parts.iter().filter(|_| request.is_new) {
+                let file =
+                    part.level.path.as_ref().map(|path| File::options().write(true).open(path));
+                let file = file.map(|file| file.expect("levels are made first"));
+                file.into_iter().for_each(|file| {
+                    file.write_all_at(b"LAYBY", part.base).expect("a writable level");
+                });
+            }
             for plan in &request.volumes {
                 shard.state().volumes.insert(plan.spec.id.0, plan.clone());
             }

@@ -6,7 +6,8 @@
 //! changed lately, has their shards make sure, and removes their intents.
 //! Invariant: see [`crate::intents`]. A disk that refuses holds up the first changes of volumes
 //! that were clean, and nothing else; it is tried again.
-//! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, which keep theirs.
+//! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, whose intents
+//! stay.
 
 use super::{Command, Control, View, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
@@ -149,16 +150,6 @@ impl Control {
             wider.into_iter().try_for_each(|(id, levels)| intents.record(id, &levels))
         })
         .await
-    }
-
-    /// Asks the intents what may take long, on a thread that may wait.
-    pub(super) async fn at_intents<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&crate::intents::Intents) -> T + Send + 'static,
-    ) -> T {
-        let intents = self.facts.intents.clone();
-        let asking = tokio::task::spawn_blocking(move || ask(&intents));
-        asking.await.expect("intents report, they do not panic")
     }
 
     /// Serves a volume that waits for a lost level, without what that level held of it. What the

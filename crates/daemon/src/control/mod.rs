@@ -8,6 +8,7 @@
 //! Not for: the data path; a shard is told what to do and decides alone.
 
 mod absent;
+mod blocking;
 mod changes;
 mod classes;
 mod creation;

@@ -17,7 +17,7 @@ use crate::config::{
     VolumeConfig, built_in, checks,
 };
 use crate::error::{Report, ReportKind};
-use crate::homes::{Homes, Taken};
+use crate::homes::Taken;
 use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
@@ -202,17 +202,6 @@ impl Control {
             Ok(plans)
         });
         planning.await.expect("an owner of homes reports, it does not panic")
-    }
-
-    /// The home of a volume that no shard holds goes.
-    pub(super) async fn release_home(
-        &self,
-        record: VolumeRecord,
-        discard: bool,
-    ) -> Result<(), Report> {
-        let homes = self.facts.homes.clone();
-        let releasing = tokio::task::spawn_blocking(move || homes.release(&record, discard));
-        releasing.await.expect("an owner of homes reports, it does not panic")
     }
 
     /// Changes a volume.
@@ -449,16 +438,6 @@ impl Control {
     async fn check_discard(&self, record: &VolumeRecord) -> Result<(), Report> {
         let record = record.clone();
         self.at_homes(move |homes| homes.check_discard(&record)).await
-    }
-
-    /// Asks the homes what may take long, on a thread that may wait.
-    pub(super) async fn at_homes<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&Homes) -> T + Send + 'static,
-    ) -> T {
-        let homes = self.facts.homes.clone();
-        let asking = tokio::task::spawn_blocking(move || ask(&homes));
-        asking.await.expect("an owner of homes reports, it does not panic")
     }
 
     /// A volume's journal goes with it, so the store must have all that is to be kept.

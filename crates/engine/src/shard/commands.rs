@@ -134,10 +134,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.drain(&mut self.io, ticket, volume);
             }
             Command::Clean(volume, answer) => self.begin_cleaning(volume, answer),
-            Command::RecordIntent(volume, answer) => {
-                self.gate.record_intent(volume);
-                answer(Ok(()));
-            }
+            Command::RecordIntent(volume, answer) => self.record_intent(volume, answer),
             Command::StartRecording(volumes, answer) => {
                 self.start_recording(volumes);
                 answer(Ok(()));
@@ -303,6 +300,11 @@ impl<S: Session, H: Host> Shard<S, H> {
         let cleaning = Cleaning { volume, drain: Some(ticket), until: Nanos::NEVER, answer };
         self.pending.cleanings.push(cleaning);
         self.core.drain(&mut self.io, ticket, Some(volume));
+    }
+
+    fn record_intent(&mut self, volume: VolumeId, answer: Answer<()>) {
+        self.gate.record_intent(volume);
+        answer(Ok(()));
     }
 
     /// Moves on volumes that are to become clean; a change that waits ends it.

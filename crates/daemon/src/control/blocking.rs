@@ -1,0 +1,41 @@
+//! What may take long, asked on a thread that may wait.
+//!
+//! How: a closure and a handle go to the runtime's pool for blocking work. Invariant: no task of
+//! the runtime waits for a disk or a store. Cost: a hand-over per question.
+
+use super::Control;
+use crate::catalog::VolumeRecord;
+use crate::error::Report;
+use crate::homes::Homes;
+use crate::intents::Intents;
+
+impl Control {
+    /// Asks the homes what may take long, on a thread that may wait.
+    pub(super) async fn at_homes<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Homes) -> T + Send + 'static,
+    ) -> T {
+        let homes = self.facts.homes.clone();
+        let asking = tokio::task::spawn_blocking(move || ask(&homes));
+        asking.await.expect("an owner of homes reports, it does not panic")
+    }
+
+    /// Asks the intents what may take long, on a thread that may wait.
+    pub(super) async fn at_intents<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Intents) -> T + Send + 'static,
+    ) -> T {
+        let intents = self.facts.intents.clone();
+        let asking = tokio::task::spawn_blocking(move || ask(&intents));
+        asking.await.expect("intents report, they do not panic")
+    }
+
+    /// The home of a volume that no shard holds goes.
+    pub(super) async fn release_home(
+        &self,
+        record: VolumeRecord,
+        discard: bool,
+    ) -> Result<(), Report> {
+        self.at_homes(move |homes| homes.release(&record, discard)).await
+    }
+}
