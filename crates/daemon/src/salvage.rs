@@ -35,7 +35,7 @@ pub struct SalvageAnswer {
     pub size_bytes: u64,
     /// Who has the volume by now; none where this node has not found out that anybody has.
     pub taken: Option<String>,
-    /// The last segment that this node knew to be in the store: what is saved is newer.
+    /// The last segment that a superblock of this node named: what is saved is newer.
     pub segment: u64,
     /// Bytes of data.
     pub bytes: u64,

@@ -6,7 +6,7 @@
 
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, wait_until_lost};
 use layby_tests::guest::{Data, Guest, kind};
-use layby_tests::link::{Cut, Effect, Fault, Operation};
+use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
 use layby_tests::{Connection, Node, Options, Request, available, binary, run};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -283,4 +283,48 @@ fn a_node_that_only_reads_hears_of_it() {
     assert!(is_refused, "it goes on serving what is not its own");
     assert_nothing_is_served(&mut old);
     client.reopen(&second).verify();
+}
+
+/// Goal: salvage finds acknowledged writes whose segment was put after another node took the
+/// volume: no superblock names it. Method: the replacement of the superblock is refused while
+/// segments go through; a kill; these segments are gone until a second node has the volume; what is
+/// salvaged goes over an image of the store.
+#[test]
+fn what_was_put_too_late_is_saved() {
+    let Some(world) = World::new() else { return };
+    let first = start(&world, "a");
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(600);
+    first.layby(&["volume", "drain", VOLUME]);
+    let before = world.server.objects();
+    let refused = Fault::new(Effect::Fail(StoreError::UNAVAILABLE));
+    let fault = world.link.fault(refused.on(Operation::Put).key("superblock"));
+    client.write(500);
+    fault.wait_hits(2);
+    first.kill9();
+    fault.lift();
+    let objects = world.server.objects();
+    let late = objects.keys().filter(|key| key.contains("segments/") && !before.contains_key(*key));
+    let late: Vec<_> = late.map(|key| (key.clone(), world.server.read(key))).collect();
+    assert!(!late.is_empty(), "the test is to have such segments");
+    late.iter().for_each(|(key, _)| world.server.delete(key));
+    let image = world.dir("image");
+    let (is_whole, text) = world.restore(Some(&image));
+    assert!(is_whole, "{text}");
+    let second = start(&world, "b");
+    take(&second);
+    for (key, bytes) in late {
+        std::fs::write(world.server.bucket().join(key), bytes).expect("the test's own folder");
+    }
+    let first = start(&world, "a");
+    let is_lost = || first.layby(&["volume", "list"]).contains("lost");
+    assert!((0..5000).any(|_| is_lost()), "{}", first.stderr());
+    let (saved, dir) = (world.dir("left"), world.dir("a"));
+    let (to, dir) = (saved.to_string_lossy(), dir.to_string_lossy());
+    let words = ["salvage", VOLUME, &to, "--dir", &dir, "--config", &world.config("a")];
+    let (is_done, text) = world.run(&words);
+    assert!(is_done && text.contains("of data"), "{text}");
+    write_over(&saved, &image);
+    client.verify_image(&image);
 }

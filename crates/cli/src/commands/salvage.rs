@@ -38,7 +38,7 @@ fn show(
     }
     let (data, zeros) = (bytes(answer.bytes), bytes(answer.zero_bytes));
     output.line(&format!(
-        "newer than segment {}, the last that this node knew in the store: {data} of data and \
+        "newer than segment {}, the last that this node's superblock named: {data} of data and \
          {zeros} of zeros in {} ranges",
         answer.segment, answer.ranges
     ))?;

@@ -56,7 +56,7 @@ pub(super) struct Life {
     pub(super) now: Nanos,
     history: Vec<Written>,
     /// Writes below this number survive a power cut; all are acknowledged in order.
-    synced: usize,
+    pub(super) synced: usize,
     acknowledged: BTreeSet<usize>,
     writes: BTreeMap<u64, Range<usize>>,
     syncs: BTreeMap<u64, usize>,

@@ -211,11 +211,11 @@ fn overlay_of(batches: &[crate::journal::Batch], journal_next: u64) -> Runs<Loca
     overlay
 }
 
-/// What a journal holds and no segment is known to hold.
+/// What a journal holds and no superblock is known to vouch for.
 pub(crate) struct LeftOver {
     pub(crate) volume: VolumeUuid,
     pub(crate) block_bytes: u32,
-    /// The last segment that is known to be in the store.
+    /// The last segment that a superblock of this node named.
     pub(crate) number: u64,
     /// Who has the volume, where that is known.
     pub(crate) taken: Option<String>,
@@ -236,7 +236,9 @@ pub(crate) struct Left {
     pub(crate) payload: Option<(u64, u64, u64, u32)>,
 }
 
-/// Finds what only a node has of a volume, without opening it.
+/// Finds what only a node has of a volume, without opening it. What was put and is named by no
+/// superblock counts as not stored: whoever takes the volume does not see it, and the next session
+/// removes it.
 pub(crate) fn left_over(
     map_bytes: &[u8],
     read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
@@ -246,7 +248,8 @@ pub(crate) fn left_over(
     let ring = known.ring();
     let walked = walk(&ring, known.start(), u64::from(block_bytes), read);
     let (batches, damaged_at) = walked.map_err(OpenError::Journal)?;
-    let overlay = overlay_of(&batches, known.map.journal_next);
+    let committed = known.committed.unwrap_or_default();
+    let overlay = overlay_of(&batches, committed.journal_next);
     let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();
     let left = overlay.iter().map(|(blocks, place)| {
         let payload = place
@@ -257,7 +260,7 @@ pub(crate) fn left_over(
     Ok(LeftOver {
         volume: known.born.volume,
         block_bytes,
-        number: known.map.number,
+        number: committed.number,
         left: left.collect(),
         taken: known.taken,
         damaged_at,
