@@ -328,3 +328,27 @@ fn what_was_put_too_late_is_saved() {
     write_over(&saved, &image);
     client.verify_image(&image);
 }
+
+/// Goal: a volume whose superblock the store has lost is not shown as up, and not said to be
+/// written back, though nobody writes; what the node has of it stays. Method: a volume with writes
+/// of this moment in its store; its superblock is deleted there; status, drain and the log.
+#[test]
+fn a_vanished_superblock_stops_a_volume_at_rest() {
+    let Some(world) = World::new() else { return };
+    let first = start(&world, "a");
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(600);
+    first.layby(&["volume", "drain", VOLUME]);
+    let objects = world.server.objects();
+    let key = objects.keys().find(|key| key.ends_with("superblock")).expect("it has one");
+    world.server.delete(key);
+    let is_lost = || first.layby(&["volume", "list"]).contains("lost");
+    assert!((0..20_000).any(|_| is_lost()), "{}", first.stderr());
+    let shown = first.layby(&["volume", "show", VOLUME]);
+    assert!(shown.contains("link lost") && shown.contains("vanished"), "{shown}");
+    world.ask("a", &["volume", "drain", VOLUME]).assert_explains(&["vanished"]);
+    let metrics = first.layby(&["status", "--json"]);
+    assert!(metrics.contains("vanished"), "{metrics}");
+    assert!(first.stderr().contains("vanished"), "{}", first.stderr());
+}

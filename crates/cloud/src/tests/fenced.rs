@@ -179,3 +179,35 @@ fn what_no_superblock_names_is_salvaged() {
     }
     assert!(unnamed > 20, "{unnamed} of 100 had such segments");
 }
+
+/// Goal: a node whose clients do not write finds out that the store has lost the volume, keeps what
+/// it has of it, and does not take one answer for it. Method: the superblock leaves the store, and
+/// comes back between two looks; it leaves for good.
+#[test]
+fn a_look_finds_out_that_the_superblock_vanished() {
+    for seed in 7900..7910 {
+        let mut life = Life::new(seed);
+        life.load(200);
+        life.settle();
+        let block = life.world.store.objects.remove(SUPERBLOCK_KEY).expect("it was put");
+        life.volume.look();
+        for _ in 0..10 {
+            life.tick();
+        }
+        assert_eq!(life.volume.status().link, Link::Up, "seed {seed}: one answer");
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), block);
+        life.settle();
+        life.now = life.now.saturating_add(Nanos::from_secs(5));
+        life.settle();
+        assert_eq!(life.volume.status().link, Link::Up, "seed {seed}: it is back");
+        life.world.store.objects.remove(SUPERBLOCK_KEY);
+        life.volume.look();
+        let is_lost = (0..2000).any(|_| {
+            life.tick();
+            life.volume.is_lost()
+        });
+        let link = life.volume.status().link;
+        assert!(is_lost && !life.volume.is_taken(), "seed {seed}: {link:?}");
+        assert!(matches!(link, Link::Lost(why) if why.contains("vanished")), "seed {seed}");
+    }
+}

@@ -11,7 +11,7 @@
 //! know, and one whenever the host wants to know whose the volume is.
 
 use super::conditions::{CLAIM_REST, Probe, ProbeStep};
-use super::{Flight, Volume};
+use super::{Flight, Retry, Volume};
 use crate::action::{Action, Condition, End, Request, Tag};
 use crate::map::CloudMap;
 use crate::meta::Frame;
@@ -24,6 +24,9 @@ use std::sync::Arc;
 
 /// Bytes of a segment fetched at first for its index: most indexes fit.
 const HEAD_BYTES: u64 = 64 << 10;
+/// How long after a look that found no superblock the next one comes: a store that is consistent
+/// only in the end may not show for a moment what it has.
+const LOOK_AGAIN_REST: Nanos = Nanos::from_secs(1);
 
 /// What is known of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +71,9 @@ pub(super) enum Step {
     Compare,
     /// See whether it has changed, since what it named is not there: why else the volume is lost.
     Recheck(String),
-    /// See whether it is this session's still, as it was in this revision or a later one.
-    Look { revision: u64 },
+    /// See whether it is this session's still, as it was in this revision or a later one; once more
+    /// where the store has just said that there is none.
+    Look { revision: u64, is_repeated: bool },
 }
 
 /// See the file's header.
@@ -246,9 +250,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.on_absent();
             }
             (Step::Compare | Step::Before | Step::After, End::Failed(_)) => {
-                self.lose("the volume's superblock has vanished from the store".to_owned());
+                self.lose_vanished();
             }
-            (Step::Look { revision }, end) => self.on_looked(revision, &end),
+            (Step::Look { revision, is_repeated: false }, End::Failed(_)) => {
+                self.look_again(revision);
+            }
+            (Step::Look { revision, .. }, end) => self.on_looked(revision, &end),
             (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
             (Step::Recheck(why), _) => self.lose(why),
             (_, _) => {
@@ -259,9 +266,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn on_absent(&mut self) {
         if self.map.number > 0 {
-            return self.lose("the volume's superblock has vanished from the store".to_owned());
+            return self.lose_vanished();
         }
         self.propose();
+    }
+
+    /// The store has no superblock where there was one.
+    fn lose_vanished(&mut self) {
+        self.lose("the volume's superblock has vanished from the store".to_owned());
     }
 
     fn on_found(&mut self, bytes: &[u8], tag: Option<Tag>) {
@@ -554,15 +566,26 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn look(&mut self) {
         if self.session.is_open() && !std::mem::replace(&mut self.session.is_looking, true) {
             let revision = self.session.current().map_or(0, |block| block.revision);
-            self.fetch_superblock(Step::Look { revision });
+            self.fetch_superblock(Step::Look { revision, is_repeated: false });
         }
+    }
+
+    /// Looks once more, after a rest.
+    fn look_again(&mut self, revision: u64) {
+        let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
+        let flight = Flight::Superblock(Step::Look { revision, is_repeated: true });
+        let retry = Retry { flight, request, attempt: 0 };
+        self.resting.push((self.now.saturating_add(LOOK_AGAIN_REST), retry));
     }
 
     /// What the store had at some time since `revision` was put.
     fn on_looked(&mut self, revision: u64, end: &End) {
         self.session.is_looking = false;
-        // One that is gone or damaged is met by the next replacement, which may say more.
-        let End::Bytes(bytes, _) = end else { return };
+        let End::Bytes(bytes, _) = end else {
+            // A replacement would find the same, but there may be none for long.
+            return self.lose_vanished();
+        };
+        // One that is damaged is met by the next replacement, which may say more.
         let Some(block) = Superblock::decode(bytes) else { return };
         if !self.session.is_open() || is_planted(Plant::FenceIgnored) {
             return;
