@@ -10,6 +10,7 @@
 
 pub mod cloud;
 mod connection;
+mod device;
 pub mod guest;
 mod history;
 mod http;
@@ -24,6 +25,7 @@ mod tool;
 mod wire;
 
 pub use connection::{Connection, Lost, Request};
+pub use device::{Device, DeviceBytes, EMULATED_REQUEST_MS};
 pub use history::{BLOCK_BYTES, Durability, History};
 pub use http::{HttpAnswer, HttpRequest};
 pub use lax::LaxStore;

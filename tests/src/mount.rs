@@ -37,6 +37,20 @@ impl Attached {
     /// When nbdfuse or losetup fail.
     #[must_use]
     pub fn new(work: &Path, uri: &str) -> Attached {
+        Attached::attach(work, uri, &[])
+    }
+
+    /// The same past the page cache of the file that nbdfuse shows: each request of the device is
+    /// one of the export.
+    ///
+    /// # Panics
+    /// As [`Attached::new`].
+    #[must_use]
+    pub fn new_direct(work: &Path, uri: &str) -> Attached {
+        Attached::attach(work, uri, &["--direct-io=on"])
+    }
+
+    fn attach(work: &Path, uri: &str, words: &[&str]) -> Attached {
         let (folder, pipe) = (work.join("fuse"), work.join("fuse.ready"));
         std::fs::create_dir_all(&folder).expect("the test's own folder can be written");
         if !pipe.exists() {
@@ -52,7 +66,10 @@ impl Attached {
             .expect("nbdfuse was found before");
         // The pipe opens once nbdfuse writes its number, which it does when the file is there.
         must("cat", &[pipe.to_string_lossy()]);
-        let device = must("losetup", &["--find", "--show", &file.to_string_lossy()]);
+        let file = file.to_string_lossy();
+        let words: Vec<&str> =
+            ["--find", "--show"].iter().chain(words).copied().chain([&*file]).collect();
+        let device = must("losetup", &words);
         Attached { fuse, folder, device: device.trim().to_string() }
     }
 

@@ -18,6 +18,8 @@ use std::fmt::Write as _;
 const SCALE: [(&str, &str); 2] = [("LAYBY_ESI_FILES", "1000"), ("LAYBY_ESI_ALL", "1")];
 /// What the paper's gateway wrote per second where files were tiny, at the least, in MB/s.
 const PAPER_TINY: f64 = 2.0;
+/// What part of the link uploads are to fill.
+const LINK_SHARE: f64 = 0.95;
 const GIB: f64 = (1 << 30) as f64;
 
 pub(crate) fn measure(
@@ -36,8 +38,9 @@ fn number(of: &Value, field: &str) -> f64 {
 fn report(raw: &[Value]) -> Report {
     let mut table = String::from(
         "| load | tree | files | MB | journal (MB) | link (Mbit/s) | written (MB/s) | in the store \
-         (s) | share of the link while uploading | requests per GiB up | errors |\n\
-         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+         (s) | share of the link while uploading, on the wire | in payload | requests per GiB up \
+         | errors |\n\
+         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     let mut seen: Vec<(&str, bool)> = Vec::new();
     for found in raw {
@@ -54,7 +57,7 @@ fn report(raw: &[Value]) -> Report {
         // Writing to a string cannot fail.
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {:.0} | {:.0} | {:.0} | {} | {} | {} | {} | 0 |",
+            "| {} | {} | {} | {:.0} | {:.0} | {:.0} | {} | {} | {} | {} | {} | 0 |",
             key.0,
             if key.1 { "deep" } else { "flat" },
             found["files"],
@@ -64,21 +67,38 @@ fn report(raw: &[Value]) -> Report {
             of(|v| number(v, "bytes") / 1e6 / number(v, "write_seconds")).whole(),
             of(|v| number(v, "drain_seconds")).fraction(),
             of(|v| number(v, "link_share")).fraction(),
+            of(|v| number(v, "payload_share")).fraction(),
             of(|v| number(v, "requests") * GIB / number(v, "bytes_up")).whole(),
         );
     }
-    let tiny = |deep: bool| {
-        let own = raw.iter().filter(move |of| of["case"] == "tiny" && of["is_deep"] == deep);
-        Spread::of(own.map(|v| number(v, "drain_seconds")))
-    };
-    let (flat, deep) = (tiny(false), tiny(true));
-    let _ = write!(
-        table,
-        "\nGoals: Tiny written at {} MB/s at least (10 times the least of the paper's gateway) and \
-         uploaded at 0.95 of the link; deep trees in the store within 5 % of flat ones ({:.3} of \
-         their time here); all of Table IV's cases without an error.\n",
-        PAPER_TINY * 10.0,
-        deep.median / flat.median
-    );
+    table.push_str(&goals(raw, &seen));
     Report { heading: "How do an edge gateway's workloads fare?".into(), table }
+}
+
+/// What was wanted, and which loads fall short of the link.
+fn goals(raw: &[Value], seen: &[(&str, bool)]) -> String {
+    let of = |(case, is_deep): (&str, bool), field: &str| {
+        let own = raw.iter().filter(|of| of["case"] == case && of["is_deep"] == is_deep);
+        Spread::of(own.map(|value| number(value, field)))
+    };
+    let below = |field: &str| {
+        let is_below = |load: &&(&str, bool)| !of(**load, field).reaches(LINK_SHARE);
+        let name = |(case, is_deep): &(&str, bool)| {
+            format!("{case} {}", if *is_deep { "deep" } else { "flat" })
+        };
+        let names: Vec<String> = seen.iter().filter(is_below).map(name).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let tiny = |is_deep: bool| of(("tiny", is_deep), "drain_seconds").median;
+    format!(
+        "\nBelow {LINK_SHARE} of the link in more than a fifth of the rounds: on the wire {}; in \
+         payload, which is the files' own bytes, {}.\n\nGoals: Tiny written at {} MB/s at least \
+         (10 times the least of the paper's gateway) and uploaded at {LINK_SHARE} of the link; \
+         deep trees in the store within 5 % of flat ones ({:.3} of their time here); all of Table \
+         IV's cases without an error.\n",
+        below("link_share"),
+        below("payload_share"),
+        PAPER_TINY * 10.0,
+        tiny(true) / tiny(false)
+    )
 }

@@ -12,6 +12,7 @@ mod cut;
 mod discard;
 mod entries;
 mod esi;
+mod esi_findings;
 mod fio;
 mod flash;
 mod isolation;
@@ -117,6 +118,10 @@ enum Entry {
     /// The edge gateway's workloads on an ext4 in an object store: tiny files, bursts beyond the
     /// cache
     Esi,
+    /// The gateway's data, metadata and log on one device and on three
+    EsiDevices,
+    /// The gateway's level and journal too small, right and too large
+    EsiCache,
     /// A volume over two shards beside one on one shard: what the busiest shard spends per request
     Wide,
 }
@@ -191,6 +196,8 @@ fn measure(
         Entry::Cloud => cloud::measure(&plan, arguments),
         Entry::Cut => cut::measure(&plan, arguments),
         Entry::Esi => esi::measure(&plan, arguments),
+        Entry::EsiDevices => esi_findings::devices(&plan, arguments),
+        Entry::EsiCache => esi_findings::cache(&plan, arguments),
         Entry::Wide => wide::measure(&plan, arguments),
         entry => {
             let comparison = match entry {
