@@ -687,12 +687,10 @@ pub(crate) mod tests {
             let shard = MockShard::default();
             // A level that is blank would be a lost one at the next start.
             for part in request.parts.iter().filter(|_| request.is_new) {
-                let file =
-                    part.level.path.as_ref().map(|path| File::options().write(true).open(path));
-                let file = file.map(|file| file.expect("levels are made first"));
-                file.into_iter().for_each(|file| {
-                    file.write_all_at(b"LAYBY", part.base).expect("a writable level");
-                });
+                let Some(path) = &part.level.path else { continue };
+                let file = File::options().write(true).open(path).expect("levels are made first");
+                file.write_all_at(b"LAYBY", part.base).expect("a writable level");
+                file.write_all_at(&request.node, part.base + 16).expect("a writable level");
             }
             for plan in &request.volumes {
                 shard.state().volumes.insert(plan.spec.id.0, plan.clone());
