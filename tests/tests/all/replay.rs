@@ -91,6 +91,69 @@ fn levels_serve_their_classes() {
     assert_eq!(answer["levels"][1]["block_writes"], 1);
 }
 
+/// Goal: services are called by the trace's own numbers, whichever volume comes first, and a number
+/// that no volume has is refused. Method: volume 7 before volume 3; another trace, two-volumed and
+/// recorded, whose volumes are 1 and 2.
+#[test]
+fn services_have_the_numbers_of_the_trace() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests = [("write", 7, 0), ("write", 3, 0), ("read", 3, 0), ("read", 3, 0)];
+    let path = trace(&work, &requests);
+    let levels = ["--levels", "8blocks,8blocks,8blocks", "--json"];
+    let of = |path: &str, critical: &str| {
+        answer(&[&["replay", path, "--critical", critical][..], &levels].concat())
+    };
+    let found = of(&path, "3");
+    let services = found["services"].as_array().expect("a list");
+    let named: Vec<_> = services.iter().map(|one| (&one["name"], &one["class"])).collect();
+    let [critical, normal] = ["critical", "normal"].map(Value::from);
+    let all = Value::from("all");
+    let numbers = ["3", "7"].map(Value::from);
+    let expected =
+        [(&all, &critical), (&all, &normal), (&numbers[0], &critical), (&numbers[1], &normal)];
+    assert_eq!(named, expected);
+    assert_eq!(services[2]["hits"], serde_json::json!([1, 1, 0]));
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/data/recorded.parquet");
+    let names = |found: &Value, class: &str| -> Vec<String> {
+        let services = found["services"].as_array().expect("a list").iter();
+        let mine = services.filter(|one| one["class"] == class && one["name"] != "all");
+        mine.map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let found = of(recorded, "2");
+    assert_eq!(
+        (names(&found, "critical"), names(&found, "normal")),
+        (vec!["2".into()], vec!["1".into()])
+    );
+    for (path, absent, there) in [(&*path, "0", "3, 7"), (recorded, "7", "1, 2")] {
+        let words = [&["replay", path, "--critical", absent][..], &levels[..2]].concat();
+        refusal(&words, 2).assert_explains(&["critical", absent, there]);
+    }
+    let services = [&["replay", &path, "--services", "4", "--critical", "4"][..], &levels].concat();
+    refusal(&services, 2).assert_explains(&["service 4", "0 to 3"]);
+}
+
+/// Goal: the blocks of several volumes are dealt out to services, each block of each volume to one
+/// and told apart from the others. Method: the same block of two volumes of bytes, read twice each.
+#[test]
+fn services_are_dealt_from_several_volumes() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests = [0, 1, 0, 1].map(|volume| ("read", volume, 5));
+    let path = trace(&work, &requests);
+    let levels = ["--levels", "8blocks,8blocks,8blocks", "--json"];
+    for services in ["1", "2", "8"] {
+        let words = [&["replay", &path, "--services", services][..], &levels].concat();
+        let found = answer(&words);
+        let all = found["services"].as_array().expect("a list").iter();
+        let sum = |key: &str| -> u64 {
+            let whole = all.clone().filter(|one| one["name"] == "all");
+            whole.map(|one| one[key].as_u64().expect("a count")).sum()
+        };
+        assert_eq!((sum("reads"), sum("misses")), (4, 2), "{services} services: {found}");
+        let named = all.clone().filter(|one| one["name"] != "all").count();
+        assert_eq!(named.to_string(), services);
+    }
+}
+
 /// Goal: a device that was measured gives a replay its latencies, in place of a built-in one and by
 /// a name of its own. Method: a tiny probe of the folder, described twice; a block of the SSD and
 /// one of the home are read.

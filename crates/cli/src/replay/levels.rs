@@ -13,7 +13,8 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::Nanos;
 use layby_sim::device::Model;
 use layby_sim::levels::{
-    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, VolumeReport,
+    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, ServiceReport,
+    VolumeReport,
 };
 use layby_sim::single::References;
 use layby_trace::Reader;
@@ -172,6 +173,9 @@ pub(super) fn run(
     answer.passed_over = references.passed_over();
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
     if arguments.json { output.json(&answer) } else { answer.show(output) }
+    if let Some(number) = replay.critical_absent() {
+        return Err(absent(arguments, number, &replay).into());
+    }
 }
 
 fn refused(arguments: &ReplayArguments, cause: PadsaError) -> Report {
@@ -187,16 +191,32 @@ impl LevelsAnswer {
         replay: &mut PadsaReplay,
         slots: [u32; PADSA_LEVELS],
         devices: &PadsaDevices,
+/// Volumes that a report names at most.
+const NAMED_MAX: usize = 16;
+
+/// The report of a critical volume that the trace does not have.
+fn absent(arguments: &ReplayArguments, number: u32, replay: &PadsaReplay) -> Report {
+    let services = replay.services(&replay.report());
+    let named = services.iter().take(NAMED_MAX).map(|service| service.number.to_string());
+    let more = if services.len() > NAMED_MAX { ", …" } else { "" };
+    let named = format!("{}{more}", named.collect::<Vec<_>>().join(", "));
+    let trace = arguments.source.trace.display();
+    let error = format!("no volume of `{trace}` that is read or written has the number {number}");
+    Report::new(ReportKind::Invalid, error)
+        .cause(format!("--critical names volume {number}; the trace has {named}"))
+        .state("the trace is untouched, and no figure is shown")
+        .hint("name volumes by the trace's own numbers, as `layby trace info` lists them")
+}
+
         (requests, seconds): (u64, f64),
     ) -> Self {
         let report = replay.report();
         let mut classes = [VolumeReport::default(), VolumeReport::default()];
         let mut services = Vec::new();
-        for (id, volume) in &report.volumes {
-            let is_critical = replay.is_critical(id.0);
-            classes[usize::from(!is_critical)].add(volume);
+        for ServiceReport { number, is_critical, seen } in replay.services(&report) {
+            classes[usize::from(!is_critical)].add(&seen);
             let class = if is_critical { "critical" } else { "normal" };
-            services.push(ServiceAnswer::new(id.0.to_string(), class, volume));
+            services.push(ServiceAnswer::new(number.to_string(), class, &seen));
         }
         let whole = ["critical", "normal"].into_iter().zip(&classes);
         let whole = whole.filter(|(_, class)| class.blocks_read() + class.blocks_written() > 0);

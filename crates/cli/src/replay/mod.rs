@@ -48,7 +48,8 @@ A request over several blocks counts once for each. Traces of objects (see `layb
 no bytes of a device: each object is one block, whatever its length. Trims and flushes are passed
 over. Speeds are those of each policy alone, without reading the trace.
 With --levels the trace runs through the node's own state machine: DRAM, NVM and SSD under LRU, a
-class of services that uses all three and one that uses the SSD alone. Each volume is a service.
+class of services that uses all three and one that uses the SSD alone. Each volume is a service,
+called by its number in the trace (see `layby trace info`).
 Latencies are the means that PADSA's Table I gives; dirty blocks go home by watermark and eviction.
 --devices takes descriptions of real devices (see `layby probe`): one called dram, nvm, ssd, hdd or
 main takes the place of that one, and any can be chosen by name, as in 16%@nvme0 and with --home.
@@ -82,7 +83,8 @@ pub(crate) struct ReplayArguments {
     /// [default: main]
     #[arg(long, value_name = "NAME", requires = "levels")]
     home: Option<String>,
-    /// Volumes that are critical, by number [default: with --services the first half, else none]
+    /// Volumes that are critical, by the trace's numbers; with --services, services from 0
+    /// [default: with --services the first half, else none]
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',', requires = "levels")]
     critical: Option<Vec<u32>>,
     /// Deal the blocks out to so many services, by a hash
