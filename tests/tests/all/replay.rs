@@ -205,6 +205,28 @@ fn what_is_only_read_has_no_write() {
     assert!(fs::read(&disk).expect("it is there").iter().all(|byte| *byte == 7));
 }
 
+/// Goal: one level keeps what is written at once, as a node does, and says what belady does not do.
+/// Method: blocks written once and read once, behind a filter that a read has to pass twice.
+#[test]
+fn writes_pass_the_filter() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests =
+        [("write", 0, 1), ("read", 0, 1), ("read", 0, 2), ("read", 0, 2), ("read", 0, 2)];
+    let path = trace(&work, &requests);
+    let words = ["replay", &path, "-p", "lru,belady", "-s", "8blocks"];
+    let words = [&words[..], &["--admission", "second-miss"]].concat();
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let of = |at: usize| {
+        let result = &found["results"][at];
+        ["hits", "insertions"].map(|key| result[key].as_u64().expect("a count"))
+    };
+    assert_eq!((of(0), of(1)), ([2, 2], [3, 2]));
+    assert_eq!(found["results"][0]["admission"], "second-miss");
+    assert_eq!(found["results"][1]["admission"], "all");
+    let text = must(&binary().to_string_lossy(), &words);
+    assert!(text.contains("belady admits every missed block"), "{text}");
+}
+
 /// Goal: what is wrong is explained, with its exit code. Method: a mistake of each kind.
 #[test]
 fn mistakes_are_explained() {

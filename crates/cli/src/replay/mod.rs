@@ -68,7 +68,8 @@ pub(crate) struct ReplayArguments {
     cache_size: Vec<CacheSize>,
     #[command(flatten)]
     block: BlockArguments,
-    /// Which missed blocks come in: all, or second-miss, which keeps scans out
+    /// Which blocks that reads miss come in: all, or second-miss, which keeps scans out. What is
+    /// written always does; belady takes all
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = admission)]
     admission: AdmissionKind,
     /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one; SIZE@NAME is of
@@ -141,6 +142,7 @@ struct Level<'a> {
     slots: u32,
     /// `None` for Belady's, which runs when the trace has ended.
     replay: Option<Box<dyn Replay>>,
+    admission: AdmissionKind,
     time: Duration,
 }
 
@@ -200,13 +202,15 @@ fn line_up<'a>(
     for size in &arguments.cache_size {
         let slots = size.slots(trace.unit(), arguments.block.block_size, footprint)?;
         for contender in arguments.policy.iter().copied() {
-            let replay = match contender {
-                Contender::Belady => None,
+            let (replay, admission) = match contender {
+                Contender::Belady => (None, AdmissionKind::All),
                 Contender::Policy(kind) => {
-                    Some(build(kind, arguments.admission, slots, arguments.seed))
+                    let admission = arguments.admission;
+                    (Some(build(kind, admission, slots, arguments.seed)), admission)
                 }
             };
-            levels.push(Level { contender, size, slots, replay, time: Duration::ZERO });
+            let time = Duration::ZERO;
+            levels.push(Level { contender, size, slots, replay, admission, time });
         }
     }
     Ok(levels)
@@ -222,14 +226,15 @@ impl Level<'_> {
 
     fn outcome(self, known: Option<&layby_sim::single::Known>) -> Outcome {
         let (policy, size) = (self.contender.name(), self.size.text.clone());
-        let (slots, mut time, mut memory_bytes) = (self.slots, None, None);
+        let (slots, admission) = (self.slots, self.admission);
+        let (mut time, mut memory_bytes) = (None, None);
         let counts = if let Some(replay) = &self.replay {
             (time, memory_bytes) = (Some(self.time), Some(replay.memory_bytes()));
             replay.counts()
         } else {
             known.expect("the future was gathered for Belady's").replay(slots)
         };
-        Outcome { policy, size, slots, counts, memory_bytes, time }
+        Outcome { policy, admission, size, slots, counts, memory_bytes, time }
     }
 }
 
