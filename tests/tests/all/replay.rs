@@ -205,6 +205,61 @@ fn what_is_only_read_has_no_write() {
     assert!(fs::read(&disk).expect("it is there").iter().all(|byte| *byte == 7));
 }
 
+/// Goal: the worst error is that of every size shown, too, and it is said which sizes a sample
+/// cannot tell apart. Method: a trace with reuse at small distances, which a tenth of the blocks
+/// misses.
+#[test]
+fn the_worst_error_is_of_what_is_shown() {
+    let work = TempDir::new().expect("a temporary folder");
+    let out = work.path().join("z.csv").display().to_string();
+    let shape = ["--requests", "20000", "--footprint", "40MiB", "--exponent", "1.2"];
+    must(&binary().to_string_lossy(), &[&["trace", "generate", &out][..], &shape].concat());
+    let words = ["mrc", &out, "--sampled", "10%", "--seed", "1,2", "--compare"];
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let curves = found["curves"].as_array().expect("a list");
+    let ratios = |curve: &Value| -> Vec<(u64, f64)> {
+        let points = curve["points"].as_array().expect("points").iter();
+        let point = |at: &Value| at["cache_blocks"].as_u64().zip(at["miss_ratio"].as_f64());
+        points.map(|at| point(at).expect("numbers")).collect()
+    };
+    let exact = ratios(&curves[0]);
+    for curve in &curves[1..] {
+        let error = &curve["error"];
+        let apart = |least: u64| {
+            let pairs = exact.iter().zip(ratios(curve)).filter(|(one, _)| one.0 >= least);
+            pairs.map(|(one, other)| (one.1 - other.1).abs()).fold(0.0, f64::max)
+        };
+        assert_eq!(curve["resolution_blocks"], 10);
+        let (worst, resolved) = (&error["worst"], &error["worst_resolved"]);
+        assert!(worst.as_f64().expect("a number") >= apart(0) - 1e-9, "{error} {}", apart(0));
+        assert!(resolved.as_f64().expect("a number") >= apart(10) - 1e-9, "{error}");
+    }
+    let text = must(&binary().to_string_lossy(), &words);
+    for part in ["over 100 even sizes", "one followed block stands for 10", "follows only"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+}
+
+/// Goal: a sample that follows no block is no curve. Method: one in ten thousand of three blocks,
+/// alone and for each volume; beside a seed that follows one.
+#[test]
+fn a_sample_of_nothing_is_refused() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("read", 0, 1), ("read", 0, 2), ("read", 1, 3)]);
+    let words = ["mrc", &path, "--sampled", "0.01%"];
+    for more in [&[][..], &["--compare"], &["--json"], &["--per-volume"], &["--csv"]] {
+        let refused = refusal(&[&words[..], more].concat(), 2);
+        refused.assert_explains(&["follows no block", "--sampled", "exact"]);
+    }
+    let seeds = (1..40).map(|seed: u32| seed.to_string()).collect::<Vec<_>>().join(",");
+    let found = answer(&["mrc", &path, "--sampled", "10%", "--seed", &seeds, "--json"]);
+    for curve in found["curves"].as_array().expect("a list") {
+        let points = curve["points"].as_array().expect("a list").len();
+        assert_eq!(curve["blocks"] == 0, points == 0, "{curve}");
+        assert!(curve["warning"].as_str().is_some_and(|text| text.contains("block")), "{curve}");
+    }
+}
+
 /// Goal: one level keeps what is written at once, as a node does, and says what belady does not do.
 /// Method: blocks written once and read once, behind a filter that a read has to pass twice.
 #[test]

@@ -155,6 +155,7 @@ pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<()
     if let Some(sizes) = &arguments.levels {
         return levels::run(arguments, sizes, output);
     }
+    distinct(arguments)?;
     let block_size = arguments.block.block_size;
     let start = now();
     let two_passes = arguments.cache_size.iter().any(|size| size.needs_footprint(block_size));
@@ -180,6 +181,31 @@ pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<()
         .ok_or_else(|| nothing_to_replay(&arguments.source))?
         .took(start.elapsed());
     if arguments.json { output.json(&answer) } else { answer.show(output) }
+}
+
+/// Whether no word of a list is there twice, which would cost a pass and show nothing.
+fn distinct(arguments: &ReplayArguments) -> Result<(), Report> {
+    let policies: Vec<&str> = arguments.policy.iter().map(|policy| policy.name()).collect();
+    let sizes: Vec<&str> = arguments.cache_size.iter().map(|size| size.text.as_str()).collect();
+    for (flag, words) in [("--policy", policies), ("--cache-size", sizes)] {
+        if let Some(word) = twice(&words) {
+            return Err(named_twice(flag, word));
+        }
+    }
+    Ok(())
+}
+
+/// What of a list is in it twice.
+pub(crate) fn twice<T: PartialEq>(list: &[T]) -> Option<&T> {
+    list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one))
+}
+
+/// The report of a list that names something twice.
+pub(crate) fn named_twice(flag: &str, word: &str) -> Report {
+    Report::new(ReportKind::Invalid, format!("{flag} names `{word}` twice"))
+        .cause("both would show the same figures")
+        .state("nothing was read")
+        .hint("name it once")
 }
 
 /// Every policy at every size.
@@ -279,7 +305,12 @@ pub(crate) fn unmeasured(source: &SourceArguments, cause: StreamError) -> Report
 
 /// The report of a trace without reads and writes.
 pub(crate) fn nothing_to_replay(source: &SourceArguments) -> Report {
-    let error = format!("there is nothing to replay in `{}`", source.trace.display());
+    nothing_to_count(source, "there is nothing to replay in")
+}
+
+/// The same; `error` is what it comes to.
+pub(crate) fn nothing_to_count(source: &SourceArguments, error: &str) -> Report {
+    let error = format!("{error} `{}`", source.trace.display());
     Report::new(ReportKind::Invalid, error)
         .cause("the trace holds no reads and no writes")
         .state("the trace is untouched")

@@ -77,7 +77,7 @@ The same rate and seed choose the same blocks in every trace. Trims and flushes 
         #[command(flatten)]
         copy: CopyArguments,
         /// Share of the blocks, such as 1% or 0.01
-        #[arg(short, long, value_name = "RATE", value_parser = rate)]
+        #[arg(short, long, value_name = "RATE", value_parser = rate_of_blocks)]
         rate: f64,
         /// Same seed, same blocks
         #[arg(long, value_name = "N", default_value_t = 1)]
@@ -308,7 +308,14 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     };
     let rate = number.trim().parse::<f64>().ok().map(|number| number / scale);
     rate.filter(|rate| (0.0..=1.0).contains(rate))
-        .ok_or_else(|| format!("`{text}` is no share; write 1% or 0.01"))
+        .ok_or_else(|| format!("`{text}` is no share from 0% to 100%; write 1% or 0.01"))
+}
+
+/// A share of the blocks, of which none is no sample.
+pub(crate) fn rate_of_blocks(text: &str) -> Result<f64, String> {
+    let refused = || format!("`{text}` of the blocks are none; write a share above 0%, such as 1%");
+    let part = rate(text)?;
+    (part > 0.0).then_some(part).ok_or_else(refused)
 }
 
 fn block_size(text: &str) -> Result<BlockSize, String> {
@@ -332,6 +339,7 @@ mod tests {
     }
 
     /// Goal: shares are read in both spellings, nonsense is refused. Method: a few of each.
+        assert!(rate("0%").is_ok() && rate_of_blocks("0%").is_err());
     #[test]
     fn shares_are_understood() {
         assert_eq!([rate("1%"), rate("0.01"), rate("100%")], [Ok(0.01), Ok(0.01), Ok(1.0)]);
