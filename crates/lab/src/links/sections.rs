@@ -100,6 +100,8 @@ fn errors(rows: &[Row], at: usize) -> Section {
         Series::new(kind.name(), values)
     });
     let chart = Chart {
+        across: "link".into(),
+        left_out: vec![ForecastKind::Median.name().to_owned()],
         axis: "error, relative to naive's".into(),
         groups: rows.iter().map(|row| row.name.clone()).collect(),
         series: series.collect(),
@@ -179,6 +181,8 @@ fn admission(rows: &[Row]) -> Section {
         groups: rows.iter().map(|row| row.name.clone()).collect(),
         series: series.into(),
     };
+        across: "link".into(),
+        ..Chart::default()
     Section {
         heading: "Admission".into(),
         text: vec![

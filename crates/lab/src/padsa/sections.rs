@@ -135,8 +135,10 @@ fn equal_cost(costs: &Costs) -> Section {
     let bars = bars.map(|(i, name)| series(name, drawn.iter().map(|row| row[i][1] / 1000.0)));
     let chart = Chart {
         axis: "mean latency (µs)".into(),
-        groups: EXPONENTS.iter().map(|exponent| format!("Zipf {exponent}")).collect(),
+        across: "exponent of Zipf's law".into(),
+        groups: EXPONENTS.iter().map(ToString::to_string).collect(),
         series: bars.collect(),
+        ..Chart::default()
     };
     Section {
         heading: "Fig. 3: two levels or three for the same money".into(),
@@ -194,6 +196,8 @@ fn latency(results: &Results) -> Section {
             series("against shared LRU", against(Shared)),
             series("against ETICA", against(Etica)),
         ],
+        across: "workload".into(),
+        ..Chart::default()
     };
     Section {
         heading: "Fig. 7: mean read latency under PADSA".into(),
@@ -230,7 +234,13 @@ fn hits(results: &Results) -> Section {
 fn chart_of(results: &Results, axis: &str, figure: &dyn Fn(&Figures) -> f64) -> Chart {
     let all = Architecture::ALL.iter().enumerate();
     let series = all.map(|(i, a)| series(a.name(), results.iter().map(|row| figure(&row[i]))));
-    Chart { axis: axis.into(), groups: groups(), series: series.collect() }
+    Chart {
+        axis: axis.into(),
+        across: "workload".into(),
+        groups: groups(),
+        series: series.collect(),
+        ..Chart::default()
+    }
 }
 
 fn distribution(results: &Results) -> Section {
