@@ -282,6 +282,35 @@ fn writes_pass_the_filter() {
     assert!(text.contains("belady admits every missed block"), "{text}");
 }
 
+/// Goal: what a user recorded and shows nothing is refused before anything runs. Method: links that
+/// are short (the sample of docs/traces.md), dead and constant; traces without writes and with few.
+#[test]
+fn recordings_that_show_nothing_are_refused() {
+    let work = TempDir::new().expect("a temporary folder");
+    let link = |name: &str, rates: &[u64]| {
+        let mut text = String::from("time_s,bytes_per_s\n");
+        for (at, rate) in rates.iter().enumerate() {
+            writeln!(text, "{at},{rate}").expect("a String takes all");
+        }
+        let path = work.path().join(name);
+        fs::write(&path, text).expect("the folder takes files");
+        path.display().to_string()
+    };
+    for (name, rates, word) in [
+        ("short.csv", &[1_502_311, 1_377_090, 0][..], "3 intervals"),
+        ("dead.csv", &[0; 400], "0 bytes per second in every interval"),
+        ("even.csv", &[1_000_000; 400], "1000000 bytes per second in every interval"),
+    ] {
+        let path = link(name, rates);
+        refusal(&["lab", "run", "links", "--link", &path], 2).assert_explains(&[name, word]);
+    }
+    let reads = trace(&work, &[("read", 0, 1)]);
+    let streams = ["lab", "run", "streams", "--trace", &reads];
+    refusal(&streams, 2).assert_explains(&["t.csv", "no writes"]);
+    trace(&work, &[("write", 0, 1)]);
+    refusal(&streams, 2).assert_explains(&["t.csv", "16 to 4096 MiB"]);
+}
+
 /// Goal: what is wrong is explained, with its exit code. Method: a mistake of each kind.
 #[test]
 fn mistakes_are_explained() {

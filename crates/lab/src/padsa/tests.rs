@@ -105,9 +105,12 @@ fn other_devices_are_told() {
     let [base, other] = [base, other].map(|sums| sums.side(Side::All));
     assert_eq!((base.hits, base.misses), (other.hits, other.misses));
     assert!(other.read_ns < base.read_ns);
-    let options = crate::Options { devices: Some(devices), ..crate::Options::default() };
+    let files = vec![("--devices".to_owned(), "my ssd.toml".to_owned())];
+    let options = crate::Options { devices: Some(devices), files, ..crate::Options::default() };
     let told = document(&options, &Results::default(), &cost::Costs::default());
-    assert!(told.source.contains("other devices") && told.command.ends_with("--devices FILE"));
+    assert!(
+        told.source.contains("other devices") && told.command.ends_with("--devices 'my ssd.toml'")
+    );
     assert!(told.html().contains("read 6.25 µs"));
     let usual = document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
     assert!(usual.source.contains("Table I") && !usual.html().contains("not the paper"));
