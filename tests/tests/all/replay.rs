@@ -200,7 +200,9 @@ fn what_is_only_read_has_no_write() {
     let replay =
         ["replay", &path, "--json", "--levels", "1blocks,1blocks,1blocks", "--devices", &out];
     refusal(&replay, 2).assert_explains(&["d.toml", "`write`", "--write-latency"]);
-    answer(&[&probe[..], &["--json", "--write-latency", "20us"]].concat());
+    let again = [&probe[..], &["--json", "--write-latency", "20us"]].concat();
+    refusal(&again, 4).assert_explains(&["d.toml", "is there already", "--overwrite"]);
+    answer(&[&again[..], &["--overwrite"]].concat());
     assert_eq!(answer(&replay)["levels"][2]["device"]["write_us"], 20.0);
     assert!(fs::read(&disk).expect("it is there").iter().all(|byte| *byte == 7));
 }
@@ -309,6 +311,35 @@ fn recordings_that_show_nothing_are_refused() {
     refusal(&streams, 2).assert_explains(&["t.csv", "no writes"]);
     trace(&work, &[("write", 0, 1)]);
     refusal(&streams, 2).assert_explains(&["t.csv", "16 to 4096 MiB"]);
+}
+
+/// Goal: a link of a user's is in the report, its file named in the line that runs it again, and
+/// nothing in it is what is no number; a report is kept unless it may be replaced. Method: a link
+/// that repeats every five intervals, so that naive foresees it five ahead without an error.
+#[test]
+fn a_report_is_whole_and_kept() {
+    let work = TempDir::new().expect("a temporary folder");
+    let mut text = String::from("time_s,bytes_per_s\n");
+    for at in 0..400 {
+        writeln!(text, "{at},{}", 1_000_000 * (1 + at % 5)).expect("a String takes all");
+    }
+    let link = work.path().join("my link.csv");
+    fs::write(&link, text).expect("the folder takes files");
+    let (link, page) = (link.display().to_string(), work.path().join("links.html"));
+    let out = page.display().to_string();
+    let words = ["lab", "run", "links", "--runs", "1", "--link", &link, "--out", &out];
+    let shown = must(&binary().to_string_lossy(), &words);
+    assert!(shown.contains(&format!("--link '{link}'")), "{shown}");
+    assert!(!shown.contains("NaN") && !shown.contains("1797693134862315"), "{shown}");
+    // What must be known of a table is beside it on a terminal, too.
+    assert!(shown.contains("Mean absolute errors; all but naive's"), "{shown}");
+    let html = fs::read_to_string(&page).expect("it was written");
+    assert!(!html.contains("NaN") && html.contains("not drawn: median"), "links.html");
+    fs::write(&page, "mine").expect("the folder takes files");
+    refusal(&words, 4).assert_explains(&["links.html", "is there already", "--overwrite"]);
+    assert_eq!(fs::read_to_string(&page).expect("it is there"), "mine");
+    must(&binary().to_string_lossy(), &[&words[..], &["--overwrite"]].concat());
+    assert!(fs::read_to_string(&page).expect("it is there").starts_with("<!doctype"));
 }
 
 /// Goal: what is wrong is explained, with its exit code. Method: a mistake of each kind.

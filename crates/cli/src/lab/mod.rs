@@ -3,7 +3,8 @@
 //! How: an experiment gives a document; its claims and tables go to the terminal, or all of it as
 //! JSON or CSV, and the whole, with charts, into one HTML file where one is asked for. Progress is
 //! a bar on a terminal, and a line now and then elsewhere.
-//! Invariant: an existing report is replaced only once the new one is whole.
+//! Invariant: an existing report is replaced only where that is asked for, and once the new one is
+//! whole.
 //! Not for: what experiments do; that is the lab's room.
 
 mod answer;
@@ -66,14 +67,15 @@ Examples:
   layby lab run wear --csv
 
 The same words give the same figures, on however many cores. --out writes everything, with charts,
-as one HTML file that needs nothing else. --tracks takes vehicles from a highD recording, whose
-licence you must have. With --devices the report says that they are not the paper's; both are for
+as one HTML file that needs nothing else; a file that is there is kept unless --overwrite.
+--tracks takes vehicles from a highD recording, whose licence you must have. With --devices the report says that they are not the paper's; both are for
 padsa. --scale is for wear and delay-d: a device so many times smaller than the paper's, 1 for its
 own size. --trace is for streams: its writes touch 16 MiB to 4 GiB. --link is for links:
 `time_s,bytes_per_s[,rtt_ms]`, a line per interval, from 181 lines.
 
-Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
-wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
+Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong, or a recording shows
+nothing; 3 the recording is wrong; 4 the report is there already; 6 a file is not there; 7 not
+permitted; 8 no room for the report.")]
 struct RunArguments {
     /// Which experiment
     experiment: ExperimentArgument,
@@ -104,6 +106,9 @@ struct RunArguments {
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace a report that is there
+    #[arg(long, requires = "out")]
+    overwrite: bool,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -170,8 +175,8 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     let (files, origin) = (named_files(arguments), origin());
     let options = Options { seed, runs, stays, devices, scale, traces, links, files, origin };
     // Whether the report can be written is found out before minutes are spent, not after.
-    let report =
-        arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
+    let begin = |path| NewFile::begin(path, "the report", arguments.overwrite);
+    let report = arguments.out.as_deref().map(begin).transpose()?;
     let mut progress = progress::Progress::new(experiment.name(), output.is_terminal());
     let document = experiment.run(&options, &mut |step| progress.tell(step, output));
     progress.end();
@@ -193,11 +198,6 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     Ok(())
 }
 
-/// Whether the words mean something to this experiment.
-fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> Result<(), Report> {
-    let name = experiment.name();
-    let refused = |what: String, hint: String| {
-        let report =
 /// Flags and files that decide figures, as they were written.
 fn named_files(arguments: &RunArguments) -> Vec<(String, String)> {
     let tracks = arguments.tracks.iter().map(|path| ("--tracks", path));
@@ -208,6 +208,11 @@ fn named_files(arguments: &RunArguments) -> Vec<(String, String)> {
     all.map(|(flag, path)| (flag.to_owned(), path.display().to_string())).collect()
 }
 
+/// Whether the words mean something to this experiment.
+fn fits(arguments: &RunArguments, experiment: Experiment, choices: &Choices) -> Result<(), Report> {
+    let name = experiment.name();
+    let refused = |what: String, hint: String| {
+        let report =
             Report::new(ReportKind::Invalid, format!("cannot run `{name}` so")).cause(what);
         Err(report.state("nothing was run or written").hint(hint))
     };
@@ -294,11 +299,6 @@ fn origin() -> Origin {
     }
 }
 
-fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
-    output.line(&document.title)?;
-    for (what, value) in document.colophon() {
-        output.line(&format!("{what}: {value}"))?;
-    }
 /// Characters of a line of text on a terminal.
 const LINE_CHARACTERS: usize = 100;
 
@@ -320,6 +320,11 @@ fn wrapped(paragraph: &str) -> Vec<String> {
     lines
 }
 
+fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
+    output.line(&document.title)?;
+    for (what, value) in document.colophon() {
+        output.line(&format!("{what}: {value}"))?;
+    }
     if !document.claims.is_empty() {
         let headings = ["claim", "expected (range that holds)", "found", "holds"];
         let mut claims = table(headings, 4);
@@ -338,16 +343,16 @@ fn wrapped(paragraph: &str) -> Vec<String> {
     }
     for section in &document.sections {
         output.line(&format!("\n{}", section.heading))?;
-        let Some(data) = &section.table else { continue };
-        let mut cells = Table::new();
-        cells.load_preset(presets::ASCII_MARKDOWN);
-        cells.set_header(&data.columns);
-        for column in cells.column_iter_mut().skip(1) {
         for paragraph in &section.text {
             for line in wrapped(paragraph) {
                 output.line(&line)?;
             }
         }
+        let Some(data) = &section.table else { continue };
+        let mut cells = Table::new();
+        cells.load_preset(presets::ASCII_MARKDOWN);
+        cells.set_header(&data.columns);
+        for column in cells.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         for row in &data.rows {

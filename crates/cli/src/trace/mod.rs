@@ -291,13 +291,7 @@ pub(crate) fn target_format(target: &TargetArguments) -> Result<Format, Report> 
 /// Refuses to replace a file unless that was asked for, and anything else than a file in any case.
 pub(crate) fn check_absent(target: &TargetArguments) -> Result<(), Report> {
     new_file::check_place(&target.out, "the trace", "choose another name")?;
-    if target.overwrite || target.out.symlink_metadata().is_err() {
-        return Ok(());
-    }
-    Err(Report::new(ReportKind::InUse, format!("`{}` is there already", target.out.display()))
-        .cause("a trace is not replaced unless that is asked for")
-        .state("nothing was read or written")
-        .hint("choose another name, or add --overwrite"))
+    new_file::check_absent(&target.out, "the trace", target.overwrite)
 }
 
 /// A share such as `1%` or `0.01`.
