@@ -61,12 +61,17 @@ impl LevelSizes {
     /// The devices of levels and home.
     fn devices(&self, arguments: &ReplayArguments) -> Result<PadsaDevices, Report> {
         let known = Devices::load(&arguments.devices)?;
-        let mut levels = Vec::with_capacity(PADSA_LEVELS);
-        for (chosen, usual) in self.devices.iter().zip(DEVICES) {
-            levels.push(known.find(chosen.as_deref().unwrap_or(usual))?);
+        let chosen = self.devices.iter().zip(DEVICES);
+        let mut names: Vec<&str> =
+            chosen.map(|(chosen, usual)| chosen.as_deref().unwrap_or(usual)).collect();
+        names.push(arguments.home.as_deref().unwrap_or(MAIN));
+        let mut models = Vec::with_capacity(names.len());
+        for name in &names {
+            models.push(known.find(name)?);
         }
-        let levels = levels.try_into().expect("a device was found for each level");
-        let home = known.find(arguments.home.as_deref().unwrap_or(MAIN))?;
+        known.check_used(&names)?;
+        let home = models.pop().expect("the home came last");
+        let levels = models.try_into().expect("a device was found for each level");
         Ok(PadsaDevices { levels, home })
     }
 }
@@ -168,14 +173,14 @@ pub(super) fn run(
     if requests == 0 {
         return Err(nothing_to_replay(&arguments.source).into());
     }
+    if let Some(number) = replay.critical_absent() {
+        return Err(absent(arguments, number, &replay).into());
+    }
     let seconds = start.elapsed().as_secs_f64();
     let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, (requests, seconds));
     answer.passed_over = references.passed_over();
     (answer.footprint_blocks, answer.seed) = (footprint, seed);
     if arguments.json { output.json(&answer) } else { answer.show(output) }
-    if let Some(number) = replay.critical_absent() {
-        return Err(absent(arguments, number, &replay).into());
-    }
 }
 
 fn refused(arguments: &ReplayArguments, cause: PadsaError) -> Report {
@@ -186,11 +191,6 @@ fn refused(arguments: &ReplayArguments, cause: PadsaError) -> Report {
         .hint("sample or cut the trace with `layby trace`, or replay one level without --levels")
 }
 
-impl LevelsAnswer {
-    fn new(
-        replay: &mut PadsaReplay,
-        slots: [u32; PADSA_LEVELS],
-        devices: &PadsaDevices,
 /// Volumes that a report names at most.
 const NAMED_MAX: usize = 16;
 
@@ -208,6 +208,11 @@ fn absent(arguments: &ReplayArguments, number: u32, replay: &PadsaReplay) -> Rep
         .hint("name volumes by the trace's own numbers, as `layby trace info` lists them")
 }
 
+impl LevelsAnswer {
+    fn new(
+        replay: &mut PadsaReplay,
+        slots: [u32; PADSA_LEVELS],
+        devices: &PadsaDevices,
         (requests, seconds): (u64, f64),
     ) -> Self {
         let report = replay.report();
