@@ -182,6 +182,19 @@ impl Devices {
         })
     }
 
+    /// Makes sure that every described device is among those `used`.
+    ///
+    /// # Errors
+    /// A report of the first that is not: its figures would be ignored.
+    pub(crate) fn check_used(&self, used: &[&str]) -> Result<(), Report> {
+        let idle = self.described.iter().find(|(name, _)| !used.contains(&name.as_str()));
+        idle.map_or(Ok(()), |(name, path)| {
+            Err(unsound(path)
+                .cause(format!("device `{name}`, key `name`: no level and no home is on it"))
+                .hint("choose it with SIZE@NAME or --home NAME, or leave it out"))
+        })
+    }
+
     /// The three levels and the homes by their built-in names, each with a price.
     ///
     /// # Errors

@@ -38,8 +38,8 @@ Measured are reads and writes of 4 KiB at random places and of 1 MiB in a row, o
 reads of 4 KiB at 2, 4, 8 ... 256 at a time until that twice brings less than 15 % more.
 Take --size larger than the device's own memory, and keep the device otherwise idle.
 
-Exit codes: 0 done; 1 the device failed; 2 a word is wrong; 6 the path is not there; 7 not
-permitted; 8 no room.")]
+Exit codes: 0 done; 1 the device failed; 2 a word is wrong; 4 --out is there already; 6 the path is
+not there; 7 not permitted; 8 no room.")]
 pub(crate) struct ProbeArguments {
     /// A directory to write in, or a file or block device to read
     path: PathBuf,
@@ -64,6 +64,9 @@ pub(crate) struct ProbeArguments {
     /// Write the description here, as TOML
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(long, requires = "out")]
+    overwrite: bool,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -127,7 +130,8 @@ pub(crate) fn run(arguments: &ProbeArguments, output: &mut Output) -> Result<(),
         return Err(measured_anyway(arguments).into());
     }
     // Whether the description can be written is found out before the time is spent, not after.
-    let file = arguments.out.as_deref().map(|path| NewFile::begin(path, "the description"));
+    let begin = |path| NewFile::begin(path, "the description", arguments.overwrite);
+    let file = arguments.out.as_deref().map(begin);
     let file = file.transpose()?;
     let probed = measure(arguments, output)?;
     let answer = ProbeAnswer::new(arguments, &probed);

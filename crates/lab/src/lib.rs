@@ -15,11 +15,14 @@ mod median;
 pub mod padsa;
 mod parallel;
 mod streams;
+mod unfit;
 pub mod wear;
 
 pub use document::{
     Chart, Claim, Document, Expected, Measurement, Origin, Section, Series, Table, Unit,
 };
+
+pub use unfit::Unfit;
 
 pub(crate) use document::seeds_of;
 
@@ -44,34 +47,70 @@ pub struct Options {
     pub traces: Vec<RecordedTrace>,
     /// Recorded links that are forecast, too.
     pub links: Vec<RecordedLink>,
+    /// Flags and the files that they name, as they were written, for the line that runs it again.
+    pub files: Vec<(String, String)>,
     /// What makes the document; it decides no figure.
     pub origin: Origin,
 }
 
-/// A recorded trace.
+/// A recorded trace whose writes a device can be made for.
 #[derive(Clone, Debug)]
 pub struct RecordedTrace {
-    /// What it is called in the document.
-    pub name: String,
-    /// Its requests, in the order of time.
-    pub records: Vec<Record>,
+    name: String,
+    records: Vec<Record>,
 }
 
-/// A recorded link.
+impl RecordedTrace {
+    /// A trace: what it is called in the document, and its requests in the order of time.
+    ///
+    /// # Errors
+    /// [`Unfit`] when it writes nothing, or too little or too much for a device.
+    pub fn new(name: String, records: Vec<Record>) -> Result<Self, Unfit> {
+        streams::check(&records)?;
+        Ok(RecordedTrace { name, records })
+    }
+}
+
+/// A recorded link on which forecasts can be told apart.
 #[derive(Clone, Debug)]
 pub struct RecordedLink {
-    /// What it is called in the document.
-    pub name: String,
-    /// What it carried; at least one sample.
-    pub trace: LinkTrace,
+    name: String,
+    trace: LinkTrace,
+}
+
+impl RecordedLink {
+    /// A link: what it is called in the document, and what it carried.
+    ///
+    /// # Errors
+    /// [`Unfit`] when it is too short, or carries the same in every interval.
+    pub fn new(name: String, trace: LinkTrace) -> Result<Self, Unfit> {
+        links::check(&trace)?;
+        Ok(RecordedLink { name, trace })
+    }
+}
+
+impl Options {
+    /// What `command` is continued with, so that it names the same files again.
+    fn named_files(&self) -> String {
+        let quoted = |path: &str| match path.chars().all(is_plain) && !path.is_empty() {
+            true => path.to_owned(),
+            false => format!("'{}'", path.replace('\'', r"'\''")),
+        };
+        self.files.iter().map(|(flag, path)| format!(" {flag} {}", quoted(path))).collect()
+    }
+}
+
+/// Whether a shell takes a character as it is.
+fn is_plain(character: char) -> bool {
+    character.is_alphanumeric() || "/._-+:@%".contains(character)
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (stays, devices, scale) = (None, None, None);
-        let (traces, links) = (Vec::new(), Vec::new());
+        let (traces, links, files) = (Vec::new(), Vec::new(), Vec::new());
         let origin = Origin::default();
-        Options { seed: 1, runs: 3, stays, devices, scale, traces, links, origin }
+        Options { seed: 1, runs: 3, stays, devices, scale, traces, links, files, origin }
     }
 }
 
@@ -158,7 +197,7 @@ impl Experiment {
                 "Links: forecasts of an uplink's bandwidth beside the naive one, and admission"
             }
             Experiment::Esi => {
-                "ESI: an edge gateway's files on an object store, an object for each beside bundles"
+                "ESI: an edge gateway's files and bursts, through a volume in an object store"
             }
         }
     }

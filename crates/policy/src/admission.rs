@@ -1,4 +1,4 @@
-//! Which missed blocks deserve room at all.
+//! Which blocks that reads missed deserve room at all; writes are kept without a question.
 //!
 //! How: [`SecondMiss`] admits a block at its second miss within a window, so what is touched once,
 //! as in a scan, never displaces anything. Misses are remembered in two generations of a Bloom
@@ -9,6 +9,7 @@
 //! Source: B. Maggs, R. Sitaraman, "Algorithmic nuggets in content delivery", 2015 (cache on second
 //! hit); the ageing in generations is that of TinyLFU's doorkeeper (Einziger et al., 2017).
 
+use crate::curve::Access;
 use crate::hash::mix;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -20,10 +21,15 @@ const BITS_PER_MISS: u64 = 16;
 /// Bits set per remembered miss.
 const PROBES: u64 = 4;
 
-/// Decides whether a missed block is brought into a level.
+/// Decides whether a block that a read missed is brought into a level.
 pub trait Admission: Send {
-    /// `key` was missed: whether it shall be admitted.
+    /// `key` was missed by a read: whether it shall be admitted.
     fn on_miss(&mut self, key: BlockKey) -> bool;
+    /// An access did not find `key`: whether it is kept. What is written always is, and is no miss.
+    #[inline]
+    fn keeps(&mut self, key: BlockKey, access: Access) -> bool {
+        access == Access::Write || self.on_miss(key)
+    }
     /// Bytes of memory held.
     fn memory_bytes(&self) -> usize;
 }

@@ -203,7 +203,7 @@ fn check(spec: &GeneratorSpec) -> Result<(), TraceError> {
             refused("a request has 1 byte to 1 GiB")
         }
         () if spec.footprint_bytes < spec.length || spec.footprint_bytes > RANGE_END_MAX => {
-            refused("the footprint holds at least one request and at most 64 PiB")
+            refused("the footprint holds at least one request and at most 65536TiB")
         }
         () if spec.volume > VolumeId::MAX => refused("volumes go up to 1048575"),
         () if spec.interval.0.checked_mul(spec.requests).is_none() => {

@@ -91,6 +91,69 @@ fn levels_serve_their_classes() {
     assert_eq!(answer["levels"][1]["block_writes"], 1);
 }
 
+/// Goal: services are called by the trace's own numbers, whichever volume comes first, and a number
+/// that no volume has is refused. Method: volume 7 before volume 3; another trace, two-volumed and
+/// recorded, whose volumes are 1 and 2.
+#[test]
+fn services_have_the_numbers_of_the_trace() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests = [("write", 7, 0), ("write", 3, 0), ("read", 3, 0), ("read", 3, 0)];
+    let path = trace(&work, &requests);
+    let levels = ["--levels", "8blocks,8blocks,8blocks", "--json"];
+    let of = |path: &str, critical: &str| {
+        answer(&[&["replay", path, "--critical", critical][..], &levels].concat())
+    };
+    let found = of(&path, "3");
+    let services = found["services"].as_array().expect("a list");
+    let named: Vec<_> = services.iter().map(|one| (&one["name"], &one["class"])).collect();
+    let [critical, normal] = ["critical", "normal"].map(Value::from);
+    let all = Value::from("all");
+    let numbers = ["3", "7"].map(Value::from);
+    let expected =
+        [(&all, &critical), (&all, &normal), (&numbers[0], &critical), (&numbers[1], &normal)];
+    assert_eq!(named, expected);
+    assert_eq!(services[2]["hits"], serde_json::json!([1, 1, 0]));
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/data/recorded.parquet");
+    let names = |found: &Value, class: &str| -> Vec<String> {
+        let services = found["services"].as_array().expect("a list").iter();
+        let mine = services.filter(|one| one["class"] == class && one["name"] != "all");
+        mine.map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let found = of(recorded, "2");
+    assert_eq!(
+        (names(&found, "critical"), names(&found, "normal")),
+        (vec!["2".into()], vec!["1".into()])
+    );
+    for (path, absent, there) in [(&*path, "0", "3, 7"), (recorded, "7", "1, 2")] {
+        let words = [&["replay", path, "--critical", absent][..], &levels[..2]].concat();
+        refusal(&words, 2).assert_explains(&["critical", absent, there]);
+    }
+    let services = [&["replay", &path, "--services", "4", "--critical", "4"][..], &levels].concat();
+    refusal(&services, 2).assert_explains(&["service 4", "0 to 3"]);
+}
+
+/// Goal: the blocks of several volumes are dealt out to services, each block of each volume to one
+/// and told apart from the others. Method: the same block of two volumes of bytes, read twice each.
+#[test]
+fn services_are_dealt_from_several_volumes() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests = [0, 1, 0, 1].map(|volume| ("read", volume, 5));
+    let path = trace(&work, &requests);
+    let levels = ["--levels", "8blocks,8blocks,8blocks", "--json"];
+    for services in ["1", "2", "8"] {
+        let words = [&["replay", &path, "--services", services][..], &levels].concat();
+        let found = answer(&words);
+        let all = found["services"].as_array().expect("a list").iter();
+        let sum = |key: &str| -> u64 {
+            let whole = all.clone().filter(|one| one["name"] == "all");
+            whole.map(|one| one[key].as_u64().expect("a count")).sum()
+        };
+        assert_eq!((sum("reads"), sum("misses")), (4, 2), "{services} services: {found}");
+        let named = all.clone().filter(|one| one["name"] != "all").count();
+        assert_eq!(named.to_string(), services);
+    }
+}
+
 /// Goal: a device that was measured gives a replay its latencies, in place of a built-in one and by
 /// a name of its own. Method: a tiny probe of the folder, described twice; a block of the SSD and
 /// one of the home are read.
@@ -137,9 +200,146 @@ fn what_is_only_read_has_no_write() {
     let replay =
         ["replay", &path, "--json", "--levels", "1blocks,1blocks,1blocks", "--devices", &out];
     refusal(&replay, 2).assert_explains(&["d.toml", "`write`", "--write-latency"]);
-    answer(&[&probe[..], &["--json", "--write-latency", "20us"]].concat());
+    let again = [&probe[..], &["--json", "--write-latency", "20us"]].concat();
+    refusal(&again, 4).assert_explains(&["d.toml", "is there already", "--overwrite"]);
+    answer(&[&again[..], &["--overwrite"]].concat());
     assert_eq!(answer(&replay)["levels"][2]["device"]["write_us"], 20.0);
     assert!(fs::read(&disk).expect("it is there").iter().all(|byte| *byte == 7));
+}
+
+/// Goal: the worst error is that of every size shown, too, and it is said which sizes a sample
+/// cannot tell apart. Method: a trace with reuse at small distances, which a tenth of the blocks
+/// misses.
+#[test]
+fn the_worst_error_is_of_what_is_shown() {
+    let work = TempDir::new().expect("a temporary folder");
+    let out = work.path().join("z.csv").display().to_string();
+    let shape = ["--requests", "20000", "--footprint", "40MiB", "--exponent", "1.2"];
+    must(&binary().to_string_lossy(), &[&["trace", "generate", &out][..], &shape].concat());
+    let words = ["mrc", &out, "--sampled", "10%", "--seed", "1,2", "--compare"];
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let curves = found["curves"].as_array().expect("a list");
+    let ratios = |curve: &Value| -> Vec<(u64, f64)> {
+        let points = curve["points"].as_array().expect("points").iter();
+        let point = |at: &Value| at["cache_blocks"].as_u64().zip(at["miss_ratio"].as_f64());
+        points.map(|at| point(at).expect("numbers")).collect()
+    };
+    let exact = ratios(&curves[0]);
+    for curve in &curves[1..] {
+        let error = &curve["error"];
+        let apart = |least: u64| {
+            let pairs = exact.iter().zip(ratios(curve)).filter(|(one, _)| one.0 >= least);
+            pairs.map(|(one, other)| (one.1 - other.1).abs()).fold(0.0, f64::max)
+        };
+        assert_eq!(curve["resolution_blocks"], 10);
+        let (worst, resolved) = (&error["worst"], &error["worst_resolved"]);
+        assert!(worst.as_f64().expect("a number") >= apart(0) - 1e-9, "{error} {}", apart(0));
+        assert!(resolved.as_f64().expect("a number") >= apart(10) - 1e-9, "{error}");
+    }
+    let text = must(&binary().to_string_lossy(), &words);
+    for part in ["over 100 even sizes", "one followed block stands for 10", "follows only"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+}
+
+/// Goal: a sample that follows no block is no curve. Method: one in ten thousand of three blocks,
+/// alone and for each volume; beside a seed that follows one.
+#[test]
+fn a_sample_of_nothing_is_refused() {
+    let work = TempDir::new().expect("a temporary folder");
+    let path = trace(&work, &[("read", 0, 1), ("read", 0, 2), ("read", 1, 3)]);
+    let words = ["mrc", &path, "--sampled", "0.01%"];
+    for more in [&[][..], &["--compare"], &["--json"], &["--per-volume"], &["--csv"]] {
+        let refused = refusal(&[&words[..], more].concat(), 2);
+        refused.assert_explains(&["follows no block", "--sampled", "exact"]);
+    }
+    let seeds = (1..40).map(|seed: u32| seed.to_string()).collect::<Vec<_>>().join(",");
+    let found = answer(&["mrc", &path, "--sampled", "10%", "--seed", &seeds, "--json"]);
+    for curve in found["curves"].as_array().expect("a list") {
+        let points = curve["points"].as_array().expect("a list").len();
+        assert_eq!(curve["blocks"] == 0, points == 0, "{curve}");
+        assert!(curve["warning"].as_str().is_some_and(|text| text.contains("block")), "{curve}");
+    }
+}
+
+/// Goal: one level keeps what is written at once, as a node does, and says what belady does not do.
+/// Method: blocks written once and read once, behind a filter that a read has to pass twice.
+#[test]
+fn writes_pass_the_filter() {
+    let work = TempDir::new().expect("a temporary folder");
+    let requests =
+        [("write", 0, 1), ("read", 0, 1), ("read", 0, 2), ("read", 0, 2), ("read", 0, 2)];
+    let path = trace(&work, &requests);
+    let words = ["replay", &path, "-p", "lru,belady", "-s", "8blocks"];
+    let words = [&words[..], &["--admission", "second-miss"]].concat();
+    let found = answer(&[&words[..], &["--json"]].concat());
+    let of = |at: usize| {
+        let result = &found["results"][at];
+        ["hits", "insertions"].map(|key| result[key].as_u64().expect("a count"))
+    };
+    assert_eq!((of(0), of(1)), ([2, 2], [3, 2]));
+    assert_eq!(found["results"][0]["admission"], "second-miss");
+    assert_eq!(found["results"][1]["admission"], "all");
+    let text = must(&binary().to_string_lossy(), &words);
+    assert!(text.contains("belady admits every missed block"), "{text}");
+}
+
+/// Goal: what a user recorded and shows nothing is refused before anything runs. Method: links that
+/// are short (the sample of docs/traces.md), dead and constant; traces without writes and with few.
+#[test]
+fn recordings_that_show_nothing_are_refused() {
+    let work = TempDir::new().expect("a temporary folder");
+    let link = |name: &str, rates: &[u64]| {
+        let mut text = String::from("time_s,bytes_per_s\n");
+        for (at, rate) in rates.iter().enumerate() {
+            writeln!(text, "{at},{rate}").expect("a String takes all");
+        }
+        let path = work.path().join(name);
+        fs::write(&path, text).expect("the folder takes files");
+        path.display().to_string()
+    };
+    for (name, rates, word) in [
+        ("short.csv", &[1_502_311, 1_377_090, 0][..], "3 intervals"),
+        ("dead.csv", &[0; 400], "0 bytes per second in every interval"),
+        ("even.csv", &[1_000_000; 400], "1000000 bytes per second in every interval"),
+    ] {
+        let path = link(name, rates);
+        refusal(&["lab", "run", "links", "--link", &path], 2).assert_explains(&[name, word]);
+    }
+    let reads = trace(&work, &[("read", 0, 1)]);
+    let streams = ["lab", "run", "streams", "--trace", &reads];
+    refusal(&streams, 2).assert_explains(&["t.csv", "no writes"]);
+    trace(&work, &[("write", 0, 1)]);
+    refusal(&streams, 2).assert_explains(&["t.csv", "16 to 4096 MiB"]);
+}
+
+/// Goal: a link of a user's is in the report, its file named in the line that runs it again, and
+/// nothing in it is what is no number; a report is kept unless it may be replaced. Method: a link
+/// that repeats every five intervals, so that naive foresees it five ahead without an error.
+#[test]
+fn a_report_is_whole_and_kept() {
+    let work = TempDir::new().expect("a temporary folder");
+    let mut text = String::from("time_s,bytes_per_s\n");
+    for at in 0..400 {
+        writeln!(text, "{at},{}", 1_000_000 * (1 + at % 5)).expect("a String takes all");
+    }
+    let link = work.path().join("my link.csv");
+    fs::write(&link, text).expect("the folder takes files");
+    let (link, page) = (link.display().to_string(), work.path().join("links.html"));
+    let out = page.display().to_string();
+    let words = ["lab", "run", "links", "--runs", "1", "--link", &link, "--out", &out];
+    let shown = must(&binary().to_string_lossy(), &words);
+    assert!(shown.contains(&format!("--link '{link}'")), "{shown}");
+    assert!(!shown.contains("NaN") && !shown.contains("1797693134862315"), "{shown}");
+    // What must be known of a table is beside it on a terminal, too.
+    assert!(shown.contains("Mean absolute errors; all but naive's"), "{shown}");
+    let html = fs::read_to_string(&page).expect("it was written");
+    assert!(!html.contains("NaN") && html.contains("not drawn: median"), "links.html");
+    fs::write(&page, "mine").expect("the folder takes files");
+    refusal(&words, 4).assert_explains(&["links.html", "is there already", "--overwrite"]);
+    assert_eq!(fs::read_to_string(&page).expect("it is there"), "mine");
+    must(&binary().to_string_lossy(), &[&words[..], &["--overwrite"]].concat());
+    assert!(fs::read_to_string(&page).expect("it is there").starts_with("<!doctype"));
 }
 
 /// Goal: what is wrong is explained, with its exit code. Method: a mistake of each kind.
@@ -158,7 +358,19 @@ fn mistakes_are_explained() {
     refusal(&["replay", &path, "-s", "1%"], 2).assert_explains(&["1%", "2 blocks"]);
     refusal(&["replay", &path, "--levels", "1%,2%"], 2).assert_explains(&["1%,2%", "1%,4%,16%"]);
     refusal(&["replay", &path, "--critical", "1"], 2).assert_explains(&["--levels"]);
+    refusal(&["replay", &path, "-s", "200%"], 2).assert_explains(&["200%", "up to 100%"]);
+    refusal(&["replay", &path, "-p", "lru,lru"], 2).assert_explains(&["--policy", "twice"]);
+    refusal(&["replay", &path, "-s", "5%,5%"], 2).assert_explains(&["--cache-size", "twice"]);
     refusal(&["mrc", &path, "--sampled", "0%"], 2).assert_explains(&["0%"]);
+    refusal(&["mrc", &path, "--sampled", "9%", "--seed", "1,1"], 2).assert_explains(&["twice"]);
+    refusal(&["mrc", &path, "--compare"], 2).assert_explains(&["--sampled"]);
+    refusal(&["mrc", &empty], 2).assert_explains(&["no curve"]);
+    refusal(&["trace", "sample", &path, "s.csv", "--rate", "0%"], 2).assert_explains(&["none"]);
+    let idle = work.path().join("idle.toml").display().to_string();
+    let described = "[[device]]\nname = \"idle\"\nread = \"1us\"\nwrite = \"1us\"\n";
+    fs::write(&idle, described).expect("the folder takes files");
+    let unused = ["replay", &path, "--levels", "1blocks,1blocks,1blocks", "--devices", &idle];
+    refusal(&unused, 2).assert_explains(&["`idle`", "no level", "--home"]);
     let levels = ["replay", &path, "--levels", "1blocks,1blocks,1blocks@tape"];
     refusal(&levels, 2).assert_explains(&["tape", "dram, nvm, ssd, hdd, main"]);
     refusal(&["replay", &path, "--devices", &absent], 2).assert_explains(&["--levels"]);

@@ -1,16 +1,22 @@
 //! Bars and lines as SVG, for the documents of `bench/`.
 //!
-//! How: plotters draws into a string.
-//! Invariant: colours are told apart without red and green. Not for: interactive views.
+//! How: plotters draws into a string: a strip with the legend above, the plot, and a line below
+//! that says what made it. A figure is a median; a whisker reaches from the least to the greatest.
+//! Invariant: colours are told apart without red and green; the legend covers no figure.
+//! Not for: interactive views.
 
+use super::report::Spread;
+use plotters::coord::Shift;
 use plotters::prelude::{
-    ChartBuilder, Color, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries, PathElement,
-    RGBColor, Rectangle, SVGBackend, SeriesLabelPosition,
+    ChartBuilder, Color, DrawingArea, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries,
+    PathElement, RGBColor, Rectangle, SVGBackend, Text,
 };
 use plotters::style::{BLACK, WHITE};
 use std::error::Error;
 
-const SIZE: (u32, u32) = (900, 360);
+const SIZE: (u32, u32) = (900, 400);
+/// Heights of the legend above and of the line below.
+const STRIP: u32 = 26;
 /// Told apart by people who do not see all colours, too (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xB2),
@@ -24,15 +30,31 @@ const COLOURS: [RGBColor; 6] = [
 /// A bar per name, lying, and a mark that they are compared with.
 pub(crate) struct Bars {
     pub(crate) axis: String,
-    pub(crate) bars: Vec<(String, f64)>,
+    pub(crate) bars: Vec<(String, Spread)>,
     pub(crate) mark: f64,
+    /// What made it: rounds, commit, day.
+    pub(crate) origin: String,
 }
 
 /// Lines over a common axis; the upright axis is logarithmic.
 pub(crate) struct Lines {
     pub(crate) x_axis: String,
     pub(crate) y_axis: String,
-    pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
+    pub(crate) lines: Vec<(String, Vec<(f64, Spread)>)>,
+    /// What made it: rounds, commit, day.
+    pub(crate) origin: String,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The legend's strip, the plot, with what made it written below.
+fn areas<'a>(svg: &'a mut String, origin: &str) -> Result<(Area<'a>, Area<'a>), Box<dyn Error>> {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (legend, rest) = root.split_vertically(STRIP);
+    let (plot, below) = rest.split_vertically(SIZE.1 - 2 * STRIP);
+    below.draw(&Text::new(origin.to_owned(), (10, 6), ("sans-serif", 12).into_font()))?;
+    Ok((legend, plot))
 }
 
 fn drawn(draw: impl FnOnce(&mut String) -> Result<(), Box<dyn Error>>) -> String {
@@ -50,11 +72,10 @@ impl Bars {
     }
 
     fn draw(&self, svg: &mut String) -> Result<(), Box<dyn Error>> {
-        let high = self.bars.iter().map(|(_, value)| *value).fold(self.mark, f64::max) * 1.1;
-        let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
+        let high = self.bars.iter().map(|(_, bar)| bar.ends[1]).fold(self.mark, f64::max) * 1.1;
+        let (_, plot) = areas(svg, &self.origin)?;
         let count = self.bars.len();
-        let mut chart = ChartBuilder::on(&root)
+        let mut chart = ChartBuilder::on(&plot)
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(230)
@@ -73,13 +94,18 @@ impl Bars {
             .axis_desc_style(("sans-serif", 14).into_font())
             .label_style(("sans-serif", 13).into_font())
             .draw()?;
-        chart.draw_series(self.bars.iter().enumerate().map(|(row, (_, value))| {
-            let low = (count - 1 - row) as f64;
-            Rectangle::new([(0.0, low + 0.15), (*value, low + 0.85)], COLOURS[0].filled())
+        let low = |row: usize| (count - 1 - row) as f64;
+        chart.draw_series(self.bars.iter().enumerate().map(|(row, (_, bar))| {
+            let corners = [(0.0, low(row) + 0.15), (bar.median, low(row) + 0.85)];
+            Rectangle::new(corners, COLOURS[4].filled())
+        }))?;
+        chart.draw_series(self.bars.iter().enumerate().map(|(row, (_, bar))| {
+            let whisker = bar.ends.map(|end| (end, low(row) + 0.5));
+            PathElement::new(whisker, BLACK.stroke_width(1))
         }))?;
         let mark = [(self.mark, 0.0), (self.mark, count as f64)];
         chart.draw_series(LineSeries::new(mark, BLACK.stroke_width(2)))?;
-        root.present()?;
+        plot.present()?;
         Ok(())
     }
 }
@@ -93,11 +119,11 @@ impl Lines {
     fn draw(&self, svg: &mut String) -> Result<(), Box<dyn Error>> {
         let points = || self.lines.iter().flat_map(|(_, points)| points);
         let right = points().map(|(x, _)| *x).fold(0.0, f64::max);
-        let high = points().map(|(_, y)| *y).fold(1.0, f64::max) * 1.5;
-        let low = points().map(|(_, y)| *y).fold(high, f64::min).max(1.0) / 1.5;
-        let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+        let high = points().map(|(_, y)| y.ends[1]).fold(1.0, f64::max) * 1.5;
+        let low = points().map(|(_, y)| y.ends[0]).fold(high, f64::min).max(1.0) / 1.5;
+        let (legend, plot) = areas(svg, &self.origin)?;
+        self.draw_legend(&legend)?;
+        let mut chart = ChartBuilder::on(&plot)
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(70)
@@ -109,21 +135,28 @@ impl Lines {
             .axis_desc_style(("sans-serif", 14).into_font())
             .label_style(("sans-serif", 13).into_font())
             .draw()?;
-        for (index, (name, points)) in self.lines.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
-            let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-            let mark =
-                move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2));
-            chart.draw_series(line)?.label(name.as_str()).legend(mark);
+        for (index, (_, points)) in self.lines.iter().enumerate() {
+            let stroke = COLOURS[index % COLOURS.len()].stroke_width(2);
+            let medians = points.iter().map(|(x, y)| (*x, y.median));
+            chart.draw_series(LineSeries::new(medians, stroke))?;
+            chart.draw_series(points.iter().map(|(x, y)| {
+                PathElement::new(y.ends.map(|end| (*x, end.max(low))), stroke.clone())
+            }))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .label_font(("sans-serif", 13).into_font())
-            .draw()?;
-        root.present()?;
+        plot.present()?;
+        Ok(())
+    }
+
+    /// A mark and a name for each line, from left to right.
+    fn draw_legend(&self, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
+        let each = (SIZE.0 - 80) as i32 / self.lines.len().max(1) as i32;
+        for (index, (name, _)) in self.lines.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let x = 70 + index as i32 * each;
+            area.draw(&Rectangle::new([(x, 8), (x + 12, 18)], colour.filled()))?;
+            let font = ("sans-serif", 13).into_font();
+            area.draw(&Text::new(name.clone(), (x + 18, 7), font))?;
+        }
         Ok(())
     }
 }
@@ -132,14 +165,24 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Goal: what is drawn shows its names. Method: one of each.
+    /// Goal: what is drawn shows its names, its spread and what made it. Method: one of each.
     #[test]
     fn drawings_name_what_they_show() {
-        let bars = vec![("read hit".to_owned(), 1.4), ("write".to_owned(), 0.7)];
-        let bars = Bars { axis: "ratio".into(), bars, mark: 1.0 }.svg();
-        assert!(bars.contains("read hit") && bars.contains("ratio"), "{bars}");
-        let lines = vec![("layby".to_owned(), vec![(1.0, 20.0), (80.0, 900.0)])];
-        let lines = Lines { x_axis: "x".into(), y_axis: "p99 (us)".into(), lines }.svg();
-        assert!(lines.contains("layby") && lines.contains("p99 (us)"), "{lines}");
+        let spread = |figures: [f64; 3]| Spread::of(figures.into_iter());
+        let origin = || "3 rounds; commit 1a2b3c4; 2026-11-24".to_owned();
+        let bars = vec![
+            ("read hit".to_owned(), spread([1.3, 1.4, 1.6])),
+            ("write".to_owned(), spread([0.6, 0.7, 0.7])),
+        ];
+        let bars = Bars { axis: "ratio".into(), bars, mark: 1.0, origin: origin() }.svg();
+        let points = vec![(1.0, spread([19.0, 20.0, 30.0])), (80.0, spread([800.0, 900.0, 999.0]))];
+        let lines = vec![("layby".to_owned(), points)];
+        let (x_axis, y_axis) = ("x".into(), "p99 (us)".into());
+        let lines = Lines { x_axis, y_axis, lines, origin: origin() }.svg();
+        for (svg, words) in [(&bars, ["read hit", "ratio"]), (&lines, ["layby", "p99 (us)"])] {
+            assert!(words.iter().all(|word| svg.contains(word)), "{svg}");
+            assert!(svg.contains("commit 1a2b3c4"), "{svg}");
+        }
+        assert!(bars.matches("<polyline").count() >= 2, "a whisker per bar: {bars}");
     }
 }

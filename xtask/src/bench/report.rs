@@ -65,6 +65,8 @@ impl Report {
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) half_range: f64,
+    /// The least and the greatest.
+    pub(crate) ends: [f64; 2],
     /// What at least [`ROUNDS_MET`] of the rounds reach, and what as many stay within.
     most: [f64; 2],
 }
@@ -82,7 +84,8 @@ impl Spread {
         let half_range = (sorted[sorted.len() - 1] - sorted[0]) / 2.0;
         let missed = ((1.0 - ROUNDS_MET) * sorted.len() as f64 + 1e-9) as usize;
         let most = [sorted[missed], sorted[sorted.len() - 1 - missed]];
-        Spread { median: low.midpoint(high), half_range, most }
+        let ends = [sorted[0], sorted[sorted.len() - 1]];
+        Spread { median: low.midpoint(high), half_range, ends, most }
     }
     /// Whether a bar is met from above: so many rounds reach it, whatever the median is.
     pub(crate) fn reaches(self, bar: f64) -> bool {

@@ -335,26 +335,41 @@ fn offered(jobs: &[Job], samples: &[Sample]) -> String {
     table
 }
 
+/// What the drawings are of.
+fn origin(plan: &Plan<'_>, samples: &[Sample]) -> String {
+    let said = |program: &str, words: &[&str]| {
+        let said = process::output(process::command(program, plan.root).args(words));
+        said.unwrap_or_default().trim().to_owned()
+    };
+    let rounds: BTreeSet<u32> = samples.iter().map(|sample| sample.round).collect();
+    format!(
+        "Median of {} rounds, from the least to the greatest; commit {}; {}",
+        rounds.len(),
+        said("git", &["rev-parse", "--short", "HEAD"]),
+        said("date", &["--utc", "+%Y-%m-%d"])
+    )
+}
+
 fn draw(plan: &Plan<'_>, jobs: &[Job], samples: &[Sample]) -> Result<(), Failure> {
     let plain = || jobs.iter().enumerate().filter(|(_, job)| job.offered.is_none());
     let bars = Bars {
         axis: "Layby over the best peer".to_owned(),
-        bars: plain()
-            .map(|(index, job)| (job.name.clone(), ratio(samples, index).median))
-            .collect(),
+        bars: plain().map(|(index, job)| (job.name.clone(), ratio(samples, index))).collect(),
         mark: 1.0,
+        origin: origin(plan, samples),
     };
     let mut lines = Lines {
         x_axis: "offered (thousand IOPS)".to_owned(),
         y_axis: "p99 (us)".to_owned(),
         lines: Vec::new(),
+        origin: origin(plan, samples),
     };
     let varied: Vec<_> = jobs.iter().enumerate().filter(|(_, job)| job.offered.is_some()).collect();
     for server in
         varied.first().map_or_else(BTreeSet::new, |(index, _)| servers_of(samples, *index))
     {
         let point = |(index, job): &(usize, &Job)| {
-            let p99 = spread(samples, *index, server, |s| s.latency_us_p99).median;
+            let p99 = spread(samples, *index, server, |s| s.latency_us_p99);
             (f64::from(job.offered.unwrap_or(0)) / 1e3, p99)
         };
         lines.lines.push((server.to_owned(), varied.iter().map(point).collect()));

@@ -3,7 +3,8 @@
 //! How: an experiment gives a document; its claims and tables go to the terminal, or all of it as
 //! JSON or CSV, and the whole, with charts, into one HTML file where one is asked for. Progress is
 //! a bar on a terminal, and a line now and then elsewhere.
-//! Invariant: an existing report is replaced only once the new one is whole.
+//! Invariant: an existing report is replaced only where that is asked for, and once the new one is
+//! whole.
 //! Not for: what experiments do; that is the lab's room.
 
 mod answer;
@@ -17,14 +18,25 @@ use crate::trace::failed;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use layby_daemon::error::{Report, ReportKind};
-use layby_lab::{Choices, Document, Experiment, Options, Origin, RecordedLink, RecordedTrace};
+use layby_lab::{
+    Choices, Document, Experiment, Options, Origin, RecordedLink, RecordedTrace, Unfit,
+};
 use layby_trace::{ReadOptions, Reader, Stay, TraceError, read_link, tracks_meta};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// Repeat the experiments of the papers, their figures beside ours
 #[derive(Debug, Args)]
-#[command(subcommand_required = true)]
+#[command(
+    subcommand_required = true,
+    after_help = "\
+Examples:
+  layby lab list
+  layby lab run padsa
+  layby lab run wear --out wear.html
+
+`layby lab run --help` says what each experiment takes; docs/lab.md what was found."
+)]
 pub(crate) struct LabArguments {
     #[command(subcommand)]
     command: LabCommand,
@@ -55,14 +67,15 @@ Examples:
   layby lab run wear --csv
 
 The same words give the same figures, on however many cores. --out writes everything, with charts,
-as one HTML file that needs nothing else. --tracks takes vehicles from a highD recording, whose
-licence you must have. With --devices the report says that they are not the paper's; both are for
+as one HTML file that needs nothing else; a file that is there is kept unless --overwrite.
+--tracks takes vehicles from a highD recording, whose licence you must have. With --devices the report says that they are not the paper's; both are for
 padsa. --scale is for wear and delay-d: a device so many times smaller than the paper's, 1 for its
-own size. --trace is for streams. --link is for links: `time_s,bytes_per_s[,rtt_ms]`, a line per
-interval.
+own size. --trace is for streams: its writes touch 16 MiB to 4 GiB. --link is for links:
+`time_s,bytes_per_s[,rtt_ms]`, a line per interval, from 181 lines.
 
-Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong; 3 the recording is
-wrong; 6 a file is not there; 7 not permitted; 8 no room for the report.")]
+Exit codes: 0 done, whether or not claims hold; 2 a word or a device is wrong, or a recording shows
+nothing; 3 the recording is wrong; 4 the report is there already; 6 a file is not there; 7 not
+permitted; 8 no room for the report.")]
 struct RunArguments {
     /// Which experiment
     experiment: ExperimentArgument,
@@ -93,6 +106,9 @@ struct RunArguments {
     /// Write the report here, as HTML
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace a report that is there
+    #[arg(long, requires = "out")]
+    overwrite: bool,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -156,11 +172,11 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
     let traces = arguments.trace.iter().map(|path| trace(path)).collect::<Result<_, _>>()?;
     let links = arguments.link.iter().map(|path| link(path)).collect::<Result<_, _>>()?;
     let (seed, scale) = (arguments.seed, arguments.scale);
-    let origin = origin();
-    let options = Options { seed, runs, stays, devices, scale, traces, links, origin };
+    let (files, origin) = (named_files(arguments), origin());
+    let options = Options { seed, runs, stays, devices, scale, traces, links, files, origin };
     // Whether the report can be written is found out before minutes are spent, not after.
-    let report =
-        arguments.out.as_deref().map(|path| NewFile::begin(path, "the report")).transpose()?;
+    let begin = |path| NewFile::begin(path, "the report", arguments.overwrite);
+    let report = arguments.out.as_deref().map(begin).transpose()?;
     let mut progress = progress::Progress::new(experiment.name(), output.is_terminal());
     let document = experiment.run(&options, &mut |step| progress.tell(step, output));
     progress.end();
@@ -180,6 +196,16 @@ fn run_one(arguments: &RunArguments, output: &mut Output) -> Result<(), Failure>
         }
     }
     Ok(())
+}
+
+/// Flags and files that decide figures, as they were written.
+fn named_files(arguments: &RunArguments) -> Vec<(String, String)> {
+    let tracks = arguments.tracks.iter().map(|path| ("--tracks", path));
+    let devices = arguments.devices.iter().map(|path| ("--devices", path));
+    let traces = arguments.trace.iter().map(|path| ("--trace", path));
+    let links = arguments.link.iter().map(|path| ("--link", path));
+    let all = tracks.chain(devices).chain(traces).chain(links);
+    all.map(|(flag, path)| (flag.to_owned(), path.display().to_string())).collect()
 }
 
 /// Whether the words mean something to this experiment.
@@ -224,7 +250,10 @@ fn trace(path: &Path) -> Result<RecordedTrace, Report> {
         records.extend_from_slice(&batch);
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok(RecordedTrace { name, records })
+    RecordedTrace::new(name, records).map_err(|cause| {
+        unfit(format!("cannot replay the writes of `{}`", path.display()), cause)
+            .hint("look at what it writes with `layby trace info`; `layby trace cut` takes a part")
+    })
 }
 
 /// What a link carried.
@@ -238,7 +267,16 @@ fn link(path: &Path) -> Result<RecordedLink, Report> {
             .hint("--link takes lines of `time_s,bytes_per_s` or `time_s,bytes_per_s,rtt_ms`")
     })?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok(RecordedLink { name, trace })
+    RecordedLink::new(name, trace).map_err(|cause| {
+        unfit(format!("cannot forecast the link of `{}`", path.display()), cause)
+            .hint("record it for longer, or while something is uploaded; see docs/traces.md, Links")
+    })
+}
+
+/// The report of a file that can be read and shows nothing.
+fn unfit(error: String, cause: Unfit) -> Report {
+    let report = Report::new(ReportKind::Invalid, error).cause(cause.to_string());
+    report.state("nothing was run or written")
 }
 
 /// The vehicles of a highD recording.
@@ -259,6 +297,27 @@ fn origin() -> Origin {
         commit: env!("LAYBY_COMMIT").into(),
         date: answer::today(),
     }
+}
+
+/// Characters of a line of text on a terminal.
+const LINE_CHARACTERS: usize = 100;
+
+/// A paragraph in lines, cut between words.
+fn wrapped(paragraph: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in paragraph.split_whitespace() {
+        let line = lines.last_mut().expect("there is one");
+        let takes = line.chars().count() + 1 + word.chars().count();
+        match line.is_empty() {
+            true => line.push_str(word),
+            false if takes <= LINE_CHARACTERS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            false => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
@@ -284,6 +343,11 @@ fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
     }
     for section in &document.sections {
         output.line(&format!("\n{}", section.heading))?;
+        for paragraph in &section.text {
+            for line in wrapped(paragraph) {
+                output.line(&line)?;
+            }
+        }
         let Some(data) = &section.table else { continue };
         let mut cells = Table::new();
         cells.load_preset(presets::ASCII_MARKDOWN);
@@ -297,4 +361,22 @@ fn show(document: &Document, output: &mut Output) -> Result<(), Failure> {
         output.line(&cells.to_string())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: text is cut between words and loses none. Method: a paragraph of many words, and one
+    /// word that is longer than a line.
+    #[test]
+    fn text_is_cut_between_words() {
+        let long = "x".repeat(120);
+        for text in ["", "a few words", &"word ".repeat(100), &format!("one {long} more")] {
+            let lines = wrapped(text);
+            assert!(lines.iter().all(|line| line.len() <= LINE_CHARACTERS || *line == long));
+            let words = lines.join(" ");
+            assert!(words.split_whitespace().eq(text.split_whitespace()), "{lines:?}");
+        }
+    }
 }

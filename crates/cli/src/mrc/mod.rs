@@ -7,10 +7,11 @@
 mod answer;
 
 use crate::output::{Failure, Output};
-use crate::replay::{nothing_to_replay, now, unmeasured};
-use crate::trace::{BlockArguments, SourceArguments, rate, source, unread};
+use crate::replay::{named_twice, nothing_to_count, now, twice, unmeasured};
+use crate::trace::{BlockArguments, SourceArguments, rate_of_blocks, source, unread};
 use answer::MrcAnswer;
 use clap::{Args, ValueEnum};
+use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::VolumeId;
 use layby_sim::policy::curve::{BoundedCurve, Counted, SampleRate};
 use layby_sim::single::{CurveKind, CurveRun, References};
@@ -33,22 +34,24 @@ Examples:
 Without --sampled and --blocks-max the curve is exact: what `layby replay -p lru` counts, at every
 size at once; it takes some 60 bytes of memory per distinct block. Sampled curves (SHARDS) follow a
 share of the blocks; with --blocks-max at most so many, in 64 KiB, as a node does while it runs.
---compare measures the exact curve too, and says how far the sampled ones are from it over 100 sizes
-up to the footprint: the mean absolute error in miss ratio, and the worst size.
+--compare measures the exact curve too, and says how far the sampled ones are from it in miss ratio:
+the mean absolute error over 100 sizes at even distances up to the footprint, and the worst of these
+and of all sizes shown. A sample of 1% cannot tell sizes below some 100 blocks apart: one followed
+block stands for so many. A sample that follows no block is refused, one of few blocks is marked.
 Trims and flushes are passed over.
 
-Exit codes: 0 done; 2 a word is wrong, or the trace holds no reads and writes; 3 the trace is wrong;
-6 it is not there.")]
+Exit codes: 0 done; 2 a word is wrong, the trace holds no reads and writes, or the sample follows
+none of them; 3 the trace is wrong; 6 it is not there.")]
 pub(crate) struct MrcArguments {
     #[command(flatten)]
     source: SourceArguments,
     #[command(flatten)]
     block: BlockArguments,
     /// Follow this share of the blocks, such as 1%
-    #[arg(long, value_name = "RATE", value_parser = sampled, conflicts_with = "blocks_max")]
+    #[arg(long, value_name = "RATE", value_parser = sampled, group = "sample")]
     sampled: Option<SampleRate>,
     /// Follow at most this many blocks: 64 to 1638
-    #[arg(long, value_name = "N", value_parser = blocks_max())]
+    #[arg(long, value_name = "N", value_parser = blocks_max(), group = "sample")]
     blocks_max: Option<u32>,
     /// Same seed, same blocks; a curve for each (can be repeated)
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
@@ -64,7 +67,7 @@ pub(crate) struct MrcArguments {
     #[arg(long)]
     per_volume: bool,
     /// Measure the exact curve too, and say how far the others are from it
-    #[arg(long)]
+    #[arg(long, requires = "sample")]
     compare: bool,
     /// Answer in JSON
     #[arg(long)]
@@ -93,9 +96,7 @@ impl From<CountedArgument> for Counted {
 }
 
 fn sampled(text: &str) -> Result<SampleRate, String> {
-    let part = rate(text)?;
-    let refused = || format!("`{text}` is no share of the blocks; write 1% or 0.01");
-    (part > 0.0).then(|| SampleRate::new(part)).ok_or_else(refused)
+    rate_of_blocks(text).map(SampleRate::new)
 }
 
 fn blocks_max() -> impl clap::builder::TypedValueParser<Value = u32> {
@@ -128,6 +129,9 @@ impl MrcArguments {
 }
 
 pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(seed) = twice(&arguments.seed) {
+        return Err(named_twice("--seed", &seed.to_string()).into());
+    }
     let (mut trace, bar) = source(&arguments.source, output)?;
     let mut references = References::new(trace.unit(), arguments.block.block_size);
     let mut volumes = Volumes::new(arguments);
@@ -140,7 +144,10 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
     bar.finish_and_clear();
     let took = start.elapsed();
     let answer = MrcAnswer::new(arguments, &trace, &references, volumes.measured(), took)
-        .ok_or_else(|| nothing_to_replay(&arguments.source))?;
+        .ok_or_else(|| nothing_to_count(&arguments.source, "there is no curve of"))?;
+    if answer.follows_nothing() {
+        return Err(nothing_followed(&arguments.source).into());
+    }
     if arguments.json {
         output.json(&answer)
     } else if arguments.csv {
@@ -148,6 +155,15 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
     } else {
         answer.show(output)
     }
+}
+
+/// The report of a sample without a block.
+fn nothing_followed(source: &SourceArguments) -> Report {
+    let error = format!("the sample of `{}` follows no block", source.trace.display());
+    Report::new(ReportKind::Invalid, error)
+        .cause("the trace has so few blocks that none is in the share that the seeds choose")
+        .state("the trace is untouched, and no curve is shown")
+        .hint("follow a larger share with --sampled, or leave it out for the exact curve")
 }
 
 /// The curves of each volume, or of all together.

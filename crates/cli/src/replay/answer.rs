@@ -2,6 +2,7 @@
 
 use super::ReplayArguments;
 use crate::output::{Failure, Output, table};
+use layby_sim::policy::AdmissionKind;
 use layby_sim::single::{Counts, References};
 use layby_trace::{Reader, Trace, Unit};
 use serde::Serialize;
@@ -10,6 +11,7 @@ use std::time::Duration;
 /// A policy at a size, after the trace.
 pub(super) struct Outcome {
     pub(super) policy: &'static str,
+    pub(super) admission: AdmissionKind,
     pub(super) size: String,
     pub(super) slots: u32,
     pub(super) counts: Counts,
@@ -46,6 +48,8 @@ pub(super) struct ReplayAnswer {
 #[derive(Debug, Serialize)]
 struct ResultAnswer {
     policy: &'static str,
+    /// `all` for belady, whatever was asked for.
+    admission: &'static str,
     cache_size: String,
     cache_blocks: u32,
     hits: u64,
@@ -65,10 +69,11 @@ struct ResultAnswer {
 
 impl From<Outcome> for ResultAnswer {
     fn from(outcome: Outcome) -> Self {
-        let Outcome { policy, size, slots, counts, memory_bytes, time } = outcome;
+        let Outcome { policy, admission, size, slots, counts, memory_bytes, time } = outcome;
         let seconds = time.map(|time| time.as_secs_f64());
         ResultAnswer {
             policy,
+            admission: admission.name(),
             cache_size: size,
             cache_blocks: slots,
             hits: counts.hits_all(),
@@ -169,6 +174,11 @@ impl ReplayAnswer {
         let (requests, reads, writes) = (self.requests, self.reads, self.writes);
         let mut notes =
             vec![format!("{requests} requests to {what}: {reads} reads, {writes} writes")];
+        if self.admission != AdmissionKind::All.name() {
+            notes.push(format!("admission {}, which writes pass", self.admission));
+            let all = self.results.iter().find(|result| result.admission != self.admission);
+            notes.extend(all.map(|one| format!("{} admits every missed block", one.policy)));
+        }
         if let Some(blocks) = self.footprint_blocks {
             notes.push(format!("footprint {blocks} blocks"));
         }

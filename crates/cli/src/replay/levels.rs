@@ -13,7 +13,8 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::Nanos;
 use layby_sim::device::Model;
 use layby_sim::levels::{
-    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, VolumeReport,
+    self, PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, ServiceReport,
+    VolumeReport,
 };
 use layby_sim::single::References;
 use layby_trace::Reader;
@@ -60,12 +61,17 @@ impl LevelSizes {
     /// The devices of levels and home.
     fn devices(&self, arguments: &ReplayArguments) -> Result<PadsaDevices, Report> {
         let known = Devices::load(&arguments.devices)?;
-        let mut levels = Vec::with_capacity(PADSA_LEVELS);
-        for (chosen, usual) in self.devices.iter().zip(DEVICES) {
-            levels.push(known.find(chosen.as_deref().unwrap_or(usual))?);
+        let chosen = self.devices.iter().zip(DEVICES);
+        let mut names: Vec<&str> =
+            chosen.map(|(chosen, usual)| chosen.as_deref().unwrap_or(usual)).collect();
+        names.push(arguments.home.as_deref().unwrap_or(MAIN));
+        let mut models = Vec::with_capacity(names.len());
+        for name in &names {
+            models.push(known.find(name)?);
         }
-        let levels = levels.try_into().expect("a device was found for each level");
-        let home = known.find(arguments.home.as_deref().unwrap_or(MAIN))?;
+        known.check_used(&names)?;
+        let home = models.pop().expect("the home came last");
+        let levels = models.try_into().expect("a device was found for each level");
         Ok(PadsaDevices { levels, home })
     }
 }
@@ -167,6 +173,9 @@ pub(super) fn run(
     if requests == 0 {
         return Err(nothing_to_replay(&arguments.source).into());
     }
+    if let Some(number) = replay.critical_absent() {
+        return Err(absent(arguments, number, &replay).into());
+    }
     let seconds = start.elapsed().as_secs_f64();
     let mut answer = LevelsAnswer::new(&mut replay, slots, &devices, (requests, seconds));
     answer.passed_over = references.passed_over();
@@ -182,6 +191,23 @@ fn refused(arguments: &ReplayArguments, cause: PadsaError) -> Report {
         .hint("sample or cut the trace with `layby trace`, or replay one level without --levels")
 }
 
+/// Volumes that a report names at most.
+const NAMED_MAX: usize = 16;
+
+/// The report of a critical volume that the trace does not have.
+fn absent(arguments: &ReplayArguments, number: u32, replay: &PadsaReplay) -> Report {
+    let services = replay.services(&replay.report());
+    let named = services.iter().take(NAMED_MAX).map(|service| service.number.to_string());
+    let more = if services.len() > NAMED_MAX { ", …" } else { "" };
+    let named = format!("{}{more}", named.collect::<Vec<_>>().join(", "));
+    let trace = arguments.source.trace.display();
+    let error = format!("no volume of `{trace}` that is read or written has the number {number}");
+    Report::new(ReportKind::Invalid, error)
+        .cause(format!("--critical names volume {number}; the trace has {named}"))
+        .state("the trace is untouched, and no figure is shown")
+        .hint("name volumes by the trace's own numbers, as `layby trace info` lists them")
+}
+
 impl LevelsAnswer {
     fn new(
         replay: &mut PadsaReplay,
@@ -192,11 +218,10 @@ impl LevelsAnswer {
         let report = replay.report();
         let mut classes = [VolumeReport::default(), VolumeReport::default()];
         let mut services = Vec::new();
-        for (id, volume) in &report.volumes {
-            let is_critical = replay.is_critical(id.0);
-            classes[usize::from(!is_critical)].add(volume);
+        for ServiceReport { number, is_critical, seen } in replay.services(&report) {
+            classes[usize::from(!is_critical)].add(&seen);
             let class = if is_critical { "critical" } else { "normal" };
-            services.push(ServiceAnswer::new(id.0.to_string(), class, volume));
+            services.push(ServiceAnswer::new(number.to_string(), class, &seen));
         }
         let whole = ["critical", "normal"].into_iter().zip(&classes);
         let whole = whole.filter(|(_, class)| class.blocks_read() + class.blocks_written() > 0);

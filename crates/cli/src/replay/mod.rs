@@ -48,7 +48,8 @@ A request over several blocks counts once for each. Traces of objects (see `layb
 no bytes of a device: each object is one block, whatever its length. Trims and flushes are passed
 over. Speeds are those of each policy alone, without reading the trace.
 With --levels the trace runs through the node's own state machine: DRAM, NVM and SSD under LRU, a
-class of services that uses all three and one that uses the SSD alone. Each volume is a service.
+class of services that uses all three and one that uses the SSD alone. Each volume is a service,
+called by its number in the trace (see `layby trace info`).
 Latencies are the means that PADSA's Table I gives; dirty blocks go home by watermark and eviction.
 --devices takes descriptions of real devices (see `layby probe`): one called dram, nvm, ssd, hdd or
 main takes the place of that one, and any can be chosen by name, as in 16%@nvme0 and with --home.
@@ -67,7 +68,8 @@ pub(crate) struct ReplayArguments {
     cache_size: Vec<CacheSize>,
     #[command(flatten)]
     block: BlockArguments,
-    /// Which missed blocks come in: all, or second-miss, which keeps scans out
+    /// Which blocks that reads miss come in: all, or second-miss, which keeps scans out. What is
+    /// written always does; belady takes all
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = admission)]
     admission: AdmissionKind,
     /// Sizes of DRAM, NVM and SSD: replay through three levels instead of one; SIZE@NAME is of
@@ -82,7 +84,8 @@ pub(crate) struct ReplayArguments {
     /// [default: main]
     #[arg(long, value_name = "NAME", requires = "levels")]
     home: Option<String>,
-    /// Volumes that are critical, by number [default: with --services the first half, else none]
+    /// Volumes that are critical, by the trace's numbers; with --services, services from 0
+    /// [default: with --services the first half, else none]
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',', requires = "levels")]
     critical: Option<Vec<u32>>,
     /// Deal the blocks out to so many services, by a hash
@@ -139,6 +142,7 @@ struct Level<'a> {
     slots: u32,
     /// `None` for Belady's, which runs when the trace has ended.
     replay: Option<Box<dyn Replay>>,
+    admission: AdmissionKind,
     time: Duration,
 }
 
@@ -151,6 +155,7 @@ pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<()
     if let Some(sizes) = &arguments.levels {
         return levels::run(arguments, sizes, output);
     }
+    distinct(arguments)?;
     let block_size = arguments.block.block_size;
     let start = now();
     let two_passes = arguments.cache_size.iter().any(|size| size.needs_footprint(block_size));
@@ -178,6 +183,31 @@ pub(crate) fn run(arguments: &ReplayArguments, output: &mut Output) -> Result<()
     if arguments.json { output.json(&answer) } else { answer.show(output) }
 }
 
+/// Whether no word of a list is there twice, which would cost a pass and show nothing.
+fn distinct(arguments: &ReplayArguments) -> Result<(), Report> {
+    let policies: Vec<&str> = arguments.policy.iter().map(|policy| policy.name()).collect();
+    let sizes: Vec<&str> = arguments.cache_size.iter().map(|size| size.text.as_str()).collect();
+    for (flag, words) in [("--policy", policies), ("--cache-size", sizes)] {
+        if let Some(word) = twice(&words) {
+            return Err(named_twice(flag, word));
+        }
+    }
+    Ok(())
+}
+
+/// What of a list is in it twice.
+pub(crate) fn twice<T: PartialEq>(list: &[T]) -> Option<&T> {
+    list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one))
+}
+
+/// The report of a list that names something twice.
+pub(crate) fn named_twice(flag: &str, word: &str) -> Report {
+    Report::new(ReportKind::Invalid, format!("{flag} names `{word}` twice"))
+        .cause("both would show the same figures")
+        .state("nothing was read")
+        .hint("name it once")
+}
+
 /// Every policy at every size.
 fn line_up<'a>(
     arguments: &'a ReplayArguments,
@@ -198,13 +228,15 @@ fn line_up<'a>(
     for size in &arguments.cache_size {
         let slots = size.slots(trace.unit(), arguments.block.block_size, footprint)?;
         for contender in arguments.policy.iter().copied() {
-            let replay = match contender {
-                Contender::Belady => None,
+            let (replay, admission) = match contender {
+                Contender::Belady => (None, AdmissionKind::All),
                 Contender::Policy(kind) => {
-                    Some(build(kind, arguments.admission, slots, arguments.seed))
+                    let admission = arguments.admission;
+                    (Some(build(kind, admission, slots, arguments.seed)), admission)
                 }
             };
-            levels.push(Level { contender, size, slots, replay, time: Duration::ZERO });
+            let time = Duration::ZERO;
+            levels.push(Level { contender, size, slots, replay, admission, time });
         }
     }
     Ok(levels)
@@ -220,14 +252,15 @@ impl Level<'_> {
 
     fn outcome(self, known: Option<&layby_sim::single::Known>) -> Outcome {
         let (policy, size) = (self.contender.name(), self.size.text.clone());
-        let (slots, mut time, mut memory_bytes) = (self.slots, None, None);
+        let (slots, admission) = (self.slots, self.admission);
+        let (mut time, mut memory_bytes) = (None, None);
         let counts = if let Some(replay) = &self.replay {
             (time, memory_bytes) = (Some(self.time), Some(replay.memory_bytes()));
             replay.counts()
         } else {
             known.expect("the future was gathered for Belady's").replay(slots)
         };
-        Outcome { policy, size, slots, counts, memory_bytes, time }
+        Outcome { policy, admission, size, slots, counts, memory_bytes, time }
     }
 }
 
@@ -272,7 +305,12 @@ pub(crate) fn unmeasured(source: &SourceArguments, cause: StreamError) -> Report
 
 /// The report of a trace without reads and writes.
 pub(crate) fn nothing_to_replay(source: &SourceArguments) -> Report {
-    let error = format!("there is nothing to replay in `{}`", source.trace.display());
+    nothing_to_count(source, "there is nothing to replay in")
+}
+
+/// The same; `error` is what it comes to.
+pub(crate) fn nothing_to_count(source: &SourceArguments, error: &str) -> Report {
+    let error = format!("{error} `{}`", source.trace.display());
     Report::new(ReportKind::Invalid, error)
         .cause("the trace holds no reads and no writes")
         .state("the trace is untouched")

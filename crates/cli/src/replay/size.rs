@@ -41,10 +41,12 @@ impl std::str::FromStr for CacheSize {
             Amount::Bytes(count) | Amount::Blocks(count) => *count > 0,
             Amount::Percent(part) => *part > 0.0 && *part <= 100.0,
         };
-        amount
-            .filter(fits)
-            .map(|amount| CacheSize { text: trimmed.to_owned(), amount })
-            .ok_or_else(|| format!("`{text}` is no size of a cache; write 64GiB, 5% or 1000blocks"))
+        amount.filter(fits).map(|amount| CacheSize { text: trimmed.to_owned(), amount }).ok_or_else(
+            || {
+                let forms = "write 64GiB, 1000blocks, or a share of the footprint up to 100%";
+                format!("`{text}` is no size of a cache; {forms}")
+            },
+        )
     }
 }
 

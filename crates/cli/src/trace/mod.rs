@@ -77,7 +77,7 @@ The same rate and seed choose the same blocks in every trace. Trims and flushes 
         #[command(flatten)]
         copy: CopyArguments,
         /// Share of the blocks, such as 1% or 0.01
-        #[arg(short, long, value_name = "RATE", value_parser = rate)]
+        #[arg(short, long, value_name = "RATE", value_parser = rate_of_blocks)]
         rate: f64,
         /// Same seed, same blocks
         #[arg(long, value_name = "N", default_value_t = 1)]
@@ -291,13 +291,7 @@ pub(crate) fn target_format(target: &TargetArguments) -> Result<Format, Report> 
 /// Refuses to replace a file unless that was asked for, and anything else than a file in any case.
 pub(crate) fn check_absent(target: &TargetArguments) -> Result<(), Report> {
     new_file::check_place(&target.out, "the trace", "choose another name")?;
-    if target.overwrite || target.out.symlink_metadata().is_err() {
-        return Ok(());
-    }
-    Err(Report::new(ReportKind::InUse, format!("`{}` is there already", target.out.display()))
-        .cause("a trace is not replaced unless that is asked for")
-        .state("nothing was read or written")
-        .hint("choose another name, or add --overwrite"))
+    new_file::check_absent(&target.out, "the trace", target.overwrite)
 }
 
 /// A share such as `1%` or `0.01`.
@@ -308,7 +302,14 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     };
     let rate = number.trim().parse::<f64>().ok().map(|number| number / scale);
     rate.filter(|rate| (0.0..=1.0).contains(rate))
-        .ok_or_else(|| format!("`{text}` is no share; write 1% or 0.01"))
+        .ok_or_else(|| format!("`{text}` is no share from 0% to 100%; write 1% or 0.01"))
+}
+
+/// A share of the blocks, of which none is no sample.
+pub(crate) fn rate_of_blocks(text: &str) -> Result<f64, String> {
+    let refused = || format!("`{text}` of the blocks are none; write a share above 0%, such as 1%");
+    let part = rate(text)?;
+    (part > 0.0).then_some(part).ok_or_else(refused)
 }
 
 fn block_size(text: &str) -> Result<BlockSize, String> {
@@ -338,6 +339,7 @@ mod tests {
         for bad in ["", "%", "101%", "-1%", "2", "nan", "inf"] {
             assert!(rate(bad).is_err(), "{bad}");
         }
+        assert!(rate("0%").is_ok() && rate_of_blocks("0%").is_err());
         assert!(block_size("4KiB").is_ok() && block_size("5KiB").is_err());
     }
 }

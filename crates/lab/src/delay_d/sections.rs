@@ -94,7 +94,13 @@ fn visible(seen: &Seen) -> f64 {
 fn chart(groups: Vec<String>, rows: &[&Row]) -> Chart {
     let bars = Discarding::ALL.iter().enumerate();
     let bars = bars.map(|(at, d)| series(d.name(), rows.iter().map(|row| visible(&row[at]))));
-    Chart { axis: "copies per million written, log10".into(), groups, series: bars.collect() }
+    Chart {
+        axis: "copies per million written, log10".into(),
+        across: "scenario, or where the device begins to clean".into(),
+        groups,
+        series: bars.collect(),
+        ..Chart::default()
+    }
 }
 
 fn per_page(seen: &Seen) -> String {
@@ -248,8 +254,10 @@ fn times(results: &Results) -> Section {
         )],
         chart: Some(Chart {
             axis: "seconds".into(),
+            across: "scenario".into(),
             groups: Scenario::ALL.iter().map(|scenario| scenario.name().to_string()).collect(),
             series: bars.collect(),
+            ..Chart::default()
         }),
         table: Some(table),
     }

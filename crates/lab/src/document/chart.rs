@@ -15,7 +15,7 @@ use plotters::prelude::{
 use plotters::style::{BLACK, WHITE};
 
 const WIDTH: u32 = 900;
-const HEIGHT: u32 = 320;
+const HEIGHT: u32 = 340;
 /// The part of a group's width that its bars take.
 const FILLED: f64 = 0.8;
 /// A line of the legend, and its left edge; the plot's begins there.
@@ -57,7 +57,7 @@ impl Chart {
         let groups = self.groups.len();
         let mut chart = ChartBuilder::on(&plot)
             .margin(10)
-            .x_label_area_size(30)
+            .x_label_area_size(50)
             .y_label_area_size(70)
             .build_cartesian_2d(0.0..groups as f64, low..high)?;
         let label = |x: &f64| {
@@ -70,6 +70,7 @@ impl Chart {
             .disable_x_mesh()
             .x_labels(groups * 2 + 1)
             .x_label_formatter(&label)
+            .x_desc(self.across.as_str())
             .y_desc(self.axis.as_str())
             .axis_desc_style(("sans-serif", 14).into_font())
             .label_style(("sans-serif", 13).into_font())
@@ -77,7 +78,8 @@ impl Chart {
         let width = FILLED / self.series.len().max(1) as f64;
         for (index, series) in self.series.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
-            let bars = series.values.iter().enumerate().map(|(group, value)| {
+            let drawn = series.values.iter().enumerate().filter(|(_, value)| value.is_finite());
+            let bars = drawn.map(|(group, value)| {
                 let left = group as f64 + (1.0 - FILLED) / 2.0 + index as f64 * width;
                 Rectangle::new([(left, 0.0), (left + width * 0.94, *value)], colour.filled())
             });
@@ -129,7 +131,7 @@ impl Chart {
             let spread: Vec<f64> = series.spread.iter().flat_map(|(a, b)| [*a, *b]).collect();
             series.values.iter().copied().chain(spread).collect::<Vec<f64>>()
         };
-        let values = || self.series.iter().flat_map(ends);
+        let values = || self.series.iter().flat_map(ends).filter(|value| value.is_finite());
         let high = values().fold(0.0, f64::max);
         let low = values().fold(0.0, f64::min);
         let room = ((high - low) * 0.15).max(f64::MIN_POSITIVE);

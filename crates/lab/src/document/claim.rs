@@ -29,7 +29,11 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The figure with its unit; a dash where it is no number.
     fn figure(self, value: f64) -> String {
+        if !value.is_finite() {
+            return "–".to_owned();
+        }
         let size = value.abs();
         let digits = match self {
             Unit::Share => 3,
@@ -209,9 +213,7 @@ impl Claim {
     pub(crate) fn set_spread(&mut self, seeds: &[&Claim]) {
         debug_assert!(seeds.iter().all(|seed| seed.what == self.what), "the same claim");
         if seeds.len() > 1 {
-            let figures = || seeds.iter().map(|seed| seed.found);
-            self.spread =
-                Some((figures().fold(f64::MAX, f64::min), figures().fold(f64::MIN, f64::max)));
+            self.spread = super::extent(seeds.iter().map(|seed| seed.found));
         }
     }
 }

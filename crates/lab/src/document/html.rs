@@ -82,7 +82,12 @@ fn part(page: &mut String, section: &Section) {
         let _ = writeln!(page, "<p>{}</p>", escaped(paragraph));
     }
     if let Some(chart) = &section.chart {
-        let _ = writeln!(page, "<figure>{}</figure>", chart.svg());
+        let _ = write!(page, "<figure>{}", chart.svg());
+        if !chart.left_out.is_empty() {
+            let names = escaped(&chart.left_out.join(", "));
+            let _ = write!(page, "<figcaption>In the table, not drawn: {names}</figcaption>");
+        }
+        page.push_str("</figure>\n");
     }
     if let Some(data) = &section.table {
         table(page, data);

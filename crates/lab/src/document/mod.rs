@@ -10,6 +10,20 @@ mod html;
 
 pub use claim::{Claim, Expected, Measurement, Unit};
 
+/// The least and the greatest of the figures that are numbers, if any is.
+pub(crate) fn extent(figures: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    let figures = figures.filter(|figure| figure.is_finite());
+    figures.fold(None, |ends: Option<(f64, f64)>, figure| {
+        let (least, greatest) = ends.unwrap_or((figure, figure));
+        Some((least.min(figure), greatest.max(figure)))
+    })
+}
+
+/// A figure with so many digits after the point; a dash where it is no number.
+pub(crate) fn figure(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$}") } else { "–".to_owned() }
+}
+
 /// A table; the first column is text, the others are aligned as numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
@@ -54,14 +68,18 @@ impl Series {
 }
 
 /// Groups of bars.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chart {
     /// What the bars measure, with its unit.
     pub axis: String,
+    /// What the groups are, with their unit.
+    pub across: String,
     /// What each group is.
     pub groups: Vec<String>,
-    /// The bars.
+    /// The bars; one that is no number is not drawn.
     pub series: Vec<Series>,
+    /// Series of the table that have no bars.
+    pub left_out: Vec<String>,
 }
 
 /// A part of a document.
@@ -154,7 +172,7 @@ impl Chart {
                 let figures = seeds
                     .iter()
                     .filter_map(move |chart| chart.series.get(place)?.values.get(group).copied());
-                figures.fold((f64::MAX, f64::MIN), |(a, b), f| (a.min(f), b.max(f)))
+                extent(figures).unwrap_or_default()
             };
             series.spread = (0..series.values.len()).map(of).collect();
         }

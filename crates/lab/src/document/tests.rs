@@ -8,8 +8,10 @@ fn document() -> Document {
     let series = |name: &str, values: &[f64]| Series::new(name, values.iter().copied());
     let chart = Chart {
         axis: "µs".into(),
+        across: "workload & size".into(),
         groups: vec!["A".into(), "B <2>".into()],
         series: vec![series("paper", &[1.0, -2.0]), series("ours", &[1.5, 0.0])],
+        left_out: vec!["the <third>".into()],
     };
     Document {
         title: "A <test>".into(),
@@ -40,22 +42,32 @@ fn a_page_is_whole() {
         assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "<{tag}>");
         assert!(open > 0, "<{tag}> is missing");
     }
-    for word in
-        ["A &amp; B", "1.5", "paper", "Words.", "layby lab run test", ">no<", "1.2.3", "wider"]
-    {
+    for word in [
+        "workload &amp; size",
+        "not drawn: the &lt;third&gt;",
+        "A &amp; B",
+        "1.5",
+        "paper",
+        "Words.",
+        "layby lab run test",
+        ">no<",
+        "1.2.3",
+        "wider",
+    ] {
         assert!(page.contains(word), "{word} is missing");
     }
     assert!(!page.contains("http://") || page.contains("www.w3.org"), "it refers to nothing else");
 }
 
-/// Goal: a chart without values, or with the same one everywhere, is drawn. Method: both.
+/// Goal: a chart without values, with the same one everywhere, or with one that is no number, is
+/// drawn. Method: each.
 #[test]
 fn empty_charts_are_drawn() {
-    for values in [vec![], vec![0.0, 0.0]] {
+    for values in [vec![], vec![0.0, 0.0], vec![f64::NAN, 1.0]] {
         let series = vec![Series::new("none", values)];
         let groups = vec!["A".into(), "B".into()];
-        let svg = Chart { axis: "µs".into(), groups, series }.svg();
-        assert!(svg.trim_end().ends_with("</svg>"), "{svg}");
+        let svg = Chart { axis: "µs".into(), groups, series, ..Chart::default() }.svg();
+        assert!(svg.trim_end().ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
     }
 }
 
@@ -92,6 +104,7 @@ fn seeds_spread() {
                 axis: "µs".into(),
                 groups: vec!["A".into()],
                 series: vec![Series::new("ours", [found])],
+                ..Chart::default()
             }),
             ..Section::default()
         }],
@@ -105,13 +118,29 @@ fn seeds_spread() {
     assert_eq!(seed(2.0).spread(&[seed(2.0)]), seed(2.0));
 }
 
+/// Goal: a figure that is no number is a dash, and no bound of a spread. Method: a claim of seeds
+/// some or all of which have none.
+#[test]
+fn what_is_no_number_is_a_dash() {
+    let seed = |found: f64| Document {
+        claims: vec![Claim::new("c", Expected::effect(1.0, 0.0, Unit::Times), found)],
+        ..Document::default()
+    };
+    let none = seed(f64::NAN).spread(&[seed(f64::NAN), seed(f64::INFINITY)]);
+    assert_eq!((none.claims[0].found(), none.claims[0].spread()), ("–".to_owned(), None));
+    let some = seed(f64::NAN).spread(&[seed(f64::NAN), seed(2.0)]);
+    assert_eq!(some.claims[0].found(), "– [2.00x to 2.00x]");
+    assert_eq!((figure(f64::NAN, 3), figure(0.5, 3)), ("–".to_owned(), "0.500".to_owned()));
+}
+
 /// Goal: the legend lies above the plot, however many series there are. Method: six long names; no
 /// rectangle of a bar begins above the lowest mark of the legend.
 #[test]
 fn a_legend_covers_nothing() {
     let names = (0..6).map(|at| format!("a scheme with a long name, number {at}"));
     let series: Vec<Series> = names.map(|name| Series::new(name, [5.0, 5.0])).collect();
-    let chart = Chart { axis: "µs".into(), groups: vec!["A".into(), "B".into()], series };
+    let groups = vec!["A".into(), "B".into()];
+    let chart = Chart { axis: "µs".into(), groups, series, ..Chart::default() };
     let svg = chart.svg();
     let rectangles: Vec<(f64, f64)> = svg
         .split("<rect ")

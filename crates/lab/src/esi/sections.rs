@@ -77,6 +77,8 @@ fn uploads(runs: &[Run]) -> Section {
         axis: "share of the link, payload".into(),
         groups: LINKS.iter().map(|link| link.name.to_owned()).collect(),
         series: series.collect(),
+        across: "link, and its round trip".into(),
+        ..Chart::default()
     };
     Section {
         heading: "Uploads (finding 4)".into(),

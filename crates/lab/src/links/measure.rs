@@ -19,6 +19,8 @@ const WARM: usize = 120;
 const EVERY: u64 = 10;
 /// Times to be uploaded in, in intervals.
 pub(super) const WITHIN: [u64; 3] = [5, 15, 60];
+/// Intervals of a link on which a request can be put at all.
+pub(super) const INTERVALS_MIN: usize = WARM + WITHIN[WITHIN.len() - 1] as usize + 1;
 /// Bytes of a request, in percent of what the link carries on average in its time.
 pub(super) const SIZE_PERCENT: (u64, u64) = (40, 160);
 
@@ -79,11 +81,12 @@ impl Measured {
         measured
     }
 
-    /// An error at a horizon, relative to naive's.
+    /// An error at a horizon, relative to naive's; no number where naive errs nowhere.
     pub(super) fn relative(&self, kind: ForecastKind, horizon: usize) -> f64 {
         let place = |kind| ForecastKind::ALL.iter().position(|one| *one == kind);
         let error = |kind| place(kind).map_or(f64::NAN, |place| self.errors[place][horizon]);
-        error(kind) / error(ForecastKind::Naive)
+        let naive = error(ForecastKind::Naive);
+        if naive > 0.0 { error(kind) / naive } else { f64::NAN }
     }
 
     pub(super) fn admissions(&self, kind: ForecastKind) -> Admissions {

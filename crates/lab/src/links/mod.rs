@@ -10,13 +10,13 @@
 //! Source: Sondur, Kant, Vucetic and Byers, "Storage on the edge", section VI, which asks for
 //! admission by a prediction of the link, evaluated by experiment.
 
-mod claims;
+mod found;
 mod measure;
 mod sections;
 
 use layby_sim::policy::forecast as policy;
 
-use crate::{Document, Options, Progress, RecordedLink, parallel, seeds_of};
+use crate::{Document, Options, Progress, RecordedLink, Unfit, parallel, seeds_of};
 use layby_trace::{LinkShape, LinkSpec, LinkTrace};
 use measure::Measured;
 
@@ -43,10 +43,9 @@ impl Row {
         let runs = vec![self.runs[at.min(self.runs.len() - 1)].clone()];
         Row { name: self.name.clone(), source: self.source.clone(), runs }
     }
-    /// The least and the greatest.
-    fn spread(&self, figure: impl Fn(&Measured) -> f64) -> (f64, f64) {
-        let figures = || self.runs.iter().map(&figure);
-        (figures().fold(f64::MAX, f64::min), figures().fold(f64::MIN, f64::max))
+    /// The least and the greatest of those that are numbers, if any is.
+    fn spread(&self, figure: impl Fn(&Measured) -> f64) -> Option<(f64, f64)> {
+        crate::document::extent(self.runs.iter().map(figure))
     }
 }
 
@@ -58,6 +57,17 @@ fn draw(shape: LinkShape, seed: u64, part: u32) -> LinkTrace {
     let (seconds, interval_seconds) = extent(shape);
     let parameters = shape.parameters();
     LinkSpec { parameters, seconds: seconds / part, interval_seconds, seed }.draw()
+}
+
+/// Whether forecasts can be told apart on a link, and requests be put.
+pub(crate) fn check(trace: &LinkTrace) -> Result<(), Unfit> {
+    let (intervals, least) = (trace.samples.len(), measure::INTERVALS_MIN);
+    if intervals < least {
+        return Err(Unfit::Short { intervals, least });
+    }
+    let bytes_per_second = trace.samples[0].bytes_per_second;
+    let is_even = trace.samples.iter().all(|one| one.bytes_per_second == bytes_per_second);
+    if is_even { Err(Unfit::Even { bytes_per_second }) } else { Ok(()) }
 }
 
 /// Runs everything. Panics when `options.runs` is zero.
@@ -92,7 +102,6 @@ fn measure(options: &Options, part: u32, progress: &mut dyn FnMut(Progress)) -> 
 }
 
 fn document(options: &Options, rows: &[Row]) -> Document {
-    let links = " --link FILE".repeat(options.links.len());
     Document {
         title: "Links: forecasts of an uplink's bandwidth, beside the naive one".into(),
         citation:
@@ -101,16 +110,19 @@ fn document(options: &Options, rows: &[Row]) -> Document {
                 .into(),
         source: "The node's own forecasts and admission, on links drawn after public measurements \
                  of LTE, 5G and satellites. Errors are mean absolute ones over all intervals, \
-                 relative to naive's; figures are medians over the seeds."
+                 relative to naive's; figures are medians over the seeds. The paper prints none, \
+                 so none is claimed."
             .into(),
         command: format!(
-            "layby lab run links --seed {} --runs {}{links}",
-            options.seed, options.runs
+            "layby lab run links --seed {} --runs {}{}",
+            options.seed,
+            options.runs,
+            options.named_files()
         ),
         seeds: seeds_of(options),
         origin: options.origin.clone(),
-        claims: claims::all(rows),
-        measurements: claims::measured(rows),
+        claims: Vec::new(),
+        measurements: found::all(rows),
         sections: sections::all(options, rows),
     }
 }

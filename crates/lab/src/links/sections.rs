@@ -5,6 +5,7 @@
 use super::measure::{Admissions, Measured, SIZE_PERCENT, WITHIN};
 use super::policy::{ForecastKind, HORIZONS};
 use super::{DAY, Row, USUAL};
+use crate::document::figure;
 use crate::{Chart, Options, Section, Series, Table};
 
 /// Every part.
@@ -57,10 +58,10 @@ fn links(rows: &[Row]) -> Section {
         table.push(vec![
             row.name.clone(),
             format!("{:.1}", megabits(row.median(|one| one.mean))),
-            format!("{:.2}", row.median(|one| one.variation)),
-            format!("{:.2}", row.median(|one| one.correlation)),
+            figure(row.median(|one| one.variation), 2),
+            figure(row.median(|one| one.correlation), 2),
             format!("{:.1}", row.median(|one| one.dead) * 100.0),
-            format!("{:.1}", row.median(percent)),
+            figure(row.median(percent), 1),
             row.source.clone(),
         ]);
     }
@@ -86,11 +87,10 @@ fn errors(rows: &[Row], at: usize) -> Section {
     for row in rows {
         let naive = row.median(|one| one.errors[0][at]);
         let mut cells = vec![row.name.clone(), format!("{:.0}", naive / 1000.0)];
-        cells.extend(
-            others().map(|kind| format!("{:.3}", row.median(|one| one.relative(kind, at)))),
-        );
-        let (least, greatest) = row.spread(|one| one.relative(ForecastKind::Chosen, at));
-        cells.push(format!("{least:.3} to {greatest:.3}"));
+        cells.extend(others().map(|kind| figure(row.median(|one| one.relative(kind, at)), 3)));
+        let ends = row.spread(|one| one.relative(ForecastKind::Chosen, at));
+        let ends = ends.map(|(least, greatest)| format!("{least:.3} to {greatest:.3}"));
+        cells.push(ends.unwrap_or_else(|| "–".to_owned()));
         table.rows.push(cells);
     }
     // As many as there are colours.
@@ -100,6 +100,8 @@ fn errors(rows: &[Row], at: usize) -> Section {
         Series::new(kind.name(), values)
     });
     let chart = Chart {
+        across: "link".into(),
+        left_out: vec![ForecastKind::Median.name().to_owned()],
         axis: "error, relative to naive's".into(),
         groups: rows.iter().map(|row| row.name.clone()).collect(),
         series: series.collect(),
@@ -127,7 +129,8 @@ fn choices(rows: &[Row]) -> Section {
         let mut cells = vec![row.name.clone()];
         let share = |place: usize| row.median(|one| one.chosen[place]) * 100.0;
         cells.extend((0..ForecastKind::CHOICES.len()).map(|place| format!("{:.0}", share(place))));
-        cells.push(format!("{:+.1}", (row.median(super::claims::hindsight) - 1.0) * 100.0));
+        let above = (row.median(super::found::hindsight) - 1.0) * 100.0;
+        cells.push(if above.is_finite() { format!("{above:+.1}") } else { "–".to_owned() });
         table.rows.push(cells);
     }
     Section {
@@ -178,6 +181,8 @@ fn admission(rows: &[Row]) -> Section {
         axis: "wrong answers (%)".into(),
         groups: rows.iter().map(|row| row.name.clone()).collect(),
         series: series.into(),
+        across: "link".into(),
+        ..Chart::default()
     };
     Section {
         heading: "Admission".into(),

@@ -12,7 +12,8 @@ fn the_chosen_forecast_beats_naive() {
     let rows = measure(&options, 6, &mut |_| {});
     assert_eq!(rows.len(), LinkShape::ALL.len());
     for row in &rows {
-        let (least, greatest) = row.spread(|one| one.relative(ForecastKind::Chosen, 0));
+        let ends = row.spread(|one| one.relative(ForecastKind::Chosen, 0));
+        let (least, greatest) = ends.expect("drawn links are not even");
         assert!(0.4 < least && greatest < 1.0, "{}: {least} to {greatest}", row.name);
         let requests = row.runs[0].admissions(ForecastKind::Chosen).all();
         assert!(requests > 50.0, "{}: {requests} requests", row.name);
@@ -27,13 +28,7 @@ fn the_chosen_forecast_beats_naive() {
 #[test]
 fn figures_are_as_defined() {
     let rates = (0..2000).map(|step| if step % 2 == 0 { 1_000_000 } else { 3_000_000 });
-    let sample = |(step, bytes_per_second)| layby_trace::LinkSample {
-        at: layby_types::Nanos::from_secs(step),
-        bytes_per_second,
-        round_trip: None,
-    };
-    let samples = (0..).zip(rates).map(sample).collect();
-    let trace = LinkTrace { samples, length: layby_types::Nanos::from_secs(2000) };
+    let trace = link(rates);
     let measured = Measured::of(&trace, 1);
     assert_eq!(measured.mean, 2e6);
     assert!((measured.variation - 0.5).abs() < 1e-3 && measured.correlation < -0.99);
@@ -52,14 +47,53 @@ fn figures_are_as_defined() {
 #[test]
 fn documents_are_complete() {
     let trace = draw(LinkShape::LteStatic, 9, 20);
-    let links = vec![RecordedLink { name: "mine.csv".into(), trace }];
-    let options = Options { runs: 1, links, ..Options::default() };
+    let links = vec![RecordedLink::new("mine.csv".into(), trace).expect("it is long enough")];
+    let files = vec![("--link".to_owned(), "some/mine.csv".to_owned())];
+    let options = Options { runs: 1, links, files, ..Options::default() };
     let rows = measure(&options, 20, &mut |_| {});
     let document = document(&options, &rows);
-    assert!(document.command.ends_with("--link FILE"));
+    assert!(document.command.ends_with(" --link some/mine.csv"));
     assert!(document.command.contains(Experiment::Links.name()));
     assert!(document.sections.iter().all(|section| section.table.is_some()));
     let html = document.html();
     assert!(html.contains("mine.csv") && html.contains("Admission") && html.contains("satellite"));
-    assert_eq!(document.claims.len(), 2 * LinkShape::ALL.len());
+    // The paper prints no figure of a forecast, and what this code printed once is no claim.
+    assert!(document.claims.is_empty());
+    assert!(document.measurements.len() > 2 * LinkShape::ALL.len());
+}
+
+/// Seconds of a link.
+fn link(rates: impl Iterator<Item = u64>) -> LinkTrace {
+    let sample = |(step, bytes_per_second)| layby_trace::LinkSample {
+        at: layby_types::Nanos::from_secs(step),
+        bytes_per_second,
+        round_trip: None,
+    };
+    let samples: Vec<_> = (0..).zip(rates).map(sample).collect();
+    let length = layby_types::Nanos::from_secs(samples.len() as u64);
+    LinkTrace { samples, length }
+}
+
+/// Goal: a link that says nothing is refused, and no figure without a meaning is printed as a
+/// number. Method: links that are short, dead and constant; one that naive foresees five intervals
+/// ahead without an error; one that is dead but for its first interval.
+#[test]
+fn links_without_a_meaning_have_no_figures() {
+    let refused = |trace| RecordedLink::new("link".into(), trace).expect_err("it says nothing");
+    assert_eq!(refused(link(1..=180)), Unfit::Short { intervals: 180, least: 181 });
+    let even = |bytes_per_second| Unfit::Even { bytes_per_second };
+    assert_eq!(refused(link((0..500).map(|_| 0))), even(0));
+    assert_eq!(refused(link((0..500).map(|_| 7))), even(7));
+    let fives = link((0..500).map(|step| 1_000_000 * (1 + step % 5)));
+    let once = link((0..500).map(|step| u64::from(step == 0)));
+    let links = [("fives", fives), ("once", once)].map(|(name, trace)| {
+        RecordedLink::new(name.into(), trace).expect("it is long and not even")
+    });
+    let options = Options { runs: 2, links: links.into(), ..Options::default() };
+    let rows = measure(&options, 20, &mut |_| {});
+    let html = document(&options, &rows).html();
+    assert!(html.contains("<td>–</td>"), "a figure without a meaning is a dash");
+    for odd in ["NaN", ">inf", "inf to", "17976931348623", "2.2e-308"] {
+        assert!(!html.contains(odd), "{odd} in the report");
+    }
 }

@@ -9,8 +9,8 @@
 use super::cost::{BUDGETS_PERCENT, Costs, Means};
 use super::figures::{Figures, change};
 use super::paper::{
-    CRITICAL_PERCENT, ENDURANCE_RATIO, EXPONENTS, HITS_POINTS, NORMAL_PERCENT,
-    NORMAL_TOLERANCE_PERCENT, UPPER_HITS_POINTS, WORKLOADS,
+    CRITICAL_PERCENT, ENDURANCE_RATIO, EXPONENTS, HITS_POINTS, NORMAL_PERCENT, UPPER_HITS_POINTS,
+    WORKLOADS,
 };
 use super::{Results, place};
 use crate::{Claim, Expected, Measurement, Unit};
@@ -56,21 +56,17 @@ fn critical(claims: &mut Vec<Claim>, results: &Results, baseline: Architecture) 
     }
 }
 
+/// Workload D alone: under A to C normal services read nothing twice, so that every architecture
+/// reads all of it from home, and their latency is a constant of the devices.
 fn normal(claims: &mut Vec<Claim>, results: &Results, baseline: Architecture) {
-    let (tolerance, loss) = (NORMAL_TOLERANCE_PERCENT, NORMAL_PERCENT[LOSING]);
-    for (index, workload) in WORKLOADS.iter().enumerate() {
-        let row = &results[index];
-        let found = change(row[place(baseline)].read[NORMAL], row[place(Padsa)].read[NORMAL]);
-        let expected = match index {
-            LOSING => Expected::effect(loss, 0.0, Unit::Percent),
-            _ => Expected::alike(NORMAL_PERCENT[index], tolerance, loss, Unit::Percent),
-        };
-        let what = format!(
-            "Fig. 7, {workload:?}: normal mean read latency, PADSA against {}",
-            baseline.name()
-        );
-        claims.push(Claim::new(what, expected, found));
-    }
+    let (row, workload) = (&results[LOSING], WORKLOADS[LOSING]);
+    let found = change(row[place(baseline)].read[NORMAL], row[place(Padsa)].read[NORMAL]);
+    let expected = Expected::effect(NORMAL_PERCENT[LOSING], 0.0, Unit::Percent);
+    let what = format!(
+        "Fig. 7, {workload:?}: normal mean read latency, PADSA against {}",
+        baseline.name()
+    );
+    claims.push(Claim::new(what, expected, found));
 }
 
 fn everyone(results: &Results, baseline: Architecture) -> Measurement {
@@ -168,10 +164,12 @@ fn beyond(results: &Results) -> Vec<Measurement> {
         Measurement::new(what, "", changes(from, NORMAL))
     }));
     for (level, name) in [(0, "NVM"), (1, "SSD")] {
-        let of = |row: &[Figures]| row[place(Padsa)].worn[level] / row[place(Layby)].worn[level];
+        let of = |row: &[Figures]| row[place(Layby)].worn[level] / row[place(Padsa)].worn[level];
         let (least, greatest) = range(results.iter().map(|row| of(row)).collect());
-        let what = format!("Layby: endurance of {name} against PADSA, A to D");
-        all.push(Measurement::new(what, "", format!("{least:.2} to {greatest:.2}")));
+        let what = format!("Layby: blocks written to {name} against PADSA, A to D");
+        let digits = if greatest < 1.0 { 3 } else { 1 };
+        let found = format!("{least:.digits$} to {greatest:.digits$} times");
+        all.push(Measurement::new(what, "", found));
     }
     all
 }

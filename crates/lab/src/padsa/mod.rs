@@ -155,8 +155,6 @@ impl Found {
 }
 
 fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Document {
-    let recorded = if options.stays.is_some() { " --tracks FILE" } else { "" };
-    let described = if options.devices.is_some() { " --devices FILE" } else { "" };
     let devices = match options.devices {
         Some(_) => "other devices than the paper's, so its figures need not be met",
         None => "the devices of Table I",
@@ -173,8 +171,10 @@ fn document(options: &Options, results: &Results, costs: &cost::Costs) -> Docume
              paper's are read from its text."
         ),
         command: format!(
-            "layby lab run padsa --seed {} --runs {}{recorded}{described}",
-            options.seed, options.runs
+            "layby lab run padsa --seed {} --runs {}{}",
+            options.seed,
+            options.runs,
+            options.named_files()
         ),
         seeds: seeds_of(options),
         origin: options.origin.clone(),

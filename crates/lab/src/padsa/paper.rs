@@ -12,8 +12,6 @@ pub(super) const WORKLOADS: [Workload; 4] = [Workload::A, Workload::B, Workload:
 pub(super) const CRITICAL_PERCENT: [f64; 4] = [-47.0, -61.0, -70.0, -53.0];
 /// Fig. 7: change of the other services' mean latency, in percent, by workload.
 pub(super) const NORMAL_PERCENT: [f64; 4] = [0.0, 0.0, 0.0, 7.7];
-/// Fig. 7: how far an unchanged latency may be off, in percent; a changed one is 7.7.
-pub(super) const NORMAL_TOLERANCE_PERCENT: f64 = 1.0;
 /// Fig. 8: points of hit ratio that safety-critical services gain on average, in percent.
 pub(super) const HITS_POINTS: f64 = 6.0;
 /// Fig. 9: points of safety-critical reads that DRAM and NVM gain, in percent.

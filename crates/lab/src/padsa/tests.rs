@@ -1,7 +1,7 @@
 //! The experiment's shape, on a road that is small enough for every test run.
 
 use super::*;
-use crate::Experiment;
+use crate::{Claim, Experiment};
 use Architecture::{Layby, Padsa, Shared};
 
 /// A sixteenth of the experiment's node and pace, for a quarter of its time.
@@ -60,6 +60,39 @@ fn documents_are_complete() {
     assert!(document.sections.iter().all(|section| section.table.is_some()));
 }
 
+/// Goal: no claim follows from constants: under A to C normal services read nothing twice, so every
+/// architecture reads all of it from home, and no run could say otherwise. Method: a road per
+/// workload, and the claims' names.
+#[test]
+fn what_cannot_differ_is_not_claimed() {
+    for workload in [WORKLOADS[0], WORKLOADS[1], WORKLOADS[2]] {
+        for architecture in Architecture::ALL {
+            assert_eq!(figures(workload, architecture).hits[1], 0.0, "{workload:?}");
+        }
+    }
+    let document =
+        document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
+    let normal = document.claims.iter().map(Claim::what).filter(|what| what.contains("normal"));
+    assert!(normal.clone().all(|what| what.starts_with("Fig. 7, D")) && normal.count() == 2);
+}
+
+/// Goal: what is beside nothing has no figure, and what wears is told in digits that last. Method:
+/// made-up wear, 65 and 22 times.
+#[test]
+fn wear_is_told_as_it_is() {
+    let mut results = Results::default();
+    for (row, times) in results.iter_mut().zip([65.0, 22.0, 30.0, 40.0]) {
+        row[place(Padsa)].worn = [100.0, 1000.0];
+        row[place(Layby)].worn = [100.0 * times, 125.0];
+    }
+    let measured = claims::measured(&results, &cost::Costs::default());
+    let found = |what: &str| {
+        &measured.iter().find(|one| one.what.contains(what)).expect("it is there").found
+    };
+    assert_eq!(found("blocks written to NVM"), "22.0 to 65.0 times");
+    assert_eq!(found("blocks written to SSD"), "0.125 to 0.125 times");
+}
+
 /// Goal: other devices change costs and decide no hit of a shared LRU, and the report says that
 /// they are not the paper's. Method: a road with an SSD of a quarter of the latency, and without.
 #[test]
@@ -72,9 +105,12 @@ fn other_devices_are_told() {
     let [base, other] = [base, other].map(|sums| sums.side(Side::All));
     assert_eq!((base.hits, base.misses), (other.hits, other.misses));
     assert!(other.read_ns < base.read_ns);
-    let options = crate::Options { devices: Some(devices), ..crate::Options::default() };
+    let files = vec![("--devices".to_owned(), "my ssd.toml".to_owned())];
+    let options = crate::Options { devices: Some(devices), files, ..crate::Options::default() };
     let told = document(&options, &Results::default(), &cost::Costs::default());
-    assert!(told.source.contains("other devices") && told.command.ends_with("--devices FILE"));
+    assert!(
+        told.source.contains("other devices") && told.command.ends_with("--devices 'my ssd.toml'")
+    );
     assert!(told.html().contains("read 6.25 µs"));
     let usual = document(&crate::Options::default(), &Results::default(), &cost::Costs::default());
     assert!(usual.source.contains("Table I") && !usual.html().contains("not the paper"));

@@ -17,10 +17,11 @@ mod workloads;
 
 use layby_sim::policy::streams as policy;
 
-use crate::{Document, Options, Progress, RecordedTrace, parallel, seeds_of};
+use crate::{Document, Options, Progress, RecordedTrace, Unfit, parallel, seeds_of};
 use device::{Device, Phases};
 use figures::{Bench, Figures};
 use layby_sim::device::flash::CopyPlacement;
+use layby_trace::Record;
 use layby_types::Rng;
 use policy::{FeatureSet, FiosParameters, NoStreams};
 use workloads::WORKLOADS;
@@ -67,8 +68,7 @@ struct Apart {
 #[derive(Clone)]
 struct Recording {
     name: String,
-    /// What its device is like; none where the footprint is out of bounds.
-    figures: Option<Figures>,
+    figures: Figures,
     pages: u32,
     writes: usize,
     /// How often its writes were gone through.
@@ -84,6 +84,17 @@ struct Results {
     /// By [`CHUNK_WORKLOADS`] and [`CHUNKS`].
     chunks: Vec<Vec<f64>>,
     recordings: Vec<Recording>,
+}
+
+/// Whether a device can be made for what `records` write.
+pub(crate) fn check(records: &[Record]) -> Result<(), Unfit> {
+    let compact = recorded::compact(records);
+    let (least, most) = (recorded::PAGES_MIN, RECORDED_PAGES_MAX);
+    match compact.volume_pages {
+        _ if compact.writes.is_empty() => Err(Unfit::Writes),
+        pages if !(least..=most).contains(&pages) => Err(Unfit::Footprint { pages, least, most }),
+        _ => Ok(()),
+    }
 }
 
 /// Runs everything. Panics when `options.runs` is zero.
@@ -218,26 +229,16 @@ fn chunks(seed: u64, size: &Size, name: &str) -> Vec<f64> {
 fn recording(seed: u64, size: &Size, trace: &crate::RecordedTrace) -> Recording {
     let compact = recorded::compact(&trace.records);
     let pages = compact.volume_pages;
-    let none = Recording {
-        name: trace.name.clone(),
-        figures: None,
-        pages,
-        writes: compact.writes.len(),
-        passes: 0.0,
-    };
-    if !(recorded::PAGES_MIN..=RECORDED_PAGES_MAX).contains(&pages) {
-        return none;
-    }
     let needed = (f64::from(pages) * size.phases.total()) as u64;
     let writes = recorded::repeated(&compact.writes, needed, &mut Rng::new(seed));
     let device = Device { pages, copies: CopyPlacement::Shared, seed };
     let bench = Bench { device, phases: size.phases, writes: &writes };
     let passes = writes.len() as f64 / compact.writes.len() as f64;
-    Recording { figures: Some(bench.figures(None)), passes, ..none }
+    let (name, figures) = (trace.name.clone(), bench.figures(None));
+    Recording { name, figures, pages, writes: compact.writes.len(), passes }
 }
 
 fn document(options: &Options, results: &Results) -> Document {
-    let traces = " --trace FILE".repeat(options.traces.len());
     Document {
         title: "FIOS: streams from a look at the writes, beside AutoStream and no streams".into(),
         citation:
@@ -250,8 +251,10 @@ fn document(options: &Options, results: &Results) -> Document {
                  the paper's are those of its text, for its bars bear no numbers."
             .into(),
         command: format!(
-            "layby lab run streams --seed {} --runs {}{traces}",
-            options.seed, options.runs
+            "layby lab run streams --seed {} --runs {}{}",
+            options.seed,
+            options.runs,
+            options.named_files()
         ),
         seeds: seeds_of(options),
         origin: options.origin.clone(),

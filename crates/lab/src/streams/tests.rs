@@ -60,8 +60,9 @@ fn one_stream_is_no_stream() {
     assert_eq!((sfr, mq), (none, none));
 }
 
-/// Goal: recorded traces are moved together, repeated, measured, or left out where they touch too
-/// little; reads do not count. Method: a made-up trace over a sparse volume, and a tiny one.
+/// Goal: recorded traces are moved together, repeated, measured, or refused where they write
+/// nothing or touch too little; reads do not count. Method: a made-up trace over a sparse volume, a
+/// tiny one, and one of reads.
 #[test]
 fn recorded_traces_are_replayed() {
     let mut rng = Rng::new(1);
@@ -75,15 +76,13 @@ fn recorded_traces_are_replayed() {
     let mut records: Vec<Record> =
         (0..9000).map(|at| record(at, Operation::Write, rng.below(3000))).collect();
     records.push(record(9001, Operation::Read, 5_000_000));
-    let trace = |records: &[Record]| crate::RecordedTrace {
-        name: "made up".into(),
-        records: records.to_vec(),
-    };
-    let found = recording(1, &SMALL, &trace(&records));
+    let trace = |records: &[Record]| crate::RecordedTrace::new("made".into(), records.to_vec());
+    let found = recording(1, &SMALL, &trace(&records).expect("it is large enough"));
     assert!(found.writes == 9000 && found.pages < 70_000, "{} pages", found.pages);
-    let figures = found.figures.expect("it is large enough");
-    assert!(figures.none >= 1.0 && found.passes > 1.0);
-    assert!(recording(1, &SMALL, &trace(&records[..10])).figures.is_none());
+    assert!(found.figures.none >= 1.0 && found.passes > 1.0);
+    let refused = |records: &[Record]| trace(records).expect_err("it says nothing");
+    assert!(matches!(refused(&records[..10]), Unfit::Footprint { least: 4096, .. }));
+    assert_eq!(refused(&records[9000..]), Unfit::Writes);
 }
 
 /// Goal: a document has a figure for everything it names. Method: made-up results.

@@ -24,7 +24,8 @@ use paper::{Described, LOGICAL_GIB, TRACES};
 pub const SCALE_MIN: u32 = 1;
 /// A device of 64 blocks, below which one block is more than a percent.
 pub const SCALE_MAX: u32 = 4096;
-/// A device of 256 MiB: write amplification is within two percent of one four times as large.
+/// A device of 256 MiB: write amplification is within a percent of one twice as large, what a
+/// variable capacity gains within 8 %.
 pub const SCALE_DEFAULT: u32 = 1024;
 
 /// A load of the synthetic study: single pages, some hot.

@@ -68,6 +68,21 @@ fn documents_are_complete() {
     assert_eq!(Experiment::Wear.choices().scales, Some(SCALE_MIN..=SCALE_MAX));
 }
 
+/// Goal: no claim holds because a leveler slept: PWL(50) under the even load is measured, and told
+/// to sleep. Method: made-up results in which it adds nothing.
+#[test]
+fn a_leveler_that_sleeps_is_not_claimed() {
+    let mut results = Results::default();
+    for aged in results.aged.iter_mut().flatten() {
+        (aged.windows, aged.whole.all) = (vec![Default::default(); 20], 5.0);
+    }
+    let what = |text: &str| text.contains("Fig. 3b: PWL(50)");
+    assert!(!claims::all(&results).iter().any(|claim| what(claim.what())));
+    let measured = claims::measured(&results);
+    let slept = measured.iter().find(|one| what(&one.what)).expect("it is measured");
+    assert_eq!(slept.found, "+0.0 %; it slept throughout");
+}
+
 /// Goal: stand-ins have the footprint that Table 3 has. Method: each at the usual scale.
 #[test]
 fn stand_ins_fit_the_device() {

@@ -124,6 +124,12 @@ impl SampledCurve {
         self.requests = [0; 2];
     }
 
+    /// The part of the blocks in the sample.
+    #[must_use]
+    pub fn rate(&self) -> SampleRate {
+        self.rate
+    }
+
     /// Blocks in the sample.
     #[must_use]
     pub fn blocks_sampled(&self) -> u32 {

@@ -13,7 +13,9 @@ mod replay;
 mod report;
 
 pub use layby_cache::DecisionLog;
-pub use replay::{PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX};
+pub use replay::{
+    PADSA_LEVELS, PadsaDevices, PadsaError, PadsaReplay, PadsaSetup, SERVICES_MAX, ServiceReport,
+};
 pub use report::{LevelReport, Report, VolumeReport};
 
 use layby_cache::schedule::{Load, Rank, ScheduleLimits, Verdict};

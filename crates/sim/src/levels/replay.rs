@@ -1,18 +1,20 @@
 //! A trace through the three levels of PADSA: DRAM, NVM and SSD, with two classes of service.
 //!
-//! How: every volume of the trace is a service, or its blocks are dealt out to a number of services
-//! by a hash. Critical services use all three levels, the others the SSD alone; a request is one
-//! block, and the machine counts.
+//! How: every volume of the trace is a service, called by the trace's own number, or the blocks of
+//! all volumes are dealt out to a number of services by a hash. Critical services use all three
+//! levels, the others the SSD alone; a request is one block, and the machine counts. What a service
+//! has of each volume of the trace is a volume of the machine, so that blocks are told apart.
 //! Invariant: the same references and setup give the same decisions and counts.
 //! Cost: a hundred nanoseconds per reference or two, and some 25 bytes per slot.
 //! Not for: time. Batches have none, so dirty blocks go home by watermark and eviction only.
 //! Source: PADSA, section IV (levels and classes), Table I (costs unless told otherwise).
 
-use super::{Machine, Mode, Report, Setup, call};
+use super::{Machine, Mode, Report, Setup, VolumeReport, call};
 use crate::single::Batch;
 use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LOOKAHEAD_MAX, LevelKind,
-    LevelSpec, ReadAheadLimits, Share, SpecError, VolumeSpec, Watermarks, WritebackLimits,
+    LevelSpec, ReadAheadLimits, Share, SpecError, VOLUMES_MAX, VolumeSpec, Watermarks,
+    WritebackLimits,
 };
 use layby_device::Model;
 use layby_policy::curve::Access;
@@ -20,6 +22,7 @@ use layby_types::{
     BlockIndex, BlockKey, BlockSize, ClassId, LevelIndex, Nanos, Operation, VolumeId,
 };
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Levels of PADSA's node.
@@ -60,7 +63,7 @@ pub struct PadsaSetup {
     pub devices: PadsaDevices,
     /// Deal the blocks out to so many services; `None`: each volume of the trace is one.
     pub services: Option<u32>,
-    /// Services that are critical, by number.
+    /// Services that are critical: numbers of the trace's volumes, or from zero below `services`.
     pub critical: Vec<u32>,
     /// Same seed, same decisions.
     pub seed: u64,
@@ -72,8 +75,17 @@ pub struct PadsaSetup {
 pub enum PadsaError {
     /// The levels contradict each other.
     Levels(SpecError),
-    /// A volume beyond [`SERVICES_MAX`], counted from zero.
-    Service(u32),
+    /// More volumes than [`SERVICES_MAX`], each a service.
+    Volumes,
+    /// More services times volumes of the trace than a cache has volumes.
+    Parts,
+    /// A critical service that is none of the services dealt out to.
+    Critical {
+        /// Its number.
+        number: u32,
+        /// Services there are.
+        services: u32,
+    },
     /// An identifier that no block device of 64 PiB has.
     Identifier(u64),
 }
@@ -82,8 +94,15 @@ impl fmt::Display for PadsaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PadsaError::Levels(cause) => write!(f, "the levels contradict each other: {cause:?}"),
-            PadsaError::Service(number) => {
-                write!(f, "volume {number} of the trace, counted from zero: at most {SERVICES_MAX}")
+            PadsaError::Volumes => {
+                write!(f, "the trace has more than {SERVICES_MAX} volumes, each a service")
+            }
+            PadsaError::Parts => {
+                write!(f, "services times volumes of the trace come to more than {VOLUMES_MAX}")
+            }
+            PadsaError::Critical { number, services } => {
+                let last = services.saturating_sub(1);
+                write!(f, "there is no service {number} to be critical: they are 0 to {last}")
             }
             PadsaError::Identifier(object) => {
                 write!(f, "object {object}: levels hold objects below {}", BlockIndex::MAX.0)
@@ -94,12 +113,23 @@ impl fmt::Display for PadsaError {
 
 impl std::error::Error for PadsaError {}
 
+/// What became of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceReport {
+    /// The number of the trace's volume, or of the service that blocks were dealt out to.
+    pub number: u32,
+    /// Whether it may use all levels.
+    pub is_critical: bool,
+    /// What it saw.
+    pub seen: VolumeReport,
+}
+
 /// See the file's header.
 pub struct PadsaReplay {
     machine: Machine,
     setup: PadsaSetup,
-    /// Services known to the machine: all below this number.
-    services: u32,
+    /// The service of each volume of the machine.
+    parts: Vec<u32>,
 }
 
 impl PadsaReplay {
@@ -108,6 +138,12 @@ impl PadsaReplay {
     /// # Errors
     /// [`PadsaError`] when the levels contradict each other or there are too many services.
     pub fn new(setup: PadsaSetup) -> Result<Self, PadsaError> {
+        let services = setup.services;
+        if let Some(count) = services
+            && let Some(number) = setup.critical.iter().copied().find(|number| *number >= count)
+        {
+            return Err(PadsaError::Critical { number, services: count });
+        }
         let machine = Machine::new(Setup {
             cache: spec(setup.slots, setup.admission),
             devices: setup.devices.levels.to_vec(),
@@ -116,10 +152,9 @@ impl PadsaReplay {
             seed: setup.seed,
         });
         let machine = machine.map_err(PadsaError::Levels)?;
-        let services = setup.services;
-        let mut replay = PadsaReplay { machine, setup, services: 0 };
+        let mut replay = PadsaReplay { machine, setup, parts: Vec::new() };
         if let Some(last) = services.and_then(|count| count.checked_sub(1)) {
-            replay.add_services(last)?;
+            replay.add_parts(last as usize, &[])?;
         }
         Ok(replay)
     }
@@ -135,69 +170,103 @@ impl PadsaReplay {
             let mut ahead = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
             let mut accesses = SmallVec::<[_; LOOKAHEAD_MAX]>::new();
             for ((key, tag), access) in references.by_ref().take(LOOKAHEAD_MAX) {
-                ahead.push(self.place(*key, *tag)?);
+                ahead.push(self.place(*key, *tag, batch.volumes())?);
                 accesses.push(*access);
             }
             if ahead.is_empty() {
                 return Ok(());
             }
             self.machine.cache().look_ahead(&ahead);
-            for ((service, block), access) in ahead.into_iter().zip(accesses) {
+            for ((part, block), access) in ahead.into_iter().zip(accesses) {
                 let operation = match access {
                     Access::Read => Operation::Read,
                     Access::Write => Operation::Write,
                 };
                 let call = call(operation, block.0 * BLOCK_BYTES, BLOCK_BYTES);
-                self.machine.submit(Nanos::ZERO, service, &call);
+                self.machine.submit(Nanos::ZERO, part, &call);
             }
         }
     }
 
-    /// The service and block of a reference.
+    /// The machine's volume and the block of a reference.
     #[inline]
-    fn place(&mut self, key: BlockKey, tag: u32) -> Result<(VolumeId, BlockIndex), PadsaError> {
-        let (service, block) = match self.setup.services {
-            Some(count) => (((u64::from(tag) * u64::from(count)) >> 32) as u32, key.0),
-            None => (key.volume().0, key.block().0),
+    fn place(
+        &mut self,
+        key: BlockKey,
+        tag: u32,
+        volumes: &[VolumeId],
+    ) -> Result<(VolumeId, BlockIndex), PadsaError> {
+        let (number, block) = (key.volume().0 as usize, key.block());
+        // Identifiers of the one volume of a trace may reach into the volume's bits.
+        if number >= volumes.len() || block >= BlockIndex::MAX {
+            return Err(PadsaError::Identifier(if volumes.len() > 1 { block.0 } else { key.0 }));
+        }
+        let part = match self.setup.services {
+            Some(count) => {
+                let service = (u64::from(tag) * u64::from(count)) >> 32;
+                number * count as usize + service as usize
+            }
+            None => number,
         };
-        if block >= BlockIndex::MAX.0 {
-            return Err(PadsaError::Identifier(block));
+        if part >= self.parts.len() {
+            self.add_parts(part, volumes)?;
         }
-        if service >= self.services {
-            self.add_services(service)?;
-        }
-        Ok((VolumeId(service), BlockIndex(block)))
+        Ok((VolumeId(part as u32), block))
     }
 
     #[cold]
-    fn add_services(&mut self, last: u32) -> Result<(), PadsaError> {
-        if last >= SERVICES_MAX {
-            return Err(PadsaError::Service(last));
+    fn add_parts(&mut self, last: usize, volumes: &[VolumeId]) -> Result<(), PadsaError> {
+        match self.setup.services {
+            None if last >= SERVICES_MAX as usize => return Err(PadsaError::Volumes),
+            Some(_) if last >= VOLUMES_MAX => return Err(PadsaError::Parts),
+            _ => {}
         }
-        for number in self.services..=last {
+        for part in self.parts.len()..=last {
+            let service = match self.setup.services {
+                Some(count) => part as u32 % count,
+                None => volumes[part].0,
+            };
             let volume = VolumeSpec {
-                id: VolumeId(number),
-                class: if self.is_critical(number) { CRITICAL } else { NORMAL },
+                id: VolumeId(part as u32),
+                class: if self.is_critical(service) { CRITICAL } else { NORMAL },
                 length: BlockIndex::MAX.0 * BLOCK_BYTES,
                 shares: [Share::OPEN; LEVELS_MAX],
                 write_through: false,
             };
             self.machine.add_volume(&volume).expect("its number and class are sound");
+            self.parts.push(service);
         }
-        self.services = last + 1;
         Ok(())
     }
 
     /// Whether a service may use all levels.
-    #[must_use]
-    pub fn is_critical(&self, service: u32) -> bool {
+    fn is_critical(&self, service: u32) -> bool {
         self.setup.critical.contains(&service)
     }
 
-    /// What came of it so far.
+    /// The first critical service that no volume of the trace is, as far as it was replayed.
+    #[must_use]
+    pub fn critical_absent(&self) -> Option<u32> {
+        self.setup.critical.iter().copied().find(|number| !self.parts.contains(number))
+    }
+
+    /// What came of the node so far; its volumes are parts of services.
     #[must_use]
     pub fn report(&self) -> Report {
         self.machine.report()
+    }
+
+    /// What came of each service in `report`, by number.
+    #[must_use]
+    pub fn services(&self, report: &Report) -> Vec<ServiceReport> {
+        let mut services = BTreeMap::new();
+        for (part, seen) in &report.volumes {
+            let number = self.parts[part.0 as usize];
+            let is_critical = self.is_critical(number);
+            let fresh = || ServiceReport { number, is_critical, seen: VolumeReport::default() };
+            services.entry(number).or_insert_with(fresh).seen.add(seen);
+        }
+        services.into_values().collect()
     }
 
     /// Bytes of memory that the levels' metadata takes.

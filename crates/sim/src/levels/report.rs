@@ -155,7 +155,9 @@ impl Meter {
     }
 
     pub(super) fn add_volume(&mut self, id: VolumeId) {
-        let histogram = || Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("sound bounds");
+        // Counting records no latency, and there may be thousands of volumes.
+        let max = if self.mode == Mode::Queueing { LATENCY_NS_MAX } else { 2 };
+        let histogram = || Histogram::new_with_max(max, 2).expect("sound bounds");
         self.latency.entry(id).or_insert_with(|| Latency {
             read: histogram(),
             write: histogram(),

@@ -381,3 +381,47 @@ fn nobody_better_waits_behind_more_than_the_budget() {
         assert!(!waits, "seed {seed}: nothing is held for ever");
     }
 }
+
+/// Goal: one level alone keeps what a node's level keeps: writes at once, what is read as the
+/// filter says. Method: the same random references through a level under LRU, and through the node's
+/// machine with services that use the SSD alone, under each filter. There is room for every block:
+/// a node gives a promotion up where only dirty blocks could leave, which is no matter of filters.
+#[test]
+fn one_level_keeps_what_a_node_keeps() {
+    use crate::single::{References, build};
+    use layby_trace::{Record, Unit};
+    let slots = 500;
+    for (seed, admission) in (0..4).flat_map(|seed| AdmissionKind::ALL.map(|kind| (seed, kind))) {
+        let mut rng = Rng::new(seed);
+        let mut record = |_| {
+            let operation = if rng.chance(1, 3) { Operation::Write } else { Operation::Read };
+            let span = rng.below(400) + 1;
+            let offset = rng.below(span) << 12;
+            Record { at: Nanos::ZERO, volume: VolumeId(5), operation, offset, length: 4096 }
+        };
+        let records: Vec<Record> = (0..20_000).map(&mut record).collect();
+        let devices = PadsaDevices::default();
+        let slots_of = [4, 4, slots];
+        let (services, critical) = (None, Vec::new());
+        let setup = PadsaSetup { slots: slots_of, admission, devices, services, critical, seed };
+        let mut node = PadsaReplay::new(setup).expect("the levels are sound");
+        let mut level = build(EvictionKind::Lru, admission, slots, seed);
+        let mut references = References::new(Unit::Bytes, BlockSize::MIN);
+        let cut = references.cut(&records, |batch| {
+            level.on_batch(batch);
+            node.on_batch(batch).expect("one volume");
+        });
+        assert_eq!(cut, Ok(()));
+        let (report, counts) = (node.report(), level.counts());
+        let services = node.services(&report);
+        let what = format!("{}, SEED={seed}", admission.name());
+        assert_eq!(services[0].number, 5, "{what}");
+        let seen = &services[0].seen;
+        assert_eq!(
+            [seen.hits[2], seen.blocks_read()],
+            [counts.hits[0], counts.requests[0]],
+            "{what}"
+        );
+        assert_eq!(report.levels[2].writes, counts.block_writes(), "{what}");
+    }
+}

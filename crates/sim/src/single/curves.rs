@@ -85,6 +85,16 @@ impl CurveRun {
         }
     }
 
+    /// The part of the blocks that is measured now.
+    #[must_use]
+    pub fn rate(&self) -> SampleRate {
+        match &self.measured {
+            Measured::Exact(_) => SampleRate::MAX,
+            Measured::Sampled(curve) => curve.rate(),
+            Measured::Bounded(curve) => curve.rate(),
+        }
+    }
+
     /// Bytes of memory held.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

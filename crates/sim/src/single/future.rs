@@ -4,7 +4,7 @@
 //! How: the references are gathered as numbers of blocks, one walk backwards finds each one's next
 //! use, and a heap gives the resident block with the furthest. An entry of the heap is stale once
 //! its use has come; stale ones are never the furthest, and are swept out when they outnumber the
-//! others. Every miss brings its block in, as the policies do.
+//! others. Every miss brings its block in: filters, which see no future, have no part in it.
 //! Invariant: an eviction takes a resident block. Cost: logarithmic per reference; 8 bytes per
 //! reference and some 17 per block, not bounded.
 //! Source: L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", 1966.

@@ -1,7 +1,8 @@
 //! A level of slots under one eviction policy.
 //!
-//! How: [`Residents`] knows which blocks are here and which of them leaves; a miss that is admitted
-//! brings its block in. Reads and writes both bring their block in, as in a write-back level.
+//! How: [`Residents`] knows which blocks are here and which of them leaves. A write brings its
+//! block in, as in a write-back level; a read that misses does where the filter admits it, as on a
+//! node.
 //! References are looked up a few ahead of time, so that memory is asked for many places at once
 //! instead of one after the other; what is found is a guess that is confirmed when its turn comes.
 //! Cost: tens of nanoseconds per reference beyond the CPU's caches. Not for: what comes before its
@@ -161,7 +162,7 @@ impl<R: Residents, A: Admission> Level<R, A> {
         self.counts.requests[access as usize] += 1;
         if self.residents.on_reference(now, guess, key, tag) {
             self.counts.hits[access as usize] += 1;
-        } else if self.admission.on_miss(key) {
+        } else if self.admission.keeps(key, access) {
             self.counts.evictions += u64::from(self.residents.bring_in(now, key, tag));
             self.counts.insertions += 1;
         }

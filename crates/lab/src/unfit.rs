@@ -1,0 +1,63 @@
+//! Why what a user recorded gives no figures that mean anything.
+//!
+//! Invariant: each reason names the bound and what was found. Not for: files that cannot be read.
+
+use std::fmt;
+
+/// See the file's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// A trace without writes.
+    Writes,
+    /// A trace whose writes touch too little or too much for a device.
+    Footprint {
+        /// What they touch, in pages of 4 KiB, rounded up to whole chunks.
+        pages: u32,
+        /// The least that says anything.
+        least: u32,
+        /// The most that is replayed.
+        most: u32,
+    },
+    /// A link of too few intervals.
+    Short {
+        /// Those it has.
+        intervals: usize,
+        /// Those it needs.
+        least: usize,
+    },
+    /// A link that carries the same in every interval.
+    Even {
+        /// Bytes per second.
+        bytes_per_second: u64,
+    },
+}
+
+/// Pages of 4 KiB in a MiB.
+const PAGES_PER_MIB: u32 = 256;
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::Writes => f.write_str("the trace holds no writes"),
+            Unfit::Footprint { pages, least, most } => write!(
+                f,
+                "its writes touch {} MiB; a device is made for {} to {} MiB",
+                pages.div_ceil(PAGES_PER_MIB),
+                least / PAGES_PER_MIB,
+                most / PAGES_PER_MIB
+            ),
+            Unfit::Short { intervals, least } => write!(
+                f,
+                "it has {intervals} intervals; forecasts warm up and requests end within {least}"
+            ),
+            Unfit::Even { bytes_per_second } => write!(
+                f,
+                "it carries {bytes_per_second} bytes per second in every interval, so no forecast \
+                 errs and there is nothing to compare"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
