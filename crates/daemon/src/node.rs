@@ -783,12 +783,27 @@ pub(crate) mod tests {
         pub(crate) shards: Arc<Mutex<Vec<MockShard>>>,
     }
 
+    /// A level that stays blank is lost at the next start.
+    fn mark(part: &LevelPart, node: [u8; 16]) {
+        let Some(path) = &part.level.path else { return };
+        let file = std::fs::OpenOptions::new().write(true).open(path);
+        let mut head = [0; 32];
+        head[..5].copy_from_slice(b"LAYBY");
+        head[16..].copy_from_slice(&node);
+        let file = file.expect("levels are made before shards start");
+        let written = std::os::unix::fs::FileExt::write_all_at(&file, &head, part.base);
+        written.expect("the test's own file");
+    }
+
     impl ShardStarter for MockStarter {
         fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
             if self.fails == Some(request.index) {
                 return Err(Report::new(ReportKind::Corrupt, "cannot open the level"));
             }
             let shard = MockShard::default();
+            if request.is_new {
+                request.parts.iter().for_each(|part| mark(part, request.node));
+            }
             for plan in &request.volumes {
                 shard.state().volumes.insert(plan.spec.id.0, plan.clone());
             }

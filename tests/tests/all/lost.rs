@@ -6,7 +6,7 @@
 //! Invariant: no block is at an older version than was promised, unless the loss was accepted.
 //! Not for: damage within a level, see `damage.rs`.
 
-use layby_tests::{Connection, Node, Options, Request, layby, small_levels, tool};
+use layby_tests::{Connection, Node, Options, Request, layby, run, small_levels};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -84,7 +84,7 @@ fn assert_holds(node: &Node, name: &str, version: Option<u8>) {
 }
 
 fn is_served(node: &Node, name: &str) -> bool {
-    tool::run("nbdinfo", &["--size", &node.uri(name)]).success
+    run("nbdinfo", &["--size", &node.uri(name)]).success
 }
 
 #[track_caller]
