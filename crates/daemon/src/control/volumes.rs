@@ -233,7 +233,7 @@ impl Control {
         self.change_device(name, &record, &error).await?;
         let old = self.existing_volume(&error, name)?;
         let refused = |refused: CommandError| report(&refused, &*error);
-        if record.length > old.length {
+        if record.length > old.length && record.wide.is_some() {
             self.resize_home(&view, &record).await.map_err(refused)?;
         }
         let homes = &self.facts.homes;
@@ -241,8 +241,15 @@ impl Control {
         let told = self.set_parts(&view, new, &before.volume_specs(homes, &old)).await;
         told.map_err(refused)?;
         self.publish(view.clone()).await.map_err(|e| {
-            within(&error, e).state("the change holds until the node stops, and is then forgotten")
+            within(&error, e).state(match record.length < old.length {
+                true => {
+                    "the change holds until the node stops, and is then forgotten; what lay behind \
+                     the new size is zeros"
+                }
+                false => "the change holds until the node stops, and is then forgotten",
+            })
         })?;
+        // A home is cut only when the catalog knows: a start refuses one that is too short.
         if record.length < old.length {
             self.resize_home(&view, &record).await.map_err(|cause| {
                 refused(cause).state("the volume is shorter; its home keeps the rest, as zeros")

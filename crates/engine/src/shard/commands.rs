@@ -364,10 +364,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         if let Some((spec, answer)) = self.pending.shrinking.remove(&finished.asker.0) {
             let result = match finished.result {
                 Err(kind) => failed(kind, format!("cannot zero what the volume loses: {kind}")),
-                Ok(_) => self.apply(&spec).and_then(|()| {
-                    let resized = self.core.resize_home(&mut self.io, spec.id, spec.length);
-                    resized.map_err(|(kind, cause)| CommandError { kind, cause })
-                }),
+                // Its home keeps its length until the caller has written down the new one.
+                Ok(_) => self.apply(&spec),
             };
             answer(result);
         }
