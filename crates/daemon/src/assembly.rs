@@ -60,6 +60,7 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     finish_deletions(homes, &mut view, &mut notes)?;
     declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
     check_whole(&view)?;
+    crate::levels::check_memory(&view, is_new)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
     if view.catalog.volumes.values().any(|record| crate::cloud::is_store(&record.path)) {
         notes.extend(crate::cloud::placement_note(config));

@@ -105,6 +105,8 @@ pub struct ShardRequest {
     pub io_timeout: Nanos,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
+    /// The names of its volumes and of their parts, for reports.
+    pub names: BTreeMap<VolumeId, Name>,
     /// Where the shard asks for volumes' write intents.
     pub intents: mpsc::UnboundedSender<VolumeId>,
 }
@@ -634,6 +636,9 @@ pub(crate) fn requests(
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
     let count = view.layout.shards;
+    let volumes = view.catalog.volumes.iter();
+    let named = volumes.flat_map(|(name, record)| record.parts().map(|part| (part, name.clone())));
+    let names: BTreeMap<VolumeId, Name> = named.collect();
     let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
     let request = |index: u8| {
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
@@ -662,6 +667,7 @@ pub(crate) fn requests(
             home_delay: config.home_delay,
             io_timeout: config.io_timeout,
             home_budget: budget(MAIN_DEVICE),
+            names: names.clone(),
             intents: intents.clone(),
         }
     };
