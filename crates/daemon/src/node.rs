@@ -26,7 +26,7 @@ use crate::intents::{Found, Intents};
 use crate::levels::Lost;
 use crate::metrics::durability;
 use crate::recovery::{lost_lines, recovery_line};
-use crate::server::{NbdServer, uris};
+use crate::server::{NbdServer, tls_of, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
 use crate::{api, levels, listen};
@@ -229,6 +229,8 @@ impl Node {
         starter: Arc<dyn ShardStarter>,
         passed: Passed,
     ) -> Result<Node, Report> {
+        // A file that is missing is heard of before anything is made.
+        let tls = tls_of(&config.nbd)?;
         let lock = open_directory(&config.dir)?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = Catalog::load(&config.dir)?;
@@ -282,7 +284,7 @@ impl Node {
         control.start_limits().await;
         let finished = async {
             control.join_all().await?;
-            let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
+            let nbd_server = NbdServer::with_tls(&nbd, tls, Arc::clone(&control));
             let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());
             Ok((nbd_server, url.map(|address| UrlFile::write(&control.facts().dir, address))))
         };
