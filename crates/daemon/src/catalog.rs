@@ -466,7 +466,7 @@ fn encode(catalog: &Catalog) -> Vec<u8> {
 
 type Refusal = (ReportKind, String, &'static str);
 const RESTORE: &str =
-    "restore the file from a copy; `layby check` says whether the levels are sound";
+    "restore the file from a copy; levels and volumes stay as they are, and need it to be read";
 
 fn decode(bytes: &[u8]) -> Result<Catalog, Refusal> {
     let corrupt = |cause: String| (ReportKind::Corrupt, cause, RESTORE);

@@ -131,6 +131,15 @@ fn bad_configurations_name_line_and_remedy() {
         ("[nbd]\nconnections_max = 0\n".into(), &["line 2", "connections_max"]),
         ("[nbd]\nlisten = [\"localhost\"]\n".into(), &["line 2", "no port", "localhost:10809"]),
         ("[nbd]\nsocket = \"catalog.json\"\n".into(), &["line 2", "of the node's own"]),
+        (
+            "[volume.a]\npath = \"catalog.json\"\nsize = \"1MiB\"\n".into(),
+            &["line 2", "of the node's own"],
+        ),
+        (
+            "[[level]]\nname = \"s\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"intents.json\"\n"
+                .into(),
+            &["line 5", "of the node's own"],
+        ),
         ("[control]\nsocket = \"levels\"\n".into(), &["line 2", "of the node's own"]),
         ("[control]\nsocket = \"layby.sock\"\n".into(), &["both", "layby.sock"]),
         ("[control]\nhttp = \"0.0.0.0:80\"\n".into(), &["line 2", "other machines", "loopback"]),
