@@ -240,13 +240,14 @@ impl Node {
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone()));
         fetch_keys(Arc::clone(&cloud)).await;
-        let Prepared { view, notes, is_new } = prepare(&config, found.clone(), &homes)?;
+        let Prepared { view, notes, is_new, begun } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
         if config.volumes.values().any(|volume| volume.ublk) {
             crate::ublk::check("cannot start the node").await?;
         }
         let sockets = Sockets::bind(&config, passed).await?;
+        grow_homes(found.as_ref(), &view, &homes).await?;
         let Levels { view, is_new, lost, held, before, notes: lost_notes } =
             open_levels(&config, view, is_new, homes.clone()).await?;
         // The node's identity must be known before a level carries it. What has not changed is not
@@ -255,6 +256,7 @@ impl Node {
             view.catalog.save(&config.dir)?;
         }
         taken.iter().try_for_each(|record| homes.release(record, false))?;
+        begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
         let (its_config, its_homes, its_intents) = (config.clone(), homes.clone(), intents.clone());
         let (wanting, wanted) = mpsc::unbounded_channel();
@@ -520,6 +522,22 @@ async fn taken_back(
         Ok((view, notes, taken))
     });
     taking.await.expect("an owner of homes reports, it does not panic")
+}
+
+/// Homes take the sizes that the configuration gives them now before the catalog has these: should
+/// one refuse, its old size stands, and can be written again.
+async fn grow_homes(found: Option<&Catalog>, view: &View, homes: &Homes) -> Result<(), Report> {
+    let old = |name: &Name| found?.volumes.get(name).map(|record| record.length);
+    let volumes = view.catalog.volumes.iter();
+    let longer = volumes.filter_map(|(name, record)| {
+        let old = old(name).filter(|old| *old < record.length)?;
+        Some((name.clone(), record.clone(), old))
+    });
+    let (longer, homes): (Vec<_>, Homes) = (longer.collect(), homes.clone());
+    let growing = tokio::task::spawn_blocking(move || {
+        longer.iter().try_for_each(|(name, record, old)| homes.grow(name, record, *old))
+    });
+    growing.await.expect("homes report, they do not panic")
 }
 
 /// Creates the node's directories and takes the lock. The node's own may be entered, since its

@@ -13,6 +13,7 @@ mod classes;
 mod creation;
 mod deletion;
 mod intents;
+pub(crate) mod placement;
 mod places;
 mod recording;
 mod request;
