@@ -45,5 +45,6 @@ mod stuck;
 mod takeover;
 mod trace;
 mod ublk;
+mod unfinished;
 mod vhost;
 mod wide;

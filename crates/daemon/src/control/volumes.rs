@@ -331,6 +331,7 @@ impl Control {
             return self.delete_in_store(name, record, now, error).await.map(Deleted::Waits);
         }
         let mut view = View::clone(&self.view());
+        view.unwant(name, &self.facts.config);
         if discard && was_made {
             set_phase(&mut view, name, VolumePhase::Deleting);
             self.publish(view.clone()).await.map_err(|e| within(error, e))?;
