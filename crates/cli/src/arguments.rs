@@ -323,9 +323,9 @@ Examples:
     ///
     /// A node whose SSD or NVM level is missing or blank serves the volumes that had nothing dirty
     /// there; the others wait. What the levels that are there hold of the volume is written back
-    /// first. Blocks whose newest version was in the lost level are at an older one afterwards, also
-    /// such as were flushed. It cannot be taken back: when the level returns, what it has of the
-    /// volume is not used any more.
+    /// first. Blocks whose newest version was in the lost level are at an older one afterwards,
+    /// also such as were flushed. It cannot be taken back: when the level returns, what it has of
+    /// the volume is not used any more.
     #[command(after_help = "\
 Examples:
   layby volume list

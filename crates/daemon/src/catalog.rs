@@ -330,7 +330,7 @@ pub struct Catalog {
     /// there was a grace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<DeletedRecord>,
-    /// Volumes that were deleted while the configuration named them, with their tables as they were.
+    /// Volumes that were deleted while the configuration named them, with their tables of then.
     /// They are not made anew until these are edited. Left out where there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unwanted: BTreeMap<Name, VolumeConfig>,

@@ -66,7 +66,7 @@ pub(crate) fn start_without(
     view.layout.is_memory_only = true;
     let notes = notes(view, lost, &held, blocks);
     notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let waits = |(name, cause)| (name, Absence::held(refusal(cause, lost)));
+    let waits = |(name, cause): (Name, String)| (name, Absence::held(refusal(&cause, lost)));
     Ok(Degraded { notes, held: held.into_iter().map(waits).collect() })
 }
 
@@ -201,7 +201,7 @@ fn notes(view: &View, lost: &[Lost], held: &BTreeMap<Name, String>, blocks: u64)
     notes
 }
 
-fn refusal(cause: String, lost: &[Lost]) -> Report {
+fn refusal(cause: &str, lost: &[Lost]) -> Report {
     let names: Vec<String> = lost.iter().map(|lost| format!("`{}`", lost.name)).collect();
     Report::new(ReportKind::Corrupt, "cannot serve the volume")
         .cause(format!("level {} is lost, and {cause}", names.join(", ")))

@@ -217,8 +217,8 @@ impl Homes {
         self.dir.join(&record.path)
     }
 
-    /// What a shard is told of a volume's home, once that is ready to be opened; a file that is to be
-    /// made is there then. May take long.
+    /// What a shard is told of a volume's home, once that is ready to be opened; a file that is to
+    /// be made is there then. May take long.
     ///
     /// # Errors
     /// A report of the home's owner, or when the file cannot be made.

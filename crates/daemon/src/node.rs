@@ -9,15 +9,14 @@
 //! Cost: nothing on the data path. Shards are started behind [`ShardStarter`], so that tests need
 //! no engine.
 
+mod folder;
+
 use crate::activation::Passed;
 use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
-use crate::config::{
-    Config, Format, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig,
-};
-use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::config::{Config, Format, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::degraded::{Degraded, start_without};
 use crate::error::{Report, ReportKind};
@@ -30,6 +29,7 @@ use crate::server::{NbdServer, tls_of, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
 use crate::{api, levels, listen};
+use folder::open_directory;
 use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
@@ -258,15 +258,9 @@ impl Node {
         taken.iter().try_for_each(|record| homes.release(record, false))?;
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
-        let (its_config, its_homes, its_intents) = (config.clone(), homes.clone(), intents.clone());
+        let kept = (config.clone(), homes.clone(), intents.clone());
         let (wanting, wanted) = mpsc::unbounded_channel();
-        let starting = tokio::task::spawn_blocking(move || {
-            let mut view = view;
-            let plans = plans(&mut view, &its_homes, &its_intents, held)?;
-            let requests = requests(&its_config, &view, &plans, is_new, &wanting)?;
-            Ok((start_shards(&*starter, requests)?, view))
-        });
-        let started = starting.await.expect("a starter reports, it does not panic");
+        let started = start_all(starter, kept, (view, held), is_new, wanting).await;
         cloud.forget_keys();
         let (started, view) = started?;
         let (ports, reports, ended) = watch(started);
@@ -275,7 +269,6 @@ impl Node {
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
-        let nbd = config.nbd.clone();
         notes.extend(lost_notes);
         let dir = config.dir.clone();
         let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost };
@@ -284,13 +277,7 @@ impl Node {
         tokio::spawn(crate::control::attend_intents(Arc::clone(&control), wanted));
         control.follow_homes();
         control.start_limits().await;
-        let finished = async {
-            control.join_all().await?;
-            let nbd_server = NbdServer::with_tls(&nbd, tls, Arc::clone(&control));
-            let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());
-            Ok((nbd_server, url.map(|address| UrlFile::write(&control.facts().dir, address))))
-        };
-        match finished.await {
+        match finish(&control, tls, sockets.http.as_ref()).await {
             Ok((nbd_server, url)) => {
                 if let Some(directory) = &control.facts().config.vhost {
                     control.open_doors(directory);
@@ -418,6 +405,35 @@ impl Node {
     }
 }
 
+/// Starts all shards, on a thread that may wait.
+async fn start_all(
+    starter: Arc<dyn ShardStarter>,
+    (config, homes, intents): (Config, Homes, Intents),
+    (mut view, held): (View, BTreeMap<Name, Absence>),
+    is_new: bool,
+    wanting: mpsc::UnboundedSender<VolumeId>,
+) -> Result<(Vec<StartedShard>, View), Report> {
+    let starting = tokio::task::spawn_blocking(move || {
+        let plans = plans(&mut view, &homes, &intents, held)?;
+        let requests = requests(&config, &view, &plans, is_new, &wanting)?;
+        Ok((start_shards(&*starter, requests)?, view))
+    });
+    starting.await.expect("a starter reports, it does not panic")
+}
+
+/// What lets clients in, once all shards serve.
+async fn finish(
+    control: &Arc<Control>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    http: Option<&TcpListener>,
+) -> Result<(NbdServer, Option<UrlFile>), Report> {
+    control.join_all().await?;
+    let facts = control.facts();
+    let nbd_server = NbdServer::with_tls(&facts.config.nbd, tls, Arc::clone(control));
+    let url = http.and_then(|http| http.local_addr().ok());
+    Ok((nbd_server, url.map(|address| UrlFile::write(&facts.dir, address))))
+}
+
 /// What a start makes of the levels.
 struct Levels {
     view: View,
@@ -538,56 +554,6 @@ async fn grow_homes(found: Option<&Catalog>, view: &View, homes: &Homes) -> Resu
         longer.iter().try_for_each(|(name, record, old)| homes.grow(name, record, *old))
     });
     growing.await.expect("homes report, they do not panic")
-}
-
-/// Creates the node's directories and takes the lock. The node's own may be entered, since its
-/// sockets are there; what holds data is its user's.
-fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
-    make_folder(dir, OPEN_FOLDER_MODE)?;
-    let lock = DirectoryLock::take(dir)?;
-    // One that was killed leaves it, and this one may have no such address.
-    drop(std::fs::remove_file(dir.join(CONTROL_URL_FILE_NAME)));
-    for name in [VOLUMES_DIR_NAME, "levels", LOCAL_DIR] {
-        let folder = dir.join(name);
-        if name == VOLUMES_DIR_NAME {
-            make_folder(&folder, DATA_FOLDER_MODE)?;
-        }
-        close_to_others(&folder);
-    }
-    Ok(lock)
-}
-
-/// The node's directory: others may pass through to a socket that lets them in.
-const OPEN_FOLDER_MODE: u32 = 0o755;
-/// Where volumes' bytes lie.
-const DATA_FOLDER_MODE: u32 = 0o700;
-/// What a mode gives to users beside the owner and his group.
-const OTHERS: u32 = 0o007;
-
-fn make_folder(folder: &Path, mode: u32) -> Result<(), Report> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let parent = folder.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let made = parent.and_then(|()| std::fs::create_dir(folder));
-    let made = made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)));
-    made.map_err(|cause| {
-        Report::from_io(format!("cannot make the directory `{}`", folder.display()), &cause)
-            .state("nothing was started or changed")
-            .hint("choose another directory with --dir, or correct the permissions")
-    })
-}
-
-/// A folder of an earlier build that every user could read is closed to them; links are followed,
-/// since it is the data that counts.
-fn close_to_others(folder: &Path) {
-    let Ok(found) = std::fs::metadata(folder) else { return };
-    let mode = found.permissions().mode();
-    if mode & OTHERS != 0
-        && let Err(cause) = std::fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS))
-    {
-        tracing::warn!(folder = %folder.display(), %cause, "other users can read this folder");
-    }
 }
 
 /// Volumes in object stores that were being made when the node ended, and of which nobody was told
@@ -794,135 +760,4 @@ impl Drop for UrlFile {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::config::Overrides;
-    use crate::control::tests::MockShard;
-    use std::sync::Mutex;
-    use tempfile::TempDir;
-
-    /// Starts mock shards; the one called `fails` refuses.
-    #[derive(Clone, Default)]
-    pub(crate) struct MockStarter {
-        fails: Option<u8>,
-        requests: Arc<Mutex<Vec<ShardRequest>>>,
-        pub(crate) shards: Arc<Mutex<Vec<MockShard>>>,
-    }
-
-    /// A level that stays blank is lost at the next start.
-    fn mark(part: &LevelPart, node: [u8; 16]) {
-        let Some(path) = &part.level.path else { return };
-        let file = std::fs::OpenOptions::new().write(true).open(path);
-        let mut head = [0; 32];
-        head[..5].copy_from_slice(b"LAYBY");
-        head[16..].copy_from_slice(&node);
-        let file = file.expect("levels are made before shards start");
-        let written = std::os::unix::fs::FileExt::write_all_at(&file, &head, part.base);
-        written.expect("the test's own file");
-    }
-
-    impl ShardStarter for MockStarter {
-        fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
-            if self.fails == Some(request.index) {
-                return Err(Report::new(ReportKind::Corrupt, "cannot open the level"));
-            }
-            let shard = MockShard::default();
-            if request.is_new {
-                request.parts.iter().for_each(|part| mark(part, request.node));
-            }
-            for plan in &request.volumes {
-                shard.state().volumes.insert(plan.spec.id.0, plan.clone());
-            }
-            self.requests.lock().expect("not poisoned").push(request);
-            self.shards.lock().expect("not poisoned").push(shard.clone());
-            let (port, thread) = shard.threaded();
-            Ok(StartedShard { port: Box::new(port), report: StartReport::default(), thread })
-        }
-    }
-
-    pub(crate) fn config(dir: &TempDir, more: &str) -> Config {
-        let overrides = Overrides {
-            dir: Some(dir.path().join("node")),
-            shards: Some(2),
-            ..Overrides::default()
-        };
-        let text = format!("{more}\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"32MiB\"\n");
-        Config::parse(None, &text, &overrides).expect("a good configuration")
-    }
-
-    async fn start(dir: &TempDir, starter: &MockStarter) -> Result<Node, Report> {
-        Node::start(config(dir, ""), Arc::new(starter.clone())).await
-    }
-
-    /// Goal: a node comes up, says so, and goes down cleanly; its files go or stay as they should.
-    /// Method: a whole life over mock shards.
-    #[tokio::test]
-    async fn node_lives_and_stops() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        let lines = node.announcement();
-        assert!(lines.last().is_some_and(|line| line.starts_with("ready")), "{lines:?}");
-        assert!(lines.iter().any(|line| line.starts_with("serving nbd+unix:///")), "{lines:?}");
-        let requests = starter.requests.lock().expect("not poisoned").clone();
-        let mut bases: Vec<u64> = requests.iter().map(|r| r.parts[0].base).collect();
-        bases.sort_unstable();
-        assert_eq!(bases, [0, 16 << 20]);
-        assert!(requests.iter().all(|r| r.is_new));
-        let home = dir.path().join("node");
-        assert!(home.join("control.url").exists() && home.join("layby.sock").exists());
-        let second = start(&dir, &MockStarter::default()).await;
-        assert_eq!(second.err().map(|report| report.kind), Some(ReportKind::InUse));
-        node.run(async {}).await.expect("the shards stop");
-        assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
-        assert!(!home.join("control.url").exists() && !home.join("layby.sock").exists());
-        let again = MockStarter::default();
-        start(&dir, &again).await.expect("the second life").run(async {}).await.expect("stops");
-        assert!(again.requests.lock().expect("not poisoned").iter().all(|r| !r.is_new));
-    }
-
-    /// Goal: a node that changed nothing writes nothing, so that it starts on a full disk too.
-    /// Method: a second life; the catalog's file is the same one.
-    #[tokio::test]
-    async fn unchanged_catalog_is_not_written() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let inode = || {
-            let path = dir.path().join("node").join(crate::catalog::CATALOG_FILE_NAME);
-            std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it is there"))
-        };
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        let before = inode();
-        node.run(async {}).await.expect("stops");
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        assert_eq!(inode(), before);
-        node.run(async {}).await.expect("stops");
-    }
-
-    /// Goal: a shard that cannot start ends all others and frees the directory. Method: one of two
-    /// refuses; then a start that succeeds.
-    #[tokio::test]
-    async fn failed_start_leaves_nothing_running() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let starter = MockStarter { fails: Some(1), ..MockStarter::default() };
-        let report = start(&dir, &starter).await.err().expect("a shard refuses");
-        assert_eq!(report.kind, ReportKind::Corrupt);
-        assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is held");
-        assert!(starter.requests.lock().expect("not poisoned").iter().all(|r| r.is_new));
-        node.run(async {}).await.expect("stops");
-    }
-
-    /// Goal: a shard that dies takes the node with it, and says so. Method: stop one behind the
-    /// node's back; the node is never asked to end.
-    #[tokio::test]
-    async fn dead_shard_ends_the_node() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        starter.shards.lock().expect("not poisoned")[0].die();
-        let report = node.run(std::future::pending()).await.expect_err("it cannot go on");
-        assert!(report.cause.contains("ended without being asked"), "{report}");
-    }
-}
+pub(crate) mod tests;

@@ -176,8 +176,8 @@ fn a_lost_ssd_level_is_accepted_volume_by_volume() {
     assert_holds(&node, "brake", Some(3));
 }
 
-/// Goal: a disk that was replaced by a blank one is a lost level, and a strict node refuses. Method:
-/// the file of the SSD level is zeroed; then all intents are unknown.
+/// Goal: a disk that was replaced by a blank one is a lost level, and a strict node refuses.
+/// Method: the file of the SSD level is zeroed; then all intents are unknown.
 #[test]
 fn a_blank_level_is_lost() {
     let killed = Killed::new();

@@ -31,7 +31,7 @@ fn started(dir: &Path, volumes: &str) -> Node {
 
 #[track_caller]
 fn refused(dir: &Path, volumes: &str, words: &[&str]) -> String {
-    let refusal = Node::try_start(dir, &options(volumes)).err().expect("it has a fault");
+    let refusal = Node::try_start(dir, &options(volumes)).expect_err("it has a fault");
     refusal.assert_explains(words);
     refusal.stderr
 }
@@ -108,7 +108,7 @@ fn a_wrong_size_can_be_set_back() {
     write(&node, "a");
     node.stop();
     let long = A.replace("4MiB", "1GiB");
-    let refusal = limited(&dir, &long, "-f 200000").err().expect("a file cannot be so long");
+    let refusal = limited(&dir, &long, "-f 200000").expect_err("a file cannot be so long");
     refusal.assert_explains(&["volume `a`", "has its 4MiB"]);
     assert_holds(&started(&dir, A), "a");
 }
@@ -167,7 +167,7 @@ fn a_deleted_volume_of_the_configuration_stays_deleted() {
 fn too_little_memory_is_explained() {
     let (_base, dir) = place();
     let config = |size: &str| Options::config(LEVELS.replace("8MiB", size));
-    let refusal = Node::try_start(&dir, &config("4TiB")).err().expect("nobody has so much");
+    let refusal = Node::try_start(&dir, &config("4TiB")).expect_err("nobody has so much");
     refusal.assert_explains(&["memory level `dram`"]);
     assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
     assert!(!dir.join("catalog.json").exists() && !dir.join("levels").exists());
@@ -183,7 +183,7 @@ fn too_little_memory_is_explained() {
         command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file);
         Node::spawn(command, &dir)
     };
-    let refusal = limited.err().expect("the process may not have so much");
+    let refusal = limited.expect_err("the process may not have so much");
     refusal.assert_explains(&["memory level `dram`", "for life"]);
     assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
 }

@@ -60,8 +60,8 @@ pub(super) fn delete(
 fn with_table(sentence: String, name: &Name, is_configured: bool) -> String {
     match is_configured {
         true => format!(
-            "{sentence}; `[volume.{name}]` of the configuration still names it, and makes it anew \
-             once that is edited"
+            "{sentence}; `[volume.{name}]` of the configuration still names it: it stays deleted \
+             until that is edited"
         ),
         false => sentence,
     }

@@ -237,7 +237,7 @@ fn update_volume(
 mod tests {
     use crate::assembly::{Prepared, prepare};
     use crate::catalog::{Catalog, VolumePhase};
-    use crate::config::{Config, Overrides};
+    use crate::config::{Config, Name, Overrides};
     use crate::control::tests::MockNode;
     use crate::control::{DeleteData, UndeleteRequest};
     use crate::error::Report;
@@ -266,7 +266,7 @@ mod tests {
         (dir, first.view.catalog)
     }
 
-    fn name(text: &str) -> crate::config::Name {
+    fn name(text: &str) -> Name {
         text.parse().expect("a good name")
     }
 
@@ -290,7 +290,7 @@ mod tests {
                 let again = again.unwrap_or_else(|report| panic!("{state}: {report}"));
                 assert!(again.is_new && again.view.catalog.node == catalog.node);
                 let wanted = if next.is_empty() { "vol0" } else { "a" };
-                let names: Vec<_> = again.view.catalog.volumes.keys().map(|n| n.as_str()).collect();
+                let names: Vec<_> = again.view.catalog.volumes.keys().map(Name::as_str).collect();
                 assert_eq!(names, [wanted], "{state}");
                 let homes = Homes::new(dir.path(), None);
                 again.begun.values().for_each(|record| homes.remove_blank(record));

@@ -131,15 +131,6 @@ fn bad_configurations_name_line_and_remedy() {
         ("[nbd]\nconnections_max = 0\n".into(), &["line 2", "connections_max"]),
         ("[nbd]\nlisten = [\"localhost\"]\n".into(), &["line 2", "no port", "localhost:10809"]),
         ("[nbd]\nsocket = \"catalog.json\"\n".into(), &["line 2", "of the node's own"]),
-        (
-            "[volume.a]\npath = \"catalog.json\"\nsize = \"1MiB\"\n".into(),
-            &["line 2", "of the node's own"],
-        ),
-        (
-            "[[level]]\nname = \"s\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"intents.json\"\n"
-                .into(),
-            &["line 5", "of the node's own"],
-        ),
         ("[control]\nsocket = \"levels\"\n".into(), &["line 2", "of the node's own"]),
         ("[control]\nsocket = \"layby.sock\"\n".into(), &["both", "layby.sock"]),
         ("[control]\nhttp = \"0.0.0.0:80\"\n".into(), &["line 2", "other machines", "loopback"]),
@@ -393,5 +384,18 @@ fn levels_say_how_they_use_their_flash() {
     ] {
         let report = refusal(&text(kind, keys));
         assert!(report.cause.contains(word) && report.cause.contains("line "), "{keys}: {report}");
+    }
+}
+
+/// Goal: no volume and no level takes the place of a file of the node's own. Method: one of each.
+#[test]
+fn files_of_the_node_are_its_own() {
+    let dir = tempfile::TempDir::new().expect("a temporary directory");
+    let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
+    let level =
+        "[[level]]\nname = \"s\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"intents.json\"\n";
+    for text in ["[volume.a]\npath = \"catalog.json\"\nsize = \"1MiB\"\n", level] {
+        let report = Config::parse(None, text, &overrides).expect_err("it would be overwritten");
+        assert!(report.cause.contains("of the node's own"), "{report}");
     }
 }

@@ -6,7 +6,8 @@
 //! changed lately, has their shards make sure, and removes their intents.
 //! Invariant: see [`crate::intents`]. A disk that refuses holds up the first changes of volumes
 //! that were clean, and nothing else; it is tried again.
-//! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, which keep theirs.
+//! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, which keep
+//! theirs.
 
 use super::{Command, Control, View, report};
 use crate::catalog::{VolumePhase, VolumeRecord};

@@ -1,7 +1,7 @@
 //! Where a new volume's bytes will lie.
 //!
-//! How: a place that was chosen is taken as it is, a file of the node's own otherwise; what is there
-//! already gives the length where none was said.
+//! How: a place that was chosen is taken as it is, a file of the node's own otherwise; what is
+//! there already gives the length where none was said.
 //! Invariant: no two volumes, and no volume and level, share a place; what a deleted volume left is
 //! never taken unasked.
 //! Cost: a few looks at the file system. Not for: making files; see `homes`.
@@ -17,8 +17,8 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Where a new volume's bytes will lie, and how many there are. With `is_begun` an earlier start has
-/// begun to make the volume, so that the file of its name is its own.
+/// Where a new volume's bytes will lie, and how many there are. With `is_begun` an earlier start
+/// has begun to make the volume, so that the file of its name is its own.
 pub(super) fn place(
     view: &View,
     dir: &Path,

@@ -114,7 +114,7 @@ fn kind_of(cause: &std::io::Error) -> ReportKind {
 
 fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
     // Held open for its lock: nobody else uses it meanwhile.
-    let disk = open_disk(path, OpenMode::default()).map_err(refused)?;
+    let disk = open_disk(path, OpenMode::default()).map_err(|error| refused(&error))?;
     let file = std::fs::OpenOptions::new().write(true).open(path);
     let longer = file.and_then(|file| file.set_len(length).and_then(|()| file.sync_all()));
     drop(disk);
@@ -125,9 +125,9 @@ fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
 /// Makes a file of a length, unless there is one.
 fn make_file(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
     let mode = OpenMode { create_length: Some(length), ..OpenMode::default() };
-    open_disk(path, mode).map(drop).map_err(refused)
+    open_disk(path, mode).map(drop).map_err(|error| refused(&error))
 }
 
-fn refused(error: OpenError) -> (ReportKind, String) {
+fn refused(error: &OpenError) -> (ReportKind, String) {
     (error.kind.into(), error.to_string())
 }

@@ -1,8 +1,9 @@
 //! I/O has a time: a device or backing store that owes an end for too long is stuck.
 //!
 //! How: [`Io`] says since when each disk owes an end. Past the limit the place is stuck until that
-//! end has come, and requests as old as the limit that may wait for it are answered with an error. Where it has ended nothing else in that
-//! time it is silent, too: reads of it that come meanwhile end at once, and nothing is destaged.
+//! end has come, and requests as old as the limit that may wait for it are answered with an error.
+//! Where it has ended nothing else in that time it is silent, too: reads of it that come meanwhile
+//! end at once, and nothing is destaged.
 //! What was begun goes on without them: its buffers, and the locks of its blocks, are kept until it
 //! ends; and until a late write has, requests that touch its bytes end with an error, so that it
 //! lands under every newer version.

@@ -121,8 +121,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::ResizeHome { volume, length, answer } => {
-                let resized = self.core.resize_whole_home(&mut self.io, volume, length);
-                answer(resized.map_err(|(kind, cause)| CommandError { kind, cause }));
+                answer(self.resize_home(volume, length));
             }
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
@@ -254,6 +253,11 @@ impl<S: Session, H: Host> Shard<S, H> {
             return answer(failed(kind, format!("cannot extend `{name}`: {cause}")));
         }
         answer(self.apply(&spec));
+    }
+
+    fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
+        let resized = self.core.resize_whole_home(&mut self.io, volume, length);
+        resized.map_err(|(kind, cause)| CommandError { kind, cause })
     }
 
     fn apply(&mut self, spec: &VolumeSpec) -> Result<(), CommandError> {
