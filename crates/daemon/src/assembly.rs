@@ -7,17 +7,15 @@
 //! otherwise is refused, since blocks would be looked for where they are not.
 //! Cost: runs once per start.
 
+mod declared;
+
 use crate::catalog::{Catalog, DeletedRecord, LevelRecord, NodeId, VolumePhase, VolumeRecord};
-use crate::config::{
-    ClassConfig, Config, Kind, LevelConfig, LimitsConfig, Name, Size, VOLUME_BYTES_DEFAULT,
-    VolumeConfig, built_in, checks,
-};
-use crate::config::{DiscardChoice, DiscardWait};
+use crate::config::{ClassConfig, Config, Kind, LevelConfig, Name, Size, checks};
 use crate::control::View;
-use crate::control::volumes::add_to_view;
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::{Layout, PART_ALIGNMENT};
+use declared::declare_volumes;
 use layby_engine::io::device_hints;
 use layby_engine::store::SegmentPlan;
 use layby_types::{BlockSize, format_bytes};
@@ -25,8 +23,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// The volume of a new node that is told nothing.
-pub const VOLUME_NAME_DEFAULT: &str = "vol0";
+pub use declared::VOLUME_NAME_DEFAULT;
+
 /// Segments of a shard's part at least where the device says how long they are: of fewer, too many
 /// would be spare.
 const SEGMENTS_BY_DEVICE_MIN: u64 = 128;
@@ -42,6 +40,9 @@ pub struct Prepared {
     pub notes: Vec<String>,
     /// The levels have never been used and are to be formatted.
     pub is_new: bool,
+    /// Volumes that an earlier start began to make and that are none, or are made anew: once the
+    /// catalog says so, what it made of their files goes.
+    pub begun: BTreeMap<Name, VolumeRecord>,
 }
 
 /// Combines what a node is told with what it remembers.
@@ -52,19 +53,20 @@ pub fn prepare(config: &Config, found: Option<Catalog>, homes: &Homes) -> Result
     let is_new = found.as_ref().is_none_or(|catalog| !catalog.is_started);
     let catalog = match found {
         Some(catalog) if catalog.is_started => same_node(config, catalog)?,
-        Some(catalog) => new_node(config, catalog.node)?,
+        Some(catalog) => begun_node(config, catalog)?,
         None => new_node(config, NodeId::draw()?)?,
     };
     let mut notes = Vec::new();
     let mut view = combine(config, catalog, &mut notes)?;
     finish_deletions(homes, &mut view, &mut notes)?;
-    declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
+    let begun = declare_volumes(config, &mut view, homes, is_new, &mut notes)?;
     check_whole(&view)?;
+    crate::levels::check_memory(&view, is_new)?;
     notes.extend(crate::admission::notes(&config.devices, &view));
     if view.catalog.volumes.values().any(|record| crate::cloud::is_store(&record.path)) {
         notes.extend(crate::cloud::placement_note(config));
     }
-    Ok(Prepared { view, notes, is_new })
+    Ok(Prepared { view, notes, is_new, begun })
 }
 
 fn refused(cause: impl Into<String>, hint: impl Into<String>) -> Report {
@@ -81,6 +83,14 @@ fn new_node(config: &Config, node: NodeId) -> Result<Catalog, Report> {
     let block_size = config.block_size.unwrap_or(BlockSize::DEFAULT);
     let shards = config.shards.unwrap_or(by_cores);
     Ok(Catalog::new(node, block_size.bytes(), shards, new_levels(config, shards)))
+}
+
+/// A node whose first start did not come to its end: nothing was ever stored in it, so that it may
+/// be given another shape. Its volumes are known, since their files may be there.
+fn begun_node(config: &Config, found: Catalog) -> Result<Catalog, Report> {
+    let mut catalog = new_node(config, found.node)?;
+    (catalog.volume_id_next, catalog.volumes) = (found.volume_id_next, found.volumes);
+    Ok(catalog)
 }
 
 /// Levels as a new node makes them: where nothing was written of segments, the device says.
@@ -238,136 +248,6 @@ fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> 
     Ok(())
 }
 
-fn declare_volumes(
-    config: &Config,
-    view: &mut View,
-    homes: &Homes,
-    is_new: bool,
-    notes: &mut Vec<String>,
-) -> Result<(), Report> {
-    if is_new && config.volumes.is_empty() && view.catalog.volumes.is_empty() {
-        let default = VolumeConfig {
-            size: Some(Size(VOLUME_BYTES_DEFAULT)),
-            class: built_in("normal"),
-            path: None,
-            read_only: false,
-            allow: Vec::new(),
-            share: BTreeMap::new(),
-            cap: BTreeMap::new(),
-            limits: LimitsConfig::default(),
-            discard: DiscardChoice::default(),
-            discard_delay: DiscardWait::default(),
-            discard_bandwidth: None,
-            ublk: false,
-            key: None,
-            compression: None,
-            shards: VolumeConfig::shards_default(),
-        };
-        let error = "cannot create the first volume";
-        add_to_view(view, &config.dir, &built_in(VOLUME_NAME_DEFAULT), &default, error)?;
-    }
-    drop_unmade(config, view, homes, notes);
-    for (name, declared) in &config.volumes {
-        if view.catalog.volumes.contains_key(name) {
-            update_volume(config, view, name, declared)?;
-        } else if is_deleted(view, name, declared) {
-            notes.push(format!(
-                "volume `{name}` of the configuration was deleted, and its objects are still in \
-                 its store: it is not made anew"
-            ));
-            continue;
-        } else {
-            let error = format!("cannot create volume `{name}` of the configuration");
-            add_to_view(view, &config.dir, name, declared, &error)?;
-        }
-        let record = view.catalog.volumes.get_mut(name).expect("it was there or was added");
-        record.configured = Some(declared.clone());
-    }
-    Ok(())
-}
-
-/// Forgets volumes that an earlier text of the configuration declared and that were never made:
-/// nothing of them was ever served. What was served all the same stays as it is.
-fn drop_unmade(config: &Config, view: &mut View, homes: &Homes, notes: &mut Vec<String>) {
-    let is_unmade = |name: &Name, record: &VolumeRecord| {
-        let other =
-            record.configured.is_some() && record.configured.as_ref() != config.volumes.get(name);
-        other && record.phase == VolumePhase::Creating && homes.writes_through(record)
-    };
-    let volumes = view.catalog.volumes.iter();
-    let names = volumes.filter(|(name, record)| is_unmade(name, record)).map(|(name, _)| name);
-    for name in names.cloned().collect::<Vec<_>>() {
-        let record = view.catalog.volumes.remove(&name).expect("it was just found");
-        match homes.release(&record, false) {
-            Ok(()) => notes.push(format!(
-                "volume `{name}`, which was never made, is forgotten: the file was edited"
-            )),
-            Err(_) => drop(view.catalog.volumes.insert(name, record)),
-        }
-    }
-}
-
-/// Whether a volume that is not there was deleted and still has its place in its store.
-fn is_deleted(view: &View, name: &Name, declared: &VolumeConfig) -> bool {
-    view.catalog.deleted.iter().any(|deleted| {
-        deleted.name == *name && declared.path.as_ref() == Some(&deleted.record.path)
-    })
-}
-
-/// Brings a volume to what the configuration says, if that was edited since it was last applied.
-fn update_volume(
-    config: &Config,
-    view: &mut View,
-    name: &Name,
-    declared: &VolumeConfig,
-) -> Result<(), Report> {
-    let record = view.catalog.volumes.get_mut(name).expect("the caller looked");
-    if record.configured.as_ref() == Some(declared) {
-        return Ok(());
-    }
-    let path = declared.path.as_deref().map(|path| config.dir.join(path));
-    if let Some(path) = path.filter(|path| *path != config.dir.join(&record.path)) {
-        return Err(refused(
-            format!(
-                "volume `{name}` lies in `{}`; the configuration says `{}`",
-                record.path.display(),
-                path.display()
-            ),
-            "set the path back; to move a volume, copy it into a new one",
-        ));
-    }
-    if declared.shards != record.shards() {
-        let (is, says) = (record.shards(), declared.shards);
-        return Err(refused(
-            format!("volume `{name}` lies over {is} shard(s); the configuration says {says}"),
-            "set `shards` back; to spread a volume, copy it into a new one",
-        ));
-    }
-    if let Some(Size(length)) = declared.size {
-        if length < record.length {
-            let (old, new) = (format_bytes(record.length), format_bytes(length));
-            return Err(refused(
-                format!("volume `{name}` has {old}; the configuration says {new}"),
-                "set the size back; `layby volume resize --shrink` gives up data on purpose",
-            ));
-        }
-        record.length = length;
-    }
-    record.class = declared.class.clone();
-    record.read_only = declared.read_only;
-    record.allow.clone_from(&declared.allow);
-    record.share.clone_from(&declared.share);
-    record.cap.clone_from(&declared.cap);
-    record.limits = declared.limits;
-    record.discard = declared.discard;
-    record.discard_delay = declared.discard_delay;
-    record.discard_bandwidth = declared.discard_bandwidth;
-    record.ublk = declared.ublk;
-    record.key.clone_from(&declared.key);
-    record.compression = declared.compression;
-    Ok(())
-}
-
 fn check_whole(view: &View) -> Result<(), Report> {
     let error = "cannot start the node";
     let known: Vec<_> = view.classes().cloned().collect();
@@ -389,7 +269,7 @@ fn check_whole(view: &View) -> Result<(), Report> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Overrides;
+    use crate::config::{Overrides, built_in};
     use tempfile::TempDir;
 
     fn config(dir: &TempDir, text: &str) -> Config {

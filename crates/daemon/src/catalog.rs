@@ -9,6 +9,10 @@
 //! is never used again.
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
+mod lock;
+
+pub use lock::DirectoryLock;
+
 use crate::config::{
     AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig, VolumeConfig,
 };
@@ -19,8 +23,6 @@ use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -327,6 +329,10 @@ pub struct Catalog {
     /// there was a grace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<DeletedRecord>,
+    /// Volumes that were deleted while the configuration named them, with their tables of then.
+    /// They are not made anew until these are edited. Left out where there are none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unwanted: BTreeMap<Name, VolumeConfig>,
     /// Classes changed live, by name.
     pub classes: BTreeMap<Name, Live<ClassConfig>>,
     /// Watermarks changed live, by level.
@@ -356,6 +362,7 @@ impl Catalog {
             volume_id_next: 0,
             volumes: BTreeMap::new(),
             deleted: Vec::new(),
+            unwanted: BTreeMap::new(),
             classes: BTreeMap::new(),
             watermarks: BTreeMap::new(),
             writeback: None,
@@ -467,7 +474,7 @@ fn encode(catalog: &Catalog) -> Vec<u8> {
 
 type Refusal = (ReportKind, String, &'static str);
 const RESTORE: &str =
-    "restore the file from a copy; `layby check` says whether the levels are sound";
+    "restore the file from a copy; levels and volumes stay as they are, and need it to be read";
 
 fn decode(bytes: &[u8]) -> Result<Catalog, Refusal> {
     let corrupt = |cause: String| (ReportKind::Corrupt, cause, RESTORE);
@@ -513,55 +520,6 @@ fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
             || !wide.stripe_bytes.is_multiple_of(u64::from(catalog.block_bytes).max(1))
     };
     wides.into_iter().find(|(_, wide)| is_bad(wide))
-}
-
-/// The right to be the only node on a directory, held until dropped.
-#[derive(Debug)]
-pub struct DirectoryLock {
-    _file: File,
-}
-
-impl DirectoryLock {
-    /// Takes the lock of `dir`.
-    ///
-    /// # Errors
-    /// A report that names the process of the node that holds it.
-    pub fn take(dir: &Path) -> Result<DirectoryLock, Report> {
-        let path = dir.join("lock");
-        let refused = |cause: std::io::Error| {
-            Report::from_io(format!("cannot lock the node directory `{}`", dir.display()), &cause)
-                .state("nothing was changed")
-                .hint("use a directory that the node's user may write to")
-        };
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(refused)?;
-        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-        match rustix::fs::flock(&file, operation) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken(dir, &path)),
-            Err(errno) => return Err(refused(errno.into())),
-        }
-        // The number only helps a person; a full disk is no reason not to start.
-        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirectoryLock { _file: file })
-    }
-}
-
-fn taken(dir: &Path, lock: &Path) -> Report {
-    let holder = std::fs::read_to_string(lock).unwrap_or_default();
-    let holder = match holder.trim().parse::<u32>() {
-        Ok(pid) => format!("process {pid} runs a node or a check on it"),
-        Err(_) => "another process runs a node or a check on it".to_owned(),
-    };
-    Report::new(ReportKind::InUse, format!("cannot use the node directory `{}`", dir.display()))
-        .cause(holder)
-        .state("nothing was changed; the other process goes on")
-        .hint("stop it first, or start this node with another --dir")
 }
 
 #[cfg(test)]
@@ -756,19 +714,6 @@ mod tests {
         assert_eq!(catalog.volume_ids_take(2), None);
         assert_eq!(catalog.volume_id_take(), Some(VolumeId::MAX));
         assert_eq!(catalog.volume_id_take(), None);
-    }
-
-    /// Goal: a second node on a directory is refused by the first one's process. Method: take the
-    /// lock twice, drop it, take it again.
-    #[test]
-    fn second_lock_is_refused() {
-        let dir = directory();
-        let first = DirectoryLock::take(dir.path()).expect("nobody else holds it");
-        let report = DirectoryLock::take(dir.path()).expect_err("the first one holds it");
-        assert_eq!(report.kind, ReportKind::InUse);
-        assert!(report.cause.contains(&std::process::id().to_string()), "{report}");
-        drop(first);
-        DirectoryLock::take(dir.path()).expect("nobody holds it any more");
     }
 
     /// Goal: whoever spoke last is heard. Method: the file unchanged, edited, silent.

@@ -147,6 +147,7 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let _lock = DirectoryLock::take(dir)?;
     let catalog = Catalog::load(dir)?.ok_or_else(|| no_node(dir))?;
     let targets = if catalog.is_started { targets(dir, &catalog) } else { Vec::new() };
+    refuse_unreadable(&targets)?;
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
     let report = check_stores(&plain, depth.full);
     let stores = targets.iter().zip(report.stores);
@@ -169,6 +170,21 @@ fn no_node(dir: &Path) -> Report {
         .cause("there is no node's catalog in that directory")
         .state("nothing was changed")
         .hint("name a node's directory with --dir")
+}
+
+/// What may not be read is neither sound nor damaged.
+fn refuse_unreadable(targets: &[(Name, u8, CheckTarget)]) -> Result<(), Report> {
+    for (level, _, target) in targets {
+        let denied = std::fs::File::open(&target.path).err();
+        let denied = denied.filter(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied);
+        if let Some(cause) = denied {
+            return Err(Report::from_io(format!("cannot check level `{level}`"), &cause)
+                .cause(format!("`{}`: {cause}", target.path.display()))
+                .state("nothing was changed, and whether the level is sound is not known")
+                .hint("run the check as the node's user"));
+        }
+    }
+    Ok(())
 }
 
 fn no_snapshot(dir: &Path, snapshot: &Name) -> Report {
@@ -267,6 +283,7 @@ mod tests {
     #[tokio::test]
     async fn missing_parts_are_found() {
         let node = MockNode::new("");
+        std::fs::remove_file(node.dir.path().join("volumes/vol0")).expect("the node made it");
         let answer = check(node.dir.path(), &Depth::default()).expect("there is a catalog");
         assert!(!answer.is_sound);
         assert_eq!((answer.stores.len(), answer.backings.len()), (4, 1));

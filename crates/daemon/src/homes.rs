@@ -6,16 +6,17 @@
 //! Cost: nothing on the data path; what an owner does may take long, so it is called off the
 //! runtime's threads. Not for: levels, which are always files and devices; see `levels`.
 
+mod making;
+
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
-use crate::control::volumes::discard_file;
+use crate::control::placement::discard_file;
 use crate::error::{Report, ReportKind};
 use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
 use layby_engine::backing::{PartPlan, SharedLoss};
 use layby_engine::control::{BackingPlan, OpenRemote};
-use layby_engine::io::{OpenError, OpenMode, open_disk};
 use layby_types::Stripes;
 use std::fmt;
 use std::io::{Seek, SeekFrom};
@@ -216,15 +217,19 @@ impl Homes {
         self.dir.join(&record.path)
     }
 
-    /// What a shard is told of a volume's home, once that is ready to be opened. May take long.
+    /// What a shard is told of a volume's home, once that is ready to be opened; a file that is to
+    /// be made is there then. May take long.
     ///
     /// # Errors
-    /// A report of the home's owner.
+    /// A report of the home's owner, or when the file cannot be made.
     pub fn plan(&self, name: &Name, record: &VolumeRecord) -> Result<BackingPlan, Report> {
         match self.owner(record) {
             Some(owner) => owner.prepare(name, record).map(BackingPlan::Remote),
             None => {
                 let create = record.phase == VolumePhase::Creating;
+                if create {
+                    self.make(name, record)?;
+                }
                 Ok(BackingPlan::File { path: self.path(record), create })
             }
         }
@@ -243,12 +248,7 @@ impl Homes {
     ) -> Result<Vec<BackingPlan>, Report> {
         let (path, length) = (self.path(record), record.length);
         if record.phase == VolumePhase::Creating {
-            make_file(&path, length).map_err(|refused| {
-                Report::new(refused.kind.into(), format!("cannot make the home of `{name}`"))
-                    .cause(refused.to_string())
-                    .state("nothing else was changed")
-                    .hint("make room or correct the permissions, then repeat the command")
-            })?;
+            self.make(name, record)?;
         }
         let loss = SharedLoss::default();
         let part = |index| BackingPlan::Part {
@@ -424,12 +424,6 @@ impl Homes {
             Err(cause) => Some(format!("`{}` cannot be opened: {cause}", path.display())),
         }
     }
-}
-
-/// Makes a file of a length, unless there is one.
-fn make_file(path: &Path, length: u64) -> Result<(), OpenError> {
-    let mode = OpenMode { create_length: Some(length), ..OpenMode::default() };
-    open_disk(path, mode).map(drop)
 }
 
 fn no_clones(source: &CloneSource) -> Report {

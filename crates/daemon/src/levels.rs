@@ -108,6 +108,33 @@ pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<
     Ok(())
 }
 
+/// Refuses memory levels that there is no memory for, before anything is made.
+///
+/// # Errors
+/// A report of kind [`ReportKind::Full`].
+pub fn check_memory(view: &View, is_new: bool) -> Result<(), Report> {
+    let levels = view.layout.levels.iter().filter(|level| level.kind == Kind::Memory);
+    let names: Vec<String> = levels.clone().map(|level| format!("`{}`", level.name)).collect();
+    let bytes = levels.map(|level| level.size).fold(0, u64::saturating_add);
+    let mut trial: Vec<u8> = Vec::new();
+    let given = usize::try_from(bytes).is_ok_and(|bytes| trial.try_reserve_exact(bytes).is_ok());
+    // It must really be asked for, although nobody uses it.
+    drop(std::hint::black_box(trial));
+    if given {
+        return Ok(());
+    }
+    Err(Report::new(ReportKind::Full, format!("cannot have memory level {}", names.join(", ")))
+        .cause(format!("the system does not give {} of memory", Size(bytes)))
+        .state("nothing was started or changed")
+        .hint(match is_new {
+            true => "write a smaller `size` of that `[[level]]`",
+            false => {
+                "give the machine, or the process (`ulimit -v`), as much memory as before; a node \
+                 keeps its levels for life"
+            }
+        }))
+}
+
 fn in_use(dir: &Path) -> Report {
     Report::new(ReportKind::InUse, "cannot format the levels")
         .cause(format!(

@@ -9,13 +9,14 @@
 //! Cost: nothing on the data path. Shards are started behind [`ShardStarter`], so that tests need
 //! no engine.
 
+mod folder;
+
 use crate::activation::Passed;
 use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
-use crate::config::{Config, IoChoice, LOCAL_DIR, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
-use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::degraded::{Levels, begin_intents, open_levels};
 use crate::error::{Report, ReportKind};
@@ -23,21 +24,20 @@ use crate::homes::Homes;
 use crate::intents::Intents;
 use crate::metrics::durability;
 use crate::recovery::{lost_lines, recovery_line};
-use crate::server::{NbdServer, uris};
+use crate::server::{NbdServer, tls_of, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
 pub use crate::url_file::CONTROL_URL_FILE_NAME;
 use crate::url_file::UrlFile;
 use crate::{api, listen};
+use folder::open_directory;
 use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
-use std::fs::Permissions;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -99,6 +99,8 @@ pub struct ShardRequest {
     pub io_timeout: Nanos,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
+    /// The names of its volumes and of their parts, for reports.
+    pub names: BTreeMap<VolumeId, Name>,
     /// Where the shard asks for volumes' write intents.
     pub intents: mpsc::UnboundedSender<VolumeId>,
 }
@@ -221,6 +223,8 @@ impl Node {
         starter: Arc<dyn ShardStarter>,
         passed: Passed,
     ) -> Result<Node, Report> {
+        // A file that is missing is heard of before anything is made.
+        let tls = tls_of(&config.nbd)?;
         let lock = open_directory(&config.dir)?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = Catalog::load(&config.dir)?;
@@ -230,13 +234,14 @@ impl Node {
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone()));
         fetch_keys(Arc::clone(&cloud)).await;
-        let Prepared { view, notes, is_new } = prepare(&config, found.clone(), &homes)?;
+        let Prepared { view, notes, is_new, begun } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
         if config.volumes.values().any(|volume| volume.ublk) {
             crate::ublk::check("cannot start the node").await?;
         }
         let sockets = Sockets::bind(&config, passed).await?;
+        grow_homes(found.as_ref(), &view, &homes).await?;
         let Levels { view, is_new, lost, held, before, notes: lost_notes } =
             open_levels(&config, view, is_new, homes.clone()).await?;
         // The node's identity must be known before a level carries it. What has not changed is not
@@ -245,6 +250,7 @@ impl Node {
             view.catalog.save(&config.dir)?;
         }
         taken.iter().try_for_each(|record| homes.release(record, false))?;
+        begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
         let serving = (view, homes.clone(), intents.clone(), held);
         let started = launch(starter, config.clone(), serving, is_new).await;
@@ -256,7 +262,6 @@ impl Node {
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(sockets.exposure(&config, &view));
         let uris = sockets.uris(&config.nbd);
-        let nbd = config.nbd.clone();
         notes.extend(lost_notes);
         let dir = config.dir.clone();
         let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost };
@@ -265,13 +270,7 @@ impl Node {
         tokio::spawn(crate::control::attend_intents(Arc::clone(&control), wanted));
         control.follow_homes();
         control.start_limits().await;
-        let finished = async {
-            control.join_all().await?;
-            let nbd_server = NbdServer::new(&nbd, Arc::clone(&control))?;
-            let url = sockets.http.as_ref().and_then(|http| http.local_addr().ok());
-            Ok((nbd_server, url.map(|address| UrlFile::write(&control.facts().dir, address))))
-        };
-        match finished.await {
+        match finish(&control, tls, sockets.http.as_ref()).await {
             Ok((nbd_server, url)) => {
                 if let Some(directory) = &control.facts().config.vhost {
                     control.open_doors(directory);
@@ -399,6 +398,19 @@ impl Node {
     }
 }
 
+/// What lets clients in, once all shards serve.
+async fn finish(
+    control: &Arc<Control>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    http: Option<&TcpListener>,
+) -> Result<(NbdServer, Option<UrlFile>), Report> {
+    control.join_all().await?;
+    let facts = control.facts();
+    let nbd_server = NbdServer::with_tls(&facts.config.nbd, tls, Arc::clone(control));
+    let url = http.and_then(|http| http.local_addr().ok());
+    Ok((nbd_server, url.map(|address| UrlFile::write(&facts.dir, address))))
+}
+
 type Launched = (Vec<StartedShard>, View, mpsc::UnboundedReceiver<VolumeId>);
 
 /// Starts the shards with what they serve, on a thread that may wait; the volumes whose write
@@ -439,54 +451,20 @@ async fn taken_back(
     taking.await.expect("an owner of homes reports, it does not panic")
 }
 
-/// Creates the node's directories and takes the lock. The node's own may be entered, since its
-/// sockets are there; what holds data is its user's.
-fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
-    make_folder(dir, OPEN_FOLDER_MODE)?;
-    let lock = DirectoryLock::take(dir)?;
-    // One that was killed leaves it, and this one may have no such address.
-    drop(std::fs::remove_file(dir.join(CONTROL_URL_FILE_NAME)));
-    for name in [VOLUMES_DIR_NAME, "levels", LOCAL_DIR] {
-        let folder = dir.join(name);
-        if name == VOLUMES_DIR_NAME {
-            make_folder(&folder, DATA_FOLDER_MODE)?;
-        }
-        close_to_others(&folder);
-    }
-    Ok(lock)
-}
-
-/// The node's directory: others may pass through to a socket that lets them in.
-const OPEN_FOLDER_MODE: u32 = 0o755;
-/// Where volumes' bytes lie.
-const DATA_FOLDER_MODE: u32 = 0o700;
-/// What a mode gives to users beside the owner and his group.
-const OTHERS: u32 = 0o007;
-
-fn make_folder(folder: &Path, mode: u32) -> Result<(), Report> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let parent = folder.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let made = parent.and_then(|()| std::fs::create_dir(folder));
-    let made = made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)));
-    made.map_err(|cause| {
-        Report::from_io(format!("cannot make the directory `{}`", folder.display()), &cause)
-            .state("nothing was started or changed")
-            .hint("choose another directory with --dir, or correct the permissions")
-    })
-}
-
-/// A folder of an earlier build that every user could read is closed to them; links are followed,
-/// since it is the data that counts.
-fn close_to_others(folder: &Path) {
-    let Ok(found) = std::fs::metadata(folder) else { return };
-    let mode = found.permissions().mode();
-    if mode & OTHERS != 0
-        && let Err(cause) = std::fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS))
-    {
-        tracing::warn!(folder = %folder.display(), %cause, "other users can read this folder");
-    }
+/// Homes take the sizes that the configuration gives them now before the catalog has these: should
+/// one refuse, its old size stands, and can be written again.
+async fn grow_homes(found: Option<&Catalog>, view: &View, homes: &Homes) -> Result<(), Report> {
+    let old = |name: &Name| found?.volumes.get(name).map(|record| record.length);
+    let volumes = view.catalog.volumes.iter();
+    let longer = volumes.filter_map(|(name, record)| {
+        let old = old(name).filter(|old| *old < record.length)?;
+        Some((name.clone(), record.clone(), old))
+    });
+    let (longer, homes): (Vec<_>, Homes) = (longer.collect(), homes.clone());
+    let growing = tokio::task::spawn_blocking(move || {
+        longer.iter().try_for_each(|(name, record, old)| homes.grow(name, record, *old))
+    });
+    growing.await.expect("homes report, they do not panic")
 }
 
 /// Volumes in object stores that were being made when the node ended, and of which nobody was told
@@ -555,6 +533,9 @@ pub(crate) fn requests(
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
     let count = view.layout.shards;
+    let volumes = view.catalog.volumes.iter();
+    let named = volumes.flat_map(|(name, record)| record.parts().map(|part| (part, name.clone())));
+    let names: BTreeMap<VolumeId, Name> = named.collect();
     let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
     let request = |index: u8| {
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
@@ -583,6 +564,7 @@ pub(crate) fn requests(
             home_delay: config.home_delay,
             io_timeout: config.io_timeout,
             home_budget: budget(MAIN_DEVICE),
+            names: names.clone(),
             intents: intents.clone(),
         }
     };
@@ -662,129 +644,4 @@ fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::config::Overrides;
-    use crate::control::tests::MockShard;
-    use std::fs::File;
-    use std::os::unix::fs::FileExt as _;
-    use std::sync::Mutex;
-    use tempfile::TempDir;
-
-    /// Starts mock shards; the one called `fails` refuses.
-    #[derive(Clone, Default)]
-    pub(crate) struct MockStarter {
-        fails: Option<u8>,
-        requests: Arc<Mutex<Vec<ShardRequest>>>,
-        pub(crate) shards: Arc<Mutex<Vec<MockShard>>>,
-    }
-
-    impl ShardStarter for MockStarter {
-        fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
-            if self.fails == Some(request.index) {
-                return Err(Report::new(ReportKind::Corrupt, "cannot open the level"));
-            }
-            let shard = MockShard::default();
-            // A level that is blank would be a lost one at the next start.
-            for part in request.parts.iter().filter(|_| request.is_new) {
-                let Some(path) = &part.level.path else { continue };
-                let file = File::options().write(true).open(path).expect("levels are made first");
-                file.write_all_at(b"LAYBY", part.base).expect("a writable level");
-                file.write_all_at(&request.node, part.base + 16).expect("a writable level");
-            }
-            for plan in &request.volumes {
-                shard.state().volumes.insert(plan.spec.id.0, plan.clone());
-            }
-            self.requests.lock().expect("not poisoned").push(request);
-            self.shards.lock().expect("not poisoned").push(shard.clone());
-            let (port, thread) = shard.threaded();
-            Ok(StartedShard { port: Box::new(port), report: StartReport::default(), thread })
-        }
-    }
-
-    pub(crate) fn config(dir: &TempDir, more: &str) -> Config {
-        let overrides = Overrides {
-            dir: Some(dir.path().join("node")),
-            shards: Some(2),
-            ..Overrides::default()
-        };
-        let text = format!("{more}\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"32MiB\"\n");
-        Config::parse(None, &text, &overrides).expect("a good configuration")
-    }
-
-    async fn start(dir: &TempDir, starter: &MockStarter) -> Result<Node, Report> {
-        Node::start(config(dir, ""), Arc::new(starter.clone())).await
-    }
-
-    /// Goal: a node comes up, says so, and goes down cleanly; its files go or stay as they should.
-    /// Method: a whole life over mock shards.
-    #[tokio::test]
-    async fn node_lives_and_stops() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        let lines = node.announcement();
-        assert!(lines.last().is_some_and(|line| line.starts_with("ready")), "{lines:?}");
-        assert!(lines.iter().any(|line| line.starts_with("serving nbd+unix:///")), "{lines:?}");
-        let requests = starter.requests.lock().expect("not poisoned").clone();
-        let mut bases: Vec<u64> = requests.iter().map(|r| r.parts[0].base).collect();
-        bases.sort_unstable();
-        assert_eq!(bases, [0, 16 << 20]);
-        assert!(requests.iter().all(|r| r.is_new));
-        let home = dir.path().join("node");
-        assert!(home.join("control.url").exists() && home.join("layby.sock").exists());
-        let second = start(&dir, &MockStarter::default()).await;
-        assert_eq!(second.err().map(|report| report.kind), Some(ReportKind::InUse));
-        node.run(async {}).await.expect("the shards stop");
-        assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
-        assert!(!home.join("control.url").exists() && !home.join("layby.sock").exists());
-        let again = MockStarter::default();
-        start(&dir, &again).await.expect("the second life").run(async {}).await.expect("stops");
-        assert!(again.requests.lock().expect("not poisoned").iter().all(|r| !r.is_new));
-    }
-
-    /// Goal: a node that changed nothing writes nothing, so that it starts on a full disk too.
-    /// Method: a second life; the catalog's file is the same one.
-    #[tokio::test]
-    async fn unchanged_catalog_is_not_written() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let inode = || {
-            let path = dir.path().join("node").join(crate::catalog::CATALOG_FILE_NAME);
-            std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it is there"))
-        };
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        let before = inode();
-        node.run(async {}).await.expect("stops");
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        assert_eq!(inode(), before);
-        node.run(async {}).await.expect("stops");
-    }
-
-    /// Goal: a shard that cannot start ends all others and frees the directory. Method: one of two
-    /// refuses; then a start that succeeds.
-    #[tokio::test]
-    async fn failed_start_leaves_nothing_running() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let starter = MockStarter { fails: Some(1), ..MockStarter::default() };
-        let report = start(&dir, &starter).await.err().expect("a shard refuses");
-        assert_eq!(report.kind, ReportKind::Corrupt);
-        assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is held");
-        assert!(starter.requests.lock().expect("not poisoned").iter().all(|r| r.is_new));
-        node.run(async {}).await.expect("stops");
-    }
-
-    /// Goal: a shard that dies takes the node with it, and says so. Method: stop one behind the
-    /// node's back; the node is never asked to end.
-    #[tokio::test]
-    async fn dead_shard_ends_the_node() {
-        let dir = TempDir::new().expect("a temporary directory");
-        let starter = MockStarter::default();
-        let node = start(&dir, &starter).await.expect("nothing is missing");
-        starter.shards.lock().expect("not poisoned")[0].die();
-        let report = node.run(std::future::pending()).await.expect_err("it cannot go on");
-        assert!(report.cause.contains("ended without being asked"), "{report}");
-    }
-}
+pub(crate) mod tests;

@@ -71,15 +71,32 @@ impl ClientSocket for TcpStream {
     }
 }
 
+/// What the TLS files say; none where TLS is off.
+///
+/// # Errors
+/// A report when one cannot be used.
+pub fn tls_of(nbd: &NbdConfig) -> Result<Option<Arc<ServerConfig>>, Report> {
+    (nbd.tls != TlsMode::Off).then(|| server_config(nbd)).transpose()
+}
+
 impl NbdServer {
     /// A server for the node's volumes; reads the TLS files where TLS is configured.
     ///
     /// # Errors
     /// A report when a TLS file cannot be used.
     pub fn new(nbd: &NbdConfig, control: Arc<Control>) -> Result<NbdServer, Report> {
-        let tls = if nbd.tls == TlsMode::Off { None } else { Some(server_config(nbd)?) };
+        Ok(NbdServer::with_tls(nbd, tls_of(nbd)?, control))
+    }
+
+    /// The same with TLS files that [`tls_of`] has read.
+    #[must_use]
+    pub fn with_tls(
+        nbd: &NbdConfig,
+        tls: Option<Arc<ServerConfig>>,
+        control: Arc<Control>,
+    ) -> NbdServer {
         let timeout = nbd.handshake_timeout.max(layby_types::Nanos(1));
-        Ok(NbdServer {
+        NbdServer {
             control,
             tls,
             mode: nbd.tls,
@@ -87,7 +104,7 @@ impl NbdServer {
             connections_max: nbd.connections_max,
             places: Arc::new(Semaphore::new(nbd.connections_max as usize)),
             refusals: Arc::default(),
-        })
+        }
     }
 
     /// Writes what the log has not said yet, when all shards have stopped.

@@ -6,15 +6,17 @@
 //! formatted over.
 
 use crate::assembly::is_device;
-use crate::config::IoChoice;
+use crate::config::{IoChoice, Name};
 use crate::error::{Report, ReportKind};
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
 use layby_cache::Event;
 use layby_cache::schedule::ScheduleLimits;
+use layby_engine::control::{BackingPlan, VolumePlan};
 use layby_engine::core::{Damage, Notice, WearPlan, WrittenBack};
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline};
-use layby_types::ErrorKind;
+use layby_types::{ErrorKind, VolumeId};
+use std::collections::BTreeMap;
 
 /// Starts real shards.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,15 +25,15 @@ pub struct EngineStarter;
 impl ShardStarter for EngineStarter {
     fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
         let (shard, intents) = (request.index, request.intents.clone());
+        let about = About::of(&request);
         let plan = plan(request);
-        let volumes: Vec<_> = plan.volumes.iter().map(|v| (v.spec.id, v.backing.name())).collect();
         let hear = move |notice| match notice {
             // Where nothing listens the node ends.
             Notice::IntentWanted { volume } => drop(intents.send(volume)),
             notice => log(shard, &notice),
         };
         let started = start_shard(plan, Box::new(hear));
-        let (port, report, thread) = started.map_err(|error| refused(&error, &volumes))?;
+        let (port, report, thread) = started.map_err(|error| refused(&error, &about))?;
         Ok(StartedShard { port: Box::new(port), report, thread })
     }
 }
@@ -45,9 +47,8 @@ pub(crate) fn write_back(
     request: ShardRequest,
     damage: Damage,
 ) -> Result<Vec<WrittenBack>, Report> {
-    let plan = plan(request);
-    let volumes: Vec<_> = plan.volumes.iter().map(|v| (v.spec.id, v.backing.name())).collect();
-    write_back_offline(&plan, damage).map_err(|error| refused(&error, &volumes))
+    let about = About::of(&request);
+    write_back_offline(&plan(request), damage).map_err(|error| refused(&error, &about))
 }
 
 fn plan(request: ShardRequest) -> ShardPlan {
@@ -100,9 +101,33 @@ fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-type Homes = [(layby_types::VolumeId, String)];
+/// What a refusal says of the node.
+#[derive(Default)]
+struct About {
+    /// Nothing was ever stored in it.
+    is_new: bool,
+    names: BTreeMap<VolumeId, Name>,
+    /// Volumes that were never served.
+    new: Vec<VolumeId>,
+}
 
-fn refused(error: &StartError, homes: &Homes) -> Report {
+impl About {
+    fn of(request: &ShardRequest) -> About {
+        let is_new =
+            |plan: &&VolumePlan| matches!(plan.backing, BackingPlan::File { create: true, .. });
+        let new = request.volumes.iter().filter(is_new).map(|plan| plan.spec.id).collect();
+        About { is_new: request.is_new, names: request.names.clone(), new }
+    }
+
+    fn name(&self, volume: VolumeId) -> String {
+        match self.names.get(&volume) {
+            Some(name) => format!("`{name}`"),
+            None => format!("number {}", volume.0),
+        }
+    }
+}
+
+fn refused(error: &StartError, about: &About) -> Report {
     let what = match error {
         StartError::LevelDisk { name, .. } | StartError::Level { name, .. } => {
             format!("cannot open level `{name}`")
@@ -110,21 +135,23 @@ fn refused(error: &StartError, homes: &Homes) -> Report {
         StartError::Home { volume, .. }
         | StartError::HomeShort { volume, .. }
         | StartError::Remote { volume, .. } => {
-            let home = homes.iter().find(|(id, _)| id == volume);
-            let name = home.map_or_else(String::new, |(_, name)| format!(" `{name}`"));
-            format!("cannot open the backing{name} of volume number {}", volume.0)
+            format!("cannot open the home of volume {}", about.name(*volume))
         }
+        StartError::Memory { name, .. } => format!("cannot have memory level `{name}`"),
         StartError::HomeFailed { name, .. } => format!("cannot recover into `{name}`"),
         StartError::Io(_) => "cannot start the data path".to_owned(),
         StartError::Spec(_) => "cannot start a shard".to_owned(),
     };
-    let (kind, state, hint) = remedy(error);
+    let (kind, state, hint) = remedy(error, about);
     Report::new(kind, what).cause(error.to_string()).state(state).hint(hint)
 }
 
 /// Kind of failure, state of the data, what to do.
-fn remedy(error: &StartError) -> (ReportKind, &'static str, &'static str) {
-    let untouched = "nothing was written; levels and volumes are as they were";
+fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'static str) {
+    let untouched = match about.is_new {
+        true => "nothing was ever stored in this node; its next start begins anew",
+        false => "what was stored is untouched; levels and volumes are as they were",
+    };
     let kind = ReportKind::from(error.kind());
     match error {
         StartError::Level { error: StoreError::OtherNode { .. }, .. } => {
@@ -151,6 +178,15 @@ fn remedy(error: &StartError) -> (ReportKind, &'static str, &'static str) {
         }
         StartError::Home { error, .. } if error.kind == ErrorKind::Retry => {
             (ReportKind::InUse, untouched, "stop the other program that uses it")
+        }
+        StartError::Home { error, .. } if error.kind == ErrorKind::Denied => {
+            (kind, untouched, "let the node's user read and write the file or device")
+        }
+        StartError::Memory { .. } => {
+            (kind, untouched, "give the machine, or the process (`ulimit -v`), more memory")
+        }
+        StartError::HomeShort { volume, .. } if about.new.contains(volume) => {
+            (ReportKind::Invalid, untouched, "write a smaller size, or none to take all of it")
         }
         StartError::Home { .. } => {
             (kind, untouched, "put the file back or mount its disk; it is never made anew")
@@ -239,7 +275,6 @@ fn log(shard: u8, notice: &Notice) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use layby_types::VolumeId;
 
     /// Goal: what is not ours is named as unsound data with a remedy, and every refusal is whole.
     /// Method: one error of each kind.
@@ -264,7 +299,7 @@ mod tests {
             (short, ReportKind::Corrupt, "volume number 3"),
             (StartError::Spec("x".into()), ReportKind::Invalid, "shard"),
         ] {
-            let report = refused(&error, &[(VolumeId(3), "home".into())]);
+            let report = refused(&error, &About::default());
             assert_eq!(report.kind, kind, "{report}");
             assert!(report.error.contains(word), "{report}");
             assert!(!report.cause.is_empty() && !report.hint.is_empty(), "{report}");

@@ -219,13 +219,14 @@ pub enum Command<S> {
     /// Close a wide volume's clients and ask nothing more of its other parts; what was asked of
     /// them ends without them.
     Unjoin(VolumeId, Answer<()>),
-    /// Change a volume's class, shares or length. Of a wide volume it is the part's length, and
-    /// its home's stays.
+    /// Change a volume's class, shares or length. A home grows with its volume and keeps its length
+    /// when that shrinks. Of a wide volume it is the part's length, and its home's stays.
     SetVolume(VolumeSpec, Answer<()>),
-    /// Change the length of a wide volume's home: before its parts grow, after they shrank. Each
-    /// part is told.
+    /// Change the length of a volume's home: a wide one's before its parts grow, any one's after it
+    /// shrank and that is written down, since no start takes a home that is shorter than its
+    /// volume. Each part is told.
     ResizeHome {
-        /// The part.
+        /// The volume, or the part.
         volume: VolumeId,
         /// Bytes of the whole volume.
         length: u64,

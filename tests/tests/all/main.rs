@@ -48,5 +48,6 @@ mod stuck;
 mod takeover;
 mod trace;
 mod ublk;
+mod unfinished;
 mod vhost;
 mod wide;

@@ -32,9 +32,11 @@ pub(super) fn delete(
         Ok((before.ok(), forgotten, left))
     })?;
     let is_unserved = before.as_ref().is_some_and(|before| before.not_served.is_some());
+    let is_configured = before.as_ref().is_some_and(|before| before.is_configured);
     let place = before.map(|before| before.path).unwrap_or_default();
     if let Some(forgotten) = forgotten {
-        return said(&forgotten_text(name, &place, &forgotten), node, output);
+        let text = forgotten_text(name, &place, &forgotten);
+        return said(&with_table(text, name, is_configured), node, output);
     }
     let waits = left.iter().rev().find(|gone| gone.name == *name && gone.path == place);
     let sentence = match (data, waits) {
@@ -51,7 +53,18 @@ pub(super) fn delete(
         ),
         _ => format!("deleted volume {name} and its data"),
     };
-    said(&sentence, node, output)
+    said(&with_table(sentence, name, is_configured), node, output)
+}
+
+/// Says, too, where the configuration still has a table of the volume.
+fn with_table(sentence: String, name: &Name, is_configured: bool) -> String {
+    match is_configured {
+        true => format!(
+            "{sentence}; `[volume.{name}]` of the configuration still names it: it stays deleted \
+             until that is edited"
+        ),
+        false => sentence,
+    }
 }
 
 /// What became of a volume that another node has.

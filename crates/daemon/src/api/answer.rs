@@ -250,6 +250,9 @@ pub struct VolumeAnswer {
     /// Why nobody is served it now, where that is so; the node goes on trying.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_served: Option<String>,
+    /// The configuration has a table of it. Left out where it has none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_configured: bool,
     /// What to know of where it lies, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -582,6 +585,7 @@ impl Reading {
             encoding: self.encoding(record),
             clone_of: record.clone_of.clone(),
             not_served: self.view.absence(name).map(|absence| absence.why.cause.clone()),
+            is_configured: self.control.facts().config.volumes.contains_key(name),
             notes: self.notes(record),
             traffic: self.traffic(|id| id == record.id),
         }

@@ -236,6 +236,7 @@ pub(super) fn check(config: &Config) -> Result<(), Problem> {
     check_nbd(&config.nbd)?;
     check_control(&config.control)?;
     super::roots::check_sockets(config)?;
+    super::roots::check_files(config)?;
     check_levels(&config.levels)?;
     inflight(config.writeback.inflight_max)?;
     if config.classes.len() > CLASSES_MAX {

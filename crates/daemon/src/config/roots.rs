@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 /// The mode bit that lets every user write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 /// What in the node's directory is never a volume's.
-const RESERVED: [&str; 15] = [
+const RESERVED: [&str; 17] = [
     "audit-refused.log",
     "audit-refused.log.1",
     "audit.log",
@@ -26,6 +26,8 @@ const RESERVED: [&str; 15] = [
     "cloud",
     "control.sock",
     "control.url",
+    "intents.json",
+    "intents.json.new",
     "layby.sock",
     "layby.toml",
     "levels",
@@ -125,6 +127,28 @@ pub(super) fn check_sockets(config: &Config) -> Result<(), Problem> {
         };
         let hint = "give each socket a path of its own, such as `layby.sock`";
         return Err(Problem::new(place, "socket", cause, hint));
+    }
+    Ok(())
+}
+
+/// Refuses volumes and levels in the place of a file that the node writes: it would be overwritten.
+pub(super) fn check_files(config: &Config) -> Result<(), Problem> {
+    let whole = |path: &Path| resolve(path).unwrap_or_else(|_| path.to_owned());
+    let dir = whole(&config.dir);
+    let files: Vec<PathBuf> = RESERVED.iter().map(|name| dir.join(name)).collect();
+    let volumes = config.volumes.iter().filter_map(|(name, volume)| {
+        let path = volume.path.as_deref().filter(|path| !crate::cloud::is_store(path))?;
+        Some((Place::Volume(name.clone()), config.dir.join(path)))
+    });
+    let levels = config.levels.iter().enumerate();
+    let levels = levels.filter_map(|(index, level)| {
+        Some((Place::Level(index), config.dir.join(level.path.as_deref()?)))
+    });
+    for (place, path) in volumes.chain(levels) {
+        if files.contains(&whole(&path)) {
+            let cause = format!("`{}` is the place of a file of the node's own", path.display());
+            return Err(Problem::new(place, "path", cause, "choose another file or device"));
+        }
     }
     Ok(())
 }

@@ -386,3 +386,16 @@ fn levels_say_how_they_use_their_flash() {
         assert!(report.cause.contains(word) && report.cause.contains("line "), "{keys}: {report}");
     }
 }
+
+/// Goal: no volume and no level takes the place of a file of the node's own. Method: one of each.
+#[test]
+fn files_of_the_node_are_its_own() {
+    let dir = tempfile::TempDir::new().expect("a temporary directory");
+    let overrides = Overrides { dir: Some(dir.path().into()), ..Overrides::default() };
+    let level =
+        "[[level]]\nname = \"s\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"intents.json\"\n";
+    for text in ["[volume.a]\npath = \"catalog.json\"\nsize = \"1MiB\"\n", level] {
+        let report = Config::parse(None, text, &overrides).expect_err("it would be overwritten");
+        assert!(report.cause.contains("of the node's own"), "{report}");
+    }
+}

@@ -11,7 +11,7 @@
 use super::volumes::set_phase;
 use super::{Control, View, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
-use crate::config::Name;
+use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,6 +83,13 @@ impl View {
     pub(super) fn remove_volume(&mut self, name: &Name) {
         self.catalog.volumes.remove(name);
         self.absent.remove(name);
+    }
+
+    /// A volume is deleted. Where the configuration names it, its table does not make it anew.
+    pub(super) fn unwant(&mut self, name: &Name, config: &Config) {
+        if let Some(table) = config.volumes.get(name) {
+            self.catalog.unwanted.insert(name.clone(), table.clone());
+        }
     }
 
     /// Volumes that operators may see: those that are served, and those that cannot be now.

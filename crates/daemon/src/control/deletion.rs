@@ -181,6 +181,7 @@ impl Control {
             false => self.facts.config.cloud.grace.0.div_ceil(Nanos::from_secs(1).0),
         };
         let mut view = View::clone(&self.view());
+        view.unwant(name, &self.facts.config);
         let discard = grace_seconds == 0;
         if discard {
             super::volumes::set_phase(&mut view, name, VolumePhase::Deleting);
@@ -431,6 +432,7 @@ fn brought_back(
     check_record(&view, new_name, &record, error)?;
     view.catalog.deleted.retain(|other| other.record.id != deleted.record.id);
     view.catalog.volumes.insert(new_name.clone(), record);
+    view.catalog.unwanted.remove(new_name);
     view.checked_spec(error)?;
     Ok(view)
 }

@@ -14,6 +14,7 @@ mod classes;
 mod creation;
 mod deletion;
 mod intents;
+pub(crate) mod placement;
 mod places;
 mod recording;
 mod request;

@@ -144,6 +144,7 @@ impl Control {
                 .state("the volume is still there; its next start serves it")
         })?;
         view.remove_volume(name);
+        view.unwant(name, &self.facts.config);
         self.publish(view).await.map_err(|e| within(error, e))?;
         self.at_homes(move |homes| homes.forget(&record)).await
     }

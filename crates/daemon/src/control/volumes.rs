@@ -6,15 +6,16 @@
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
 use super::intents::held_keeps;
+use super::placement::place;
 use super::{
     Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, finish_take,
     report,
 };
-use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord, WideRecord};
+use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
-    CloneSource, CompressionChange, FileIdentity, LimitsConfig, Name, Place, Problem, Size,
-    VolumeConfig, built_in, checks,
+    CloneSource, CompressionChange, LimitsConfig, Name, Place, Problem, Size, VolumeConfig,
+    built_in, checks,
 };
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
@@ -22,9 +23,7 @@ use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
 use layby_types::{Nanos, Stripes, VolumeId, format_bytes};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -98,7 +97,7 @@ impl Control {
         if request.ublk {
             ublk::check(error).await?;
         }
-        add_to_view(&mut view, &self.facts.dir, &name, &config, error)?;
+        add_to_view(&mut view, &self.facts.dir, &name, (&config, false), error)?;
         let record = view.catalog.volumes.get_mut(&name).expect("it was just added");
         (record.clone_of, record.take) = (clone_of, request.take);
         if let Some((old, _)) = &had {
@@ -113,8 +112,7 @@ impl Control {
             return Ok(());
         }
         self.publish(view.clone()).await.map_err(|e| within(error, e))?;
-        // A wide volume's file is made before its shards are asked; a chosen one may have been
-        // there.
+        // The file is made before shards are asked; a chosen one may have been there.
         self.finish_creation(view, &name, config.path.is_none(), error).await
     }
 
@@ -136,8 +134,7 @@ impl Control {
             Err(refused) => {
                 view.catalog.volumes.remove(name);
                 self.publish(view).await.map_err(|e| within(error, e))?;
-                let is_new = record.wide.is_some() && is_own_file;
-                self.release_home(record, is_new).await?;
+                self.release_home(record, is_own_file).await?;
                 Err(refused)
             }
         }
@@ -222,7 +219,7 @@ impl Control {
         self.change_device(name, &record, &error).await?;
         let old = self.existing_volume(&error, name)?;
         let refused = |refused: CommandError| report(&refused, &*error);
-        if record.length > old.length {
+        if record.length > old.length && record.wide.is_some() {
             self.resize_home(&view, &record).await.map_err(refused)?;
         }
         let homes = &self.facts.homes;
@@ -230,8 +227,15 @@ impl Control {
         let told = self.set_parts(&view, new, &before.volume_specs(homes, &old)).await;
         told.map_err(refused)?;
         self.publish(view.clone()).await.map_err(|e| {
-            within(&error, e).state("the change holds until the node stops, and is then forgotten")
+            within(&error, e).state(match record.length < old.length {
+                true => {
+                    "the change holds until the node stops, and is then forgotten; what lay behind \
+                     the new size is zeros"
+                }
+                false => "the change holds until the node stops, and is then forgotten",
+            })
         })?;
+        // A home is cut only when the catalog knows: a start refuses one that is too short.
         if record.length < old.length {
             self.resize_home(&view, &record).await.map_err(|cause| {
                 refused(cause).state("the volume is shorter; its home keeps the rest, as zeros")
@@ -316,6 +320,7 @@ impl Control {
             return self.delete_in_store(name, record, now, error).await.map(Deleted::Waits);
         }
         let mut view = View::clone(&self.view());
+        view.unwant(name, &self.facts.config);
         if discard && was_made {
             set_phase(&mut view, name, VolumePhase::Deleting);
             self.publish(view.clone()).await.map_err(|e| within(error, e))?;
@@ -479,12 +484,13 @@ pub(super) fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
     }
 }
 
-/// Puts a new volume into `view`, in phase [`VolumePhase::Creating`].
+/// Puts a new volume into `view`, in phase [`VolumePhase::Creating`]. With `is_begun` an earlier
+/// start has begun to make it.
 pub(crate) fn add_to_view(
     view: &mut View,
     dir: &Path,
     name: &Name,
-    config: &VolumeConfig,
+    (config, is_begun): (&VolumeConfig, bool),
     error: &str,
 ) -> Result<(), Report> {
     let problem = |problem: &Problem| problem.report(error);
@@ -498,7 +504,7 @@ pub(crate) fn add_to_view(
             .state("nothing was changed")
             .hint("choose another name; `layby volume list` shows those taken"));
     }
-    let (path, length) = place(view, dir, name, config, error)?;
+    let (path, length) = place(view, dir, name, (config, is_begun), error)?;
     checks::volume_size(Place::Volume(name.clone()), Size(length)).map_err(|p| problem(&p))?;
     let wide = wide_record(view, name, config, length).map_err(|p| problem(&p))?;
     let id = view.catalog.volume_ids_take(config.shards).ok_or_else(|| {
@@ -613,121 +619,6 @@ fn check_wide(view: &View, name: &Name, wide: WideRecord, length: u64) -> Result
     Ok(())
 }
 
-/// Where a new volume's bytes will lie, and how many there are.
-fn place(
-    view: &View,
-    dir: &Path,
-    name: &Name,
-    config: &VolumeConfig,
-    error: &str,
-) -> Result<(PathBuf, u64), Report> {
-    let refused = |kind, cause: String, hint: &str| {
-        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
-    };
-    let relative = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
-    let path = config.path.as_ref().map_or_else(|| dir.join(&relative), |path| dir.join(path));
-    if let Some(store) = config.path.as_deref().filter(|path| is_store(path)) {
-        return place_in_store(view, dir, store, config.size, error);
-    }
-    let existing = existing_length(&path).map_err(|cause| {
-        Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
-            .state("nothing was changed")
-            .hint("name a file or a block device that this user may open, or none")
-    })?;
-    if config.path.is_none() && existing.is_some() {
-        let cause = format!("`{}` exists already, from a volume that was deleted", path.display());
-        let hint = "adopt the file with --path, move it away, or choose another name";
-        return Err(refused(ReportKind::InUse, cause, hint));
-    }
-    if let Some(other) = user_of(view, dir, &path) {
-        let cause = format!("`{}` is used by {other}", path.display());
-        return Err(refused(ReportKind::InUse, cause, "give each volume a file of its own"));
-    }
-    let length = match (config.size, existing) {
-        (Some(Size(size)), Some(length)) if is_device(&path) && size > length => {
-            let have = format_bytes(length);
-            let cause = format!("the device `{}` has only {have}", path.display());
-            return Err(refused(ReportKind::Invalid, cause, "leave --size out to use all of it"));
-        }
-        (Some(Size(size)), _) => size,
-        (None, Some(length)) => length,
-        (None, None) => {
-            let cause = "no size was given, and there is no file to take it from".to_owned();
-            return Err(refused(ReportKind::Invalid, cause, "give a size such as 64GiB"));
-        }
-    };
-    let stored = if config.path.is_none() { relative } else { absolute(&path) };
-    Ok((stored, length))
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
-}
-
-/// Bytes of a file or device, `None` when there is nothing of that name.
-/// A store's URL stays as it is written, and only the operator knows the volume's length.
-fn place_in_store(
-    view: &View,
-    dir: &Path,
-    store: &Path,
-    size: Option<Size>,
-    error: &str,
-) -> Result<(PathBuf, u64), Report> {
-    let refused = |kind, cause: String, hint: &str| {
-        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
-    };
-    if let Some(other) = user_of(view, dir, &dir.join(store)) {
-        let cause = format!("`{}` is used by {other}", store.display());
-        return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
-    }
-    let path = FileIdentity::of(&dir.join(store));
-    let is_there =
-        |deleted: &&DeletedRecord| FileIdentity::of(&dir.join(&deleted.record.path)).is_same(&path);
-    if let Some(deleted) = view.catalog.deleted.iter().find(is_there) {
-        let (store, name) = (store.display(), &deleted.name);
-        let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
-        let hint = "`layby volume undelete` brings it back, `layby volume delete --data now` \
-                    removes them; or choose another prefix";
-        return Err(refused(ReportKind::InUse, cause, hint));
-    }
-    let Some(Size(length)) = size else {
-        let cause = "a volume in an object store has no length of its own yet".to_owned();
-        return Err(refused(ReportKind::Invalid, cause, "add --size"));
-    };
-    Ok((store.to_owned(), length))
-}
-
-fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
-    let kind = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.file_type(),
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(cause),
-    };
-    // To open a pipe would wait for its other end, and a directory has no bytes to serve.
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err(std::io::Error::other("it is neither a file nor a block device"));
-    }
-    std::fs::File::open(path)?.seek(SeekFrom::End(0)).map(Some)
-}
-
-/// Which level or volume lies on `path` already.
-fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
-    let wanted = FileIdentity::of(path);
-    let levels = view
-        .layout
-        .levels
-        .iter()
-        .filter_map(|level| Some((format!("level `{}`", level.name), level.path.clone()?)));
-    let volumes = view.catalog.volumes.iter();
-    let volumes =
-        volumes.map(|(name, record)| (format!("volume `{name}`"), dir.join(&record.path)));
-    levels.chain(volumes).find(|(_, used)| FileIdentity::of(used).is_same(&wanted)).map(|(u, _)| u)
-}
-
 fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(), Problem> {
     if let Some(Size(length)) = patch.size {
         if length < record.length && !patch.shrink {
@@ -765,20 +656,4 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     record.discard_bandwidth = bandwidth.filter(|Size(rate)| *rate > 0);
     record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
-}
-
-/// Removes a deleted volume's backing file; a device is left as it is.
-pub(crate) fn discard_file(path: &Path) -> Result<(), Report> {
-    if is_device(path) {
-        return Ok(());
-    }
-    match std::fs::remove_file(path) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-            let error = format!("cannot remove the backing file `{}`", path.display());
-            Err(Report::from_io(error, &cause)
-                .state("the volume is deleted; only its file is left")
-                .hint("remove the file by hand"))
-        }
-        _ => Ok(()),
-    }
 }

@@ -158,14 +158,14 @@ impl Control {
         Ok(())
     }
 
-    /// Gives a wide volume's home its length, for every part; nothing where it is on one shard.
+    /// Gives a volume's home its length; that of a wide one, for every part.
     pub(super) async fn resize_home(
         &self,
         view: &View,
         record: &VolumeRecord,
     ) -> Result<(), CommandError> {
         let length = record.length;
-        for volume in record.parts().filter(|_| record.wide.is_some()) {
+        for volume in record.parts() {
             let shard = view.layout.shard_of(volume);
             let resize = |answer| Command::ResizeHome { volume, length, answer };
             self.ask(shard, resize).await?;

@@ -69,6 +69,13 @@ pub enum CoreError {
         /// Why.
         error: StoreError,
     },
+    /// There is not so much memory as a memory level is to have.
+    Memory {
+        /// Which level.
+        level: usize,
+        /// Blocks that it is to hold.
+        slots: u32,
+    },
     /// The specification contradicts itself or what the core can do.
     Spec(String),
     /// A volume cannot be added.
@@ -516,7 +523,10 @@ fn open_levels(
         let tag = index as u8 + 1;
         let failed = |error| CoreError::Store { level: index, error };
         levels.push(match plan {
-            LevelPlan::Memory { slots } => Level::Memory(Slab::new(*slots, spec.block_size)),
+            LevelPlan::Memory { slots } => {
+                let slab = Slab::new(*slots, spec.block_size);
+                Level::Memory(slab.ok_or(CoreError::Memory { level: index, slots: *slots })?)
+            }
             LevelPlan::Nvm { .. } if nvm.is_some() => return Err(only_one("nvm")),
             LevelPlan::Ssd { .. } if log.is_some() => return Err(only_one("ssd")),
             LevelPlan::Nvm { region, format, is_strict } => {

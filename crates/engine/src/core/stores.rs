@@ -59,9 +59,11 @@ pub struct Slab {
 }
 
 impl Slab {
-    pub(super) fn new(slots: u32, block_size: BlockSize) -> Self {
+    /// None where there is not so much memory.
+    pub(super) fn new(slots: u32, block_size: BlockSize) -> Option<Self> {
         let block = block_size.len();
-        Slab { bytes: Buffer::zeroed((slots as usize * block).max(block)), block, bytes_written: 0 }
+        let bytes = Buffer::try_zeroed((slots as usize * block).max(block))?;
+        Some(Slab { bytes, block, bytes_written: 0 })
     }
 
     pub(super) fn block(&self, slot: Slot) -> &[u8] {

@@ -461,10 +461,10 @@ impl Core {
         self.give_up(volume, !own);
     }
 
-    /// Gives a wide volume's home the length of the whole volume.
+    /// Gives a volume's home the length of the whole volume, also where this is a part of it.
     ///
     /// # Errors
-    /// As [`Core::resize_home`]; `Closed` where there is no such part.
+    /// As [`Core::resize_home`]; `Closed` where there is no such volume.
     pub fn resize_whole_home(
         &mut self,
         io: &mut dyn Io,
@@ -473,7 +473,8 @@ impl Core {
     ) -> Result<(), (ErrorKind, String)> {
         match self.homes.get_mut(&volume) {
             Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length),
-            _ => Err((ErrorKind::Closed, "no such part".into())),
+            Some(home) => home.backing.resize(io, length),
+            None => Err((ErrorKind::Closed, "no such volume".into())),
         }
     }
 

@@ -64,12 +64,17 @@ impl Buffer {
     /// Allocates zeroed memory outside any pool.
     #[must_use]
     pub fn zeroed(length: usize) -> Self {
+        Buffer::try_zeroed(length)
+            .unwrap_or_else(|| handle_alloc_error(plain_layout(capacity_for(length))))
+    }
+
+    /// The same, or none where there is not so much memory.
+    #[must_use]
+    pub fn try_zeroed(length: usize) -> Option<Self> {
         let capacity = capacity_for(length);
-        let layout = plain_layout(capacity);
         // SAFETY: `capacity_for` never returns zero, so the layout has a size.
-        let address = unsafe { alloc_zeroed(layout) };
-        let address = NonNull::new(address).unwrap_or_else(|| handle_alloc_error(layout));
-        Buffer { address, length, capacity, home: Home::Plain }
+        let address = unsafe { alloc_zeroed(plain_layout(capacity)) };
+        Some(Buffer { address: NonNull::new(address)?, length, capacity, home: Home::Plain })
     }
 
     /// Bytes this buffer could hold without new memory.

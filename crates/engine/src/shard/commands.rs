@@ -121,8 +121,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::ResizeHome { volume, length, answer } => {
-                let resized = self.core.resize_whole_home(&mut self.io, volume, length);
-                answer(resized.map_err(|(kind, cause)| CommandError { kind, cause }));
+                answer(self.resize_home(volume, length));
             }
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
@@ -253,6 +252,11 @@ impl<S: Session, H: Host> Shard<S, H> {
         answer(self.apply(&spec));
     }
 
+    fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
+        let resized = self.core.resize_whole_home(&mut self.io, volume, length);
+        resized.map_err(|(kind, cause)| CommandError { kind, cause })
+    }
+
     fn apply(&mut self, spec: &VolumeSpec) -> Result<(), CommandError> {
         let refused = |kind| CommandError { kind, cause: format!("the shard refuses it: {kind}") };
         self.core.cache().set_volume(spec).map_err(refused)?;
@@ -291,6 +295,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         // Changes of a part may come from other shards, past this one's gate.
         if self.core.is_part(volume) {
             return answer(failed(ErrorKind::Unsupported, "the volume lies over several shards"));
+        }
+        if self.pending.cleanings.iter().any(|cleaning| cleaning.volume == volume) {
+            return answer(Ok(false));
         }
         if self.gate.intents().is_clean(volume) {
             return answer(Ok(true));
@@ -366,10 +373,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         if let Some((spec, answer)) = self.pending.shrinking.remove(&finished.asker.0) {
             let result = match finished.result {
                 Err(kind) => failed(kind, format!("cannot zero what the volume loses: {kind}")),
-                Ok(_) => self.apply(&spec).and_then(|()| {
-                    let resized = self.core.resize_home(&mut self.io, spec.id, spec.length);
-                    resized.map_err(|(kind, cause)| CommandError { kind, cause })
-                }),
+                // Its home keeps its length until the caller has written down the new one.
+                Ok(_) => self.apply(&spec),
             };
             answer(result);
         }

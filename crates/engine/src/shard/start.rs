@@ -111,6 +111,13 @@ pub enum StartError {
         /// Why.
         error: StoreError,
     },
+    /// There is not so much memory as a level is to have.
+    Memory {
+        /// The level.
+        name: String,
+        /// Bytes of the shard's part.
+        bytes: u64,
+    },
     /// A volume's home cannot be opened.
     Home {
         /// The volume.
@@ -159,6 +166,7 @@ impl StartError {
             StartError::Remote { error, .. } => error.kind,
             StartError::LevelDisk { error, .. } | StartError::Home { error, .. } => error.kind,
             StartError::Level { error, .. } => error.kind(),
+            StartError::Memory { .. } => ErrorKind::Full,
             StartError::HomeShort { .. } | StartError::Spec(_) => ErrorKind::Invalid,
         }
     }
@@ -170,6 +178,9 @@ impl fmt::Display for StartError {
             StartError::Io(error) => write!(f, "the kernel refuses the I/O: {error}"),
             StartError::LevelDisk { name, error } => write!(f, "level `{name}`: {error}"),
             StartError::Level { name, error, .. } => write!(f, "level `{name}`: {error}"),
+            StartError::Memory { bytes, .. } => {
+                write!(f, "the system does not give {} of memory", format_bytes(*bytes))
+            }
             StartError::Home { error, .. } => write!(f, "{error}"),
             StartError::HomeShort { path, length, needed, .. } => write!(
                 f,
@@ -364,6 +375,10 @@ fn explain(plan: &ShardPlan, error: CoreError) -> StartError {
             name: plan.levels[level].name.clone(),
             path: plan.levels[level].path.clone().unwrap_or_default(),
             error,
+        },
+        CoreError::Memory { level, slots } => StartError::Memory {
+            name: plan.levels[level].name.clone(),
+            bytes: u64::from(slots) * u64::from(plan.spec.block_size.bytes()),
         },
         CoreError::Spec(cause) => StartError::Spec(cause),
         CoreError::Volume { volume, kind } => {

@@ -1,0 +1,150 @@
+//! Where a new volume's bytes will lie.
+//!
+//! How: a place that was chosen is taken as it is, a file of the node's own otherwise; what is
+//! there already gives the length where none was said.
+//! Invariant: no two volumes, and no volume and level, share a place; what a deleted volume left is
+//! never taken unasked.
+//! Cost: a few looks at the file system. Not for: making files; see `homes`.
+
+use super::View;
+use super::volumes::VOLUMES_DIR_NAME;
+use crate::catalog::DeletedRecord;
+use crate::cloud::is_store;
+use crate::config::{FileIdentity, Name, Size, VolumeConfig};
+use crate::error::{Report, ReportKind};
+use layby_types::format_bytes;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Where a new volume's bytes will lie, and how many there are. With `is_begun` an earlier start
+/// has begun to make the volume, so that the file of its name is its own.
+pub(super) fn place(
+    view: &View,
+    dir: &Path,
+    name: &Name,
+    (config, is_begun): (&VolumeConfig, bool),
+    error: &str,
+) -> Result<(PathBuf, u64), Report> {
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+    };
+    let relative = Path::new(VOLUMES_DIR_NAME).join(name.as_str());
+    let path = config.path.as_ref().map_or_else(|| dir.join(&relative), |path| dir.join(path));
+    if let Some(store) = config.path.as_deref().filter(|path| is_store(path)) {
+        return place_in_store(view, dir, store, config.size, error);
+    }
+    let existing = existing_length(&path).map_err(|cause| {
+        Report::from_io(format!("{error}: cannot look at `{}`", path.display()), &cause)
+            .state("nothing was changed")
+            .hint("name a file or a block device that this user may open, or none")
+    })?;
+    if config.path.is_none() && existing.is_some() && !is_begun {
+        let cause = format!("`{}` exists already, from a volume that was deleted", path.display());
+        let hint = "adopt the file with --path, move it away, or choose another name";
+        return Err(refused(ReportKind::InUse, cause, hint));
+    }
+    if let Some(other) = user_of(view, dir, &path) {
+        let cause = format!("`{}` is used by {other}", path.display());
+        return Err(refused(ReportKind::InUse, cause, "give each volume a file of its own"));
+    }
+    let length = match (config.size, existing) {
+        (Some(Size(size)), Some(length)) if is_device(&path) && size > length => {
+            let have = format_bytes(length);
+            let cause = format!("the device `{}` has only {have}", path.display());
+            return Err(refused(ReportKind::Invalid, cause, "leave --size out to use all of it"));
+        }
+        (Some(Size(size)), _) => size,
+        (None, Some(length)) => length,
+        (None, None) => {
+            let cause = "no size was given, and there is no file to take it from".to_owned();
+            return Err(refused(ReportKind::Invalid, cause, "give a size such as 64GiB"));
+        }
+    };
+    let stored = if config.path.is_none() { relative } else { absolute(&path) };
+    Ok((stored, length))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+/// A store's URL stays as it is written, and only the operator knows the volume's length.
+fn place_in_store(
+    view: &View,
+    dir: &Path,
+    store: &Path,
+    size: Option<Size>,
+    error: &str,
+) -> Result<(PathBuf, u64), Report> {
+    let refused = |kind, cause: String, hint: &str| {
+        Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
+    };
+    if let Some(other) = user_of(view, dir, &dir.join(store)) {
+        let cause = format!("`{}` is used by {other}", store.display());
+        return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
+    }
+    let path = FileIdentity::of(&dir.join(store));
+    let is_there =
+        |deleted: &&DeletedRecord| FileIdentity::of(&dir.join(&deleted.record.path)).is_same(&path);
+    if let Some(deleted) = view.catalog.deleted.iter().find(is_there) {
+        let (store, name) = (store.display(), &deleted.name);
+        let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
+        let hint = "`layby volume undelete` brings it back, `layby volume delete --data now` \
+                    removes them; or choose another prefix";
+        return Err(refused(ReportKind::InUse, cause, hint));
+    }
+    let Some(Size(length)) = size else {
+        let cause = "a volume in an object store has no length of its own yet".to_owned();
+        return Err(refused(ReportKind::Invalid, cause, "add --size"));
+    };
+    Ok((store.to_owned(), length))
+}
+
+/// Bytes of a file or device, `None` when there is nothing of that name.
+fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
+    let kind = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    // To open a pipe would wait for its other end, and a directory has no bytes to serve.
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(std::io::Error::other("it is neither a file nor a block device"));
+    }
+    std::fs::File::open(path)?.seek(SeekFrom::End(0)).map(Some)
+}
+
+/// Which level or volume lies on `path` already.
+fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
+    let wanted = FileIdentity::of(path);
+    let levels = view
+        .layout
+        .levels
+        .iter()
+        .filter_map(|level| Some((format!("level `{}`", level.name), level.path.clone()?)));
+    let volumes = view.catalog.volumes.iter();
+    let volumes =
+        volumes.map(|(name, record)| (format!("volume `{name}`"), dir.join(&record.path)));
+    levels.chain(volumes).find(|(_, used)| FileIdentity::of(used).is_same(&wanted)).map(|(u, _)| u)
+}
+
+/// Removes a deleted volume's backing file; a device is left as it is.
+pub(crate) fn discard_file(path: &Path) -> Result<(), Report> {
+    if is_device(path) {
+        return Ok(());
+    }
+    match std::fs::remove_file(path) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            let error = format!("cannot remove the backing file `{}`", path.display());
+            Err(Report::from_io(error, &cause)
+                .state("the volume is deleted; only its file is left")
+                .hint("remove the file by hand"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,133 @@
+//! Files that are volumes' homes: made, made longer, and taken away while nothing was in them.
+//!
+//! How: a volume in phase `Creating` has no home yet, or one whose making was interrupted: a file
+//! without data is given the volume's length, whatever length a crash left it at. A configured size
+//! that grew reaches the home before it reaches the catalog.
+//! Invariant: no file that holds data is shortened or removed here, and none that an operator named
+//! is made longer while it holds data.
+//! Cost: a few system calls per volume and start. Not for: homes with an owner.
+
+use super::Homes;
+use crate::catalog::{VolumePhase, VolumeRecord};
+use crate::config::Name;
+use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::error::{Report, ReportKind};
+use layby_engine::io::{OpenError, OpenMode, open_disk};
+use layby_types::format_bytes;
+use std::fs::{File, Metadata};
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+
+impl Homes {
+    /// Makes the file of a volume that was never served, unless it is there whole. May take long.
+    ///
+    /// # Errors
+    /// A report when it cannot be made.
+    pub(super) fn make(&self, name: &Name, record: &VolumeRecord) -> Result<(), Report> {
+        let path = self.path(record);
+        let is_short = |found: &Metadata| found.is_file() && found.len() < record.length;
+        let made = match std::fs::metadata(&path) {
+            Ok(found) if is_short(&found) && (self.is_own(record) || is_blank(&path)) => {
+                lengthen(&path, record.length)
+            }
+            // What else is wrong with it is seen when it is opened.
+            Ok(_) => return Ok(()),
+            Err(_) => make_file(&path, record.length),
+        };
+        made.map_err(|(kind, cause)| {
+            Report::new(kind, format!("cannot make the home of volume `{name}`"))
+                .cause(cause)
+                .state("the volume was never served; other volumes and all levels are untouched")
+                .hint(match kind {
+                    ReportKind::Full => "make room on that disk, or give the volume a smaller size",
+                    ReportKind::Denied => "let the node's user write to the file's directory",
+                    _ => "give the volume another path, or make the directory it names",
+                })
+        })
+    }
+
+    /// Makes the home of a volume longer that the configuration makes longer. May take long.
+    ///
+    /// # Errors
+    /// A report when the home cannot take it; the volume's old size then stands.
+    pub fn grow(&self, name: &Name, record: &VolumeRecord, old: u64) -> Result<(), Report> {
+        let is_file = self.owner(record).is_none() && record.phase == VolumePhase::Ready;
+        if !is_file || record.length <= old {
+            return Ok(());
+        }
+        let path = self.path(record);
+        let (was, wanted) = (format_bytes(old), format_bytes(record.length));
+        let grown = std::fs::OpenOptions::new().write(true).open(&path).and_then(|mut file| {
+            let length = file.seek(SeekFrom::End(0))?;
+            match file.metadata()?.is_file() {
+                _ if length >= record.length => Ok(()),
+                true => file.set_len(record.length).and_then(|()| file.sync_all()),
+                false => Err(std::io::Error::other(format!(
+                    "the device has only {}",
+                    format_bytes(length)
+                ))),
+            }
+        });
+        grown.map_err(|cause| {
+            let error = format!("cannot give volume `{name}` {wanted}");
+            Report::new(kind_of(&cause), error)
+                .cause(format!("`{}` cannot take them: {cause}", path.display()))
+                .state(format!("nothing was started; the volume is whole and has its {was}"))
+                .hint(format!("write {was} again, or correct what the cause names"))
+        })
+    }
+
+    /// Takes away the file of a volume that was never served, if it is the node's own and nothing
+    /// was ever written to it.
+    pub fn remove_blank(&self, record: &VolumeRecord) {
+        let path = self.path(record);
+        if self.is_own(record)
+            && std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
+            && is_blank(&path)
+            && let Err(cause) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(path = %path.display(), %cause, "cannot remove an unused file");
+        }
+    }
+
+    /// Whether a volume's home lies where the node puts homes that nobody chose a place for.
+    fn is_own(&self, record: &VolumeRecord) -> bool {
+        self.owner(record).is_none() && record.path.starts_with(VOLUMES_DIR_NAME)
+    }
+}
+
+/// Whether a file has no byte of data. Where a file system knows no holes, only an empty one has
+/// none.
+fn is_blank(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0));
+    data == Err(rustix::io::Errno::NXIO)
+}
+
+fn kind_of(cause: &std::io::Error) -> ReportKind {
+    match cause.kind() {
+        std::io::ErrorKind::FileTooLarge => ReportKind::Full,
+        std::io::ErrorKind::NotFound => ReportKind::Corrupt,
+        _ => cause.into(),
+    }
+}
+
+fn lengthen(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
+    // Held open for its lock: nobody else uses it meanwhile.
+    let disk = open_disk(path, OpenMode::default()).map_err(|error| refused(&error))?;
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let longer = file.and_then(|file| file.set_len(length).and_then(|()| file.sync_all()));
+    drop(disk);
+    let place = path.display();
+    longer.map_err(|cause| (kind_of(&cause), format!("cannot lengthen `{place}`: {cause}")))
+}
+
+/// Makes a file of a length, unless there is one.
+fn make_file(path: &Path, length: u64) -> Result<(), (ReportKind, String)> {
+    let mode = OpenMode { create_length: Some(length), ..OpenMode::default() };
+    open_disk(path, mode).map(drop).map_err(|error| refused(&error))
+}
+
+fn refused(error: &OpenError) -> (ReportKind, String) {
+    (error.kind.into(), error.to_string())
+}

@@ -1,0 +1,65 @@
+//! The folders of a node, before anything is read or written there.
+//!
+//! How: what is missing is made; the lock is taken; what an earlier build left open to every user
+//! is closed.
+//! Invariant: nothing but folders is made before the lock is held.
+//! Cost: a few system calls per start. Not for: what commands may name; see `config`.
+
+use super::CONTROL_URL_FILE_NAME;
+use crate::catalog::DirectoryLock;
+use crate::config::LOCAL_DIR;
+use crate::control::volumes::VOLUMES_DIR_NAME;
+use crate::error::Report;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Creates the node's directories and takes the lock. The node's own may be entered, since its
+/// sockets are there; what holds data is its user's.
+pub(super) fn open_directory(dir: &Path) -> Result<DirectoryLock, Report> {
+    make_folder(dir, OPEN_FOLDER_MODE)?;
+    let lock = DirectoryLock::take(dir)?;
+    // One that was killed leaves it, and this one may have no such address.
+    drop(std::fs::remove_file(dir.join(CONTROL_URL_FILE_NAME)));
+    for name in [VOLUMES_DIR_NAME, "levels", LOCAL_DIR] {
+        let folder = dir.join(name);
+        if name == VOLUMES_DIR_NAME {
+            make_folder(&folder, DATA_FOLDER_MODE)?;
+        }
+        close_to_others(&folder);
+    }
+    Ok(lock)
+}
+
+/// The node's directory: others may pass through to a socket that lets them in.
+const OPEN_FOLDER_MODE: u32 = 0o755;
+/// Where volumes' bytes lie.
+const DATA_FOLDER_MODE: u32 = 0o700;
+/// What a mode gives to users beside the owner and his group.
+const OTHERS: u32 = 0o007;
+
+fn make_folder(folder: &Path, mode: u32) -> Result<(), Report> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let made = parent.and_then(|()| std::fs::create_dir(folder));
+    let made = made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)));
+    made.map_err(|cause| {
+        Report::from_io(format!("cannot make the directory `{}`", folder.display()), &cause)
+            .state("nothing was started or changed")
+            .hint("choose another directory with --dir, or correct the permissions")
+    })
+}
+
+/// A folder of an earlier build that every user could read is closed to them; links are followed,
+/// since it is the data that counts.
+fn close_to_others(folder: &Path) {
+    let Ok(found) = std::fs::metadata(folder) else { return };
+    let mode = found.permissions().mode();
+    if mode & OTHERS != 0
+        && let Err(cause) = std::fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS))
+    {
+        tracing::warn!(folder = %folder.display(), %cause, "other users can read this folder");
+    }
+}

@@ -1,0 +1,129 @@
+//! Whole lives of a node over mock shards.
+
+use super::*;
+use crate::config::Overrides;
+use crate::control::tests::MockShard;
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+/// Starts mock shards; the one called `fails` refuses.
+#[derive(Clone, Default)]
+pub(crate) struct MockStarter {
+    fails: Option<u8>,
+    requests: Arc<Mutex<Vec<ShardRequest>>>,
+    pub(crate) shards: Arc<Mutex<Vec<MockShard>>>,
+}
+
+/// A level that stays blank is lost at the next start.
+fn mark(part: &LevelPart, node: [u8; 16]) {
+    let Some(path) = &part.level.path else { return };
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let mut head = [0; 32];
+    head[..5].copy_from_slice(b"LAYBY");
+    head[16..].copy_from_slice(&node);
+    let file = file.expect("levels are made before shards start");
+    let written = std::os::unix::fs::FileExt::write_all_at(&file, &head, part.base);
+    written.expect("the test's own file");
+}
+
+impl ShardStarter for MockStarter {
+    fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
+        if self.fails == Some(request.index) {
+            return Err(Report::new(ReportKind::Corrupt, "cannot open the level"));
+        }
+        let shard = MockShard::default();
+        if request.is_new {
+            request.parts.iter().for_each(|part| mark(part, request.node));
+        }
+        for plan in &request.volumes {
+            shard.state().volumes.insert(plan.spec.id.0, plan.clone());
+        }
+        self.requests.lock().expect("not poisoned").push(request);
+        self.shards.lock().expect("not poisoned").push(shard.clone());
+        let (port, thread) = shard.threaded();
+        Ok(StartedShard { port: Box::new(port), report: StartReport::default(), thread })
+    }
+}
+
+pub(crate) fn config(dir: &TempDir, more: &str) -> Config {
+    let overrides =
+        Overrides { dir: Some(dir.path().join("node")), shards: Some(2), ..Overrides::default() };
+    let text = format!("{more}\n[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"32MiB\"\n");
+    Config::parse(None, &text, &overrides).expect("a good configuration")
+}
+
+async fn start(dir: &TempDir, starter: &MockStarter) -> Result<Node, Report> {
+    Node::start(config(dir, ""), Arc::new(starter.clone())).await
+}
+
+/// Goal: a node comes up, says so, and goes down cleanly; its files go or stay as they should.
+/// Method: a whole life over mock shards.
+#[tokio::test]
+async fn node_lives_and_stops() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let starter = MockStarter::default();
+    let node = start(&dir, &starter).await.expect("nothing is missing");
+    let lines = node.announcement();
+    assert!(lines.last().is_some_and(|line| line.starts_with("ready")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("serving nbd+unix:///")), "{lines:?}");
+    let requests = starter.requests.lock().expect("not poisoned").clone();
+    let mut bases: Vec<u64> = requests.iter().map(|r| r.parts[0].base).collect();
+    bases.sort_unstable();
+    assert_eq!(bases, [0, 16 << 20]);
+    assert!(requests.iter().all(|r| r.is_new));
+    let home = dir.path().join("node");
+    assert!(home.join("control.url").exists() && home.join("layby.sock").exists());
+    let second = start(&dir, &MockStarter::default()).await;
+    assert_eq!(second.err().map(|report| report.kind), Some(ReportKind::InUse));
+    node.run(async {}).await.expect("the shards stop");
+    assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
+    assert!(!home.join("control.url").exists() && !home.join("layby.sock").exists());
+    let again = MockStarter::default();
+    start(&dir, &again).await.expect("the second life").run(async {}).await.expect("stops");
+    assert!(again.requests.lock().expect("not poisoned").iter().all(|r| !r.is_new));
+}
+
+/// Goal: a node that changed nothing writes nothing, so that it starts on a full disk too.
+/// Method: a second life; the catalog's file is the same one.
+#[tokio::test]
+async fn unchanged_catalog_is_not_written() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let inode = || {
+        let path = dir.path().join("node").join(crate::catalog::CATALOG_FILE_NAME);
+        std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it is there"))
+    };
+    let starter = MockStarter::default();
+    let node = start(&dir, &starter).await.expect("nothing is missing");
+    let before = inode();
+    node.run(async {}).await.expect("stops");
+    let node = start(&dir, &starter).await.expect("nothing is missing");
+    assert_eq!(inode(), before);
+    node.run(async {}).await.expect("stops");
+}
+
+/// Goal: a shard that cannot start ends all others and frees the directory. Method: one of two
+/// refuses; then a start that succeeds.
+#[tokio::test]
+async fn failed_start_leaves_nothing_running() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let starter = MockStarter { fails: Some(1), ..MockStarter::default() };
+    let report = start(&dir, &starter).await.err().expect("a shard refuses");
+    assert_eq!(report.kind, ReportKind::Corrupt);
+    assert!(starter.shards.lock().expect("not poisoned").iter().all(|s| s.state().stopped));
+    let starter = MockStarter::default();
+    let node = start(&dir, &starter).await.expect("nothing is held");
+    assert!(starter.requests.lock().expect("not poisoned").iter().all(|r| r.is_new));
+    node.run(async {}).await.expect("stops");
+}
+
+/// Goal: a shard that dies takes the node with it, and says so. Method: stop one behind the
+/// node's back; the node is never asked to end.
+#[tokio::test]
+async fn dead_shard_ends_the_node() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let starter = MockStarter::default();
+    let node = start(&dir, &starter).await.expect("nothing is missing");
+    starter.shards.lock().expect("not poisoned")[0].die();
+    let report = node.run(std::future::pending()).await.expect_err("it cannot go on");
+    assert!(report.cause.contains("ended without being asked"), "{report}");
+}

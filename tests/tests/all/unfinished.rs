@@ -1,0 +1,198 @@
+//! Starts that were refused or cut short, and mistakes that were corrected: the next start serves.
+//!
+//! How: a configuration with a fault, a file as a kill leaves it, a catalog that cannot be written;
+//! then the fault is taken away and the node must come up with all it had.
+//! Invariant: what a refusal says of the data's state is what the next start finds.
+//! Not for: damage of levels, see `damage.rs`; kills under load, see `crash.rs`.
+
+use layby_tests::{Connection, Node, Options, Request, binary, layby};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const LEVELS: &str = "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\
+                      [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n";
+const A: &str = "[volume.a]\nsize = \"4MiB\"\n";
+
+fn place() -> (TempDir, PathBuf) {
+    let base = TempDir::new().expect("a temporary folder");
+    let dir = base.path().join("node");
+    (base, dir)
+}
+
+fn options(volumes: &str) -> Options {
+    Options::config(format!("{LEVELS}{volumes}"))
+}
+
+fn started(dir: &Path, volumes: &str) -> Node {
+    Node::start(dir, &options(volumes))
+}
+
+#[track_caller]
+fn refused(dir: &Path, volumes: &str, words: &[&str]) -> String {
+    let refusal = Node::try_start(dir, &options(volumes)).expect_err("it has a fault");
+    refusal.assert_explains(words);
+    refusal.stderr
+}
+
+fn write(node: &Node, name: &str) {
+    let mut connection = Connection::open(&node.socket(), name).expect("it is served");
+    let write = Request::Write { offset: 0, data: vec![7; 4096], fua: true };
+    connection.call(&write).expect("it serves").expect("a sound disk");
+}
+
+#[track_caller]
+fn assert_holds(node: &Node, name: &str) {
+    let mut connection = Connection::open(&node.socket(), name).expect("it is served");
+    let read = Request::Read { offset: 0, length: 4096 };
+    assert_eq!(connection.call(&read).expect("it serves").expect("a sound disk"), [7; 4096]);
+}
+
+/// A node under limits that a shell sets; a file that grows past its limit is an error then.
+fn limited(dir: &Path, volumes: &str, limit: &str) -> Result<Node, layby_tests::Refusal> {
+    let config = dir.with_extension("toml");
+    fs::write(&config, format!("{LEVELS}{volumes}")).expect("the test's own folder");
+    let mut command = Command::new("sh");
+    let script = format!("trap '' XFSZ; ulimit {limit}; exec \"$@\"");
+    command.args(["-c", &script, "sh"]).arg(binary()).arg("serve");
+    command.arg("--dir").arg(dir).arg("--config").arg(&config);
+    Node::spawn(command, dir)
+}
+
+/// Goal: a first start that made a volume and could not make another one is finished by the next,
+/// corrected one, and by one that was killed between a file and its length. Method: a path in no
+/// folder; the file of the volume that was made is whole, or empty.
+#[test]
+fn a_first_start_is_finished() {
+    for is_cut in [false, true] {
+        let (_base, dir) = place();
+        let wrong = format!("{A}[volume.b]\nsize = \"1MiB\"\npath = \"no/such/folder\"\n");
+        refused(&dir, &wrong, &["volume `b`", "no/such/folder"]);
+        if is_cut {
+            fs::write(dir.join("volumes/a"), b"").expect("the test's own folder");
+        }
+        let node = started(&dir, A);
+        write(&node, "a");
+        node.kill9();
+        assert_holds(&started(&dir, A), "a");
+    }
+}
+
+/// Goal: a new volume of an existing node whose path is wrong costs that start only. Method: the
+/// path corrected, and the table taken away; what the node had is there.
+#[test]
+fn a_wrong_path_can_be_corrected() {
+    for is_kept in [true, false] {
+        let (_base, dir) = place();
+        let node = started(&dir, A);
+        write(&node, "a");
+        node.stop();
+        let b = "[volume.b]\nsize = \"1MiB\"\npath = \"no/such/folder\"\n";
+        for _ in 0..2 {
+            refused(&dir, &format!("{A}{b}"), &["volume `b`", "never served"]);
+        }
+        let b = if is_kept { b.replace("no/such/folder", "b.img") } else { String::new() };
+        let node = started(&dir, &format!("{A}{b}"));
+        assert_holds(&node, "a");
+        assert_eq!(Connection::open(&node.socket(), "b").is_ok(), is_kept);
+    }
+}
+
+/// Goal: a size that a volume's home cannot take is not the volume's. Method: a limit on the length
+/// of files; then the old size again.
+#[test]
+fn a_wrong_size_can_be_set_back() {
+    let (_base, dir) = place();
+    let node = started(&dir, A);
+    write(&node, "a");
+    node.stop();
+    let long = A.replace("4MiB", "1GiB");
+    let refusal = limited(&dir, &long, "-f 200000").expect_err("a file cannot be so long");
+    refusal.assert_explains(&["volume `a`", "has its 4MiB"]);
+    assert_holds(&started(&dir, A), "a");
+}
+
+/// Goal: a home is not cut before the catalog knows. Method: a catalog that cannot be written, a
+/// kill; then a shrink that works, and one whose home stays longer.
+#[test]
+fn a_shrink_that_breaks_off_keeps_its_home() {
+    let (_base, dir) = place();
+    let node = started(&dir, A);
+    write(&node, "a");
+    let staged = dir.join("catalog.json.new");
+    fs::create_dir(&staged).expect("the test's own folder");
+    let place = dir.to_string_lossy().into_owned();
+    let shrink = ["volume", "resize", "a", "--size", "1MiB", "--shrink", "--dir", &place];
+    assert!(!layby(&shrink).success, "the catalog cannot be written");
+    node.kill9();
+    fs::remove_dir(&staged).expect("it is empty");
+    let node = started(&dir, A);
+    assert_holds(&node, "a");
+    let outcome = layby(&shrink);
+    assert!(outcome.success, "{outcome:?}");
+    let home = dir.join("volumes/a");
+    let length = || fs::metadata(&home).expect("it is there").len();
+    assert_eq!(length(), 1 << 20);
+    node.stop();
+    let file = fs::OpenOptions::new().write(true).open(&home).expect("the test's own file");
+    file.set_len(4 << 20).expect("there is room");
+    assert_holds(&started(&dir, A), "a");
+}
+
+/// Goal: a deleted volume whose table is still there costs no start and does not come back, and the
+/// command says so. Method: deleted with its data, and without; the table edited afterwards.
+#[test]
+fn a_deleted_volume_of_the_configuration_stays_deleted() {
+    for data in ["keep", "delete"] {
+        let (_base, dir) = place();
+        let both = format!("{A}[volume.b]\nsize = \"1MiB\"\n");
+        let node = started(&dir, &both);
+        let said = node.layby(&["volume", "delete", "a", "--data", data]);
+        assert!(said.contains("`[volume.a]`"), "{said}");
+        node.stop();
+        let node = started(&dir, &both);
+        assert!(node.said().contains("volume `a` was deleted"), "{}", node.said());
+        assert!(Connection::open(&node.socket(), "a").is_err());
+        node.stop();
+        let node = started(&dir, &both.replace("4MiB", "2MiB"));
+        assert_eq!(Connection::open(&node.socket(), "a").is_ok(), data == "delete");
+    }
+}
+
+/// Goal: a memory level that there is no memory for is an error with its remedy, before anything is
+/// made, and again when a node's memory has become less. Method: a level of 4 TiB, which is then
+/// corrected; a limit on the process.
+#[test]
+fn too_little_memory_is_explained() {
+    let (_base, dir) = place();
+    let config = |size: &str| Options::config(LEVELS.replace("8MiB", size));
+    let refusal = Node::try_start(&dir, &config("4TiB")).expect_err("nobody has so much");
+    refusal.assert_explains(&["memory level `dram`"]);
+    assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
+    assert!(!dir.join("catalog.json").exists() && !dir.join("levels").exists());
+    Node::start(&dir, &config("8MiB")).stop();
+    let (_base, dir) = place();
+    Node::start(&dir, &config("2GiB")).stop();
+    let levels = LEVELS.replace("8MiB", "2GiB");
+    let limited = {
+        let file = dir.with_extension("toml");
+        fs::write(&file, levels).expect("the test's own folder");
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 2000000; exec \"$@\"", "sh"]).arg(binary());
+        command.arg("serve").arg("--dir").arg(&dir).arg("--config").arg(&file);
+        Node::spawn(command, &dir)
+    };
+    let refusal = limited.expect_err("the process may not have so much");
+    refusal.assert_explains(&["memory level `dram`", "for life"]);
+    assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
+}
+
+/// Goal: a TLS file that is missing is heard of before a node is made. Method: a wrong name.
+#[test]
+fn tls_files_come_first() {
+    let (_base, dir) = place();
+    let tls = "[nbd]\ntls = \"allowed\"\ntls_certificate = \"none.pem\"\ntls_key = \"none.key\"\n";
+    refused(&dir, tls, &["none.pem", "nothing was started"]);
+    assert!(!dir.join("catalog.json").exists());
+}
