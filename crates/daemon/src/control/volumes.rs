@@ -229,9 +229,9 @@ impl Control {
         let (new, before) = (view.volume_specs(homes, &record), self.view());
         let told = self.set_parts(&view, new, &before.volume_specs(homes, &old)).await;
         told.map_err(refused)?;
-        self.publish(view.clone()).await.map_err(|e| {
-            within(&error, e).state("the change holds until the node stops, and is then forgotten")
-        })?;
+        if let Err(unsaved) = self.publish(view.clone()).await {
+            return Err(self.undo_set(name, (&old, &record), within(&error, unsaved)).await);
+        }
         if record.length < old.length {
             self.resize_home(&view, &record).await.map_err(|cause| {
                 refused(cause).state("the volume is shorter; its home keeps the rest, as zeros")
