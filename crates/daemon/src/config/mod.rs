@@ -656,7 +656,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         discard_delay: table.discard_delay,
         discard_bandwidth: table.discard_bandwidth,
         ublk: table.ublk,
-        key: table.key,
+        key: table.key.map(|key| key.beside(dir)),
         compression: table.compression,
         shards: table.shards.unwrap_or(VolumeConfig::shards_default()),
     }

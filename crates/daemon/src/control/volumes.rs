@@ -49,9 +49,10 @@ impl Control {
     /// author must not reach, or the backing cannot be had.
     pub async fn volume_create(
         &self,
-        request: VolumeCreate,
+        mut request: VolumeCreate,
         authority: Authority,
     ) -> Result<(), Report> {
+        request.key = request.key.map(|key| key.beside(&self.facts.dir));
         let (name, takes) = (request.name.clone(), request.take);
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
         self.check_places(&request, authority, &error)?;
