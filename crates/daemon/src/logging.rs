@@ -25,6 +25,11 @@ pub fn note_hangup() {
     tracing::info!("SIGHUP ignored: the configuration is read at a start");
 }
 
+/// A signal came that a node has no use for.
+pub fn note_unused(signal: &str) {
+    tracing::info!(signal, "signal ignored");
+}
+
 /// A node that was asked for is ready.
 pub fn note_ready(volumes: usize) {
     tracing::info!(volumes, "ready");

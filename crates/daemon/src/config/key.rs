@@ -8,6 +8,7 @@
 
 mod command;
 
+use super::foreign_owner;
 use layby_cloud::Key;
 use layby_types::Nanos;
 use rustix::fs::OFlags;
@@ -152,6 +153,9 @@ fn file(path: &Path) -> Result<String, String> {
             "`{0}` can be read by others; `chmod 600 {0}` keeps it to its owner",
             path.display()
         ));
+    }
+    if let Some(owner) = foreign_owner(&found) {
+        return Err(format!("`{}` is not trusted: {owner}", path.display()));
     }
     bounded(&file).map_err(failed)
 }

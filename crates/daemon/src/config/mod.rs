@@ -23,6 +23,7 @@ mod segments;
 mod sizing;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod uplink;
 mod values;
 mod wear;
@@ -45,6 +46,8 @@ pub use limits::{
 pub use roots::VolumeRoots;
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
+pub use trust::check_trusted;
+pub(crate) use trust::{check_trusted_dir, foreign_owner};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
