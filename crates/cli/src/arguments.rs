@@ -197,6 +197,9 @@ pub(crate) struct NodeArguments {
     /// The node's control socket [default: DIR/control.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// How long the node may take for an answer; what waits for devices or stores has no limit
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub(crate) timeout: Time,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
