@@ -197,6 +197,9 @@ pub(crate) struct NodeArguments {
     /// The node's control socket [default: DIR/control.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// How long the node may take for an answer; what waits for devices or stores has no limit
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub(crate) timeout: Time,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -435,8 +438,8 @@ pub(crate) struct VolumeCreateArguments {
     /// Make it a block device of this host's kernel, too (Linux 6.5 with the ublk driver)
     #[arg(long)]
     pub(crate) ublk: bool,
-    /// Encrypt its objects with the key from file:PATH, env:NAME or command:WORDS, 64 hexadecimal
-    /// digits; only with an object store
+    /// Encrypt its objects with the key from file:PATH or env:NAME, 64 hexadecimal digits; only
+    /// with an object store. A command as a source comes from the configuration alone
     #[arg(long, value_name = "SOURCE")]
     pub(crate) key: Option<KeySource>,
     /// How many shards serve it, for good: more than one where a core is not enough for its load

@@ -93,6 +93,11 @@ impl Output {
     }
 }
 
+/// Says on standard error what a command waits for; that it may be lost stops nothing.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// A table with one line of headings; every column but the first is right-aligned when `numbers`.
 pub(crate) fn table<const N: usize>(headings: [&str; N], numbers_from: usize) -> Table {
     let mut table = Table::new();

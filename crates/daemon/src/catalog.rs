@@ -406,7 +406,19 @@ impl Catalog {
             Err(cause) => Err(cause),
         };
         let bytes = bytes.map_err(|cause| Report::from_io(error(), &cause).state(untouched))?;
-        Catalog::parse(&path, &bytes).map(Some)
+        Catalog::parse(&path, &bytes).map(|catalog| Some(catalog.with_keys_beside(dir)))
+    }
+
+    /// Key files that earlier builds noted as they were written lie beside the node.
+    fn with_keys_beside(mut self, dir: &Path) -> Catalog {
+        let deleted = self.deleted.iter_mut().map(|deleted| &mut deleted.record);
+        for record in self.volumes.values_mut().chain(deleted) {
+            record.key = record.key.take().map(|key| key.beside(dir));
+            if let Some(configured) = &mut record.configured {
+                configured.key = configured.key.take().map(|key| key.beside(dir));
+            }
+        }
+        self
     }
 
     /// Like [`Catalog::load`], from bytes of `path` that were read already.
@@ -574,6 +586,20 @@ mod tests {
 
     fn directory() -> TempDir {
         TempDir::new().expect("a temporary directory")
+    }
+
+    /// Goal: a key file that an earlier build noted as it was written lies beside the node. Method:
+    /// a catalog with a relative one, loaded.
+    #[test]
+    fn relative_key_files_are_beside_the_node() {
+        let dir = directory();
+        let mut catalog = example();
+        let record = catalog.volumes.get_mut(&name("vol0")).expect("it has one");
+        record.key = Some("file:keys/k".parse().expect("a source"));
+        catalog.save(dir.path()).expect("the directory is writable");
+        let found = Catalog::load(dir.path()).expect("whole").expect("it was just written");
+        let key = found.volumes[&name("vol0")].key.as_ref().map(ToString::to_string);
+        assert_eq!(key, Some(format!("file:{}", dir.path().join("keys/k").display())));
     }
 
     /// Goal: what is saved is loaded. Method: a round trip, and an empty directory.

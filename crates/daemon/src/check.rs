@@ -8,7 +8,7 @@
 
 use crate::catalog::{Catalog, DeletedRecord, DirectoryLock, VolumePhase, VolumeRecord};
 use crate::cloud::{is_store, local_finding, store_finding};
-use crate::config::{Kind, Name};
+use crate::config::{KeySource, Kind, Name, check_trusted_dir};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::part_bytes;
@@ -146,6 +146,10 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     }
     let _lock = DirectoryLock::take(dir)?;
     let catalog = Catalog::load(dir)?.ok_or_else(|| no_node(dir))?;
+    let runs_command = |record: &VolumeRecord| matches!(record.key, Some(KeySource::Command(_)));
+    if depth.backing && catalog.volumes.values().any(runs_command) {
+        check_trusted_dir(dir)?;
+    }
     let targets = if catalog.is_started { targets(dir, &catalog) } else { Vec::new() };
     refuse_unreadable(&targets)?;
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();

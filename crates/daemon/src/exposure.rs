@@ -54,9 +54,13 @@ fn faults(nbd: &NbdConfig, view: &View) -> Vec<String> {
         let more = names.len().saturating_sub(NAMES_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let names = names[..names.len().min(NAMES_MAX)].join(", ");
+        // Authorities count for encrypted clients alone, and others are let in, too.
+        let why = match nbd.tls_client_ca {
+            Some(_) => "`tls_client_ca` counts only where `tls` is `required`",
+            None => "there is no `tls_client_ca`",
+        };
         faults.push(format!(
-            "whoever reaches it may use volumes without `allow` ({names}{more}), and there is no \
-             `tls_client_ca`"
+            "whoever reaches it may use volumes without `allow` ({names}{more}), and {why}"
         ));
     }
     faults
@@ -87,6 +91,9 @@ mod tests {
         assert!(said(allowing, &open).contains("not encrypted"));
         assert_eq!(said(&format!("{tls}{allowing}"), &open), "");
         assert_eq!(said(&format!("{tls}tls_client_ca = \"ca\"\n"), &open), "");
+        let allowed = tls.replace("required", "allowed");
+        let known = said(&format!("{allowed}tls_client_ca = \"ca\"\n"), &open);
+        assert!(known.contains("counts only") && !known.contains("there is no"), "{known}");
     }
 
     /// Goal: metrics beyond loopback are noted. Method: both kinds of address.

@@ -68,7 +68,7 @@ impl Image {
     }
 }
 
-/// A new file beside `path`, with the rights that the umask gives.
+/// A new file beside `path` that its owner alone can read, whatever the umask.
 fn partial(path: &Path) -> std::io::Result<NamedTempFile> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -80,8 +80,8 @@ fn partial(path: &Path) -> std::io::Result<NamedTempFile> {
         .tempfile_in(parent.unwrap_or(Path::new(".")))
 }
 
-/// Rights before the umask takes some.
-const FILE_MODE: u32 = 0o666;
+/// Rights of a file with a volume's data.
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// A file's name with more behind it.
 pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {

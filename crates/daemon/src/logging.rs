@@ -10,6 +10,9 @@ use tracing_subscriber::EnvFilter;
 /// What the environment calls the filter.
 const FILTER_VARIABLE: &str = "LAYBY_LOG";
 
+/// What the environment calls the wish for no colours, see no-color.org.
+const PLAIN_VARIABLE: &str = "NO_COLOR";
+
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -23,6 +26,11 @@ pub enum LogFormat {
 /// A SIGHUP came, which changes nothing.
 pub fn note_hangup() {
     tracing::info!("SIGHUP ignored: the configuration is read at a start");
+}
+
+/// A signal came that a node has no use for.
+pub fn note_unused(signal: &str) {
+    tracing::info!(signal, "signal ignored");
 }
 
 /// A node that was asked for is ready.
@@ -41,6 +49,7 @@ pub fn start(format: LogFormat) {
     let read = wanted.as_deref().map(EnvFilter::try_new).transpose();
     let refused = read.as_ref().err().map(ToString::to_string);
     let filter = read.ok().flatten().unwrap_or_else(|| EnvFilter::new("info"));
+    let is_plain = std::env::var_os(PLAIN_VARIABLE).is_some_and(|text| !text.is_empty());
     // Complaints of the log about itself would go to the same place, and panic there.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -50,7 +59,7 @@ pub fn start(format: LogFormat) {
     let _ = match format {
         LogFormat::Human => {
             let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            builder.with_ansi(is_terminal).with_target(false).try_init()
+            builder.with_ansi(is_terminal && !is_plain).with_target(false).try_init()
         }
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };

@@ -10,13 +10,14 @@ use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock, VolumeRecord};
 use crate::cloud::is_store;
 use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
-use crate::image::{Image, ImageWords, beside, refuse_existing, unwritable};
+use crate::image::{FILE_MODE, Image, ImageWords, beside, refuse_existing, unwritable};
 use chrono::{DateTime, SecondsFormat};
 use layby_cloud::{HostError, Paths, Salvage, SalvageRange};
 use layby_types::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const IMAGE: ImageWords = ImageWords {
@@ -126,7 +127,8 @@ fn write_listing(listing: &Path, ranges: &[SalvageRange]) -> std::io::Result<()>
         let line = writeln!(text, "{offset},{length},{what},{batch},{written}");
         line.expect("a string takes all");
     }
-    let mut file = std::fs::File::create_new(listing)?;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(FILE_MODE).open(listing)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

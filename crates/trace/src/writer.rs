@@ -21,8 +21,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tempfile::{NamedTempFile, TempPath};
 
-/// Rights of a new trace before the umask takes some.
-const FILE_MODE: u32 = 0o666;
+/// Rights of a new trace: what a volume's clients do is not everybody's.
+const FILE_MODE: u32 = 0o600;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 /// fio passes over shorter waits, so they are gathered up to this.
@@ -82,7 +82,7 @@ pub fn create(path: &Path, format: Format, unit: Unit) -> Result<NewTrace, Trace
     Ok(NewTrace { writer, partial, path: path.to_path_buf() })
 }
 
-/// A new file beside `path`, with the rights that the umask gives. No link is followed, and nothing
+/// A new file beside `path` that its owner alone can read, whatever the umask. No link is followed, and nothing
 /// that is there is touched.
 fn partial(path: &Path) -> io::Result<NamedTempFile> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

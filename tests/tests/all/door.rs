@@ -4,7 +4,9 @@
 //! How: a node as users start it, requests by a client of a few lines, and by curl as another user
 //! of the machine, which needs root here. Each refusal is checked by its effect, too.
 
-use layby_tests::{HttpAnswer, HttpRequest, Node, Options, available, run, skip, small_levels};
+use layby_tests::{
+    HttpAnswer, HttpRequest, Node, Options, available, layby, run, skip, small_levels,
+};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -313,5 +315,43 @@ fn a_body_that_does_not_come_ends() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it is answered and closed");
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    node.stop();
+}
+
+/// Goal: a node does not believe what another user can write. Method: a directory and a
+/// configuration with such modes.
+#[test]
+fn what_others_can_write_starts_no_node() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    std::fs::create_dir(&dir).expect("the test's own folder");
+    let file = dir.join("layby.toml");
+    std::fs::write(&file, "").expect("the test's own folder");
+    let set = |path: &Path, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("the test's own");
+    };
+    for (path, mode) in [(&dir, 0o1777), (&file, 0o666)] {
+        set(path, mode);
+        let words = ["cannot trust", &format!("{mode:04o}"), "can write it"];
+        layby(&["serve", "--dir", &dir.to_string_lossy()]).assert_explains(&words);
+        set(path, 0o700);
+    }
+}
+
+/// Goal: a stopped node holds no question and no quick change up. Method: SIGSTOP; questions and
+/// changes with a short limit; SIGCONT.
+#[test]
+fn a_stopped_node_is_given_up() {
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    let node = Node::start(&dir, &small_levels());
+    node.signal("-STOP");
+    let dir = dir.to_string_lossy();
+    for words in [&["status"][..], &["class", "set", "bulk", "--rank", "9"]] {
+        let asked = layby(&[words, &["--dir", &dir, "--timeout", "200ms"]].concat());
+        asked.assert_explains(&["no answer within 0.2 s", "--timeout"]);
+    }
+    node.signal("-CONT");
     node.stop();
 }

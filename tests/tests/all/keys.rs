@@ -142,3 +142,31 @@ fn errors_do_not_quote_keys() {
         assert!(!refusal.stderr.contains("hiddenword"), "{}", refusal.stderr);
     }
 }
+
+/// Goal: a relative key file is the node's directory's, and a command's is the caller's. Method: a
+/// key there, a node of another working directory, a command from a third.
+#[test]
+fn relative_key_files_have_a_place() {
+    let (work, dir) = temporary();
+    std::fs::create_dir(&dir).expect("the test's own folder");
+    let key = dir.join("maps.key");
+    std::fs::write(&key, "0f".repeat(32)).expect("the test's own folder");
+    let only_owner = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&key, only_owner).expect("the test's own file");
+    let store = |name: &str| format!("file://{}", work.path().join(name).display());
+    let table = format!(
+        "[volume.maps]\nsize = \"1MiB\"\npath = \"{}\"\nkey = \"file:maps.key\"\n",
+        store("first")
+    );
+    let mut options = small_levels();
+    options.config = options.config.map(|text| text + &table);
+    let node = Node::start(&dir, &options);
+    let listed = node.layby(&["volume", "show", "maps"]);
+    assert!(listed.contains(&format!("file:{}", key.display())), "{listed}");
+    let mut command = std::process::Command::new(layby_tests::binary());
+    command.current_dir(&dir).args(["volume", "create", "b", "--size", "1MiB", "--key"]);
+    command.args(["file:maps.key", "--path", &store("second"), "--dir", "."]);
+    let done = command.output().expect("the program runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    node.stop();
+}

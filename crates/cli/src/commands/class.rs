@@ -1,6 +1,6 @@
 //! `layby class`: classes of service of a running node.
 
-use super::volume::{held_text, hit_ratio, limits_text, new_shares, traffic_table};
+use super::volume::{held_text, hit_ratio, limits_text, new_shares, said, traffic_table};
 use super::{amounts_text, ask, list_text};
 use crate::arguments::{ClassArguments, ClassCommand, ClassSetArguments, NodeArguments};
 use crate::output::{Failure, Output, micros, table};
@@ -33,7 +33,7 @@ pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<()
         ClassCommand::Delete { name, node } => {
             let class = &name;
             ask(&node, |client| async move { client.class_delete(class).await })?;
-            if node.json { Ok(()) } else { output.line(&format!("deleted class {name}")) }
+            said(&format!("deleted class {name}"), &node, output)
         }
     }
 }

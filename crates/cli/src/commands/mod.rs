@@ -31,7 +31,7 @@ pub(crate) use uplink::uplink;
 pub(crate) use volume::volume;
 
 use crate::arguments::{LevelAmount, NodeArguments};
-use crate::output::Failure;
+use crate::output::{Failure, note};
 use layby_daemon::client::ControlClient;
 use layby_daemon::config::{Amount, Name};
 use layby_daemon::error::Report;
@@ -52,7 +52,8 @@ where
 /// The way to the node.
 pub(crate) fn client(node: &NodeArguments) -> ControlClient {
     let socket = node.control.clone().unwrap_or_else(|| node.dir.join("control.sock"));
-    ControlClient::new(&socket)
+    let within = std::time::Duration::from_nanos(node.timeout.0.0);
+    ControlClient::new(&socket).within(within).noting(note)
 }
 
 /// A tokio runtime with `threads` threads; one thread is the caller's own.

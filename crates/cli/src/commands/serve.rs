@@ -4,7 +4,7 @@ use super::runtime;
 use crate::arguments::ServeArguments;
 use crate::output::{Failure, Output};
 use layby_daemon::activation::{Passed, notify};
-use layby_daemon::config::{Config, Overrides};
+use layby_daemon::config::{Config, Overrides, check_trusted};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::logging;
 use layby_daemon::node::Node;
@@ -36,6 +36,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
             .map_or(Duration::ZERO, |time| Duration::from_nanos(time.0.0)),
     };
     let config = Config::load(&overrides)?;
+    check_trusted(&config)?;
     layby_daemon::node::keep_files_private();
     logging::start(arguments.log_format.into());
     let passed = Passed::take()?;
@@ -44,6 +45,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         let mut stop = Box::pin(interrupted()?);
         let impatient = interrupted_again()?;
         tokio::spawn(note_hangups()?);
+        tokio::spawn(note_unused()?);
         let node = tokio::select! {
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
             signal = &mut stop => {
@@ -116,6 +118,20 @@ fn note_hangups() -> Result<impl Future<Output = ()>, Report> {
     Ok(async move {
         while hangup.recv().await.is_some() {
             logging::note_hangup();
+        }
+    })
+}
+
+/// SIGUSR1 and SIGUSR2, which mean something to other programs, change nothing and end nothing.
+fn note_unused() -> Result<impl Future<Output = ()>, Report> {
+    let mut first = handler(SignalKind::user_defined1())?;
+    let mut second = handler(SignalKind::user_defined2())?;
+    Ok(async move {
+        loop {
+            logging::note_unused(tokio::select! {
+                _ = first.recv() => "SIGUSR1",
+                _ = second.recv() => "SIGUSR2",
+            });
         }
     })
 }

@@ -84,10 +84,13 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
         node,
         ..
     } = arguments;
-    let path = path.map(whole).transpose().map_err(|cause| {
+    let refused = |cause: std::io::Error| {
         let error = format!("cannot create volume `{name}`");
         Report::from_io(error, &cause).state("nothing was changed")
-    })?;
+    };
+    let path = path.map(whole).transpose().map_err(refused)?;
+    let here = std::env::current_dir().map_err(refused);
+    let key = key.map(|key| Ok::<_, Report>(key.beside(&here?))).transpose()?;
     let (share, cap) = (amounts(&share), amounts(&cap));
     let (class, limits) = (Some(class), limits.into());
     let DiscardArguments { discard, discard_delay, discard_bandwidth } = discards;

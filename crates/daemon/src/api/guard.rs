@@ -30,6 +30,8 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const ADDRESS: &str = "use the address in `control.url` of the node's directory";
 const SOCKET: &str = "make changes with `layby` as the node's user or root, through the control \
                       socket; or configure a `token_file` in [control]";
+const TOKEN: &str = "send `Authorization: Bearer TOKEN` with a token of the node's `token_file`, \
+                     which is read at its start";
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,10 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
+fn is_http(who: &Who) -> bool {
+    matches!(who, Who::Http { .. })
+}
+
 /// Lets a request pass, or answers in its place.
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let foreign = refusal(&request);
@@ -115,6 +121,7 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     let asked = format!("{} {}", request.method(), request.uri());
     let (authority, hint) = match foreign {
         Some(cause) => (Err(cause), ADDRESS),
+        None if is_http(&who) && !door.tokens.is_empty() => (admitted, TOKEN),
         None => (admitted, SOCKET),
     };
     match authority {
@@ -122,7 +129,7 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
         Err(cause) => {
             door.audit.refuse(&who, &asked, &cause);
             let mut response = denied(&cause, hint);
-            if matches!(who, Who::Http { .. }) && !door.tokens.is_empty() {
+            if is_http(&who) && !door.tokens.is_empty() {
                 *response.status_mut() = StatusCode::UNAUTHORIZED;
                 let scheme = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(WWW_AUTHENTICATE, scheme);

@@ -5,6 +5,7 @@
 //! the token. Cost: read once per start; a pass over each token per change.
 //! Not for: the unix socket, whose peers the kernel names.
 
+use crate::config::foreign_owner;
 use crate::error::{Report, ReportKind};
 use std::fs::OpenOptions;
 use std::hint::black_box;
@@ -88,9 +89,8 @@ fn read(path: &Path) -> Result<String, (ReportKind, String)> {
     if found.mode() & 0o077 != 0 {
         return denied("other users can read or write it; `chmod 600` keeps them out".to_owned());
     }
-    let own = rustix::process::geteuid().as_raw();
-    if found.uid() != own && found.uid() != 0 {
-        return denied(format!("user {} owns it, not the node's user {own}", found.uid()));
+    if let Some(owner) = foreign_owner(&found) {
+        return denied(owner);
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;

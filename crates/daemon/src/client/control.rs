@@ -2,8 +2,10 @@
 //!
 //! How: one HTTP/1.1 request per connection. A refusal comes back as the [`Report`] that the node
 //! wrote, so that an operator reads the same words wherever the fault was found.
+//! A question has a time limit. A change is waited for as long as the node answers anything at all;
+//! what waits for devices and stores by its nature has no limit. What is waited for is noted.
 //! Invariant: an answer is at most [`ANSWER_BYTES_MAX`] long.
-//! Cost: a connection per request.
+//! Cost: a connection per request, and one per time limit of a change that takes longer.
 
 use crate::api::{
     AcceptedLossAnswer, ClassAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer, SizingAnswer,
@@ -22,15 +24,27 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// Bytes of an answer at most.
 pub(super) const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// How long a node may leave a question unanswered when nothing is said.
+pub(super) const ANSWER_WITHIN_DEFAULT: Duration = Duration::from_secs(10);
+/// How long a change takes until it is noted what is waited for.
+const NOTE_AFTER: Duration = Duration::from_secs(5);
+/// What answers whenever the node answers anything.
+const HEALTH_PATH: &str = "/healthz";
 
 /// A client of one node's control API.
 #[derive(Clone, Debug)]
 pub struct ControlClient {
     socket: PathBuf,
+    within: Duration,
+    note_after: Duration,
+    note: fn(&str),
 }
 
 const NOTHING: Option<&()> = None;
@@ -39,7 +53,24 @@ impl ControlClient {
     /// A client of the node that listens on `socket`; nothing is connected yet.
     #[must_use]
     pub fn new(socket: &Path) -> ControlClient {
-        ControlClient { socket: socket.to_owned() }
+        ControlClient {
+            socket: socket.to_owned(),
+            within: ANSWER_WITHIN_DEFAULT,
+            note_after: NOTE_AFTER,
+            note: |_| (),
+        }
+    }
+
+    /// The same where a question is to be answered within this time.
+    #[must_use]
+    pub fn within(self, within: Duration) -> ControlClient {
+        ControlClient { within, ..self }
+    }
+
+    /// The same where `note` gets a line on what is waited for, if that takes some seconds.
+    #[must_use]
+    pub fn noting(self, note: fn(&str)) -> ControlClient {
+        ControlClient { note, ..self }
     }
 
     /// The whole node.
@@ -288,14 +319,50 @@ impl ControlClient {
         serde_json::from_slice(&bytes).map_err(|cause| strange(&cause.to_string()))
     }
 
-    /// Sends a request and returns the body of a good answer.
+    /// Returns the body of a good answer, in the time that the request may take.
     async fn call<B: Serialize>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
     ) -> Result<Bytes, Report> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.unreachable(&e))?;
+        let wait = waits_for(&method, path);
+        let is_question = method == Method::GET;
+        let mut exchange = std::pin::pin!(self.exchange(method, path, body));
+        if is_question {
+            return timeout(self.within, exchange).await.unwrap_or_else(|_| Err(self.silent()));
+        }
+        if let Ok(answer) = timeout(self.note_after, &mut exchange).await {
+            return answer;
+        }
+        (self.note)(&format!(
+            "waiting for {}; an interrupt ends the waiting, not the request",
+            wait.unwrap_or("the node's answer")
+        ));
+        if wait.is_some() {
+            return exchange.await;
+        }
+        loop {
+            let health = self.exchange(Method::GET, HEALTH_PATH, NOTHING);
+            tokio::select! {
+                answer = &mut exchange => return answer,
+                health = timeout(self.within, health) => health.map_err(|_| self.silent())?,
+            }?;
+            if let Ok(answer) = timeout(self.within, &mut exchange).await {
+                return answer;
+            }
+        }
+    }
+
+    /// Sends a request and returns the body of a good answer.
+    async fn exchange<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<Bytes, Report> {
+        let connecting = timeout(self.within, UnixStream::connect(&self.socket)).await;
+        let stream = connecting.map_err(|_| self.silent())?.map_err(|e| self.unreachable(&e))?;
         let body = body.map(|body| serde_json::to_vec(body).expect("requests have string keys"));
         let request = Request::builder()
             .method(method)
@@ -330,12 +397,36 @@ impl ControlClient {
             .hint("start it with `layby serve`, or name its directory with --dir")
     }
 
+    /// The node has taken the connection, or its system has, and says nothing.
+    fn silent(&self) -> Report {
+        self.lost(&format_args!("no answer within {} s", self.within.as_secs_f64())).hint(
+            "see whether its process is stopped or its devices are stuck, then repeat the \
+             command; --timeout gives it longer",
+        )
+    }
+
     fn lost(&self, cause: &dyn std::fmt::Display) -> Report {
         let error = format!("the node at `{}` did not answer", self.socket.display());
         Report::new(ReportKind::Unreachable, error)
             .cause(cause.to_string())
             .state("the request may or may not have been carried out")
             .hint("look with `layby status`, then repeat the command if need be")
+    }
+}
+
+/// What a request waits for by its nature, however long that takes.
+fn waits_for(method: &Method, path: &str) -> Option<&'static str> {
+    let is_volume = path.starts_with("/v1/volumes");
+    match *method {
+        Method::POST if path.ends_with("/drain") => Some("dirty blocks to be written back"),
+        Method::POST if path.ends_with("/undelete") => Some("the volume to be served again"),
+        Method::POST if path.ends_with("/accept-loss") => Some("the volume to be served"),
+        Method::POST | Method::DELETE if is_volume && path.contains("/snapshots") => {
+            Some("the object store to have the snapshot's change")
+        }
+        Method::POST if is_volume => Some("the volume's home to take it"),
+        Method::DELETE if is_volume => Some("the volume to be written back or removed"),
+        _ => None,
     }
 }
 
@@ -361,6 +452,33 @@ mod tests {
     use crate::control::tests::MockNode;
     use crate::sockets::{CONTROL_SOCKET_MODE, UnixSocket};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static NOTES: AtomicU64 = AtomicU64::new(0);
+
+    /// Goal: a node that takes connections and never answers holds up no question and no change; a
+    /// drain waits for it, and says so. Method: a socket that nobody serves, and short times.
+    #[tokio::test]
+    async fn a_stuck_node_is_given_up() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let path = dir.path().join("control.sock");
+        let _stuck = tokio::net::UnixListener::bind(&path).expect("a fresh path");
+        let client = ControlClient::new(&path).within(Duration::from_millis(50));
+        let client = client.noting(|line| {
+            assert!(line.starts_with("waiting for"), "{line}");
+            NOTES.fetch_add(1, Ordering::Relaxed);
+        });
+        let client = ControlClient { note_after: Duration::from_millis(10), ..client };
+        let refused = client.status().await.expect_err("nobody answers");
+        assert_eq!((refused.kind, refused.kind.exit_code()), (ReportKind::Unreachable, 5));
+        assert!(refused.cause.contains("no answer within 0.05 s"), "{refused}");
+        let name: Name = "a".parse().expect("a name");
+        let change = client.class_set(&name, &ClassPatch::default()).await;
+        assert_eq!(change.expect_err("nobody answers").kind, ReportKind::Unreachable);
+        let drain = timeout(Duration::from_millis(300), client.drain(None)).await;
+        assert!(drain.is_err(), "a drain waits");
+        assert_eq!(NOTES.load(Ordering::Relaxed), 2);
+    }
 
     /// Goal: what the client sends is what the node understands, and refusals come back whole.
     /// Method: the client against the API on a real socket, one call of each kind.

@@ -405,6 +405,11 @@ pub(crate) fn class(
             return Err(unknown_level(place(), "levels", levels, level));
         }
     }
+    let mut named = class.levels.iter().enumerate();
+    if let Some((_, twice)) = named.find(|(at, level)| class.levels[..*at].contains(level)) {
+        let cause = format!("level `{twice}` is named twice");
+        return Err(Problem::new(place(), "levels", cause, "name each level once"));
+    }
     if !(super::WEIGHT_MIN..=super::WEIGHT_MAX).contains(&class.weight) {
         let cause = format!("{} is outside {} to {}", class.weight, 1, super::WEIGHT_MAX);
         return Err(Problem::new(place(), "weight", cause, "write a number such as 1"));

@@ -8,6 +8,7 @@
 
 mod command;
 
+use super::foreign_owner;
 use layby_cloud::Key;
 use layby_types::Nanos;
 use rustix::fs::OFlags;
@@ -95,6 +96,19 @@ impl KeySource {
     /// Longest that a command may take.
     pub const TIME_MAX: Nanos = command::TIME_MAX;
 
+    /// The same source, with a relative file taken from `dir`, the node's directory, whatever the
+    /// process's working directory is.
+    #[must_use]
+    pub fn beside(self, dir: &Path) -> KeySource {
+        match self {
+            KeySource::File(path) => {
+                let path = dir.join(path);
+                KeySource::File(std::path::absolute(&path).unwrap_or(path))
+            }
+            other => other,
+        }
+    }
+
     /// The key. Runs the command, where it is one.
     ///
     /// # Errors
@@ -140,6 +154,9 @@ fn file(path: &Path) -> Result<String, String> {
             path.display()
         ));
     }
+    if let Some(owner) = foreign_owner(&found) {
+        return Err(format!("`{}` is not trusted: {owner}", path.display()));
+    }
     bounded(&file).map_err(failed)
 }
 
@@ -180,6 +197,24 @@ mod tests {
             let said = bad.parse::<KeySource>().expect_err("it is none");
             assert!(bad.len() < 6 || !said.contains(bad), "{said}");
         }
+    }
+
+    /// Goal: a relative key file is the node's directory's, whatever the working directory is.
+    /// Method: a configuration with one, and a source of another kind.
+    #[test]
+    fn relative_files_are_beside_the_node() {
+        use crate::config::{Config, Overrides};
+        let folder = tempfile::TempDir::new().expect("a temporary directory");
+        let path = folder.path().join("keys/maps.key");
+        let whole = Some(KeySource::File(path));
+        let text = "[volume.maps]\nsize = \"1MiB\"\npath = \"s3://b/x\"\n\
+                    key = \"file:keys/maps.key\"\n";
+        let over = Overrides { dir: Some(folder.path().into()), ..Overrides::default() };
+        let config = Config::parse(None, text, &over).expect("good");
+        let name: crate::config::Name = "maps".parse().expect("a name");
+        assert_eq!(config.volumes[&name].key, whole);
+        let kept: KeySource = "env:KEY".parse().expect("a source");
+        assert_eq!(kept.clone().beside(folder.path()), kept);
     }
 
     /// Goal: a command's words are in the catalog and in nothing that is shown. Method: what a

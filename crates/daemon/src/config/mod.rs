@@ -23,6 +23,7 @@ mod segments;
 mod sizing;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod uplink;
 mod values;
 mod wear;
@@ -45,6 +46,8 @@ pub use limits::{
 pub use roots::VolumeRoots;
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
+pub use trust::check_trusted;
+pub(crate) use trust::{check_trusted_dir, foreign_owner};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
 pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
 
@@ -656,7 +659,7 @@ fn volume(dir: &Path, table: VolumeTable) -> VolumeConfig {
         discard_delay: table.discard_delay,
         discard_bandwidth: table.discard_bandwidth,
         ublk: table.ublk,
-        key: table.key,
+        key: table.key.map(|key| key.beside(dir)),
         compression: table.compression,
         shards: table.shards.unwrap_or(VolumeConfig::shards_default()),
     }

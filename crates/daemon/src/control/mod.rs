@@ -20,6 +20,7 @@ mod recording;
 mod request;
 mod snapshots;
 mod take;
+mod unsaved;
 pub(crate) mod volumes;
 mod wide;
 

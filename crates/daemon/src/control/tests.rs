@@ -504,3 +504,32 @@ async fn stopped_shards_are_reported() {
     let report = node.control.snapshots().await.expect_err("nobody answers");
     assert_eq!(report.kind, ReportKind::Unreachable);
 }
+
+/// Goal: a change that cannot be written down does not hold, in the shard neither, and the error
+/// says so. Method: the catalog's new file cannot be made; a class, a size and rights.
+#[tokio::test]
+async fn a_change_that_is_not_saved_is_undone() {
+    let node = MockNode::new("");
+    let owner = crate::control::Authority::Owner;
+    node.control.volume_create(create("a"), owner).await.expect("a free name");
+    let before = node.shards[1].state().volumes[&1].spec.clone();
+    // A folder in the place of the file that replaces the catalog.
+    let obstacle = node.dir.path().join("catalog.json.new");
+    std::fs::create_dir_all(obstacle.join("x")).expect("a writable directory");
+    let patch = VolumePatch {
+        class: Some(name("critical")),
+        size: Some("2MiB".parse().expect("a size")),
+        read_only: Some(true),
+        allow: Some(Vec::new()),
+        ..VolumePatch::default()
+    };
+    let refused = node.control.volume_set(&name("a"), patch).await.expect_err("it is not saved");
+    assert_eq!(refused.state, "the volume is as it was before", "{refused}");
+    assert_eq!(node.shards[1].state().volumes[&1].spec, before);
+    let view = node.control.view();
+    assert!(!view.catalog.volumes[&name("a")].read_only);
+    let patch = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
+    std::fs::remove_dir_all(obstacle).expect("the test's own folder");
+    node.control.volume_set(&name("a"), patch).await.expect("there is room again");
+    assert!(node.control.view().catalog.volumes[&name("a")].read_only);
+}

@@ -48,9 +48,10 @@ impl Control {
     /// author must not reach, or the backing cannot be had.
     pub async fn volume_create(
         &self,
-        request: VolumeCreate,
+        mut request: VolumeCreate,
         authority: Authority,
     ) -> Result<(), Report> {
+        request.key = request.key.map(|key| key.beside(&self.facts.dir));
         let (name, takes) = (request.name.clone(), request.take);
         let error = format!("cannot {} volume `{name}`", if takes { "take" } else { "create" });
         self.check_places(&request, authority, &error)?;
@@ -226,15 +227,9 @@ impl Control {
         let (new, before) = (view.volume_specs(homes, &record), self.view());
         let told = self.set_parts(&view, new, &before.volume_specs(homes, &old)).await;
         told.map_err(refused)?;
-        self.publish(view.clone()).await.map_err(|e| {
-            within(&error, e).state(match record.length < old.length {
-                true => {
-                    "the change holds until the node stops, and is then forgotten; what lay behind \
-                     the new size is zeros"
-                }
-                false => "the change holds until the node stops, and is then forgotten",
-            })
-        })?;
+        if let Err(unsaved) = self.publish(view.clone()).await {
+            return Err(self.undo_set(name, (&old, &record), within(&error, unsaved)).await);
+        }
         // A home is cut only when the catalog knows: a start refuses one that is too short.
         if record.length < old.length {
             self.resize_home(&view, &record).await.map_err(|cause| {

@@ -1,0 +1,41 @@
+//! A change of a volume that the catalog could not take.
+//!
+//! How: its shards are told again what the volume was, and the report says whether they took that.
+//! Invariant: what a report says of the volume is so. Cost: a command per shard of the volume.
+//! Not for: what shards refuse; see `wide`.
+
+use super::{Control, View};
+use crate::catalog::VolumeRecord;
+use crate::config::Name;
+use crate::error::Report;
+
+impl Control {
+    /// Undoes in the shards what the catalog did not take; `unsaved` says why it did not.
+    pub(super) async fn undo_set(
+        &self,
+        name: &Name,
+        (old, new): (&VolumeRecord, &VolumeRecord),
+        unsaved: Report,
+    ) -> Report {
+        let before = self.view();
+        let mut after = View::clone(&before);
+        after.catalog.volumes.insert(name.clone(), new.clone());
+        let homes = &self.facts.homes;
+        let specs = (before.volume_specs(homes, old), after.volume_specs(homes, new));
+        if let Err(stuck) = self.set_parts(&before, specs.0, &specs.1).await {
+            tracing::error!(volume = %name, cause = stuck.cause, "cannot undo a change");
+            return unsaved.state("a part of the change may hold until the node stops");
+        }
+        // One that the change would have taken away comes back.
+        if let Err(lost) = self.devices.attach_asked(self, name, &unsaved.error).await {
+            tracing::error!(volume = %name, cause = lost.cause, "a block device is gone");
+        }
+        match new.length < old.length {
+            true => unsaved.state(
+                "the volume is as it was before, but what lay beyond the smaller size may read as \
+                 zeros",
+            ),
+            false => unsaved.state("the volume is as it was before"),
+        }
+    }
+}
