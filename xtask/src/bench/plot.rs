@@ -139,9 +139,11 @@ impl Lines {
             let stroke = COLOURS[index % COLOURS.len()].stroke_width(2);
             let medians = points.iter().map(|(x, y)| (*x, y.median));
             chart.draw_series(LineSeries::new(medians, stroke))?;
-            chart.draw_series(points.iter().map(|(x, y)| {
-                PathElement::new(y.ends.map(|end| (*x, end.max(low))), stroke.clone())
-            }))?;
+            chart.draw_series(
+                points
+                    .iter()
+                    .map(|(x, y)| PathElement::new(y.ends.map(|end| (*x, end.max(low))), stroke)),
+            )?;
         }
         plot.present()?;
         Ok(())

@@ -221,11 +221,13 @@ impl PadsaReplay {
             Some(_) if last >= VOLUMES_MAX => return Err(PadsaError::Parts),
             _ => {}
         }
+        let services = self.setup.services;
+        let service_of = |part: usize| match services {
+            Some(count) => part as u32 % count,
+            None => volumes[part].0,
+        };
         for part in self.parts.len()..=last {
-            let service = match self.setup.services {
-                Some(count) => part as u32 % count,
-                None => volumes[part].0,
-            };
+            let service = service_of(part);
             let volume = VolumeSpec {
                 id: VolumeId(part as u32),
                 class: if self.is_critical(service) { CRITICAL } else { NORMAL },

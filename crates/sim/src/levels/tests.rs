@@ -383,9 +383,9 @@ fn nobody_better_waits_behind_more_than_the_budget() {
 }
 
 /// Goal: one level alone keeps what a node's level keeps: writes at once, what is read as the
-/// filter says. Method: the same random references through one level under LRU, and the node's
-/// machine with services that use the SSD alone, under each filter. There is room for every block:
-/// a node gives a promotion up where only dirty blocks could leave, which is no matter of filters.
+/// filter says. Method: the same random references through a level under LRU, and through the
+/// node's machine with services that use the SSD alone, under each filter. There is room for every
+/// block: a node gives a promotion up where only dirty blocks could leave, filter or none.
 #[test]
 fn one_level_keeps_what_a_node_keeps() {
     use crate::single::{References, build};
