@@ -1,9 +1,9 @@
 //! What only a node's journal has of a volume that another node has taken, or whose store is gone.
 //!
 //! How: the map file says how far the last superblock of this node went, the ring is read from
-//! there on, and of each block the newest write counts. A segment that was put and that no superblock
-//! names is not counted as stored. Payloads are compared with their checksums before they are
-//! handed out.
+//! there on, and of each block the newest write counts. A segment that was put and that no
+//! superblock names is not counted as stored. Payloads are compared with their checksums before
+//! they are handed out.
 //! Invariant: nothing is written. What is damaged ends it: nothing behind that is handed out.
 //! Cost: the journal's part is read twice. Not for: a volume whose node goes on writing it.
 

@@ -82,8 +82,8 @@ pub fn create(path: &Path, format: Format, unit: Unit) -> Result<NewTrace, Trace
     Ok(NewTrace { writer, partial, path: path.to_path_buf() })
 }
 
-/// A new file beside `path` that its owner alone can read, whatever the umask. No link is followed, and nothing
-/// that is there is touched.
+/// A new file beside `path` that its owner alone can read, whatever the umask. No link is followed,
+/// and nothing that is there is touched.
 fn partial(path: &Path) -> io::Result<NamedTempFile> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -3,8 +3,8 @@
 //! How: owner and mode are compared with the process's user. The sticky bit is no excuse: it keeps
 //! others from removing files, not from adding a catalog or a configuration.
 //! Invariant: what passes could be written by the node's user and root alone at that moment.
-//! Cost: a look at each. Not for: who can read; see the secrets' own checks. Access lists beside the
-//! mode are not read; where one lets others write, the mode's group bits show it.
+//! Cost: a look at each. Not for: who can read; see the secrets' own checks. Access lists beside
+//! the mode are not read; where one lets others write, the mode's group bits show it.
 
 use super::{Config, STDIN};
 use crate::error::{Report, ReportKind};
