@@ -258,6 +258,12 @@ impl Node {
         format!("nbd+unix:///{export}?socket={}", self.socket().display())
     }
 
+    /// Whether a client that is not ours finds `export`.
+    #[must_use]
+    pub fn serves(&self, export: &str) -> bool {
+        tool::run("nbdinfo", &["--size", &self.uri(export)]).success
+    }
+
     /// The control API's HTTP address.
     ///
     /// # Panics

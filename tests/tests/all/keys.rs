@@ -144,7 +144,8 @@ fn errors_do_not_quote_keys() {
 }
 
 /// Goal: a relative key file is the node's directory's, and a command's is the caller's. Method: a
-/// key there, a node of another working directory, a command from a third.
+/// key there, a node of another working directory; a key in a folder that commands may name, and a
+/// command from there.
 #[test]
 fn relative_key_files_have_a_place() {
     let (work, dir) = temporary();
@@ -160,12 +161,16 @@ fn relative_key_files_have_a_place() {
     );
     let mut options = small_levels();
     options.config = options.config.map(|text| text + &table);
+    let keys = work.path().join("keys");
+    std::fs::create_dir(&keys).expect("the test's own folder");
+    std::fs::copy(&key, keys.join("b.key")).expect("the test's own folder");
+    options.arguments = vec!["--volume-root".into(), keys.display().to_string()];
     let node = Node::start(&dir, &options);
     let listed = node.layby(&["volume", "show", "maps"]);
     assert!(listed.contains(&format!("file:{}", key.display())), "{listed}");
     let mut command = std::process::Command::new(layby_tests::binary());
-    command.current_dir(&dir).args(["volume", "create", "b", "--size", "1MiB", "--key"]);
-    command.args(["file:maps.key", "--path", &store("second"), "--dir", "."]);
+    command.current_dir(&keys).args(["volume", "create", "b", "--size", "1MiB", "--key"]);
+    command.args(["file:b.key", "--path", &store("second"), "--dir"]).arg(&dir);
     let done = command.output().expect("the program runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     node.stop();

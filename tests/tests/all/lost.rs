@@ -6,7 +6,7 @@
 //! Invariant: no block is at an older version than was promised, unless the loss was accepted.
 //! Not for: damage within a level, see `damage.rs`.
 
-use layby_tests::{Connection, Node, Options, Request, layby, run, small_levels};
+use layby_tests::{Connection, Node, Options, Request, layby, small_levels};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -83,13 +83,9 @@ fn assert_holds(node: &Node, name: &str, version: Option<u8>) {
     assert!(read(node, name) == expected, "volume `{name}` is not at version {version:?}");
 }
 
-fn is_served(node: &Node, name: &str) -> bool {
-    run("nbdinfo", &["--size", &node.uri(name)]).success
-}
-
 #[track_caller]
 fn assert_waits(node: &Node, name: &str, level: &str) {
-    assert!(!is_served(node, name), "`{name}` is served");
+    assert!(!node.serves(name), "`{name}` is served");
     let said = node.said();
     let line = said.lines().find(|line| line.contains(&format!("volume `{name}` is not served")));
     assert!(line.is_some_and(|line| line.contains(level)), "{said}");
@@ -195,7 +191,7 @@ fn a_blank_level_is_lost() {
     fs::write(killed.dir.join("intents.json"), "{").expect("the test's own folder");
     let node = killed.start();
     assert_waits(&node, "brake", "`ssd`");
-    assert!(!is_served(&node, "fresh"), "nothing is known of it");
+    assert!(!node.serves("fresh"), "nothing is known of it");
 }
 
 /// Goal: a volume that was changed again after it was clean waits for its level. Method: drained,

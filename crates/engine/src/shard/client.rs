@@ -181,10 +181,13 @@ impl<S: Session> Client<S> {
         self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
     }
 
-    /// Whether the first call may start now, or is on its way already. It is paid for once.
+    /// Whether the first call may start now, or is on its way already. It is paid for once, and
+    /// asks for the volume's write intent until it has begun: that may go again while it waits.
     fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
-        let is_paid = self.hold == Hold::Released || self.cuts.is_cutting();
-        let may = is_paid || gate.may_start(self.volume, self.number, call);
+        let is_begun = self.cuts.is_cutting();
+        let is_paid = self.hold == Hold::Released || is_begun;
+        let may_change = is_begun || gate.may_change(self.volume, self.number, call);
+        let may = may_change && (is_paid || gate.may_start(self.volume, self.number, call));
         self.hold = if may { Hold::Released } else { Hold::Held };
         may
     }

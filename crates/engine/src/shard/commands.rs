@@ -322,11 +322,18 @@ impl<S: Session, H: Host> Shard<S, H> {
             let is_early = is_planted(Plant::CleanEarly);
             let is_clean = !is_wanted
                 && drain.is_none()
+                && !self.is_cutting(volume)
                 && (is_early || self.core.settle(&mut self.io, volume));
             if is_clean || is_wanted || self.io.now() >= until {
                 self.end_cleaning(index, is_clean);
             }
         }
+    }
+
+    /// Whether a request to the volume has begun and is not submitted whole.
+    fn is_cutting(&self, volume: VolumeId) -> bool {
+        let mut own = self.clients.iter().flatten().filter(|client| client.volume == volume);
+        own.any(Client::is_cutting) || self.guests.is_cutting(volume)
     }
 
     fn end_cleaning(&mut self, index: usize, is_clean: bool) {

@@ -180,13 +180,11 @@ impl Guest {
     /// Whether a call may start now, or is on its way already. It is paid for once, and what was
     /// taken from a queue that stops is answered whatever the limits say.
     fn may_start(&mut self, gate: &mut Gate, call: &Call) -> bool {
-        let is_paid = self.hold == Hold::Released || self.cuts.is_cutting() || self.is_part();
+        let is_begun = self.cuts.is_cutting() || self.is_part();
+        let is_paid = self.hold == Hold::Released || self.is_leaving || is_begun;
         let (volume, asker) = (self.volume, self.asker());
-        let may = match self.is_leaving {
-            _ if is_paid => true,
-            true => gate.may_change(volume, asker, call),
-            false => gate.may_start(volume, asker, call),
-        };
+        let may_change = is_begun || gate.may_change(volume, asker, call);
+        let may = may_change && (is_paid || gate.may_start(volume, asker, call));
         self.hold = if may { Hold::Released } else { Hold::Held };
         may
     }
@@ -588,6 +586,12 @@ impl Guests {
     /// Requests whose pieces are being submitted.
     pub(super) fn cutting(&self) -> usize {
         self.places.iter().flatten().filter(|guest| guest.cuts.is_cutting()).count()
+    }
+
+    /// Whether pieces of a request to the volume are being submitted.
+    pub(super) fn is_cutting(&self, volume: VolumeId) -> bool {
+        let mut own = self.places.iter().flatten().filter(|guest| guest.volume == volume);
+        own.any(|guest| guest.cuts.is_cutting())
     }
 
     /// Announces what was answered, and lets stopped queues go.

@@ -40,6 +40,15 @@ pub(super) struct Found {
     pub(super) location: u32,
     /// The checksum of the data found, where it differs from the record's.
     pub(super) bad: Option<u32>,
+    /// It differs, and sectors of the data could not be read: power loss leaves no such ones.
+    pub(super) is_unreadable: bool,
+}
+
+impl Found {
+    /// Whether power loss may have torn its data, if nothing vouches for the batch.
+    pub(super) fn may_be_torn(&self) -> bool {
+        self.bad.is_some() && !self.is_unreadable
+    }
 }
 
 /// A batch found.
@@ -70,6 +79,12 @@ pub(super) struct Scan<'a> {
     breaks: Map<u32, u32>,
     pub(super) batches: Vec<FoundBatch>,
     pub(super) recovered: Recovered,
+}
+
+/// Whether a sector of the bytes could not be read.
+fn has_unreadable(bytes: &[u8]) -> bool {
+    let mut sectors = bytes.chunks_exact(SECTOR_BYTES);
+    sectors.any(|sector| sector.iter().all(|byte| *byte == UNREADABLE))
 }
 
 /// See [`LogStore::format`].
@@ -443,17 +458,19 @@ impl<'a> Scan<'a> {
         let mut found = Vec::with_capacity(batch.entries.into());
         for index in 0..usize::from(batch.entries) {
             let Some(record) = Record::decode(page, index) else { continue };
-            let mut bad = None;
+            let (mut bad, mut is_unreadable) = (None, false);
             let at = location;
             if let Record::Block { crc, .. } = record {
                 if location - first >= u32::from(batch.blocks) {
                     continue;
                 }
-                let computed = pieces.next().map_or(0, crc32c);
+                let piece = pieces.next().unwrap_or_default();
+                let computed = crc32c(piece);
                 bad = (computed != crc).then_some(computed);
+                is_unreadable = bad.is_some() && has_unreadable(piece);
                 location += 1;
             }
-            found.push(Found { record, location: at, bad });
+            found.push(Found { record, location: at, bad, is_unreadable });
         }
         found
     }

@@ -11,7 +11,7 @@
 //! Cost: one table entry per block found.
 
 use super::log_layout::Record;
-use super::log_recover::Scan;
+use super::log_recover::{Found, Scan};
 use super::table::{Map, Set};
 use super::{CorruptInfo, RecoveredTombstone, Stream};
 use layby_types::planted::{Plant, is_planted};
@@ -53,10 +53,11 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
     let (mut done, mut void) = (Set::default(), Set::default());
     let mut torn = 0;
     for batch in &scan.batches {
-        torn += u64::from(!batch.durable && batch.found.iter().any(|found| found.bad.is_some()));
+        torn += u64::from(!batch.durable && batch.found.iter().any(Found::may_be_torn));
         for found in &batch.found {
             match found.record {
-                Record::Block { .. } if found.bad.is_some() && !batch.durable => {}
+                // What cannot be read may have been durable: an error, and no older version.
+                Record::Block { .. } if found.may_be_torn() && !batch.durable => {}
                 Record::Block { .. } => {
                     let copy = batch.stream == Stream::Relocate;
                     offer(
