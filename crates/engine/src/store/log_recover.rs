@@ -30,8 +30,9 @@ use layby_types::{Nanos, Seq, Slot};
 const HEADER_READS_MAX: u32 = 64;
 /// Segment headers that cannot be read before the device counts as failed.
 const HEADER_FAILURES_MAX: usize = 1024;
-/// What stands for a byte that cannot be read: no structure has a sector of it.
-const UNREADABLE: u8 = 0xee;
+/// What stands for a sector that cannot be read: noise, which no structure has and no data but by
+/// intent.
+const UNREADABLE: [u8; SECTOR_BYTES] = noise();
 
 /// A record found, and where its data lies.
 #[derive(Clone, Copy, Debug)]
@@ -81,10 +82,21 @@ pub(super) struct Scan<'a> {
     pub(super) recovered: Recovered,
 }
 
+/// Bytes of a multiplicative generator, fixed for good.
+const fn noise() -> [u8; SECTOR_BYTES] {
+    let (mut bytes, mut state, mut at) = ([0; SECTOR_BYTES], 0x9e37_79b9_7f4a_7c15_u64, 0);
+    while at < SECTOR_BYTES {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        bytes[at] = (state >> 56) as u8;
+        at += 1;
+    }
+    bytes
+}
+
 /// Whether a sector of the bytes could not be read.
 fn has_unreadable(bytes: &[u8]) -> bool {
     let mut sectors = bytes.chunks_exact(SECTOR_BYTES);
-    sectors.any(|sector| sector.iter().all(|byte| *byte == UNREADABLE))
+    sectors.any(|sector| *sector == UNREADABLE)
 }
 
 /// See [`LogStore::format`].
@@ -617,7 +629,9 @@ fn read_what_is_left(
         }
         for (sector, piece) in piece.chunks_mut(SECTOR_BYTES).enumerate() {
             if !fill(io, index * block + sector * SECTOR_BYTES, piece) {
-                piece.fill(UNREADABLE);
+                piece.chunks_mut(SECTOR_BYTES).for_each(|sector| {
+                    sector.copy_from_slice(&UNREADABLE[..sector.len()]);
+                });
             }
         }
     }
