@@ -8,13 +8,18 @@
 //! CONTRIBUTING.md, How long it takes.
 
 use crate::process::{self, Failure};
-use crate::{setup, tidy};
+use crate::{setup, suites, tidy};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
 /// Tests run at a time, per processor: those through the binary wait more than they work.
 const TEST_THREADS_PER_PROCESSOR: usize = 2;
+
+/// The test target that starts the program, of the package `layby-tests`; the traces' tests have
+/// the same name and take a few seconds.
+const THROUGH_BINARY: &str = "all";
 
 /// Runs them all.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
@@ -33,14 +38,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
         checkers.join().unwrap_or_else(|_| Err(Failure::new("the object store cannot be built")))
     })?;
     step(begun, "tests");
-    let mut tests = process::cargo(root);
-    tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
-    tests.env("LAYBY_BIN", process::target(root).join("debug/layby"));
-    if let Ok(processors) = thread::available_parallelism() {
-        let threads = processors.get() * TEST_THREADS_PER_PROCESSOR;
-        tests.env("RUST_TEST_THREADS", threads.to_string());
-    }
-    process::run(&mut tests)?;
+    tests(root)?;
     step(begun, "advisories");
     deny(root)
 }
@@ -57,6 +55,49 @@ fn lint(root: &Path, begun: Instant) -> Result<(), Failure> {
         "-D",
         "warnings",
     ]))
+}
+
+/// All tests, in two lanes at a time: those through the binary wait for disks, sockets and other
+/// programs for half of their time, which the others, simulated runs among them, fill.
+///
+/// Both calls select the same packages, so that cargo builds nothing again between them. There are
+/// no tests in documentation, and tidy refuses them.
+fn tests(root: &Path) -> Result<(), Failure> {
+    let lane = || {
+        let mut tests = process::cargo(root);
+        tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+        tests.env("LAYBY_BIN", process::target(root).join("debug/layby"));
+        tests
+    };
+    let mut through_binary = lane();
+    through_binary.args(["--test", THROUGH_BINARY]);
+    if let Ok(processors) = thread::available_parallelism() {
+        let threads = processors.get() * TEST_THREADS_PER_PROCESSOR;
+        through_binary.env("RUST_TEST_THREADS", threads.to_string());
+    }
+    let mut others = lane();
+    others.args(["--lib", "--bins"]).envs(suites::SIMULATION_ALLOCATOR);
+    for name in other_tests(root)? {
+        others.args(["--test", &name]);
+    }
+    thread::scope(|scope| {
+        // Its lines come whole at its end, so that they do not lie between the other lane's.
+        let others = scope.spawn(move || process::run_and_show(&mut others));
+        let ran = process::run(&mut through_binary);
+        let others = others.join().unwrap_or_else(|_| Err(Failure::new("a lane of tests ended")));
+        ran.and(others)
+    })
+}
+
+/// Names of all test targets but those through the binary.
+fn other_tests(root: &Path) -> Result<BTreeSet<String>, Failure> {
+    let mut metadata = process::cargo(root);
+    let about = process::json(metadata.args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let packages = about["packages"].as_array().into_iter().flatten();
+    let targets = packages.filter_map(|package| package["targets"].as_array()).flatten();
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    let names = tests.filter_map(|test| test["name"].as_str().map(str::to_string));
+    Ok(names.filter(|name| name != THROUGH_BINARY).collect())
 }
 
 /// The program and every test of the workspace.

@@ -6,7 +6,7 @@
 use serde_json::Value;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -72,6 +72,25 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
         .success()
         .then_some(())
         .ok_or_else(|| Failure(format!("`{}` failed\ncause: {status}", shown(command))))
+}
+
+/// Runs `command` and shows what it printed once it has ended.
+pub(crate) fn run_and_show(command: &mut Command) -> Result<(), Failure> {
+    let piped = io::pipe().and_then(|(reader, writer)| Ok((reader, writer.try_clone()?, writer)));
+    let (mut reader, out, errors) = piped.map_err(|cause| not_started(command, &cause))?;
+    let started = command.stdout(out).stderr(errors).spawn();
+    let mut child = started.map_err(|cause| not_started(command, &cause))?;
+    // The command keeps its ends of the pipe until it gets others.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut text = Vec::new();
+    let read = reader.read_to_end(&mut text);
+    let status = read.and_then(|_| child.wait()).map_err(|cause| not_started(command, &cause))?;
+    // As in `say`.
+    let _ = io::stdout().lock().write_all(&text);
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure(format!("`{}` failed\ncause: {status}", shown(command)))),
+    }
 }
 
 /// Runs `command` and returns what it printed; its error output is shown.

@@ -36,6 +36,7 @@ impl<'a> Source<'a> {
         findings.extend(self.unsafe_code());
         findings.extend(self.unfinished());
         findings.extend(self.comments());
+        findings.extend(self.examples());
         findings.extend(self.names());
         findings
     }
@@ -124,6 +125,20 @@ impl<'a> Source<'a> {
             }
         }
         findings
+    }
+
+    fn examples(&self) -> Vec<Finding> {
+        let fence = |(index, line): (usize, &'a str)| {
+            let line = line.trim_start();
+            let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+            Some((index, text.trim().strip_prefix("```")?))
+        };
+        let fences = self.text.lines().enumerate().filter_map(fence);
+        let is_rust = |(_, language): &(usize, &str)| matches!(*language, "" | "rust");
+        let why = "no run of the tests reads examples in comments; write a test";
+        let report = |(index, _)| self.finding(index + 1, "an example of Rust in a comment", why);
+        // Every second fence ends a block.
+        fences.step_by(2).filter(is_rust).map(report).collect()
     }
 
     fn names(&self) -> Vec<Finding> {
@@ -260,6 +275,10 @@ mod tests {
             ("//! H.\nfn f() { unimplemented!() }\n", "crates/x/src/a.rs:2: `unimplemented!`"),
             ("//! H.\n#[ignore]\nfn f() {}\n", "crates/x/src/a.rs:2: `#[ignore]`"),
             ("//! H.\nfn f() { thread::sleep(t) }\n", "crates/x/src/a.rs:2: `thread::sleep`"),
+            (
+                "//! H.\n/// ```text\n/// ```\n/// ```\nfn f() {}\n",
+                "crates/x/src/a.rs:4: an example of Rust",
+            ),
             (concat!("//! H.\n// FIX", "ME: wrong\n"), "crates/x/src/a.rs:2: a FIX"),
             (concat!("//! H.\n// TO", "DO: later\n"), "crates/x/src/a.rs:2: a TO"),
             ("//! H.\npub(crate) mod io_util;\n", "crates/x/src/a.rs:2: a module named"),
