@@ -12,9 +12,9 @@
 //! Not for: when it is time, which the node says; nor for repeating requests, see [`crate::Store`].
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
-use crate::segment::VolumeUuid;
-use crate::snapshot::CloneMark;
-use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
+use crate::segment::{SegmentName, VolumeUuid};
+use crate::snapshot::{CloneMark, epoch_of_key};
+use crate::superblock::{Base, Checkpointed, Deleted, SUPERBLOCK_KEY, Superblock};
 use std::fmt;
 
 /// How often a replacement that met another one is tried again.
@@ -98,6 +98,13 @@ pub fn is_right_below(key: &str, prefix: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|name| !name.contains('/'))
 }
 
+/// Whether a key is one that volumes give their objects, so that a removal takes it: a folder may
+/// hold files that are not a volume's.
+fn is_own(key: &str) -> bool {
+    let is_segment = || SegmentName::parse(key).is_some_and(|name| name.key() == key);
+    is_segment() || Checkpointed::parse(key).is_some() || epoch_of_key(key).is_some()
+}
+
 enum Stage {
     /// What does the store say?
     Look,
@@ -176,7 +183,7 @@ impl Removal {
                 _ => Stage::Over(Ok(())),
             },
             (Stage::List(prefix), End::Keys(mut keys)) => {
-                keys.retain(|key| is_right_below(key, PREFIXES[prefix]));
+                keys.retain(|key| is_right_below(key, PREFIXES[prefix]) && is_own(key));
                 self.next_key(prefix, keys)
             }
             (Stage::Delete(prefix, mut keys), _) => {

@@ -299,8 +299,21 @@ fn fault(error: &Error) -> Fault {
         Error::PermissionDenied { source, .. } | Error::Unauthenticated { source, .. } => {
             Fault { kind, cause: one_line(source.as_ref()) }
         }
+        Error::NotFound { .. } if names_no_bucket(&one_line(error)) => Fault {
+            kind: FaultKind::Denied,
+            cause: format!("there is no such bucket: {}", one_line(error)),
+        },
         _ => Fault { kind, cause: one_line(error) },
     }
+}
+
+/// Whether a store says that the bucket is not there, and not just the object: the one is a mistake
+/// or a loss, the other may be as it should be.
+fn names_no_bucket(text: &str) -> bool {
+    // S3, Azure, GCS.
+    ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"]
+        .iter()
+        .any(|words| text.contains(words))
 }
 
 /// An error with its causes, without line breaks and not endlessly long.

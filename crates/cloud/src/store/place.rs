@@ -59,10 +59,8 @@ pub(super) fn prepare(url: &str) -> Result<(), String> {
 
 fn absolute<'a>(url: &str, folder: &'a str) -> Result<&'a str, String> {
     match folder.starts_with('/') {
-        true => Ok(folder),
-        false => {
-            Err(format!("`{url}` names no folder; write file:///FOLDER, with all of its path"))
-        }
+        true if !folder.trim_matches('/').is_empty() => Ok(folder),
+        _ => Err(format!("`{url}` names no folder; write file:///FOLDER, with all of its path")),
     }
 }
 
@@ -293,7 +291,7 @@ mod tests {
             let cause = open(bad).expect_err("it names none");
             assert!(cause.contains("names no store"), "{bad}: {cause}");
         }
-        for bad in ["file://rel/v", "file://", "file://./x"] {
+        for bad in ["file://rel/v", "file://", "file://./x", "file:///", "file:////"] {
             for cause in [open(bad).err(), prepare(bad).err()] {
                 let cause = cause.expect("it names no folder");
                 assert!(cause.contains("file:///FOLDER"), "{bad}: {cause}");

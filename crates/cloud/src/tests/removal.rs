@@ -16,11 +16,14 @@ use crate::volume::Link;
 const VOLUME: VolumeUuid = VolumeUuid([1; 16]);
 const OTHER: VolumeUuid = VolumeUuid([8; 16]);
 const GRACE: Deleted = Deleted { at_unix: 100, until_unix: 900, removing: false };
-/// What lies further below a volume's place is another's.
-const BESIDE: [&str; 5] = [
+/// What lies further below a volume's place is another's, and so is what is named otherwise.
+const BESIDE: [&str; 8] = [
+    "checkpoints/0000000000000001-0000000g",
     "checkpoints/other/checkpoints/0000000000000001-00000000",
     "checkpoints/other/superblock",
     "other/segments/0000000000000001-00000000",
+    "segments/1-2",
+    "segments/notes.txt",
     "segments/other/segments/0000000000000001-00000000",
     "snapshots/x-00000000-y/superblock",
 ];
