@@ -679,7 +679,7 @@ Examples:
   layby restore s3://bucket/maps monday.img --snapshot monday
 
 Credentials come from the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
-and AWS_ENDPOINT. What is restored is a prefix of the volume's history: what its node had not
+and AWS_ENDPOINT_URL. What is restored is a prefix of the volume's history: what its node had not
 uploaded is not in it. Exits with 3 when something is damaged.")]
 pub(crate) struct RestoreArguments {
     /// The volume's place: s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX or

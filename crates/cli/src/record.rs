@@ -7,7 +7,7 @@
 
 use crate::arguments::NodeArguments;
 use crate::commands::{ask, client, interrupted, runtime};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, note};
 use crate::trace::{TargetArguments, check_absent, target_format, unwritten};
 use clap::{Args, Subcommand};
 use layby_daemon::client::ControlClient;
@@ -15,6 +15,7 @@ use layby_daemon::config::{Name, Time};
 use layby_daemon::control::{Recorded, RecordingAnswer, RecordingStart, Request};
 use layby_daemon::error::Report;
 use layby_trace::{NewTrace, Record, Unit, Writer, create};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -101,6 +102,25 @@ struct Recording {
     lost: Option<Report>,
 }
 
+/// A trace that was recorded, with `--json`.
+#[derive(Debug, Serialize)]
+struct RecordedAnswer {
+    path: String,
+    format: String,
+    requests: u64,
+    /// Requests that were served and not recorded.
+    dropped: u64,
+    volumes: Vec<RecordedVolume>,
+}
+
+#[derive(Debug, Serialize)]
+struct RecordedVolume {
+    number: u32,
+    /// None of a volume that came while the recording was under way.
+    name: Option<Name>,
+    requests: u64,
+}
+
 fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure> {
     let target = &arguments.target;
     let format = target_format(target)?;
@@ -113,12 +133,28 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
     let written = recording.trace.finish().map_err(failed)?;
     let (path, dropped) = (target.out.display(), recording.dropped);
     let requests = written.records;
-    output.line(&format!("`{path}`: {requests} requests in {format}, {dropped} dropped"))?;
-    for (number, count) in &recording.counts {
-        let volume = about.volumes.iter().find(|volume| volume.number == *number);
-        let name =
-            volume.map_or_else(|| "a new volume".into(), |known| format!("`{}`", known.name));
-        output.line(&format!("volume {number} is {name}: {count} requests"))?;
+    let volumes = recording.counts.iter().map(|(number, count)| RecordedVolume {
+        number: *number,
+        name: about.volumes.iter().find(|volume| volume.number == *number).map(|v| v.name.clone()),
+        requests: *count,
+    });
+    let volumes: Vec<RecordedVolume> = volumes.collect();
+    if arguments.node.json {
+        let path = path.to_string();
+        output.json(&RecordedAnswer {
+            path,
+            format: format.to_string(),
+            requests,
+            dropped,
+            volumes,
+        })?;
+    } else {
+        output.line(&format!("`{path}`: {requests} requests in {format}, {dropped} dropped"))?;
+        for RecordedVolume { number, name, requests } in &volumes {
+            let name =
+                name.as_ref().map_or_else(|| "a new volume".into(), |name| format!("`{name}`"));
+            output.line(&format!("volume {number} is {name}: {requests} requests"))?;
+        }
     }
     match recording.lost {
         None => Ok(()),
@@ -136,7 +172,9 @@ async fn follow(
     let interrupt = interrupted()?;
     let start = RecordingStart { volumes: arguments.volume.clone() };
     let about = client.recording_start(&start).await?;
-    let ready = output.line(&format!("recording {}; interrupt to end", about.id));
+    let text = format!("recording {}; interrupt to end", about.id);
+    // Standard output is one document then.
+    let ready = if arguments.node.json { Ok(note(&text)) } else { output.line(&text) };
     let followed = match ready {
         Ok(()) | Err(Failure::PipeClosed) => {
             let duration = arguments.duration.map(|time| Duration::from_nanos(time.0.0));

@@ -281,6 +281,8 @@ fn bad_places_are_explained() {
     let nowhere = world.dir("nowhere");
     let (is_whole, text) = world.run(&["restore", &format!("file://{}", nowhere.display())]);
     assert!(!is_whole && text.contains("no volume") && !nowhere.exists(), "{text}");
+    let (is_whole, text) = world.run(&["restore", "s3://elsewhere/x"]);
+    assert!(!is_whole && text.contains("no such bucket"), "{text}");
     let mut bent = Command::new(binary());
     let bent = bent.args(["restore", &World::url()]).env("AWS_ENDPOINT_URL", "localhost:41065");
     let text = bent.output().expect("the program runs").stderr;

@@ -140,6 +140,10 @@ fn a_recording_has_its_bounds() {
     let (stdout, ended) = recorder.ended();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(stdout.contains("10 requests") && stdout.contains("`b`: 10"), "{stdout}");
+    let out = work.join("j.csv").display().to_string();
+    let said = node.layby(&["record", "start", &out, "--duration", "1ms", "--json"]);
+    let said: Value = serde_json::from_str(&said).expect("the answer is JSON");
+    assert_eq!((&said["requests"], &said["format"]), (&Value::from(0), &Value::from("csv")));
     let out = work.join("c.parquet").display().to_string();
     let recorder = Recorder::start(program(), &work, &out, &[]);
     node.stop();

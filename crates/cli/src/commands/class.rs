@@ -19,13 +19,13 @@ pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<()
             show(&answer, &node, output)
         }
         ClassCommand::Set(arguments) => {
-            let (name, settings, node) = settings(arguments);
+            let (name, settings, node) = settings(arguments)?;
             let answer =
                 ask(&node, |client| async move { client.class_set(&name, &settings).await })?;
             show(&answer, &node, output)
         }
         ClassCommand::Create(arguments) => {
-            let (name, settings, node) = settings(arguments);
+            let (name, settings, node) = settings(arguments)?;
             let request = ClassCreate { name, settings };
             let answer = ask(&node, |client| async move { client.class_create(&request).await })?;
             show(&answer, &node, output)
@@ -40,14 +40,14 @@ pub(crate) fn class(arguments: ClassArguments, output: &mut Output) -> Result<()
 
 fn settings(
     arguments: ClassSetArguments,
-) -> (layby_daemon::config::Name, ClassPatch, NodeArguments) {
+) -> Result<(layby_daemon::config::Name, ClassPatch, NodeArguments), Failure> {
     let ClassSetArguments { name, levels, rank, durable_writes, borrow, keep_reads, .. } =
         arguments;
     let ClassSetArguments { admission, weight, latency_objective, shares, .. } = arguments;
     let ClassSetArguments { uplink_first, uplink_weight, uplink_patient, .. } = arguments;
     let ClassSetArguments { dirty_age, answer_within, hedge, .. } = arguments;
     let ClassSetArguments { limits, node, .. } = arguments;
-    let (share, cap) = new_shares(&shares);
+    let (share, cap) = new_shares(&shares)?;
     let patch = ClassPatch {
         levels,
         rank,
@@ -69,7 +69,7 @@ fn settings(
             hedge,
         },
     };
-    (name, patch, node)
+    Ok((name, patch, node))
 }
 
 pub(super) fn class_table(classes: &[ClassAnswer]) -> String {

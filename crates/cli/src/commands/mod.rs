@@ -34,7 +34,7 @@ use crate::arguments::{LevelAmount, NodeArguments};
 use crate::output::{Failure, note};
 use layby_daemon::client::ControlClient;
 use layby_daemon::config::{Amount, Name};
-use layby_daemon::error::Report;
+use layby_daemon::error::{Report, ReportKind};
 use std::collections::BTreeMap;
 use std::future::Future;
 
@@ -71,9 +71,20 @@ pub(crate) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Report>
     })
 }
 
-/// Parts of levels as the API takes them; the last of a level counts.
-fn amounts(parts: &[LevelAmount]) -> BTreeMap<Name, Amount> {
-    parts.iter().cloned().collect()
+/// Parts of levels as the API takes them.
+///
+/// # Errors
+/// A report where a level is named twice.
+fn amounts(flag: &str, parts: &[LevelAmount]) -> Result<BTreeMap<Name, Amount>, Report> {
+    let mut amounts = BTreeMap::new();
+    for (level, amount) in parts {
+        if let Some(other) = amounts.insert(level.clone(), amount.clone()) {
+            let error = format!("`{flag} {level}=…` is there twice: {other} and {amount}");
+            let report = Report::new(ReportKind::Invalid, error).state("nothing was changed");
+            return Err(report.hint("name each level once"));
+        }
+    }
+    Ok(amounts)
 }
 
 /// `nvm 25 %, ssd 64MiB`, or a dash.
@@ -85,4 +96,22 @@ fn amounts_text(amounts: &BTreeMap<Name, Amount>) -> String {
 fn list_text(items: impl Iterator<Item = impl ToString>) -> String {
     let items: Vec<String> = items.map(|item| item.to_string()).collect();
     if items.is_empty() { "-".to_owned() } else { items.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a level that is named twice is refused with both amounts. Method: two lists.
+    #[test]
+    fn a_level_is_named_once() {
+        let part = |level: &str, amount: &str| {
+            (level.parse().expect("a name"), amount.parse().expect("an amount"))
+        };
+        let (once, twice) = ([part("nvm", "25%"), part("ssd", "1GiB")], "64MiB");
+        assert_eq!(amounts("--share", &once).map(|amounts| amounts.len()).ok(), Some(2));
+        let twice = [part("nvm", "25%"), part("nvm", twice)];
+        let refused = amounts("--share", &twice).expect_err("it is there twice");
+        assert!(refused.error.contains("`--share nvm=…` is there twice"), "{}", refused.error);
+    }
 }

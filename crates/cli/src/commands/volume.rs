@@ -5,7 +5,7 @@ use super::safety::safety_table;
 use super::snapshot::{drop_snapshot, make, snapshots};
 use super::{amounts, amounts_text, ask, list_text};
 use crate::arguments::{
-    DiscardArguments, NodeArguments, ShareArguments, VolumeArguments, VolumeCommand,
+    DiscardArguments, LevelAmount, NodeArguments, ShareArguments, VolumeArguments, VolumeCommand,
     VolumeCreateArguments, VolumeSetArguments,
 };
 use crate::output::{Failure, Output, bytes, micros, percent, table};
@@ -91,7 +91,7 @@ fn create(arguments: VolumeCreateArguments, output: &mut Output) -> Result<(), F
     let path = path.map(whole).transpose().map_err(refused)?;
     let here = std::env::current_dir().map_err(refused);
     let key = key.map(|key| Ok::<_, Report>(key.beside(&here?))).transpose()?;
-    let (share, cap) = (amounts(&share), amounts(&cap));
+    let (share, cap) = (amounts("--share", &share)?, amounts("--cap", &cap)?);
     let (class, limits) = (Some(class), limits.into());
     let DiscardArguments { discard, discard_delay, discard_bandwidth } = discards;
     let discard = discard.map(Into::into).unwrap_or_default();
@@ -151,10 +151,12 @@ fn change(
 pub(super) type NewAmounts = Option<BTreeMap<Name, Amount>>;
 
 /// What the flags say of shares and caps.
-pub(super) fn new_shares(arguments: &ShareArguments) -> (NewAmounts, NewAmounts) {
+pub(super) fn new_shares(arguments: &ShareArguments) -> Result<(NewAmounts, NewAmounts), Report> {
     let ShareArguments { share, no_share, cap, no_cap } = arguments;
-    let new = |given, none: bool| (none || !Vec::is_empty(given)).then(|| amounts(given));
-    (new(share, *no_share), new(cap, *no_cap))
+    let new = |flag, given: &Vec<LevelAmount>, none: bool| {
+        (none || !given.is_empty()).then(|| amounts(flag, given)).transpose()
+    };
+    Ok((new("--share", share, *no_share)?, new("--cap", cap, *no_cap)?))
 }
 
 fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure> {
@@ -162,7 +164,7 @@ fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure
     let VolumeSetArguments { shares, limits, discards, .. } = arguments;
     let DiscardArguments { discard, discard_delay, discard_bandwidth } = discards;
     let VolumeSetArguments { ublk, compression, node, .. } = arguments;
-    let (share, cap) = new_shares(&shares);
+    let (share, cap) = new_shares(&shares)?;
     let allow = (allow_all || !allow.is_empty()).then_some(allow);
     let limits = limits.into();
     let (size, shrink) = (None, false);

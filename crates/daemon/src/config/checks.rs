@@ -9,7 +9,7 @@
 use super::file::File;
 use super::{
     AllowRule, Amount, ClassConfig, Config, ControlConfig, Kind, LevelConfig, Name, NbdConfig,
-    Size, TlsMode, VolumeConfig,
+    Size, Time, TlsMode, VolumeConfig,
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
@@ -40,6 +40,8 @@ pub(super) const ALLOW_RULES_MAX: usize = 256;
 const IO_TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
 /// A device may owe an end this long at most before it is stuck, where there is a limit.
 const IO_TIMEOUT_MAX: Nanos = Nanos::from_secs(3600);
+/// Of times that something waits for: longer ones are slips of the pen.
+const WAIT_MAX: Nanos = Nanos::from_secs(3600);
 /// TCP addresses at most.
 pub(super) const LISTEN_MAX: usize = 16;
 
@@ -231,6 +233,15 @@ pub(crate) fn window_bytes(size: Size) -> Result<u32, Problem> {
     u32::try_from(size.0).ok().filter(|_| size.0 <= WINDOW_BYTES_MAX).ok_or_else(refused)
 }
 
+/// How long a level is left alone before it is destaged to nothing.
+pub(crate) fn idle_timeout(time: Time) -> Result<Nanos, Problem> {
+    let refused = || {
+        let cause = format!("{time} is more than 1h");
+        Problem::new(Place::Writeback, "idle_timeout", cause, "write a time such as `100ms`")
+    };
+    Some(time.0).filter(|time| *time <= WAIT_MAX).ok_or_else(refused)
+}
+
 pub(super) fn check(config: &Config) -> Result<(), Problem> {
     check_node(config)?;
     check_nbd(&config.nbd)?;
@@ -413,6 +424,11 @@ pub(crate) fn class(
     if !(super::WEIGHT_MIN..=super::WEIGHT_MAX).contains(&class.weight) {
         let cause = format!("{} is outside {} to {}", class.weight, 1, super::WEIGHT_MAX);
         return Err(Problem::new(place(), "weight", cause, "write a number such as 1"));
+    }
+    if let Some(objective) = class.latency_objective.filter(|time| time.0 > WAIT_MAX) {
+        let cause = format!("{objective} is more than 1h");
+        let hint = "write a time such as `2ms`, or 0 for none";
+        return Err(Problem::new(place(), "latency_objective", cause, hint));
     }
     class.limits.check(&place())?;
     class.uplink.check(&place())?;

@@ -669,7 +669,7 @@ fn writeback(table: &file::WritebackTable) -> Result<WritebackLimits, Problem> {
     let default = WritebackLimits::DEFAULT;
     Ok(WritebackLimits {
         merge_bytes: table.merge_size.map_or(Ok(default.merge_bytes), checks::merge_bytes)?,
-        idle_timeout: table.idle_timeout.map_or(default.idle_timeout, |time| time.0),
+        idle_timeout: table.idle_timeout.map_or(Ok(default.idle_timeout), checks::idle_timeout)?,
         inflight_max: table.inflight_max.unwrap_or(default.inflight_max),
     })
 }

@@ -179,6 +179,8 @@ fn bad_configurations_name_line_and_remedy() {
         ("[writeback]\nmerge_size = \"1GiB\"\n".into(), &["line 2", "64KiB to 16MiB"]),
         ("[writeback]\ninflight_max = 0\n".into(), &["line 2", "1 to 256"]),
         ("[read_ahead]\nwindow_max = \"1GiB\"\n".into(), &["line 2", "64MiB"]),
+        ("[writeback]\nidle_timeout = \"9h\"\n".into(), &["line 2", "more than 1h"]),
+        ("[class.bulk]\nlatency_objective = \"2h\"\n".into(), &["line 2", "more than 1h"]),
     ];
     each_is_refused(cases);
 }
