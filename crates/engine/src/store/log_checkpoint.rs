@@ -8,6 +8,7 @@
 //! Invariant: what an entry shows is what the slot held at some moment after C0; all batches that
 //! ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
 //! that has no entry although it had a record older than C0 is durably dead or durably elsewhere.
+//! A trailer whose write was refused may be on the disk: it is overwritten before its chunks are.
 //! Blocks whose newest version is not known come behind the slots, as they are then: one that was
 //! written since the start of the checkpoint has a record behind it.
 //! Cost: 24 bytes per occupied slot, sequential; two syncs. Not for: the peer level, whose headers
@@ -47,6 +48,11 @@ pub(super) struct Checkpoint {
     pub(super) asked_total: u64,
     pub(super) run: Option<Run>,
     failed: bool,
+    /// The trailer's write of the last run was refused, and may have been done all the same: a
+    /// start would take it, with whatever chunks lie behind it then.
+    is_doubtful: bool,
+    /// That trailer is being overwritten.
+    is_voiding: bool,
     resting_until: Option<Nanos>,
 }
 
@@ -62,11 +68,13 @@ impl Checkpoint {
             asked_total: 0,
             run: None,
             failed: false,
+            is_doubtful: false,
+            is_voiding: false,
             resting_until: None,
         }
     }
     pub(super) fn is_idle(&self) -> bool {
-        self.run.is_none() && !self.wanted && !self.wanted_clean
+        self.run.is_none() && !self.is_voiding && !self.wanted && !self.wanted_clean
     }
 }
 
@@ -120,7 +128,7 @@ pub(super) fn closing(log: &LogStore) -> bool {
 
 /// A checkpoint is under way.
 pub(super) fn is_running(log: &LogStore) -> bool {
-    log.checkpoint.run.is_some()
+    log.checkpoint.run.is_some() || log.checkpoint.is_voiding
 }
 
 fn is_due(log: &LogStore) -> bool {
@@ -132,9 +140,13 @@ fn is_due(log: &LogStore) -> bool {
 
 pub(super) fn wants_step(log: &LogStore) -> bool {
     match &log.checkpoint.run {
-        None => is_due(log) && log.checkpoint.resting_until.is_none(),
+        None => is_due(log) && may_start(log),
         Some(run) => matches!(run.stage, Stage::Serialising(_) | Stage::Settled),
     }
+}
+
+fn may_start(log: &LogStore) -> bool {
+    log.checkpoint.resting_until.is_none() && !log.checkpoint.is_voiding
 }
 
 impl LogStore {
@@ -163,7 +175,8 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
         log.checkpoint.resting_until = None;
     }
     match log.checkpoint.run.as_ref().map(|run| run.stage) {
-        None if is_due(log) && log.checkpoint.resting_until.is_none() => start(log),
+        None if is_due(log) && may_start(log) && log.checkpoint.is_doubtful => void(log, io),
+        None if is_due(log) && may_start(log) => start(log),
         Some(Stage::Serialising(cursor)) => serialise(log, io, cursor, view),
         Some(Stage::Settled) => write_trailer(log, io),
         _ => {}
@@ -357,13 +370,28 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
     io.set_life(None);
 }
 
+/// Overwrites the trailer of a run that failed at its end, before another run writes chunks there.
+fn void(log: &mut LogStore, io: &mut dyn Io) {
+    log.checkpoint.is_voiding = true;
+    let buffer = log.zeroed(io, 1);
+    log.counters.bytes_checkpoint += buffer.len() as u64;
+    let offset = log.offset_of(log.geometry.checkpoint_first(1 - log.checkpoint.area));
+    let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
+    io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
+}
+
 /// Takes the end of the trailer's write.
 pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     if let Some(buffer) = done.buffer {
         io.recycle(buffer);
     }
+    let was_voiding = core::mem::take(&mut log.checkpoint.is_voiding);
+    log.checkpoint.is_doubtful = done.result.is_err();
     if done.result.is_err() {
         fail(log);
+        return;
+    }
+    if was_voiding {
         return;
     }
     let run = log.checkpoint.run.take().expect("an end belongs to a run");

@@ -2,8 +2,8 @@
 
 use super::tests_log::{LENGTH, Nothing, config, content, fresh, key, open, settle};
 use super::{
-    AppendEntry, CorruptInfo, LogStore, NvmConfig, NvmStore, Region, SeqSource, StoreError,
-    StoreEvent, StoreIdentity, Stream, SyncScope, Ticket,
+    AppendEntry, CorruptInfo, LogStore, NvmConfig, NvmStore, Region, SeqSource, SlotInfo, SlotView,
+    StoreError, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket,
 };
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, OperationKind, SimIo};
@@ -67,6 +67,67 @@ fn rotten_data_is_named() {
     let lost: Vec<_> = recovered.lost.iter().map(|info| (info.offset, info.key)).collect();
     assert_eq!(lost, [(at, Some(key(0)))]);
     assert_eq!(recovered.entries.len(), 2, "the lost block stays, and fails when read");
+}
+
+/// Goal: a trailer whose write was refused and done all the same costs nothing when the next
+/// checkpoint is cut short behind its chunks. Method: a checkpoint with such a trailer, the next one
+/// up to its chunks, a power cut; the opening finds every block and decides all.
+#[test]
+fn a_refused_trailer_is_overwritten_first() {
+    let (mut io, disk, mut log) = fresh(11);
+    for index in 0..3 {
+        stored(&put(&mut io, &mut log, index, 20 + index as u8, true)).expect("a sound disk");
+    }
+    let chunks = |io: &SimIo| {
+        let bytes = io.peek(disk);
+        let pages = bytes.chunks(BLOCK as usize);
+        pages.filter(|page| page.starts_with(b"LAYBYCKC")).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let mut failures = 0;
+    for _ in 0..2 {
+        let before = chunks(&io);
+        log.checkpoint_now(false);
+        // What is written behind the chunks is the trailer.
+        let mut turns = 0..1000;
+        while chunks(&io) == before && turns.next().is_some() {
+            failures += u32::from(checkpoint_turn(&mut io, &mut log));
+        }
+        io.do_and_fail_next(disk, 0, Errno::IO);
+        while failures == 0 && turns.next().is_some() {
+            failures += u32::from(checkpoint_turn(&mut io, &mut log));
+        }
+        assert!(turns.next().is_some(), "a checkpoint goes on");
+    }
+    io.crash(CrashMode::KeepAll);
+    let (_, recovered) = open(&mut io, disk);
+    assert_eq!((recovered.entries.len(), recovered.undecided), (3, None));
+}
+
+/// Each slot holds the block of its number, dirty.
+struct Numbered;
+
+impl SlotView for Numbered {
+    fn slot(&self, slot: Slot) -> Option<SlotInfo> {
+        Some(SlotInfo { key: key(slot.0.into()), dirty: true })
+    }
+}
+
+/// A turn of a log without a peer; whether a checkpoint has failed.
+fn checkpoint_turn(io: &mut SimIo, log: &mut LogStore) -> bool {
+    let (mut done, mut events) = (Vec::new(), Vec::new());
+    io.wait(Nanos(io.now().0 + 1_000_000), &mut done);
+    done.into_iter().for_each(|done| log.on_io(io, done));
+    let now = io.now();
+    log.on_tick(io, now, &Numbered);
+    log.take_events(&mut events);
+    let mut has_failed = false;
+    for event in events {
+        match event {
+            StoreEvent::NeedPeerSync { id, .. } => log.peer_synced(id),
+            event => has_failed |= matches!(event, StoreEvent::CheckpointFailed),
+        }
+    }
+    has_failed
 }
 
 /// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in two
