@@ -660,8 +660,12 @@ impl Core {
 
     /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
     /// which wait for a segment, or for forgets itself: who waits hears of it instead, and the
-    /// checkpoint tries again.
+    /// checkpoint tries again. A sync of the NVM level under way may end that by itself.
     pub(super) fn end_deadlock(&mut self, io: &mut dyn Io) {
+        let is_syncing = |level: &Level| matches!(level, Level::Nvm(nvm) if nvm.is_syncing());
+        if self.levels.iter().any(is_syncing) {
+            return;
+        }
         let waits_for_nvm =
             |peer: &PeerSync| (peer.nvm_waiting || peer.owed.is_some()) && peer.has_no_homes();
         if !self.is_recovering

@@ -10,6 +10,7 @@
 
 mod answer;
 mod cancels;
+mod clean;
 mod decisions;
 mod discards;
 mod events;
@@ -671,18 +672,6 @@ impl Core {
         self.cache.drain(&mut moment, ticket, volume, &mut actions);
         self.take(actions);
         self.run(io, None);
-    }
-
-    /// Whether the backing store durably has all of a volume and nothing in flight changes it. Has
-    /// what is missing for that done: discards that wait, and a sync of what was zeroed.
-    pub fn settle(&mut self, io: &mut dyn Io, volume: VolumeId) -> bool {
-        let is_left = self.send_all_discards(io, volume);
-        if self.tombstones.awaits_sync(volume) {
-            self.sync_home(io, volume);
-        }
-        let Some(home) = self.homes.get(&volume) else { return false };
-        let is_busy = is_left || home.syncing || home.backing.is_lost();
-        !is_busy && !self.tombstones.has_undone(volume) && self.cache.is_clean(volume)
     }
 
     /// The cache, for questions and for changes of its specification.

@@ -107,6 +107,8 @@ struct Found {
     bad: Vec<CorruptInfo>,
     /// Volumes of which an earlier start could not decide some blocks.
     undecided: Vec<VolumeId>,
+    /// What was damaged so that nobody knows which blocks had their newest version there.
+    is_undecided: bool,
 }
 
 impl Found {
@@ -122,15 +124,21 @@ impl Found {
         dirty.extend(of(log_level, &log));
         dirty.sort_unstable_by_key(|(_, entry)| entry.seq);
         let undecided = log.lost_runs.iter().map(|(first, _)| first.volume()).collect();
+        let is_undecided = nvm.undecided.is_some() || log.undecided.is_some();
         let bad = nvm.lost.into_iter().chain(log.lost).collect();
-        Found { resolved, dirty, bad, undecided }
+        Found { resolved, dirty, bad, undecided, is_undecided }
     }
 
     /// Why not all of a volume's newest blocks are known.
     fn damage_of(&self, volume: VolumeId) -> Option<String> {
         let of = |info: &&CorruptInfo| info.key.is_some_and(|key| key.volume() == volume);
         let bad = self.bad.iter().find(of).map(|info| format!("a block is damaged: {info}"));
-        let is_undecided = self.undecided.contains(&volume);
-        bad.or_else(|| is_undecided.then(|| "it has blocks that are lost already".to_owned()))
+        let was_undecided = self.undecided.contains(&volume);
+        let cause = match () {
+            () if self.is_undecided => "a level is damaged where newer blocks may have been",
+            () if was_undecided => "it has blocks that are lost already",
+            () => return bad,
+        };
+        bad.or_else(|| Some(cause.to_owned()))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! How: a volume without a write intent is *clean*: its backing store has all of it, so that a node
 //! that loses a level still serves it. The first change of a clean volume waits until the control
-//! plane has recorded the intent, which survives power loss; reads and flushes pass.
+//! plane has recorded the intent, which survives power loss; reads and flushes pass. A start that
+//! finds changes of a clean volume in a level wants the intent before anything passes.
 //! Invariant: no change of a clean volume starts. A waiter is named once, or is cancelled.
 //! Cost: a look-up in an empty map where every volume has its intent; a catalog's write for the
 //! first change of a clean volume. Source: the write-intent bitmap of Linux's md, per volume.
@@ -24,6 +25,8 @@ pub(super) struct Intents {
 #[derive(Default)]
 struct Waiting {
     is_wanted: bool,
+    /// Reads wait, too: they would show what a level alone has.
+    holds_all: bool,
     /// By asker, so that one that asks again waits once.
     askers: BTreeMap<u64, Cost>,
 }
@@ -32,6 +35,17 @@ impl Intents {
     /// Holds changes of the volume from now on.
     pub(super) fn set_clean(&mut self, volume: VolumeId) {
         self.clean.entry(volume).or_default();
+    }
+
+    /// Holds all requests of the volume until its intent is recorded, which is wanted now. It is
+    /// clean, yet a level holds a change of it: one that had failed, and was on the device all the
+    /// same. What is read of that must survive the loss of the level like any other change.
+    pub(super) fn hold_revived(&mut self, volume: VolumeId) {
+        let waiting = self.clean.entry(volume).or_default();
+        waiting.holds_all = true;
+        if !std::mem::replace(&mut waiting.is_wanted, true) {
+            self.wanted.push(volume);
+        }
     }
 
     /// Whether changes of the volume wait for an intent.
@@ -47,10 +61,13 @@ impl Intents {
     /// Whether `call` may start now; if not, [`Intents::record`] names its asker.
     pub(super) fn may_start(&mut self, volume: VolumeId, asker: u64, call: &Call) -> bool {
         let is_omitted = is_planted(Plant::IntentOmitted);
-        if self.clean.is_empty() || !changes(call.operation) || is_omitted {
+        if self.clean.is_empty() || is_omitted {
             return true;
         }
         let Some(waiting) = self.clean.get_mut(&volume) else { return true };
+        if !changes(call.operation) && !waiting.holds_all {
+            return true;
+        }
         if !std::mem::replace(&mut waiting.is_wanted, true) {
             self.wanted.push(volume);
         }

@@ -83,8 +83,12 @@ impl<S: Session, H: Host> Shard<S, H> {
         let mut io = io;
         io.defer(true);
         let mut gate = Gate::default();
-        let clean = plan.volumes.iter().filter(|volume| volume.is_clean);
-        clean.for_each(|volume| gate.intents().set_clean(volume.spec.id));
+        for volume in plan.volumes.iter().filter(|volume| volume.is_clean) {
+            match core.has_changes(volume.spec.id) {
+                true => gate.intents().hold_revived(volume.spec.id),
+                false => gate.intents().set_clean(volume.spec.id),
+            }
+        }
         Shard {
             io,
             core,

@@ -387,6 +387,11 @@ impl NvmStore {
         self.pump(io);
     }
 
+    /// Whether a sync of the device is under way, whose end may free slots.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.sync_in_flight
+    }
+
     /// Nobody can say when slots will be freed: stores that wait for one end with an error rather
     /// than never.
     pub fn refuse_delayed(&mut self, kind: ErrorKind) {

@@ -1,0 +1,30 @@
+//! Whether a volume is clean: its backing store has all of it, so that it needs no level.
+//!
+//! How: the cache knows dirty blocks, the tombstones know ranges that are not zeroed below; what is
+//! missing is sent. Invariant: a clean volume's backing store durably has every change that was
+//! acknowledged. Cost: a look over the volume's slots.
+//! Not for: holding changes of clean volumes back; see `shard::intent`.
+
+use super::Core;
+use crate::io::Io;
+use layby_types::VolumeId;
+
+impl Core {
+    /// Whether the backing store durably has all of a volume and nothing in flight changes it. Has
+    /// what is missing for that done: discards that wait, and a sync of what was zeroed.
+    pub fn settle(&mut self, io: &mut dyn Io, volume: VolumeId) -> bool {
+        let is_left = self.send_all_discards(io, volume);
+        if self.tombstones.awaits_sync(volume) {
+            self.sync_home(io, volume);
+        }
+        let Some(home) = self.homes.get(&volume) else { return false };
+        let is_busy = is_left || home.syncing || home.backing.is_lost();
+        !is_busy && !self.has_changes(volume)
+    }
+
+    /// Whether a level holds what the volume's backing store may not have.
+    #[must_use]
+    pub fn has_changes(&self, volume: VolumeId) -> bool {
+        self.tombstones.has_undone(volume) || !self.cache.is_clean(volume)
+    }
+}
