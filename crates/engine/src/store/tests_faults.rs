@@ -70,8 +70,8 @@ fn rotten_data_is_named() {
 }
 
 /// Goal: a trailer whose write was refused and done all the same costs nothing when the next
-/// checkpoint is cut short behind its chunks. Method: a checkpoint with such a trailer, the next one
-/// up to its chunks, a power cut; the opening finds every block and decides all.
+/// checkpoint is cut short behind its chunks. Method: a checkpoint with such a trailer, the next
+/// one up to its chunks, a power cut; the opening finds every block and decides all.
 #[test]
 fn a_refused_trailer_is_overwritten_first() {
     let (mut io, disk, mut log) = fresh(11);
