@@ -682,6 +682,7 @@ impl World<'_> {
         client.ask(call, &[], oracle::ZERO, oracle::Expected::default());
         for _ in 0..TURNS_MAX {
             self.deliver();
+            self.take_intents();
             let Some(node) = &mut self.node else { return Ok(None) };
             match catch_unwind(AssertUnwindSafe(|| node.turn())) {
                 Ok(_) => {}
