@@ -13,7 +13,7 @@ use crate::error::Report;
 use crate::refusals::{Refusals, Refused};
 use crate::session::Served;
 use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream, server_config};
-use layby_engine::control::Connection;
+use layby_engine::control::{ClientId, Connection};
 use layby_frontend::nbd::{
     Handshake, HandshakeNext, HandshakeOptions, OPTION_LENGTH_MAX, TlsPolicy, Transmission,
 };
@@ -181,7 +181,9 @@ impl NbdServer {
         let session = Served::new(session, log_end(peer.clone(), export.name.clone(), place));
         let socket = Some(socket);
         let volume = self.control.deal(volume);
-        let connection = Connection { socket, cipher, session, volume, received, pending, peer };
+        let client = ClientId(0);
+        let connection =
+            Connection { client, socket, cipher, session, volume, received, pending, peer };
         if self.control.port_of(volume).send(Command::Attach(Box::new(connection))).is_err() {
             tracing::error!(volume = export.name, "the volume's shard has ended");
         }
