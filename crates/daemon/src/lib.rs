@@ -49,6 +49,7 @@ pub mod shards;
 pub mod sizing;
 pub mod sockets;
 pub mod tls;
+pub mod tls_files;
 pub mod ublk;
 mod url_file;
 pub mod vhost;

@@ -13,7 +13,8 @@ use crate::control::{Command, Control, PeerExports};
 use crate::error::Report;
 use crate::refusals::{Refusals, Refused};
 use crate::session::Served;
-use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream, server_config};
+use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream};
+use crate::tls_files::{TlsFiles, tls_of};
 use layby_engine::control::{ClientId, Connection};
 use layby_frontend::nbd::{
     Handshake, HandshakeNext, HandshakeOptions, OPTION_LENGTH_MAX, TlsPolicy, Transmission,
@@ -43,7 +44,7 @@ const WITHOUT_TLS: &str = "the client asked for a volume without TLS, which is r
 #[derive(Clone)]
 pub struct NbdServer {
     control: Arc<Control>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Arc<TlsFiles>,
     mode: TlsMode,
     handshake_timeout: Duration,
     connections_max: u32,
@@ -72,14 +73,6 @@ impl ClientSocket for TcpStream {
     }
 }
 
-/// What the TLS files say; none where TLS is off.
-///
-/// # Errors
-/// A report when one cannot be used.
-pub fn tls_of(nbd: &NbdConfig) -> Result<Option<Arc<ServerConfig>>, Report> {
-    (nbd.tls != TlsMode::Off).then(|| server_config(nbd)).transpose()
-}
-
 impl NbdServer {
     /// A server for the node's volumes; reads the TLS files where TLS is configured.
     ///
@@ -99,13 +92,18 @@ impl NbdServer {
         let timeout = nbd.handshake_timeout.max(layby_types::Nanos(1));
         NbdServer {
             control,
-            tls,
+            tls: Arc::new(TlsFiles::new(nbd, tls)),
             mode: nbd.tls,
             handshake_timeout: Duration::from_nanos(timeout.0),
             connections_max: nbd.connections_max,
             places: Arc::new(Semaphore::new(nbd.connections_max as usize)),
             refusals: Arc::default(),
         }
+    }
+
+    /// The TLS files, to be read again.
+    pub(crate) fn tls_files(&self) -> Arc<TlsFiles> {
+        Arc::clone(&self.tls)
     }
 
     /// Writes what the log has not said yet, when all shards have stopped.
@@ -314,7 +312,7 @@ impl<T: ClientSocket> Negotiation<T> {
             socket,
             exports: server.control.exports_for(peer),
             handshake: Handshake::new(HandshakeOptions { tls: server.policy(peer) }),
-            tls_config: server.tls.clone(),
+            tls_config: server.tls.current(),
             tls: None,
             wire: Vec::new(),
             clear: Vec::new(),

@@ -366,3 +366,67 @@ fn certificates_need_an_authority() {
         refusal.expect_err("no authority").assert_explains(&["tls_clients", "tls_client_ca"]);
     }
 }
+
+const RENEWED: &str = r#"
+import nbd, subprocess, sys
+address, old, new, pid, log, server = sys.argv[1:]
+def client(folder):
+    h = nbd.NBD()
+    h.set_tls(nbd.TLS_REQUIRE)
+    h.set_tls_certificates(folder)
+    h.set_tls_verify_peer(True)
+    h.connect_uri(f"nbds://localhost:{address.split(':')[1]}/vol0")
+    return h
+def trusts(folder):
+    try:
+        client(folder).shutdown()
+        return True
+    except nbd.Error:
+        return False
+def said(text):
+    return open(log).read().count(text)
+def hang_up(text):
+    before = said(text)
+    subprocess.run(["kill", "-HUP", pid], check=True)
+    tries = 0
+    while said(text) == before:
+        trusts(old)
+        tries += 1
+        assert tries < 2000, open(log).read()
+first = client(old)
+assert trusts(old) and not trusts(new)
+for name in ("server-cert.pem", "server-key.pem"):
+    data = open(f"{new}/{name}").read()
+    open(f"{server}/{name}", "w").write(data)
+assert trusts(old), "files are read on a signal alone"
+hang_up("TLS files read again")
+assert trusts(new) and not trusts(old)
+assert first.pread(4096, 0) == bytes(4096), "who is connected stays"
+open(f"{server}/server-cert.pem", "w").write("nothing")
+hang_up("cannot use the certificate")
+assert trusts(new) and first.pread(4096, 0) == bytes(4096)
+"#;
+
+/// Goal: a certificate that was renewed is used from SIGHUP on, without disturbing who is
+/// connected; a file that cannot be used is told in the log and changes nothing. Method: libnbd
+/// that trusts the old or the new authority; the files replaced, then damaged.
+#[test]
+fn renewed_certificates_are_read_on_sighup() {
+    if !available(&["openssl"]) {
+        return;
+    }
+    let keys = TempDir::new().expect("a temporary folder");
+    let (server, old, new) =
+        (keys.path().join("server"), keys.path().join("old"), keys.path().join("new"));
+    let authority = Authority::new(&old);
+    authority.sign(&server, "server", "/CN=localhost", "DNS:localhost");
+    Authority::new(&new).sign(&new, "server", "/CN=localhost", "DNS:localhost");
+    let (work, _dir, node) = start(&with_tls(&server, ""));
+    let text = |path: &Path| path.display().to_string();
+    let log = text(&work.path().join("node.log"));
+    let pid = node.pid().to_string();
+    let words = [tcp(&node), text(&old), text(&new), pid, log, text(&server)];
+    if python(RENEWED, &words.each_ref().map(String::as_str)) {
+        node.stop();
+    }
+}
