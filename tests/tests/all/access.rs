@@ -262,6 +262,12 @@ impl Authority {
     /// A folder as libnbd reads it: the authority, and a client's certificate.
     fn client(&self, folder: &Path, subject: &str, alternative: &str) -> String {
         self.sign(folder, "client", subject, alternative);
+        self.bare(folder)
+    }
+
+    /// The same without a certificate.
+    fn bare(&self, folder: &Path) -> String {
+        std::fs::create_dir_all(folder).expect("the test's own folder");
         std::fs::copy(self.0.join("ca-cert.pem"), folder.join("ca-cert.pem")).expect("its own");
         folder.display().to_string()
     }
@@ -279,7 +285,7 @@ fn with_tls(folder: &Path, more: &str) -> String {
 
 const CERTIFIED: &str = r#"
 import nbd, sys
-address, socket, brake, log, none, foreign = sys.argv[1:]
+address, socket, brake, log, none, foreign, bare = sys.argv[1:]
 def client(folder):
     h = nbd.NBD()
     h.set_tls(nbd.TLS_REQUIRE)
@@ -309,6 +315,7 @@ for folder, mine in [(brake, "brake shared"), (log, "log shared"), (none, "")]:
     for volume in ["brake", "log", "shared", "vol0"]:
         assert may_use(folder, volume) == (volume in mine.split()), (folder, volume)
 assert not may_use(foreign, "brake"), "another authority's certificate"
+assert not may_use(bare, "brake"), "a client without a certificate"
 h = nbd.NBD()
 try:
     h.connect_uri(f"nbd://{address}/brake")
@@ -345,10 +352,57 @@ fn certificates_give_their_volumes() {
     let none = authority.client(&folder("c"), "/CN=brake-service2", "DNS:brake,IP:127.0.0.1");
     let foreign = Authority::new(&folder("other"));
     let foreign = foreign.client(&folder("d"), "/CN=brake-service", "DNS:brake-service");
+    let bare = authority.bare(&folder("e"));
     let socket = node.socket().display().to_string();
-    if python(CERTIFIED, &[&tcp(&node), &socket, &brake, &log, &none, &foreign]) {
+    if python(CERTIFIED, &[&tcp(&node), &socket, &brake, &log, &none, &foreign, &bare]) {
         let said = node.stderr();
         assert!(said.contains("`tls_clients` does not give the volume"), "{said}");
+        node.stop();
+    }
+}
+
+const CHOICE: &str = r#"
+import nbd, sys
+address, folder = sys.argv[1:]
+h = nbd.NBD()
+h.set_opt_mode(True)
+h.connect_tcp(*address.split(":"))
+found = []
+h.opt_list(lambda name, description: found.append(name))
+h.opt_abort()
+assert found == [], found
+h = nbd.NBD()
+try:
+    h.connect_uri(f"nbd://{address}/vol0")
+    raise SystemExit("a client in clear is let in")
+except nbd.Error:
+    pass
+h = nbd.NBD()
+h.set_tls(nbd.TLS_REQUIRE)
+h.set_tls_certificates(folder)
+h.set_tls_verify_peer(False)
+h.connect_uri(f"nbds://{address}/vol0")
+h.pread(4096, 0)
+"#;
+
+/// Goal: where TLS is a choice and certificates give the volumes, a client in clear sees and gets
+/// none. Method: libnbd in clear, then with a certificate.
+#[test]
+fn certificates_count_where_tls_is_a_choice() {
+    if !available(&["openssl"]) {
+        return;
+    }
+    let keys = TempDir::new().expect("a temporary folder");
+    let authority = Authority::new(&keys.path().join("ca"));
+    authority.sign(keys.path(), "server", "/CN=localhost", "DNS:localhost");
+    let ca = authority.file("ca-cert.pem");
+    let more = format!("tls_client_ca = \"{ca}\"\ntls_clients = {{ a = [\"vol0\"] }}\n");
+    let nbd = with_tls(keys.path(), &more).replace("\"required\"", "\"allowed\"");
+    let (_work, _dir, node) = start(&nbd);
+    let folder = authority.client(&keys.path().join("a"), "/CN=a", "DNS:b");
+    if python(CHOICE, &[&tcp(&node), &folder]) {
+        let said = node.stderr();
+        assert!(said.contains("`tls_clients` gives volumes to certificates"), "{said}");
         node.stop();
     }
 }
