@@ -99,10 +99,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         match command {
             Command::Attach(connection) => self.attach(*connection),
             Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
-            Command::StopQueue(number, answer) => {
-                self.guests.stop(&mut self.io, number, answer);
-                self.find_best();
-            }
+            Command::StopQueue(number, answer) => self.stop_queue(number, answer),
             Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
             Command::StartLink { volume, end, is_lead, answer } => {
                 answer(self.start_link(volume, (end, is_lead)));
@@ -165,6 +162,11 @@ impl<S: Session, H: Host> Shard<S, H> {
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => self.begin_stop(answer),
         }
+    }
+
+    fn stop_queue(&mut self, number: u32, answer: Answer<u16>) {
+        self.guests.stop(&mut self.io, number, answer);
+        self.find_best();
     }
 
     /// What clients may do, and who of them is there.
