@@ -232,6 +232,12 @@ impl Node {
         tool::must("kill", &[signal, pid.as_str()]);
     }
 
+    /// The number of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Creates a volume of `size` in `class`.
     ///
     /// # Panics

@@ -5,10 +5,12 @@
 //! the API.
 
 mod class;
+mod client;
 mod discard;
 mod salvage;
 
 pub(crate) use class::{ClassArguments, ClassCommand, ClassSetArguments};
+pub(crate) use client::{ClientArguments, ClientCommand, DisconnectArguments};
 pub(crate) use discard::DiscardArguments;
 pub(crate) use salvage::SalvageArguments;
 
@@ -61,6 +63,7 @@ pub(crate) enum Command {
     Demo(DemoArguments),
     Volume(VolumeArguments),
     Class(ClassArguments),
+    Client(ClientArguments),
     Level(LevelArguments),
     Writeback(WritebackArguments),
     Uplink(UplinkArguments),

@@ -74,6 +74,7 @@ fn run(command: Command, output: &mut Output) -> Result<(), Failure> {
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Volume(arguments) => commands::volume(arguments, output),
         Command::Class(arguments) => commands::class(arguments, output),
+        Command::Client(arguments) => commands::client(arguments, output),
         Command::Level(arguments) => commands::level(arguments, output),
         Command::Writeback(arguments) => commands::writeback(&arguments, output),
         Command::Uplink(arguments) => commands::uplink(&arguments, output),

@@ -6,7 +6,7 @@
 //! Not for: contents of blocks, which no trace holds.
 
 use crate::arguments::NodeArguments;
-use crate::commands::{ask, client, interrupted, runtime};
+use crate::commands::{ask, interrupted, node_client, runtime};
 use crate::output::{Failure, Output, note};
 use crate::trace::{TargetArguments, check_absent, target_format, unwritten};
 use clap::{Args, Subcommand};
@@ -168,7 +168,7 @@ async fn follow(
     recording: &mut Recording,
     output: &mut Output,
 ) -> Result<RecordingAnswer, Failure> {
-    let client = client(&arguments.node);
+    let client = node_client(&arguments.node);
     let interrupt = interrupted()?;
     let start = RecordingStart { volumes: arguments.volume.clone() };
     let about = client.recording_start(&start).await?;

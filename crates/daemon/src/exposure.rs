@@ -45,7 +45,8 @@ fn faults(nbd: &NbdConfig, view: &View) -> Vec<String> {
     if !is_encrypted {
         faults.push("it is not encrypted unless `tls` of [nbd] is `required`".to_owned());
     }
-    if is_encrypted && nbd.tls_client_ca.is_some() {
+    // Where certificates give the volumes, who shows none gets none.
+    if is_encrypted && nbd.tls_client_ca.is_some() || nbd.tls_clients.is_some() {
         return faults;
     }
     let volumes = view.catalog.volumes.iter().filter(|(_, record)| record.allow.is_empty());
@@ -92,6 +93,11 @@ mod tests {
         assert_eq!(said(&format!("{tls}{allowing}"), &open), "");
         assert_eq!(said(&format!("{tls}tls_client_ca = \"ca\"\n"), &open), "");
         let allowed = tls.replace("required", "allowed");
+        let mapped = said(
+            &format!("{allowed}tls_client_ca = \"ca\"\ntls_clients = {{ a = [\"vol0\"] }}\n"),
+            &open,
+        );
+        assert!(mapped.contains("not encrypted") && !mapped.contains("`vol0`"), "{mapped}");
         let known = said(&format!("{allowed}tls_client_ca = \"ca\"\n"), &open);
         assert!(known.contains("counts only") && !known.contains("there is no"), "{known}");
     }

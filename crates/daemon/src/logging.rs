@@ -5,6 +5,7 @@
 //! Invariant: standard output stays free for what a command answers; a log that cannot be written
 //! (its disk is full, its reader gone) is silent and harms nobody.
 
+use crate::error::Report;
 use tracing_subscriber::EnvFilter;
 
 /// What the environment calls the filter.
@@ -23,9 +24,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// A SIGHUP came, which changes nothing.
+/// A SIGHUP came, and there are no TLS files to be read again.
 pub fn note_hangup() {
-    tracing::info!("SIGHUP ignored: the configuration is read at a start");
+    tracing::info!("SIGHUP ignored: there are no TLS files; the configuration is read at a start");
+}
+
+/// A SIGHUP had the TLS files read again.
+pub fn note_reload(read: &Result<(), Report>) {
+    match read {
+        Ok(()) => tracing::info!("TLS files read again: new clients get what they say now"),
+        Err(Report { error, cause, state, hint, .. }) => {
+            tracing::error!(cause, state, hint, "{error}");
+        }
+    }
 }
 
 /// A signal came that a node has no use for.

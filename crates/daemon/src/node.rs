@@ -24,9 +24,10 @@ use crate::homes::Homes;
 use crate::intents::Intents;
 use crate::metrics::durability;
 use crate::recovery::{lost_lines, recovery_line};
-use crate::server::{NbdServer, tls_of, uris};
+use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
+use crate::tls_files::{TlsFiles, tls_of};
 pub use crate::url_file::CONTROL_URL_FILE_NAME;
 use crate::url_file::UrlFile;
 use crate::{api, listen};
@@ -290,6 +291,12 @@ impl Node {
     #[must_use]
     pub fn control(&self) -> Arc<Control> {
         Arc::clone(&self.control)
+    }
+
+    /// The TLS files, to be read again while the node runs.
+    #[must_use]
+    pub fn tls_files(&self) -> Arc<TlsFiles> {
+        self.nbd_server.tls_files()
     }
 
     /// What a person should know of a node that has just come up, a line each; the last line begins

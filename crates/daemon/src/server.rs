@@ -7,13 +7,15 @@
 //! most `handshake_timeout` and a buffer of [`BUFFER_BYTES_MAX`].
 //! Cost: negotiation only.
 
-use crate::config::{NbdConfig, Peer, TlsMode};
+use crate::clients::{ConnectedClient, NotLet, Visitor};
+use crate::config::{Name, NbdConfig, Peer, TlsMode};
 use crate::control::{Command, Control, PeerExports};
 use crate::error::Report;
 use crate::refusals::{Refusals, Refused};
 use crate::session::Served;
-use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream, server_config};
-use layby_engine::control::Connection;
+use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream};
+use crate::tls_files::{TlsFiles, tls_of};
+use layby_engine::control::{ClientId, Connection};
 use layby_frontend::nbd::{
     Handshake, HandshakeNext, HandshakeOptions, OPTION_LENGTH_MAX, TlsPolicy, Transmission,
 };
@@ -42,7 +44,7 @@ const WITHOUT_TLS: &str = "the client asked for a volume without TLS, which is r
 #[derive(Clone)]
 pub struct NbdServer {
     control: Arc<Control>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Arc<TlsFiles>,
     mode: TlsMode,
     handshake_timeout: Duration,
     connections_max: u32,
@@ -71,14 +73,6 @@ impl ClientSocket for TcpStream {
     }
 }
 
-/// What the TLS files say; none where TLS is off.
-///
-/// # Errors
-/// A report when one cannot be used.
-pub fn tls_of(nbd: &NbdConfig) -> Result<Option<Arc<ServerConfig>>, Report> {
-    (nbd.tls != TlsMode::Off).then(|| server_config(nbd)).transpose()
-}
-
 impl NbdServer {
     /// A server for the node's volumes; reads the TLS files where TLS is configured.
     ///
@@ -98,13 +92,18 @@ impl NbdServer {
         let timeout = nbd.handshake_timeout.max(layby_types::Nanos(1));
         NbdServer {
             control,
-            tls,
+            tls: Arc::new(TlsFiles::new(nbd, tls)),
             mode: nbd.tls,
             handshake_timeout: Duration::from_nanos(timeout.0),
             connections_max: nbd.connections_max,
             places: Arc::new(Semaphore::new(nbd.connections_max as usize)),
             refusals: Arc::default(),
         }
+    }
+
+    /// The TLS files, to be read again.
+    pub(crate) fn tls_files(&self) -> Arc<TlsFiles> {
+        Arc::clone(&self.tls)
     }
 
     /// Writes what the log has not said yet, when all shards have stopped.
@@ -169,22 +168,51 @@ impl NbdServer {
             Ok(Err(Ending::Broke(SessionError { reason }))) => refuse(reason, None),
             Ok(Err(Ending::Left)) => tracing::debug!(peer = name, "a client left"),
             Ok(Err(Ending::Failed(cause))) => tracing::debug!(peer = name, %cause, "client lost"),
-            Ok(Ok(entered)) => self.hand_over(entered, name, place),
+            Ok(Ok(entered)) => {
+                let volume = entered.transmission.export.name.clone();
+                if let Err(NotLet { cause, .. }) = self.hand_over(entered, name.clone(), place) {
+                    refuse(cause, Some(volume));
+                }
+            }
         }
     }
 
-    fn hand_over(&self, entered: Entered, peer: String, place: OwnedSemaphorePermit) {
-        let Entered { transmission, socket, cipher, received, pending } = entered;
+    /// Hands a client to the shard of its volume, unless that has been closed to it meanwhile.
+    fn hand_over(
+        &self,
+        entered: Entered,
+        peer: String,
+        place: OwnedSemaphorePermit,
+    ) -> Result<(), NotLet> {
+        let Entered { visitor, transmission, socket, cipher, received, pending } = entered;
         let Transmission { export, session } = transmission;
-        let (volume, is_encrypted) = (export.volume, cipher.is_some());
-        tracing::info!(peer, volume = export.name, tls = is_encrypted, "client connected");
-        let session = Served::new(session, log_end(peer.clone(), export.name.clone(), place));
-        let socket = Some(socket);
-        let volume = self.control.deal(volume);
-        let connection = Connection { socket, cipher, session, volume, received, pending, peer };
-        if self.control.port_of(volume).send(Command::Attach(Box::new(connection))).is_err() {
-            tracing::error!(volume = export.name, "the volume's shard has ended");
-        }
+        let volume = self.control.deal(export.volume);
+        let name: Name = export.name.parse().expect("volumes are found by their names");
+        let client = ConnectedClient {
+            visitor,
+            peer: peer.clone(),
+            volume: name,
+            part: volume,
+            since: chrono::Utc::now(),
+        };
+        self.control.enter(client, |client| {
+            let is_encrypted = cipher.is_some();
+            tracing::info!(
+                peer,
+                volume = export.name,
+                client = client.0,
+                tls = is_encrypted,
+                "client connected"
+            );
+            let ending = log_end(&self.control, client, (peer.clone(), export.name.clone()), place);
+            let session = Served::new(session, ending);
+            let socket = Some(socket);
+            let connection =
+                Connection { client, socket, cipher, session, volume, received, pending, peer };
+            if self.control.port_of(volume).send(Command::Attach(Box::new(connection))).is_err() {
+                tracing::error!(volume = export.name, "the volume's shard has ended");
+            }
+        })
     }
 
     /// On the unix socket nobody listens in, so TLS is offered there but not demanded.
@@ -197,13 +225,23 @@ impl NbdServer {
     }
 }
 
-/// Has the log say when the session has ended that holds the result; its place is free then.
-fn log_end(peer: String, volume: String, place: OwnedSemaphorePermit) -> oneshot::Sender<()> {
+/// Has the log say when the session has ended that holds the result; the client is forgotten and
+/// its place is free then.
+fn log_end(
+    control: &Arc<Control>,
+    client: ClientId,
+    (peer, volume): (String, String),
+    place: OwnedSemaphorePermit,
+) -> oneshot::Sender<()> {
     let (held, ended) = oneshot::channel();
+    let control = Arc::downgrade(control);
     tokio::spawn(async move {
         // Nothing is ever sent: the end of the sender is what is waited for.
         drop(ended.await);
-        tracing::info!(peer, volume, "client disconnected");
+        if let Some(control) = control.upgrade() {
+            control.forget_client(client);
+        }
+        tracing::info!(peer, volume, client = client.0, "client disconnected");
         drop(place);
     });
     held
@@ -247,6 +285,7 @@ impl From<SessionError> for Ending {
 
 /// A client that has entered an export.
 struct Entered {
+    visitor: Visitor,
     transmission: Transmission,
     socket: OwnedFd,
     cipher: Option<Box<dyn layby_types::Cipher>>,
@@ -273,7 +312,7 @@ impl<T: ClientSocket> Negotiation<T> {
             socket,
             exports: server.control.exports_for(peer),
             handshake: Handshake::new(HandshakeOptions { tls: server.policy(peer) }),
-            tls_config: server.tls.clone(),
+            tls_config: server.tls.current(),
             tls: None,
             wire: Vec::new(),
             clear: Vec::new(),
@@ -338,7 +377,8 @@ impl<T: ClientSocket> Negotiation<T> {
             }
         };
         let socket = self.socket.into_descriptor()?;
-        Ok(Entered { transmission, socket, cipher, received, pending })
+        let visitor = self.exports.visitor().clone();
+        Ok(Entered { visitor, transmission, socket, cipher, received, pending })
     }
 
     /// Sends clear bytes, encrypted once TLS stands.
@@ -391,6 +431,8 @@ impl<T: ClientSocket> Negotiation<T> {
             self.socket.write_all(&wire).await?;
             opened?;
         }
+        let names = self.tls.as_ref().and_then(TlsStream::client_names);
+        names.into_iter().for_each(|names| self.exports.set_certificate(names));
         self.handshake.tls_established();
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! Invariant: no byte is lost or read twice when the connection changes hands.
 //! Cost: a copy in and a copy out per record.
 
+use crate::certificate::CertificateNames;
 use crate::config::NbdConfig;
 use crate::error::{Report, ReportKind};
 use layby_types::{Cipher, SessionError};
@@ -115,6 +116,13 @@ impl TlsStream {
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
+    }
+
+    /// The names of the certificate that the client has shown, once the handshake has verified it.
+    #[must_use]
+    pub fn client_names(&self) -> Option<CertificateNames> {
+        let chain = self.connection.peer_certificates()?;
+        chain.first().map(|certificate| CertificateNames::of(certificate))
     }
 
     /// Opens the record at the front of `wire` and returns its length, or `None` when it is not

@@ -81,8 +81,25 @@ pub struct VolumePlan {
     pub is_clean: bool,
 }
 
+/// A client, by the number that the control plane gave it; not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// What a client asks of its shard now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLoad {
+    /// Which client.
+    pub client: ClientId,
+    /// Requests that are not answered yet.
+    pub inflight: u32,
+    /// Bytes that these read or write.
+    pub inflight_bytes: u64,
+}
+
 /// A client whose handshake is done.
 pub struct Connection<S> {
+    /// Its number.
+    pub client: ClientId,
     /// The socket, set non-blocking; none once a shard has taken it.
     pub socket: Option<OwnedFd>,
     /// Decrypts and encrypts, under TLS.
@@ -283,6 +300,13 @@ pub enum Command<S> {
     /// How much room is free where the homes of some volumes lie, in thousandths: an adaptive delay
     /// of discards is short where it is little.
     SetFree(Vec<(VolumeId, u16)>, Answer<()>),
+    /// Refuse changes to a volume that come from now on, or refuse them no more. What clients were
+    /// told when they entered stays; those who were told that it cannot be changed are refused.
+    SetReadOnly(VolumeId, bool, Answer<()>),
+    /// Close clients' connections now; those that are not there are passed over.
+    CutClients(Vec<ClientId>, Answer<()>),
+    /// Report what each client asks for.
+    Clients(Answer<Vec<ClientLoad>>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread. Answers

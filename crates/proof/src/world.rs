@@ -19,7 +19,9 @@ use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOL
 use crate::plan::{discards_of, schedule_of};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
-use layby_engine::control::{BackingPlan, Command, CommandError, Connection, Snapshot, VolumePlan};
+use layby_engine::control::{
+    BackingPlan, ClientId, Command, CommandError, Connection, Snapshot, VolumePlan,
+};
 use layby_engine::core::{Notice, STOP_PATIENCE, WearPlan};
 use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
 use layby_engine::{LevelPart, Shard, ShardPlan};
@@ -447,8 +449,16 @@ impl World<'_> {
         let (client, session) = Client::new(socket, volume, BLOCKS * BLOCK, structured);
         let (received, pending, peer) = (Vec::new(), Vec::new(), format!("client {number}"));
         let (socket_of_host, cipher) = (None, None);
-        let connection =
-            Connection { socket: socket_of_host, cipher, session, volume, received, pending, peer };
+        let connection = Connection {
+            client: ClientId(number as u64),
+            socket: socket_of_host,
+            cipher,
+            session,
+            volume,
+            received,
+            pending,
+            peer,
+        };
         match catch_unwind(AssertUnwindSafe(|| node.serve(socket, connection))) {
             Ok(()) => self.clients[number] = Some(client),
             Err(payload) if payload.is::<PowerCut>() => self.restart(self.life.shape.crash)?,

@@ -7,6 +7,7 @@
 //! Cost: minutes, most of which tests wait, and one link.
 //! Not for: tests of one room, which lie in its own crate.
 
+mod access;
 mod bad_input;
 mod clients;
 mod cloud;

@@ -6,6 +6,7 @@
 
 mod check;
 mod class;
+mod client;
 mod deletion;
 mod level;
 mod manual;
@@ -21,6 +22,7 @@ mod volume;
 
 pub(crate) use check::check;
 pub(crate) use class::class;
+pub(crate) use client::client;
 pub(crate) use level::{level, writeback};
 pub(crate) use manual::manual;
 pub(crate) use restore::restore;
@@ -46,11 +48,11 @@ pub(crate) fn ask<T, F>(
 where
     F: Future<Output = Result<T, Report>>,
 {
-    Ok(runtime(1)?.block_on(request(client(node)))?)
+    Ok(runtime(1)?.block_on(request(node_client(node)))?)
 }
 
 /// The way to the node.
-pub(crate) fn client(node: &NodeArguments) -> ControlClient {
+pub(crate) fn node_client(node: &NodeArguments) -> ControlClient {
     let socket = node.control.clone().unwrap_or_else(|| node.dir.join("control.sock"));
     let within = std::time::Duration::from_nanos(node.timeout.0.0);
     ControlClient::new(&socket).within(within).noting(note)

@@ -9,8 +9,9 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::logging;
 use layby_daemon::node::Node;
 use layby_daemon::shards::EngineStarter;
+use layby_daemon::tls_files::TlsFiles;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -44,7 +45,8 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     let served = runtime.block_on(async {
         let mut stop = Box::pin(interrupted()?);
         let impatient = interrupted_again()?;
-        tokio::spawn(note_hangups()?);
+        let tls_files = Arc::new(OnceLock::new());
+        tokio::spawn(heed_hangups(Arc::clone(&tls_files))?);
         tokio::spawn(note_unused()?);
         let node = tokio::select! {
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
@@ -53,6 +55,8 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
                 return Err(interrupted_early().into());
             }
         };
+        // It is set once.
+        let _ = tls_files.set(node.tls_files());
         for line in node.announcement() {
             // Whoever started the node may not care to read; that is no reason to end it.
             match output.line(&line) {
@@ -112,12 +116,19 @@ fn interrupted_again() -> Result<impl Future<Output = ()>, Report> {
     })
 }
 
-/// SIGHUP, which a closed terminal sends, too, changes nothing and ends nothing.
-fn note_hangups() -> Result<impl Future<Output = ()>, Report> {
+/// SIGHUP, which a closed terminal sends, too, has the TLS files read again and ends nothing.
+fn heed_hangups(files: Arc<OnceLock<Arc<TlsFiles>>>) -> Result<impl Future<Output = ()>, Report> {
     let mut hangup = handler(SignalKind::hangup())?;
     Ok(async move {
         while hangup.recv().await.is_some() {
-            logging::note_hangup();
+            // A node that starts has just read them.
+            let Some(files) = files.get().map(Arc::clone) else { continue };
+            match tokio::task::spawn_blocking(move || files.reload()).await {
+                Ok(Ok(false)) => logging::note_hangup(),
+                Ok(read) => logging::note_reload(&read.map(drop)),
+                // The program ends.
+                Err(_) => return,
+            }
         }
     })
 }

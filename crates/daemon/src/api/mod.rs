@@ -8,6 +8,7 @@
 //! Not for: the data path, which is NBD.
 
 mod answer;
+mod clients;
 mod cloud;
 mod deletion;
 mod guard;
@@ -28,6 +29,7 @@ pub use answer::{
     BackingAnswer, ClassAnswer, DiscardAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer,
     StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
+pub use clients::ClientAnswer;
 pub(crate) use cloud::cloud_answer;
 pub use cloud::{CloudAnswer, EncodingAnswer};
 pub use deletion::{AcceptedLossAnswer, DeletedAnswer, ForgottenAnswer};
@@ -91,6 +93,8 @@ pub fn router(control: Arc<Control>, door: Arc<Door>) -> Router {
         .route("/v1/volumes/{name}/snapshots/{snapshot}", delete(snapshots::snapshot_delete))
         .route("/v1/deleted-volumes", get(deletion::deleted_volumes))
         .route("/v1/deleted-volumes/{name}/undelete", post(deletion::volume_undelete))
+        .route("/v1/clients", get(clients::clients))
+        .route("/v1/clients/{number}", delete(clients::client_disconnect))
         .route("/v1/classes", get(classes).post(class_create))
         .route("/v1/classes/{name}", get(class).patch(class_set).delete(class_delete))
         .route("/v1/levels", get(levels))

@@ -37,6 +37,8 @@ use utoipa::{Modify, OpenApi};
         super::snapshots::snapshots,
         super::snapshots::snapshot_create,
         super::snapshots::snapshot_delete,
+        super::clients::clients,
+        super::clients::client_disconnect,
         super::classes,
         super::class_create,
         super::class,

@@ -8,8 +8,8 @@
 //! Cost: a connection per request, and one per time limit of a change that takes longer.
 
 use crate::api::{
-    AcceptedLossAnswer, ClassAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer, SizingAnswer,
-    SnapshotAnswer, StatusAnswer, UplinkAnswer, VolumeAnswer, WritebackAnswer,
+    AcceptedLossAnswer, ClassAnswer, ClientAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer,
+    SizingAnswer, SnapshotAnswer, StatusAnswer, UplinkAnswer, VolumeAnswer, WritebackAnswer,
 };
 use crate::config::{Name, UplinkConfig};
 use crate::control::{
@@ -194,6 +194,20 @@ impl ControlClient {
     pub async fn drain(&self, name: Option<&Name>) -> Result<(), Report> {
         let path = name.map_or("/v1/drain".to_owned(), |name| format!("/v1/volumes/{name}/drain"));
         self.call(Method::POST, &path, NOTHING).await.map(drop)
+    }
+    /// All clients that are connected over NBD.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn clients(&self) -> Result<Vec<ClientAnswer>, Report> {
+        self.get("/v1/clients").await
+    }
+    /// Closes a client's connection.
+    ///
+    /// # Errors
+    /// A report.
+    pub async fn client_disconnect(&self, number: u64) -> Result<(), Report> {
+        self.call(Method::DELETE, &format!("/v1/clients/{number}"), NOTHING).await.map(drop)
     }
     /// All classes.
     ///

@@ -8,8 +8,8 @@
 
 use super::file::File;
 use super::{
-    AllowRule, Amount, ClassConfig, Config, ControlConfig, Kind, LevelConfig, Name, NbdConfig,
-    Size, Time, TlsMode, VolumeConfig,
+    AllowRule, Amount, ClassConfig, Config, ControlConfig, Kind, LevelConfig, Name, Size, Time,
+    VolumeConfig,
 };
 use crate::error::{Report, ReportKind};
 use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
@@ -42,8 +42,6 @@ const IO_TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
 const IO_TIMEOUT_MAX: Nanos = Nanos::from_secs(3600);
 /// Of times that something waits for: longer ones are slips of the pen.
 const WAIT_MAX: Nanos = Nanos::from_secs(3600);
-/// TCP addresses at most.
-pub(super) const LISTEN_MAX: usize = 16;
 
 /// The table that a [`Problem`] is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,7 +242,7 @@ pub(crate) fn idle_timeout(time: Time) -> Result<Nanos, Problem> {
 
 pub(super) fn check(config: &Config) -> Result<(), Problem> {
     check_node(config)?;
-    check_nbd(&config.nbd)?;
+    config.nbd.check()?;
     check_control(&config.control)?;
     super::roots::check_sockets(config)?;
     super::roots::check_files(config)?;
@@ -287,36 +285,11 @@ fn check_node(config: &Config) -> Result<(), Problem> {
     }
 }
 
-fn check_nbd(nbd: &NbdConfig) -> Result<(), Problem> {
-    let problem = |key, cause: String, hint: &str| Err(Problem::new(Place::Nbd, key, cause, hint));
-    check_socket_path(Place::Nbd, &nbd.socket)?;
-    if nbd.listen.len() > LISTEN_MAX {
-        let cause = format!("{} addresses are more than {LISTEN_MAX}", nbd.listen.len());
-        return problem("listen", cause, "listen on fewer addresses, or on `[::]:10809`");
-    }
-    let limits = super::CONNECTIONS_MIN..=super::CONNECTIONS_MAX;
-    if !limits.contains(&nbd.connections_max) {
-        let cause = format!("{} is outside {limits:?}", nbd.connections_max);
-        return problem("connections_max", cause, "write a number of clients such as 1024");
-    }
-    let limits = super::HANDSHAKE_TIMEOUT_MIN..=super::HANDSHAKE_TIMEOUT_MAX;
-    if !limits.contains(&nbd.handshake_timeout) {
-        let cause = format!("{} is outside 100ms to 10m", nbd.handshake_timeout);
-        return problem("handshake_timeout", cause, "write a time such as `10s`");
-    }
-    if nbd.tls != TlsMode::Off && (nbd.tls_certificate.is_none() || nbd.tls_key.is_none()) {
-        let cause = "encryption needs a certificate and its key".to_owned();
-        let hint = "set tls_certificate and tls_key to PEM files, or tls = \"off\"";
-        return problem("tls", cause, hint);
-    }
-    Ok(())
-}
-
 fn check_control(control: &ControlConfig) -> Result<(), Problem> {
     check_socket_path(Place::Control, &control.socket)
 }
 
-fn check_socket_path(place: Place, path: &Path) -> Result<(), Problem> {
+pub(super) fn check_socket_path(place: Place, path: &Path) -> Result<(), Problem> {
     let length = path.as_os_str().len();
     if length <= SOCKET_PATH_BYTES_MAX {
         return Ok(());

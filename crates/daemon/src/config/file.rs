@@ -53,6 +53,7 @@ pub(super) struct NbdTable {
     pub(super) tls_certificate: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
     pub(super) tls_client_ca: Option<PathBuf>,
+    pub(super) tls_clients: Option<super::ClientRules>,
     pub(super) connections_max: Option<u32>,
     pub(super) handshake_timeout: Option<Time>,
 }

@@ -18,6 +18,7 @@ mod file;
 mod input;
 mod key;
 mod limits;
+mod nbd;
 mod roots;
 mod segments;
 mod sizing;
@@ -43,6 +44,7 @@ pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
+pub use nbd::{ClientRules, NbdConfig, TlsMode};
 pub use roots::VolumeRoots;
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
@@ -218,40 +220,6 @@ pub enum PersistenceChoice {
     /// printed at start.
     #[default]
     Auto,
-}
-
-/// Whether NBD clients may, must or cannot encrypt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TlsMode {
-    /// Nobody encrypts.
-    #[default]
-    Off,
-    /// Who asks for it encrypts.
-    Allowed,
-    /// Who does not ask for it on TCP is refused.
-    Required,
-}
-
-/// How NBD clients reach the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NbdConfig {
-    /// The unix socket.
-    pub socket: PathBuf,
-    /// TCP addresses; none by default.
-    pub listen: Vec<SocketAddr>,
-    /// Encryption.
-    pub tls: TlsMode,
-    /// PEM file with the node's certificate chain.
-    pub tls_certificate: Option<PathBuf>,
-    /// PEM file with the certificate's private key.
-    pub tls_key: Option<PathBuf>,
-    /// PEM file with the authorities whose clients are let in; without it any client is.
-    pub tls_client_ca: Option<PathBuf>,
-    /// Clients at once.
-    pub connections_max: u32,
-    /// How long a client may take until it has chosen its volume.
-    pub handshake_timeout: Nanos,
 }
 
 /// One cache level of the node.
@@ -544,7 +512,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         nice: file.node.nice.unwrap_or(NICE_DEFAULT),
         io: overrides.io.or(file.node.io).unwrap_or_default(),
         devices: devices::read(&dir, &file.node.devices)?,
-        nbd: nbd(&dir, file.nbd, overrides),
+        nbd: NbdConfig::of(&dir, file.nbd, overrides),
         vhost: vhost(&dir, file.vhost),
         control: file.control.config(&dir, overrides)?,
         volume_roots: control::volume_roots(&dir, file.node.volume_roots, overrides)?,
@@ -564,23 +532,6 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         levels,
         volumes,
     })
-}
-
-fn nbd(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
-    let written = table.listen.into_iter().map(|address| address.0);
-    let listen =
-        if overrides.listen.is_empty() { written.collect() } else { overrides.listen.clone() };
-    let socket = overrides.socket.clone();
-    NbdConfig {
-        socket: socket.unwrap_or_else(|| dir.join(table.socket.unwrap_or("layby.sock".into()))),
-        listen,
-        tls: table.tls,
-        tls_certificate: table.tls_certificate.map(|path| dir.join(path)),
-        tls_key: table.tls_key.map(|path| dir.join(path)),
-        tls_client_ca: table.tls_client_ca.map(|path| dir.join(path)),
-        connections_max: table.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
-        handshake_timeout: table.handshake_timeout.map_or(HANDSHAKE_TIMEOUT_DEFAULT, |time| time.0),
-    }
 }
 
 fn vhost(dir: &Path, table: file::VhostTable) -> Option<PathBuf> {

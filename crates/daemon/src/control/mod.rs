@@ -11,8 +11,10 @@ mod absent;
 mod blocking;
 mod changes;
 mod classes;
+mod clients;
 mod creation;
 mod deletion;
+mod exports;
 mod intents;
 pub(crate) mod placement;
 mod places;
@@ -30,8 +32,10 @@ pub(crate) mod tests;
 pub use absent::Absence;
 pub(crate) use absent::attend_absent;
 pub(crate) use changes::log_start;
+pub use clients::ClientState;
 pub(crate) use deletion::attend_deleted;
 pub use deletion::{DeletedVolume, UndeleteRequest};
+pub use exports::PeerExports;
 pub(crate) use intents::{attend_clean, attend_intents};
 pub use places::Authority;
 pub use recording::{
@@ -45,7 +49,8 @@ pub(crate) use take::finish_take;
 pub(crate) use volumes::finish_creations;
 
 use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
-use crate::config::{ClassConfig, Config, Name, Peer, is_allowed};
+use crate::clients::Clients;
+use crate::config::{ClassConfig, Config, Name};
 use crate::error::{Report, ReportKind};
 use crate::health::Healths;
 use crate::homes::Homes;
@@ -62,7 +67,6 @@ use layby_cloud::{Link, Order, Said, Status, Watch};
 use layby_engine::control::{
     Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
 };
-use layby_frontend::nbd::{ExportError, ExportInfo, Exports, REQUEST_LENGTH_MAX};
 use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -248,6 +252,8 @@ pub struct Control {
     doors: OnceLock<GuestDoors>,
     /// The kernel's block devices.
     devices: HostDevices,
+    /// The NBD clients that are connected.
+    clients: Clients,
     /// Which shard of a wide volume gets the next client.
     turns: wide::Turns,
     /// Deleted volumes that can come back or are not all gone.
@@ -278,6 +284,7 @@ impl Control {
             recording,
             doors,
             devices,
+            clients: Clients::default(),
             turns,
             deletions,
             absent_turn: Mutex::default(),
@@ -503,8 +510,11 @@ impl Control {
         let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
         let view = saving.await.expect("saving a catalog does not panic")?;
         let before = self.view();
+        // Before limits: what they hold is not let go by the change that forbids it.
+        self.tell_read_only(&view, &before).await;
         self.tell_limits(&view, Some(&before)).await;
         self.show(view);
+        self.cut_strangers().await;
         Ok(())
     }
 
@@ -635,12 +645,6 @@ impl Control {
                 .hint("`layby volume list` shows the volumes of this node")
         })
     }
-
-    /// What one client may see.
-    #[must_use]
-    pub fn exports_for(self: &Arc<Self>, peer: Peer) -> PeerExports {
-        PeerExports { control: Arc::clone(self), peer, refused: std::sync::Mutex::default() }
-    }
 }
 
 /// Waits until object stores have what their volumes were written before. Each volume that cannot
@@ -703,75 +707,4 @@ fn unclean_stop(shard: usize, refused: &CommandError) -> Report {
              the next start",
         )
         .hint("look at the device that is named; the next start recovers as after a crash")
-}
-
-/// The volumes that one client may see, as the handshake asks for them.
-pub struct PeerExports {
-    control: Arc<Control>,
-    peer: Peer,
-    /// What it asked for last and did not get.
-    refused: std::sync::Mutex<Option<(String, ExportError)>>,
-}
-
-impl PeerExports {
-    /// The volume that the peer asked for last and did not get, and why.
-    pub(crate) fn refused(&self) -> Option<(String, &'static str)> {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (name, error) = refused?;
-        let cause = match error {
-            ExportError::Unknown => "there is no volume of that name",
-            ExportError::Denied => "`allow` of the volume does not name the client",
-            ExportError::ShuttingDown => "the node is stopping",
-            ExportError::Taken => "another node has the volume",
-        };
-        Some((name, cause))
-    }
-
-    /// Whether another node has the volume, so that this one serves nothing of it.
-    fn is_taken(&self, record: &VolumeRecord) -> bool {
-        let said = self.control.facts.homes.watch(record).and_then(|watch| watch.said());
-        said.is_some_and(|said| said.status.is_taken)
-    }
-}
-
-impl Exports for PeerExports {
-    fn list(&self) -> Vec<String> {
-        let view = self.control.view();
-        let visible = view.volumes().filter(|(_, record)| is_allowed(&record.allow, self.peer));
-        let visible = visible.filter(|(_, record)| !self.is_taken(record));
-        visible.map(|(name, _)| name.to_string()).collect()
-    }
-
-    fn find(&self, name: &str) -> Result<ExportInfo, ExportError> {
-        let found = self.export(name);
-        let refused = found.as_ref().err().map(|error| (name.to_owned(), *error));
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
-        found
-    }
-}
-
-impl PeerExports {
-    fn export(&self, name: &str) -> Result<ExportInfo, ExportError> {
-        let only = (name.is_empty()).then(|| self.list()).filter(|names| names.len() == 1);
-        let name = only.as_ref().map_or(name, |names| names[0].as_str());
-        let view = self.control.view();
-        let found = view.volumes().find(|(known, _)| known.as_str() == name);
-        let (name, record) = found.ok_or(ExportError::Unknown)?;
-        if !is_allowed(&record.allow, self.peer) {
-            return Err(ExportError::Denied);
-        }
-        if self.is_taken(record) {
-            return Err(ExportError::Taken);
-        }
-        Ok(ExportInfo {
-            volume: VolumeId(record.id),
-            name: name.to_string(),
-            description: format!("class {}", record.class),
-            size: record.length,
-            block_size: view.layout.block_size,
-            request_length_max: REQUEST_LENGTH_MAX,
-            read_only: record.read_only,
-            rotational: false,
-        })
-    }
 }

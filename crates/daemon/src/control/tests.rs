@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::assembly::{Prepared, prepare};
-use crate::config::{Overrides, Percent};
+use crate::config::{Overrides, Peer, Percent};
 use hdrhistogram::Histogram;
 use layby_cache::throttle::{LimitPlan, Waits};
 use layby_engine::control::{LevelStats, OperationStats, RecordedBatch, VolumeStats};
+use layby_frontend::nbd::{ExportError, Exports as _};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex as StdMutex;
@@ -170,7 +171,7 @@ impl ShardPort for MockShard {
 }
 
 impl MockShard {
-    /// What only parts of wide volumes are told.
+    /// What parts of wide volumes are told, and what is said of clients.
     fn on_wide(&self, command: Command) {
         match command {
             Command::StartLink { volume, is_lead, answer, .. } => {
@@ -194,6 +195,13 @@ impl MockShard {
             Command::ResizeHome { volume, length, answer } => {
                 self.answer(format!("home {} {length}", volume.0), answer, |_| ());
             }
+            Command::SetReadOnly(volume, is_read_only, answer) => {
+                self.answer(format!("read-only {} {is_read_only}", volume.0), answer, |_| ());
+            }
+            Command::CutClients(clients, answer) => {
+                self.answer(format!("cut {}", clients.len()), answer, |_| ());
+            }
+            Command::Clients(answer) => self.answer("clients".into(), answer, |_| Vec::new()),
             _ => unreachable!("others are known elsewhere"),
         }
     }

@@ -97,13 +97,18 @@ impl GuestDoors {
         self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes and removes sockets so that they are those of `view`. What cannot be made is in the
+    /// Makes and removes sockets so that they are those of `view`, and disconnects guests that may
+    /// not use their volume any more. What cannot be made is in the
     /// log: the volume is served over NBD all the same.
     pub fn follow(&self, view: &View) {
         let mut doors = self.lock();
         let wanted: BTreeMap<&Name, VolumeId> =
             view.volumes().map(|(name, record)| (name, VolumeId(record.id))).collect();
         doors.retain(|name, door| wanted.get(name) == Some(&door.volume));
+        for (name, _) in view.volumes().filter(|(_, record)| !is_allowed(&record.allow, Peer::Unix))
+        {
+            doors.get(name).into_iter().for_each(|door| door.guest.disconnect());
+        }
         for (name, volume) in wanted {
             if doors.contains_key(name) {
                 continue;
@@ -206,6 +211,10 @@ impl Listener {
         };
         stream.set_nonblocking(false)?;
         *self.guest.lock() = Some(stream.try_clone()?);
+        // A change of `allow` came before this look, or finds the guest.
+        if self.disk(&control).is_none() {
+            self.guest.disconnect();
+        }
         let (tell, ended) = oneshot::channel();
         let (guest, name) = (Arc::clone(&self.guest), self.name.clone());
         let device = Device::new(control, self.volume, disk);

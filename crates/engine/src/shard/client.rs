@@ -10,6 +10,7 @@ use super::cut::{Cut, Cuts};
 use super::gate::Gate;
 use super::outbox::Outbox;
 use super::pass::Pass;
+use crate::control::{ClientId, ClientLoad};
 use crate::core::{Answer, Asker, Core, Finished, ReadAnswer, ReadSink};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
 use layby_cache::schedule::Rank;
@@ -52,6 +53,7 @@ pub(super) enum Hold {
 /// See the file's header.
 pub(super) struct Client<S> {
     pub(super) number: u32,
+    id: ClientId,
     pub(super) volume: VolumeId,
     pub(super) peer: String,
     socket: SocketId,
@@ -94,6 +96,7 @@ impl<S: Session> Client<S> {
         socket: SocketId,
         connection: crate::control::Connection<S>,
     ) -> Self {
+        let id = connection.client;
         let crate::control::Connection { cipher, session, volume, received, pending, peer, .. } =
             connection;
         let mut buffer = io.buffer(RECEIVE_BYTES.max(received.len() + 1));
@@ -101,6 +104,7 @@ impl<S: Session> Client<S> {
         buffer[..received.len()].copy_from_slice(&received);
         let mut client = Client {
             number,
+            id,
             volume,
             peer,
             socket,
@@ -142,6 +146,17 @@ impl<S: Session> Client<S> {
         self.inflight == 0 && !self.is_sending && !self.has_to_send()
     }
 
+    /// The number by which the control plane knows it.
+    pub(super) fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// What it asks for now.
+    pub(super) fn load(&self) -> ClientLoad {
+        let (inflight, inflight_bytes) = (self.inflight, self.inflight_bytes);
+        ClientLoad { client: self.id, inflight, inflight_bytes }
+    }
+
     /// Bytes of its requests that the core holds.
     pub(super) fn submitted_bytes(&self) -> u64 {
         self.submitted_bytes
@@ -179,6 +194,11 @@ impl<S: Session> Client<S> {
         assert_eq!(self.hold, Hold::Held, "only a held call is released");
         self.hold = Hold::Released;
         self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
+    }
+
+    /// Whether the first call is a change of a volume that became read-only, and has not begun.
+    fn is_refused(&self, gate: &Gate, call: &Call) -> bool {
+        gate.refuses(self.volume, call) && !self.cuts.is_cutting()
     }
 
     /// Whether the first call may start now, or is on its way already. It is paid for once, and
@@ -328,6 +348,11 @@ impl<S: Session> Client<S> {
                 }
                 Parsed::Answered { consumed } => consumed_all += consumed,
                 Parsed::Goodbye => self.is_leaving = true,
+                Parsed::Call { consumed, call, .. } if self.is_refused(gate, &call) => {
+                    self.reply_short(io, &call, &Err(ErrorKind::Denied));
+                    self.hold = Hold::Open;
+                    consumed_all += consumed;
+                }
                 Parsed::Call { consumed, call, payload } => {
                     if !self.may_start(gate, &call)
                         || !self.take_call(io, core, (call, payload), pass)

@@ -99,10 +99,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         match command {
             Command::Attach(connection) => self.attach(*connection),
             Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
-            Command::StopQueue(number, answer) => {
-                self.guests.stop(&mut self.io, number, answer);
-                self.find_best();
-            }
+            Command::StopQueue(number, answer) => self.stop_queue(number, answer),
             Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
             Command::StartLink { volume, end, is_lead, answer } => {
                 answer(self.start_link(volume, (end, is_lead)));
@@ -158,8 +155,36 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.core.set_free(&free);
                 answer(Ok(()));
             }
+            command
+            @ (Command::SetReadOnly(..) | Command::CutClients(..) | Command::Clients(_)) => {
+                self.on_clients(command);
+            }
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => self.begin_stop(answer),
+        }
+    }
+
+    fn stop_queue(&mut self, number: u32, answer: Answer<u16>) {
+        self.guests.stop(&mut self.io, number, answer);
+        self.find_best();
+    }
+
+    /// What clients may do, and who of them is there.
+    fn on_clients(&mut self, command: Command<S>) {
+        match command {
+            Command::SetReadOnly(volume, is_read_only, answer) => {
+                self.gate.set_read_only(volume, is_read_only);
+                answer(Ok(()));
+            }
+            Command::CutClients(clients, answer) => {
+                self.cut_where(|client| clients.contains(&client.id()));
+                answer(Ok(()));
+            }
+            Command::Clients(answer) => {
+                let served = self.clients.iter().flatten().filter(|client| !client.is_dead());
+                answer(Ok(served.map(Client::load).collect()));
+            }
+            _ => unreachable!("others go elsewhere"),
         }
     }
 
@@ -345,9 +370,13 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn cut_clients(&mut self, volume: VolumeId) {
-        let clients = self.clients.iter_mut().flatten().filter(|client| client.volume == volume);
-        clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
         self.guests.leave(&mut self.io, Some(volume));
+        self.cut_where(|client| client.volume == volume);
+    }
+
+    fn cut_where(&mut self, is_meant: impl Fn(&Client<S>) -> bool) {
+        let clients = self.clients.iter_mut().flatten().filter(|client| is_meant(client));
+        clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
         self.find_best();
     }
 

@@ -2,13 +2,15 @@
 //!
 //! How: [`Throttle`] and [`Intents`] decide; a client that is refused keeps the call in its buffer
 //! and receives nothing more, so that its peer is held back by the socket, and is named again when
-//! it may go on. A change waits for the intent first, then for the limits.
+//! it may go on. A change waits for the intent first, then for the limits. Changes of a volume that
+//! became read-only do not wait: they are answered with an error.
 //! Invariant: a client waits with one call at a time, and with that one only.
 //! Cost: a look-up in an empty map where nothing has a limit.
 
 use super::intent::Intents;
 use layby_cache::throttle::{Cost, LimitPlan, Throttle, Waits};
-use layby_types::{Call, Nanos, VolumeId};
+use layby_types::{Call, Nanos, Operation, VolumeId};
+use std::collections::HashSet;
 
 /// See the file's header.
 #[derive(Default)]
@@ -17,6 +19,8 @@ pub(super) struct Gate {
     intents: Intents,
     now: Nanos,
     released: Vec<u64>,
+    /// Volumes that are not to be changed, whatever their clients were told when they entered.
+    read_only: HashSet<VolumeId>,
 }
 
 impl Gate {
@@ -39,6 +43,21 @@ impl Gate {
     /// The same, whatever the limits say.
     pub(super) fn may_change(&mut self, volume: VolumeId, client: u32, call: &Call) -> bool {
         self.intents.may_start(volume, u64::from(client), call)
+    }
+
+    /// Whether `call` is a change of a volume that is not to be changed.
+    pub(super) fn refuses(&self, volume: VolumeId, call: &Call) -> bool {
+        let changes =
+            matches!(call.operation, Operation::Write | Operation::Trim | Operation::WriteZeroes);
+        changes && self.read_only.contains(&volume)
+    }
+
+    /// Refuses changes of a volume from now on, or no more.
+    pub(super) fn set_read_only(&mut self, volume: VolumeId, is_read_only: bool) {
+        match is_read_only {
+            true => self.read_only.insert(volume),
+            false => self.read_only.remove(&volume),
+        };
     }
 
     /// The write intents of volumes.
@@ -78,6 +97,7 @@ impl Gate {
     /// A volume is gone.
     pub(super) fn forget(&mut self, volume: VolumeId) {
         self.throttle.forget(volume);
+        self.read_only.remove(&volume);
         self.intents.record(volume);
     }
 

@@ -24,7 +24,7 @@ use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
 use crate::link::{FarEnd, FarLook};
 use layby_cache::schedule::Rank;
-use layby_types::{Call, GuestRing, Operation, SessionError, Taken, VolumeId};
+use layby_types::{Call, ErrorKind, GuestRing, Operation, SessionError, Taken, VolumeId};
 
 /// Requests taken at once at most; then other clients have their turn.
 const TAKEN_PER_TURN_MAX: u32 = 128;
@@ -165,6 +165,11 @@ impl Guest {
                 }
             }
             let call = self.taken.expect("it was just taken, or before");
+            if self.is_refused(gate, &call) {
+                (self.taken, self.hold) = (None, Hold::Open);
+                self.ring.finish(&call, Err(ErrorKind::Denied))?;
+                continue;
+            }
             if !self.may_start(gate, &call) {
                 return Ok(());
             }
@@ -175,6 +180,13 @@ impl Guest {
         }
         self.has_more = true;
         Ok(())
+    }
+
+    /// Whether the call that was taken is a change of a volume that became read-only, and neither
+    /// has begun nor waits. What comes by a link was let in by the client's shard.
+    fn is_refused(&self, gate: &Gate, call: &Call) -> bool {
+        let is_fresh = self.hold != Hold::Held && !self.cuts.is_cutting();
+        self.link.is_none() && is_fresh && gate.refuses(self.volume, call)
     }
 
     /// Whether a call may start now, or is on its way already. It is paid for once, and what was

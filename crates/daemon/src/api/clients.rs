@@ -1,0 +1,83 @@
+//! NBD clients that are connected, as the control API answers them.
+//!
+//! How: each handler is one call on [`Control`](crate::control::Control).
+//! Invariant: as in the API's own header. Cost: a message to each shard.
+
+use super::{Answer, Node, Refused, wrong};
+use crate::certificate::CertificateNames;
+use crate::config::Name;
+use crate::control::{ClientState, View};
+use crate::error::Report;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use layby_engine::control::ClientId;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A client that is connected to a volume over NBD.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientAnswer {
+    /// Its number, which no other client of this life of the node gets.
+    pub number: u64,
+    /// The volume that it uses.
+    pub volume: Name,
+    /// The volume's class.
+    pub class: Name,
+    /// Its address and port, or `unix`.
+    pub peer: String,
+    /// The names of the certificate that it has shown, common name first; none without one.
+    pub certificate: Vec<String>,
+    /// When it entered the volume, in UTC, such as `2026-11-22T14:30:00Z`.
+    pub connected: String,
+    /// Seconds since then.
+    pub age_seconds: u64,
+    /// Its requests that are not answered yet.
+    pub requests_inflight: u32,
+    /// Bytes that these read or write.
+    pub bytes_inflight: u64,
+}
+
+impl ClientAnswer {
+    fn of(view: &View, state: ClientState) -> Option<ClientAnswer> {
+        let ClientState { id, client, load } = state;
+        // A client whose volume is gone is about to go.
+        let (_, record) = view.volumes().find(|(name, _)| **name == client.volume)?;
+        let names = client.visitor.certificate.iter().flat_map(CertificateNames::iter);
+        let age = chrono::Utc::now().signed_duration_since(client.since);
+        Some(ClientAnswer {
+            number: id.0,
+            class: record.class.clone(),
+            certificate: names.map(str::to_owned).collect(),
+            connected: client.since.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            age_seconds: u64::try_from(age.num_seconds()).unwrap_or(0),
+            requests_inflight: load.map_or(0, |load| load.inflight),
+            bytes_inflight: load.map_or(0, |load| load.inflight_bytes),
+            volume: client.volume,
+            peer: client.peer,
+        })
+    }
+}
+
+/// The clients that are connected over NBD, in the order in which they came.
+#[utoipa::path(get, path = "/v1/clients", tag = "clients",
+    responses((status = 200, body = Vec<ClientAnswer>), (status = "default", body = Report)))]
+pub(super) async fn clients(State(node): Node) -> Answer<Vec<ClientAnswer>> {
+    let found = node.client_list().await?;
+    let view = node.view();
+    Ok(Json(found.into_iter().filter_map(|state| ClientAnswer::of(&view, state)).collect()))
+}
+
+/// Closes a client's connection; what it has not been answered may be done or not. It may come
+/// again.
+#[utoipa::path(delete, path = "/v1/clients/{number}", tag = "clients",
+    params(("number" = u64, Path)),
+    responses((status = 204), (status = "default", body = Report)))]
+pub(super) async fn client_disconnect(
+    State(node): Node,
+    Path(number): Path<String>,
+) -> Result<StatusCode, Refused> {
+    let number = number.parse().map_err(|_| wrong(format!("`{number}` is no client's number")))?;
+    node.client_disconnect(ClientId(number)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
