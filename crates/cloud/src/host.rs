@@ -202,7 +202,18 @@ pub struct CloudBacking<B> {
     watch: Watch,
     /// Another node has the volume.
     is_taken: Arc<AtomicBool>,
+    /// See [`Opened::damaged`].
+    damaged: Vec<(u64, u64)>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What a look at a volume's files found.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    /// What can be said of its safety.
+    pub status: Status,
+    /// See [`Opened::damaged`].
+    pub damaged: Vec<(u64, u64)>,
 }
 
 /// Makes what the node keeps of a volume, unless it is there.
@@ -243,7 +254,7 @@ pub fn prepare(
 ///
 /// # Errors
 /// [`HostError`] where a file is missing, damaged or another volume's.
-pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Status, HostError> {
+pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Inspected, HostError> {
     let failed = |path: &PathBuf| {
         let path = path.clone();
         move |error| HostError::File(path, error)
@@ -265,7 +276,8 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Status, HostError> {
     };
     let mut read = |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
     let opened = Volume::<Vec<u8>>::open(plan, &map, wall_clock(), 0, &mut read);
-    opened.map(|opened| opened.volume.status()).map_err(HostError::Open)
+    let Opened { volume, damaged, .. } = opened.map_err(HostError::Open)?;
+    Ok(Inspected { status: volume.status(), damaged })
 }
 
 /// Whether anything was ever written behind the journal's first page.
@@ -325,7 +337,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
         let name = format!("{} ({})", plan.name, store.url());
         let now = wall_clock();
-        let Opened { volume, map_file } =
+        let Opened { volume, map_file, damaged } =
             Volume::open(plan, &map, now, seed, &mut read).map_err(HostError::Open)?;
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
@@ -362,7 +374,15 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let _ = syncing.join();
         };
         let thread = thread.spawn(body).map_err(failed(&paths.journal))?;
-        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, thread: Some(thread) })
+        let thread = Some(thread);
+        Ok(CloudBacking { events, done, at_hand, name, watch, is_taken, damaged, thread })
+    }
+
+    /// Bytes of the volume that were damaged in its journal when it was opened: a first byte and a
+    /// length each.
+    #[must_use]
+    pub fn damaged(&self) -> &[(u64, u64)] {
+        &self.damaged
     }
 
     /// See [`Watch`].

@@ -3,13 +3,15 @@
 //! How: writes of a turn become a batch: a header page that names ranges and checksums, then their
 //! bytes. A batch has a number and a place that both only grow; the ring's place is the remainder.
 //! A batch never spans the end, a padding batch fills what is left. Headers carry the number before
-//! which everything was durable, so that a scan knows damage from a torn end.
+//! which everything was durable, so that a scan knows damage from a torn end; where no batch
+//! follows a sync, the map file says so a moment later. A header may lose any one sector.
 //! Invariant: batches between tail and head follow each other without a gap; nothing behind the
 //! tail is needed.
 //! Cost: a page of 4 KiB per batch, 24 bytes of it per write. Not for: random access; see `volume`.
 
 use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader, crc32c};
 use layby_types::Nanos;
+use layby_types::parity::{CONTENT_BYTES, put_parity, rebuild};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -28,7 +30,7 @@ pub(crate) const BATCH_ENTRIES_MAX: usize = 160;
 const BATCH_MAGIC: &[u8; 8] = b"LAYBYCJB";
 const RING_MAGIC: &[u8; 8] = b"LAYBYCJR";
 const HEADER_BYTES: usize = 64;
-const CRC_AT: usize = PAGE_BYTES as usize - 4;
+const CRC_AT: usize = CONTENT_BYTES - 4;
 /// How far behind a damaged batch a scan looks for one that vouches for it.
 const VOUCH_BYTES: u64 = 64 << 20;
 
@@ -107,7 +109,8 @@ impl Ring {
     }
 
     pub(crate) fn is_own(&self, page: &[u8]) -> bool {
-        page.get(..CRC_AT).is_some_and(|body| self.superblock().starts_with(body))
+        let is_own = |page: &[u8]| page == self.superblock();
+        is_own(page) || rebuild(page, u64::from_le_bytes(*RING_MAGIC), is_own).is_some()
     }
 
     /// Byte of the device of a place.
@@ -125,7 +128,14 @@ fn seal_page(mut page: Vec<u8>) -> Vec<u8> {
     page.resize(CRC_AT, 0);
     let crc = crc32c(&page);
     page.put_u32(crc);
+    page.resize(PAGE_BYTES as usize, 0);
+    put_parity(&mut page);
     page
+}
+
+fn is_sealed(page: &[u8]) -> bool {
+    let crc = page[CRC_AT..].first_chunk::<4>().expect("a page has room for it");
+    crc32c(&page[..CRC_AT]) == u32::from_le_bytes(*crc)
 }
 
 /// A batch's header page.
@@ -162,10 +172,15 @@ pub(crate) struct Header {
 }
 
 pub(crate) fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Option<Header> {
-    let (body, crc) = page.get(..PAGE_BYTES as usize)?.split_last_chunk::<4>()?;
+    let page = page.get(..PAGE_BYTES as usize)?;
+    let is_whole = page.starts_with(BATCH_MAGIC) && is_sealed(page);
+    let rebuilt = match is_whole {
+        true => None,
+        false => Some(rebuild(page, u64::from_le_bytes(*BATCH_MAGIC), is_sealed)?),
+    };
+    let body = &rebuilt.as_deref().unwrap_or(page)[..CRC_AT];
     let mut reader = Reader(body);
-    let is_whole = crc32c(body) == u32::from_le_bytes(*crc);
-    if reader.bytes(8)? != BATCH_MAGIC || !is_whole || reader.u64()? != ring.id.instance {
+    if reader.bytes(8)? != BATCH_MAGIC || reader.u64()? != ring.id.instance {
         return None;
     }
     let (seq, at, bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -197,72 +212,95 @@ pub(crate) fn decode_header(ring: &Ring, page: &[u8], block_bytes: u64) -> Optio
 /// Reads bytes of the device.
 pub(crate) type ReadDevice<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>;
 
-/// All whole batches from a place on, of which the first has the number `seq` and was written by
-/// the ring's life `life` or a later one. Behind a batch that a crash tore there may be whole ones,
-/// which nobody saw; once another batch has taken its place, only their lives tell them apart.
-pub(crate) fn scan(
-    ring: &Ring,
-    start: (u64, u64, u32),
-    block_bytes: u64,
-    read: ReadDevice<'_>,
-) -> Result<Vec<Batch>, JournalError> {
-    match walk(ring, start, block_bytes, read)? {
-        (_, Some(at)) => Err(JournalError::Damaged(at)),
-        (batches, None) => Ok(batches),
-    }
+/// Where a scan begins, and what is known of the journal from elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScanStart {
+    /// Place of the first batch that is needed.
+    pub(crate) at: u64,
+    /// Its number.
+    pub(crate) seq: u64,
+    /// The life of the ring that wrote it, or a later one.
+    pub(crate) life: u32,
+    /// Batches before this one were durable once.
+    pub(crate) durable_next: u64,
 }
 
-/// The same up to where acknowledged data is damaged, and which byte of the device that is.
-pub(crate) fn walk(
+/// What a scan found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// Batches that follow each other.
+    pub(crate) batches: Vec<Batch>,
+    /// Entries of these that were durable and whose payload is damaged, in order.
+    pub(crate) damaged: Vec<JournalEntry>,
+    /// Byte of the device where a header is damaged of a batch that was durable: what it and those
+    /// behind it held is not known.
+    pub(crate) ends_at: Option<u64>,
+}
+
+/// All batches from a place on, of which the first has the number `seq` and was written by the
+/// ring's life `life` or a later one. Behind a batch that a crash tore there may be whole ones,
+/// which were never acknowledged; once another batch has taken its place, only their lives tell
+/// them apart. A payload that is damaged though its batch was durable stays: its blocks are read
+/// with their checksum, so that they are errors and no older versions.
+pub(crate) fn scan(
     ring: &Ring,
-    (mut at, mut seq, mut life): (u64, u64, u32),
+    start: ScanStart,
     block_bytes: u64,
     read: ReadDevice<'_>,
-) -> Result<(Vec<Batch>, Option<u64>), JournalError> {
+) -> Result<Scanned, JournalError> {
+    let ScanStart { mut at, mut seq, mut life, durable_next } = start;
     let page = read(0, PAGE_BYTES).map_err(JournalError::Device)?;
     if !ring.is_own(&page) {
         return Err(JournalError::Foreign);
     }
-    let (mut batches, from) = (Vec::new(), at);
+    let (mut scanned, from) = (Scanned::default(), at);
     while at - from < ring.capacity {
         let page = read(ring.device(at), PAGE_BYTES).map_err(JournalError::Device)?;
         let header = decode_header(ring, &page, block_bytes)
             .filter(|found| found.batch.seq == seq && found.batch.at == at && found.life >= life);
-        let whole = match &header {
-            Some(found) => is_payload_whole(ring, &found.batch, block_bytes, read)?,
-            None => false,
-        };
-        let Some(found) = header.filter(|_| whole) else { break };
+        let Some(found) = header else { break };
+        let damaged = damaged_entries(ring, &found.batch, block_bytes, read)?;
+        if !damaged.is_empty() && seq >= durable_next {
+            let behind = (at + found.batch.bytes, seq, found.life);
+            if !is_vouched(ring, behind, block_bytes, read)? {
+                break;
+            }
+        }
         life = found.life;
         (at, seq) = (at + found.batch.bytes, seq + 1);
-        batches.push(found.batch);
+        scanned.batches.push(found.batch);
+        scanned.damaged.extend(damaged);
     }
-    let is_damaged = is_vouched(ring, (at, seq, life), block_bytes, read)?;
-    Ok((batches, is_damaged.then(|| ring.device(at))))
+    let was_durable = seq < durable_next || is_vouched(ring, (at, seq, life), block_bytes, read)?;
+    scanned.ends_at = was_durable.then(|| ring.device(at));
+    Ok(scanned)
 }
 
-fn is_payload_whole(
+/// Entries of a batch whose payload does not match its checksum.
+fn damaged_entries(
     ring: &Ring,
     batch: &Batch,
     block_bytes: u64,
     read: ReadDevice<'_>,
-) -> Result<bool, JournalError> {
+) -> Result<Vec<JournalEntry>, JournalError> {
     let length = batch.bytes - PAGE_BYTES;
     let has_data = batch.entries.iter().any(|entry| entry.at.is_some());
     if length == 0 || !has_data {
-        return Ok(true);
+        return Ok(Vec::new());
     }
     let first = batch.at + PAGE_BYTES;
     let bytes = read(ring.device(first), length).map_err(JournalError::Device)?;
-    Ok(batch.entries.iter().all(|entry| {
-        let Some(at) = entry.at else { return true };
+    let is_damaged = |entry: &&JournalEntry| {
+        let Some(at) = entry.at else { return false };
         let from = (at - first) as usize;
         let length = ((entry.blocks.end - entry.blocks.start) * block_bytes) as usize;
-        bytes.get(from..from + length).is_some_and(|payload| crc32c(payload) == entry.crc)
-    }))
+        bytes.get(from..from + length).is_none_or(|payload| crc32c(payload) != entry.crc)
+    };
+    Ok(batch.entries.iter().filter(is_damaged).cloned().collect())
 }
 
-/// Whether a later batch says that the batch `seq`, which is not whole, had been durable.
+/// Whether a later batch, from a place on, says that the batch `seq`, which is not whole, had been
+/// durable.
 fn is_vouched(
     ring: &Ring,
     (at, seq, life): (u64, u64, u32),
@@ -360,7 +398,8 @@ mod tests {
         Batch { seq, at, bytes, entries, since, life: 1 }
     }
 
-    /// Goal: a header is read as written, and one changed bit is seen. Method: each byte.
+    /// Goal: a header is read as written, with any one bit changed; two sectors are too much.
+    /// Method: each byte; then each with one of another sector.
     #[test]
     fn headers_round_trip() {
         let page = encode_header(&ring(), &batch(), 6);
@@ -369,7 +408,11 @@ mod tests {
         for at in 0..page.len() {
             let mut bad = page.clone();
             bad[at] ^= 1 << (at % 8);
-            assert!(decode_header(&ring(), &bad, 4096).is_none(), "byte {at}");
+            let header = decode_header(&ring(), &bad, 4096).expect("a sector may be lost");
+            assert_eq!(header.batch, batch(), "byte {at}");
+            bad[(at + 512) % CONTENT_BYTES] ^= 1;
+            let is_two = at / 512 != (at + 512) % CONTENT_BYTES / 512 && at < CONTENT_BYTES;
+            assert!(!is_two || decode_header(&ring(), &bad, 4096).is_none(), "byte {at}");
         }
     }
 
@@ -393,8 +436,9 @@ mod tests {
             Ok(bytes)
         };
         for (life, found) in [(0, 1), (1, 1), (2, 0)] {
-            let batches = scan(&ring, (old.at, old.seq, life), 4096, &mut read);
-            assert_eq!(batches.expect("nothing is damaged").len(), found, "from life {life}");
+            let start = ScanStart { at: old.at, seq: old.seq, life, durable_next: 0 };
+            let scanned = scan(&ring, start, 4096, &mut read).expect("the ring is its own");
+            assert_eq!((scanned.batches.len(), scanned.ends_at), (found, None), "from life {life}");
         }
     }
 

@@ -23,6 +23,9 @@ pub(crate) enum Frame {
     Committed(Committed),
     /// Another node has the volume, in words for people: what is here is of the past.
     Taken(String),
+    /// Batches of the journal before this one were durable once: what is missing of them, or is
+    /// not whole, is damaged and not torn.
+    Durable(u64),
 }
 
 /// What never changes of a file but by replacing it.
@@ -56,6 +59,7 @@ impl Frame {
             Frame::Stored(index) => (3, index.encode()),
             Frame::Committed(committed) => (4, encode_committed(committed)),
             Frame::Taken(why) => (5, why.as_bytes().to_vec()),
+            Frame::Durable(next) => (6, next.to_le_bytes().to_vec()),
         };
         let mut bytes = Vec::with_capacity(body.len() + 16);
         bytes.put_u64(body.len() as u64);
@@ -114,6 +118,7 @@ fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
             Frame::Committed(committed)
         }
         5 => Frame::Taken(std::str::from_utf8(reader.0).ok()?.to_owned()),
+        6 => Frame::Durable(reader.u64().filter(|next| *next < NUMBER_END)?),
         _ => return None,
     };
     Some((frame, length))
@@ -159,6 +164,7 @@ mod tests {
             Frame::Born(Born { capacity: PAGE_BYTES + 1, ..born }),
             Frame::Born(Born { block_bytes: 0, ..born }),
             Frame::Born(Born { ring: last, ..born }),
+            Frame::Durable(u64::MAX),
             Frame::Committed(Committed { number: u64::MAX, ..Committed::default() }),
             Frame::Committed(Committed { journal_at: u64::MAX, ..Committed::default() }),
             Frame::Committed(Committed { journal_next: u64::MAX, ..Committed::default() }),

@@ -167,6 +167,14 @@ impl SimDisks {
         self.journal[at as usize] ^= 0x10;
     }
 
+    /// Bytes of the journal become zero at rest, as a device does with what it lost.
+    ///
+    /// # Panics
+    /// Beyond the journal's end.
+    pub fn wipe(&mut self, at: u64, length: u64) {
+        self.journal[at as usize..(at + length) as usize].fill(0);
+    }
+
     fn sync(&mut self) {
         for (at, bytes) in std::mem::take(&mut self.unsynced) {
             self.journal[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);

@@ -25,9 +25,9 @@ use crate::restore::{Source, restore};
 use chrono::Timelike as _;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, Order, Paths, Plan, Request,
-    SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect, is_right_below, prepare,
-    volume_of,
+    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, Inspected, Order, Paths,
+    Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect, is_right_below,
+    prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -73,7 +73,8 @@ pub(crate) fn local_finding(
     let is_here = paths.map.exists() || paths.journal.exists();
     let found = is_here.then(|| inspect(&paths, block_bytes))?;
     Some(match found {
-        Ok(status) => Ok(LocalFinding {
+        Ok(Inspected { damaged, .. }) if !damaged.is_empty() => Err(damage_text(&damaged)),
+        Ok(Inspected { status, .. }) => Ok(LocalFinding {
             journal_bytes: status.journal_bytes,
             dirty_bytes: status.dirty_bytes,
             map_segments: status.segments,
@@ -82,6 +83,21 @@ pub(crate) fn local_finding(
         }),
         Err(error) => Err(error.to_string()),
     })
+}
+
+/// Damaged ranges of a volume's journal, a first byte and a length each, in words.
+fn damage_text(damaged: &[(u64, u64)]) -> String {
+    const SHOWN_MAX: usize = 16;
+    let shown = damaged.iter().take(SHOWN_MAX);
+    let shown: Vec<String> = shown.map(|(at, length)| format!("{at}+{length}")).collect();
+    let bytes: u64 = damaged.iter().map(|(_, length)| length).sum();
+    let more = if damaged.len() > SHOWN_MAX { ", …" } else { "" };
+    format!(
+        "its journal is damaged where acknowledged data was: {} of it, at bytes {}{more} of the \
+         volume; reads of them fail",
+        format_bytes(bytes),
+        shown.join(", ")
+    )
 }
 
 /// What reading all that a store has of a volume came to.
@@ -431,6 +447,9 @@ impl CloudHomes {
         let runtime = self.runtime.clone();
         let backing =
             CloudBacking::open(plan, &paths, store, lane, runtime, seed, wake).map_err(broken)?;
+        if !backing.damaged().is_empty() {
+            tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
+        }
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch()));
         let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
         self.watches().insert(record.id, watched);

@@ -14,6 +14,7 @@ mod backing;
 mod error;
 mod guest;
 mod instant;
+pub mod parity;
 pub mod planted;
 mod request;
 mod rng;

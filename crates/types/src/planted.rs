@@ -76,11 +76,14 @@ pub enum Plant {
     CleanEarly,
     /// A write-back without a lost level repeats no zeroing.
     WriteBackZeroesOmitted,
+    /// Nothing says how far the journal of a volume in the cloud was durable where no batch follows
+    /// a sync, so that rot there passes for a torn write.
+    HorizonOmitted,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 32] = [
+    pub const ALL: [Plant; 33] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -113,6 +116,7 @@ impl Plant {
         Plant::IntentOmitted,
         Plant::CleanEarly,
         Plant::WriteBackZeroesOmitted,
+        Plant::HorizonOmitted,
     ];
 }
 

@@ -291,6 +291,16 @@ impl Life {
         self.writes.clear();
     }
 
+    /// The plan of its volume.
+    pub(super) fn plan(&self) -> Plan {
+        plan(self.node)
+    }
+
+    /// Waits for the end of a call.
+    pub(super) fn wait(&mut self, token: u64) -> (Result<(), ErrorKind>, Option<Vec<u8>>) {
+        wait(self, token)
+    }
+
     /// Lives on without new calls.
     pub(super) fn tick(&mut self) {
         self.step();

@@ -9,6 +9,7 @@ mod hosted;
 mod lives;
 mod removal;
 mod restores;
+mod rot;
 mod snapshots;
 mod space;
 mod uploaded;

@@ -271,7 +271,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         assert_eq!(self.upload.recorded, self.map.number, "no index is on its way");
         self.commit.is_replacing = true;
         self.upload.map_file_bytes = 0;
-        let bytes = map_file(self.commit.born, &self.map, self.commit.recorded);
+        let durable = self.write.durable_next;
+        let bytes = map_file(self.commit.born, &self.map, self.commit.recorded, durable);
         self.act(Action::MapReplace(bytes), Flight::MapReplaced);
     }
 
@@ -286,10 +287,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 }
 
-/// A map file with nothing but a checkpoint.
-pub(super) fn map_file(born: Born, map: &crate::map::CloudMap, committed: Committed) -> Vec<u8> {
+/// A map file with nothing but a checkpoint; the journal's batches before `durable_next` are durable.
+pub(super) fn map_file(
+    born: Born,
+    map: &crate::map::CloudMap,
+    committed: Committed,
+    durable_next: u64,
+) -> Vec<u8> {
     let mut bytes = Frame::Born(born).encode();
     bytes.extend(Frame::Checkpoint(Box::new(map.clone())).encode());
     bytes.extend(Frame::Committed(committed).encode());
+    bytes.extend(Frame::Durable(durable_next).encode());
     bytes
 }

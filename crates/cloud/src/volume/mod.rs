@@ -128,6 +128,10 @@ enum Flight {
     JournalWrite,
     JournalSync {
         covers: u64,
+        claims: u64,
+    },
+    HorizonRecorded {
+        next: u64,
     },
     ReadJournal {
         job: u64,
@@ -375,7 +379,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn on_flight(&mut self, flight: Flight, end: End) {
         match flight {
             Flight::JournalWrite => self.on_journal_written(&end),
-            Flight::JournalSync { covers } => self.on_journal_synced(covers, &end),
+            Flight::JournalSync { covers, claims } => self.on_journal_synced(covers, claims, &end),
+            Flight::HorizonRecorded { next } => self.on_horizon_recorded(next, &end),
             Flight::ReadJournal { job, blocks, place } => {
                 self.on_journal_read(job, blocks, place, end);
             }
@@ -421,6 +426,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.ask_again(retry);
         }
         self.confirm_claim();
+        self.record_horizon();
         self.give_up();
         self.step();
     }
@@ -429,7 +435,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
         let resting = self.resting.iter().map(|(at, _)| *at).min().unwrap_or(Nanos::NEVER);
-        let own = self.upload_deadline().min(self.commit_deadline());
+        let own = self.upload_deadline().min(self.commit_deadline()).min(self.horizon_deadline());
         resting.min(own).min(self.wait_deadline()).min(self.session.claim_deadline())
     }
 

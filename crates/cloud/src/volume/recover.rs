@@ -3,7 +3,8 @@
 //! How: the map file gives the map and the journal's tail; the ring is scanned from there, and what
 //! no segment has yet goes into the overlay. A volume that the node does not know is served only
 //! when the store has said what it is.
-//! Invariant: every acknowledged write that a sync covered is found, or opening fails.
+//! Invariant: every acknowledged write that a sync covered is found, or opening fails; a payload of
+//! it that is damaged is found, too, and its blocks fail when they are read.
 //! Cost: one pass over the map file and over the journal's unreleased part.
 
 use super::commit::{Commits, map_file};
@@ -11,7 +12,9 @@ use super::session::Session;
 use super::upload::Uploads;
 use super::write::Writes;
 use super::{LocalPlace, Plan, Volume};
-use crate::journal::{Journal, JournalError, PAGE_BYTES, Ring, RingId, scan, walk};
+use crate::journal::{
+    Journal, JournalEntry, JournalError, PAGE_BYTES, Ring, RingId, ScanStart, Scanned, scan,
+};
 use crate::map::CloudMap;
 use crate::meta::{self, Born, Committed, Frame};
 use crate::runs::Runs;
@@ -54,6 +57,9 @@ pub struct Opened<B> {
     pub volume: Volume<B>,
     /// Replaces the map file, durably, first of all.
     pub map_file: Vec<u8>,
+    /// Bytes of the volume whose newest version lies in the journal and is damaged there: a first
+    /// byte and a length each, in order. Reads of them fail.
+    pub damaged: Vec<(u64, u64)>,
 }
 
 /// What a node keeps of a volume that it serves for the first time: the map file and the journal's
@@ -88,6 +94,8 @@ struct Known {
     map: CloudMap,
     committed: Option<Committed>,
     taken: Option<String>,
+    /// Batches of the journal before this one were durable.
+    durable_next: u64,
 }
 
 impl Known {
@@ -95,10 +103,15 @@ impl Known {
         Ring { id: self.born.ring, capacity: self.born.capacity }
     }
 
-    /// The first batch that the map file knows to be needed: place, number and life.
-    fn start(&self) -> (u64, u64, u32) {
+    /// The first batch that the map file knows to be needed.
+    fn start(&self) -> ScanStart {
         let tail = self.committed.unwrap_or_default();
-        (tail.journal_at, tail.journal_next, tail.journal_life)
+        ScanStart {
+            at: tail.journal_at,
+            seq: tail.journal_next,
+            life: tail.journal_life,
+            durable_next: self.durable_next,
+        }
     }
 }
 
@@ -106,7 +119,8 @@ fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
     let mut frames = meta::decode(bytes).map_err(OpenError::MapDamaged)?.into_iter();
     let Some(Frame::Born(mut born)) = frames.next() else { return Err(OpenError::MapDamaged(0)) };
     born.ring.life += 1;
-    let mut known = Known { born, map: CloudMap::default(), committed: None, taken: None };
+    let map = CloudMap::default();
+    let mut known = Known { born, map, committed: None, taken: None, durable_next: 0 };
     for frame in frames {
         match frame {
             Frame::Born(_) => return Err(OpenError::MapDamaged(0)),
@@ -117,6 +131,7 @@ fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
             Frame::Stored(_) => return Err(OpenError::MapDamaged(0)),
             Frame::Committed(committed) => known.committed = Some(committed),
             Frame::Taken(why) => known.taken = Some(why),
+            Frame::Durable(next) => known.durable_next = known.durable_next.max(next),
         }
     }
     Ok(known)
@@ -147,13 +162,17 @@ impl<B> Volume<B> {
             return Err(OpenError::MapForeign);
         }
         let (ring, start) = (known.ring(), known.start());
-        let from = (start.0, start.1);
-        let Known { born, map, committed, taken } = known;
+        let from = (start.at, start.seq);
+        let Known { born, map, committed, taken, .. } = known;
         let tail = committed.unwrap_or_default();
-        let mut batches =
-            scan(&ring, start, u64::from(plan.block_bytes), read).map_err(OpenError::Journal)?;
+        let scanned = scan(&ring, start, u64::from(plan.block_bytes), read);
+        let Scanned { mut batches, damaged, ends_at } = scanned.map_err(OpenError::Journal)?;
+        if let Some(at) = ends_at {
+            return Err(OpenError::Journal(JournalError::Damaged(at)));
+        }
         batches.iter_mut().for_each(|batch| batch.since = since(batch.since, now));
         let overlay = overlay_of(&batches, map.journal_next);
+        let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));
         let journal = Journal::new(ring, batches, from);
         let seq_next = journal.seq_next;
         let mut upload = Uploads::default();
@@ -161,7 +180,7 @@ impl<B> Volume<B> {
         // What was learned from the store is recorded after how far it goes: a power cut may come
         // in between, and then it is to be learned again.
         let is_known = tail.epoch > 0 && tail.number <= map.number;
-        let mut map_file = map_file(born, &map, tail);
+        let mut map_file = map_file(born, &map, tail, seq_next);
         let mark = taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode());
         map_file.extend(mark);
         let volume = Volume {
@@ -195,8 +214,19 @@ impl<B> Volume<B> {
             counters: super::Counters::default(),
             plan,
         };
-        Ok(Opened { volume, map_file })
+        Ok(Opened { volume, map_file, damaged })
     }
+}
+
+/// Where the newest version of blocks is one of these damaged payloads, in bytes of the volume.
+fn damaged_runs(
+    overlay: &Runs<LocalPlace>,
+    damaged: &[JournalEntry],
+    block: u64,
+) -> Vec<(u64, u64)> {
+    let is_damaged = |place: &LocalPlace| damaged.iter().any(|entry| entry.at == place.at);
+    let runs = overlay.iter().filter(|(_, place)| place.at.is_some() && is_damaged(place));
+    runs.map(|(blocks, _)| (blocks.start * block, (blocks.end - blocks.start) * block)).collect()
 }
 
 fn overlay_of(batches: &[crate::journal::Batch], journal_next: u64) -> Runs<LocalPlace> {
@@ -246,8 +276,8 @@ pub(crate) fn left_over(
     let known = read_map_file(map_bytes)?;
     let block_bytes = known.born.block_bytes;
     let ring = known.ring();
-    let walked = walk(&ring, known.start(), u64::from(block_bytes), read);
-    let (batches, damaged_at) = walked.map_err(OpenError::Journal)?;
+    let scanned = scan(&ring, known.start(), u64::from(block_bytes), read);
+    let Scanned { batches, ends_at: damaged_at, .. } = scanned.map_err(OpenError::Journal)?;
     let committed = known.committed.unwrap_or_default();
     let overlay = overlay_of(&batches, committed.journal_next);
     let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();

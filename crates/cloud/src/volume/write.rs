@@ -1,7 +1,8 @@
 //! Writes, zeroings and syncs: into the journal, in the order of their submission.
 //!
 //! How: calls are cut into parts that fit a batch; one batch is on its way at a time and takes what
-//! has gathered. A sync covers what had ended when it was submitted.
+//! has gathered. A sync covers what had ended when it was submitted. What a sync covered, the next
+//! batch says to a later start; where none follows within [`HORIZON_DELAY`], the map file does.
 //! Invariant: a call is acknowledged after its last part is in the journal, and, where it is to be
 //! durable, after a sync that began behind that. Where the journal is full, calls wait.
 //! Cost: one copy of the bytes into the batch.
@@ -11,11 +12,16 @@ use crate::action::{Action, End};
 use crate::codec::crc32c;
 use crate::journal::encode_header;
 use crate::journal::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Batch, JournalEntry, PAGE_BYTES};
+use crate::meta::Frame;
 use crate::segment::CHUNK_BYTES;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{DerefMut, Range};
+
+/// How long after a sync its reach is written down, where no later batch has done so. The map file
+/// takes it then, so that no client waits for that.
+const HORIZON_DELAY: Nanos = Nanos::from_millis(500);
 
 struct Call<B> {
     token: u64,
@@ -44,6 +50,12 @@ pub(super) struct Writes<B> {
     /// Batches before this one are durable there.
     pub(super) durable_next: u64,
     is_syncing: bool,
+    /// What the header of the last batch written says to be durable.
+    claims: u64,
+    /// A durable batch, or the map file, says that batches before this one are durable.
+    claimed_next: u64,
+    /// When the map file is to say it.
+    horizon_at: Nanos,
     /// Calls that wait for batches before a number to be durable.
     syncs: Vec<(u64, u64, Option<B>)>,
     /// Somebody else needs these batches durable.
@@ -62,6 +74,9 @@ impl<B> Writes<B> {
             written_next: seq_next,
             durable_next: seq_next,
             is_syncing: false,
+            claims: 0,
+            claimed_next: seq_next,
+            horizon_at: Nanos::NEVER,
             syncs: Vec::new(),
             wanted_next: 0,
             is_lost: false,
@@ -169,6 +184,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let entries = parts.iter().zip(&spans).map(entry).collect();
         let batch = self.journal.append(bytes, entries, self.now);
         let mut image = encode_header(&self.journal.ring, &batch, self.write.durable_next);
+        self.write.claims = self.write.durable_next;
         image.append(&mut payload);
         self.write_journal(&batch, image);
         self.write.writing = Some((parts, batch, writes));
@@ -247,18 +263,53 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_needed = wanted > self.write.durable_next && !self.write.is_lost;
         if is_needed && !self.write.is_syncing {
             self.write.is_syncing = true;
+            // A batch that is on its way may not be covered; what it says counts after the next.
+            let is_writing = self.write.writing.is_some();
+            let claims = if is_writing { 0 } else { self.write.claims };
             let covers = self.write.written_next;
-            self.act(Action::JournalSync, Flight::JournalSync { covers });
+            self.act(Action::JournalSync, Flight::JournalSync { covers, claims });
         }
     }
 
-    pub(super) fn on_journal_synced(&mut self, covers: u64, end: &End) {
+    pub(super) fn on_journal_synced(&mut self, covers: u64, claims: u64, end: &End) {
         self.write.is_syncing = false;
         if matches!(end, End::Failed(_)) {
             return self.lose_journal(end);
         }
         self.write.durable_next = self.write.durable_next.max(covers);
+        self.write.claimed_next = self.write.claimed_next.max(claims);
+        if self.write.claimed_next < self.write.durable_next {
+            self.write.horizon_at = self.now.saturating_add(HORIZON_DELAY);
+        }
         self.end_syncs();
+    }
+
+    /// When the map file is to say how far the journal is durable.
+    pub(super) fn horizon_deadline(&self) -> Nanos {
+        self.write.horizon_at
+    }
+
+    /// Writes down how far the journal is durable, where nothing says so yet.
+    pub(super) fn record_horizon(&mut self) {
+        if self.now < self.write.horizon_at || self.write.is_lost {
+            return;
+        }
+        self.write.horizon_at = Nanos::NEVER;
+        let (claimed, next) = (self.write.claimed_next, self.write.durable_next);
+        let is_open = |batch: &Batch| batch.seq >= claimed && !batch.entries.is_empty();
+        // What the store has needs no word.
+        if self.journal.batches.iter().any(is_open) && !is_planted(Plant::HorizonOmitted) {
+            let frame = Frame::Durable(next).encode();
+            self.upload.map_file_bytes += frame.len() as u64;
+            self.act(Action::MapAppend(frame), Flight::HorizonRecorded { next });
+        }
+    }
+
+    pub(super) fn on_horizon_recorded(&mut self, next: u64, end: &End) {
+        if matches!(end, End::Failed(_)) {
+            return self.lose_journal(end);
+        }
+        self.write.claimed_next = self.write.claimed_next.max(next);
     }
 
     fn end_syncs(&mut self) {

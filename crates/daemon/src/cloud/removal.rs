@@ -116,7 +116,7 @@ impl CloudHomes {
         let found = store.and_then(|store| self.superblock(&store).ok()).flatten();
         let is_long = found.is_some_and(|block| block.size_bytes == record.length);
         let found = inspect(&self.paths(record), self.node().1);
-        is_long && found.is_ok_and(|found| found.dirty_bytes == 0)
+        is_long && found.is_ok_and(|found| found.status.dirty_bytes == 0)
     }
 
     /// See [`crate::homes::RemoteHomes::undelete`].
@@ -184,7 +184,7 @@ impl CloudHomes {
         let paths = self.paths(record);
         match paths.journal.exists() {
             true => match inspect(&paths, self.node().1) {
-                Ok(found) => Ok(found.dirty_bytes),
+                Ok(found) => Ok(found.status.dirty_bytes),
                 Err(cause) => Err(cause.to_string()),
             },
             // It goes before the map; where a crash came between them, nothing is left to miss.

@@ -9,14 +9,13 @@
 //! Not for: block data, which carries its own checksum.
 
 use super::{CorruptInfo, Region, StoreError, StoreIdentity};
+use layby_types::parity::PAGE_BYTES;
 use layby_types::{Seq, ShardIndex};
 
+pub use layby_types::parity::{CONTENT_BYTES, SECTOR_BYTES, put_parity, rebuild};
+
 /// Bytes of every metadata structure, whatever the block size.
-pub const META_BYTES: usize = 4096;
-/// The unit in which devices lose bytes.
-pub const SECTOR_BYTES: usize = 512;
-/// Bytes of a metadata structure before its parity.
-pub const CONTENT_BYTES: usize = META_BYTES - SECTOR_BYTES;
+pub const META_BYTES: usize = PAGE_BYTES;
 /// Where the checksum of a whole-page structure lies.
 pub const META_CRC_AT: usize = CONTENT_BYTES - 4;
 /// The version of all structures of both stores.
@@ -73,36 +72,6 @@ pub fn seal_page(page: &mut [u8]) {
     let crc = crc32c(&page[..META_CRC_AT]);
     put_u32(page, META_CRC_AT, crc);
     put_parity(page);
-}
-
-/// Writes the parity of a structure whose content is complete, checksum included.
-pub fn put_parity(page: &mut [u8]) {
-    rebuild_sector(page, CONTENT_BYTES / SECTOR_BYTES);
-}
-
-/// Makes sector `lost` the exclusive or of all others, parity included.
-fn rebuild_sector(page: &mut [u8], lost: usize) {
-    let mut sum = [0; SECTOR_BYTES];
-    for (index, sector) in page[..META_BYTES].chunks_exact(SECTOR_BYTES).enumerate() {
-        if index != lost {
-            sum.iter_mut().zip(sector).for_each(|(sum, byte)| *sum ^= byte);
-        }
-    }
-    page[lost * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(&sum);
-}
-
-/// A structure of the kind `magic` of which one sector is lost, as it was written; `None` where
-/// `is_sound` accepts no rebuilt sector. For pages that are not sound as they are.
-#[must_use]
-pub fn rebuild(page: &[u8], magic: u64, is_sound: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-    let sectors = page[..META_BYTES].chunks_exact(SECTOR_BYTES);
-    let behind = sectors.skip(1).fold(0, |sum, sector| sum ^ get_u64(sector, 0));
-    let has_magic = |lost: usize| if lost == 0 { behind } else { get_u64(page, 0) } == magic;
-    (0..CONTENT_BYTES / SECTOR_BYTES).filter(|lost| has_magic(*lost)).find_map(|lost| {
-        let mut rebuilt = page[..META_BYTES].to_vec();
-        rebuild_sector(&mut rebuilt, lost);
-        is_sound(&rebuilt).then_some(rebuilt)
-    })
 }
 
 /// Stored and computed checksum of a whole-page structure.
