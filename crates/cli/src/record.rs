@@ -174,7 +174,13 @@ async fn follow(
     let about = client.recording_start(&start).await?;
     let text = format!("recording {}; interrupt to end", about.id);
     // Standard output is one document then.
-    let ready = if arguments.node.json { Ok(note(&text)) } else { output.line(&text) };
+    let ready = match arguments.node.json {
+        true => {
+            note(&text);
+            Ok(())
+        }
+        false => output.line(&text),
+    };
     let followed = match ready {
         Ok(()) | Err(Failure::PipeClosed) => {
             let duration = arguments.duration.map(|time| Duration::from_nanos(time.0.0));

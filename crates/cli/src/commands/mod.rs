@@ -80,7 +80,7 @@ pub(crate) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Report>
 fn amounts(flag: &str, parts: &[LevelAmount]) -> Result<BTreeMap<Name, Amount>, Report> {
     let mut amounts = BTreeMap::new();
     for (level, amount) in parts {
-        if let Some(other) = amounts.insert(level.clone(), amount.clone()) {
+        if let Some(other) = amounts.insert(level.clone(), *amount) {
             let error = format!("`{flag} {level}=…` is there twice: {other} and {amount}");
             let report = Report::new(ReportKind::Invalid, error).state("nothing was changed");
             return Err(report.hint("name each level once"));
