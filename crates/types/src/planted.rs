@@ -76,14 +76,11 @@ pub enum Plant {
     CleanEarly,
     /// A write-back without a lost level repeats no zeroing.
     WriteBackZeroesOmitted,
-    /// Nothing says how far the journal of a volume in the cloud was durable where no batch follows
-    /// a sync, so that rot there passes for a torn write.
-    HorizonOmitted,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 33] = [
+    pub const ALL: [Plant; 32] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -116,7 +113,6 @@ impl Plant {
         Plant::IntentOmitted,
         Plant::CleanEarly,
         Plant::WriteBackZeroesOmitted,
-        Plant::HorizonOmitted,
     ];
 }
 

@@ -298,7 +298,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let (claimed, next) = (self.write.claimed_next, self.write.durable_next);
         let is_open = |batch: &Batch| batch.seq >= claimed && !batch.entries.is_empty();
         // What the store has needs no word.
-        if self.journal.batches.iter().any(is_open) && !is_planted(Plant::HorizonOmitted) {
+        if self.journal.batches.iter().any(is_open) {
             let frame = Frame::Durable(next).encode();
             self.upload.map_file_bytes += frame.len() as u64;
             self.act(Action::MapAppend(frame), Flight::HorizonRecorded { next });

@@ -333,6 +333,7 @@ pub struct LogStore {
     /// failed: the cache does not know yet, though a checkpoint may be all that remembers them.
     pub(super) unsettled: Map<u32, (Ticket, SlotInfo)>,
     pub(super) sync: SyncState,
+    pub(super) horizon: super::log_horizon::Horizon,
     pub(super) voids: super::log_void::Voids,
     pub(super) forgets: Forgets,
     pub(super) reads: Reads,
@@ -647,6 +648,7 @@ impl LogStore {
                 self.forgets.flush = true;
             }
         }
+        self.horizon.on_tick(now);
         super::log_clean::step(self, io, now, view);
         super::log_retire::step(self, io, now);
         super::log_checkpoint::step(self, io, now, view);
@@ -676,6 +678,7 @@ impl LogStore {
             .min(super::log_checkpoint::retry_at(self))
             .min(super::log_retire::retry_at(self))
             .min(super::log_discard::next_deadline(self))
+            .min(self.horizon.deadline())
     }
 
     /// True when nothing is queued or in flight.

@@ -21,11 +21,11 @@ use layby_types::{ErrorKind, Seq, Slot};
 
 /// What the next batch of a stream will hold.
 #[derive(Clone, Copy)]
-struct Plan {
-    forgets: usize,
-    records: usize,
-    blocks: usize,
-    rank: Rank,
+pub(super) struct Plan {
+    pub(super) forgets: usize,
+    pub(super) records: usize,
+    pub(super) blocks: usize,
+    pub(super) rank: Rank,
 }
 
 /// The remedy for a device error.
@@ -47,6 +47,7 @@ impl LogStore {
         if let Some(kind) = self.reason_to_refuse() {
             self.refuse_stranded(kind);
         }
+        super::log_horizon::pump(self, io);
         let relocate = &self.streams[Stream::Relocate as usize];
         self.forgets.is_stuck =
             self.forgets.flush && !self.forgets.queue.is_empty() && relocate.flight.is_none();
@@ -116,7 +117,14 @@ impl LogStore {
         if self.streams[stream as usize].flight.is_some() {
             return;
         }
-        let Some(plan) = self.plan(io, stream) else { return };
+        if let Some(plan) = self.plan(io, stream) {
+            self.launch(io, stream, plan);
+        }
+    }
+
+    /// Writes a batch into the stream's open segment, which has room for it. One without records
+    /// vouches for earlier ones, and is durable.
+    pub(super) fn launch(&mut self, io: &mut dyn Io, stream: Stream, plan: Plan) {
         let (segment, fill) = self.streams[stream as usize].open.expect("plan found a segment");
         let records = self.take_records(stream, plan);
         let fresh = fill == 0;
@@ -124,7 +132,9 @@ impl LogStore {
         let total = header_blocks + 1 + plan.blocks as u32;
         let mut buffer = io.buffer((total * self.geometry.block_bytes) as usize);
         let name = BatchName { segment, seq: self.seqs.take().0 };
-        let durable = fresh || plan.forgets > 0 || records.iter().any(|queued| queued.durable);
+        let vouches = plan.forgets + plan.records == 0;
+        let is_asked = records.iter().any(|queued| queued.durable);
+        let durable = fresh || plan.forgets > 0 || vouches || is_asked;
         self.fill_batch(&mut buffer, stream, &records, name, fresh, plan.blocks);
         let first = self.geometry.segment_first(segment) + fill;
         let state = &mut self.streams[stream as usize];
@@ -192,7 +202,12 @@ impl LogStore {
 
     /// Data blocks that fit behind a descriptor in the stream's open segment, after opening one
     /// where needed. A segment that has room for a descriptor only still takes forgets.
-    fn room(&mut self, stream: Stream, with_block: bool, forgets: bool) -> Option<usize> {
+    pub(super) fn room(
+        &mut self,
+        stream: Stream,
+        with_block: bool,
+        forgets: bool,
+    ) -> Option<usize> {
         let size = self.geometry.segment_blocks;
         if stream == Stream::Relocate && with_block && self.free_segments.is_empty() {
             return self.room(stream, false, forgets).filter(|_| forgets).map(|_| 0);
@@ -349,6 +364,9 @@ impl LogStore {
         state.previous = flight.name;
         if flight.durable {
             state.tail = flight.name;
+            if !flight.records.is_empty() {
+                self.horizon.on_durable();
+            }
         } else {
             self.sync.written.push((stream, flight.name));
         }
@@ -559,6 +577,9 @@ impl LogStore {
         let covered = core::mem::take(&mut self.sync.syncing);
         match result {
             Ok(_) => {
+                if !covered.is_empty() {
+                    self.horizon.on_durable();
+                }
                 for (stream, name) in covered {
                     let tail = &mut self.streams[stream as usize].tail;
                     if name.seq > tail.seq {

@@ -700,6 +700,7 @@ impl LogStore {
             note: parts.trailer.note,
             owes_pump: false,
             failing: None,
+            horizon: super::log_horizon::Horizon::default(),
         };
         for winner in &replayed.winners {
             log.place(winner.slot, Place { location: winner.location, crc: winner.crc });

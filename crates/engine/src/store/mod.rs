@@ -35,6 +35,7 @@ mod log_batch;
 mod log_checkpoint;
 mod log_clean;
 mod log_discard;
+mod log_horizon;
 pub mod log_layout;
 mod log_read;
 mod log_recover;

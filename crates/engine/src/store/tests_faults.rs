@@ -130,6 +130,44 @@ fn checkpoint_turn(io: &mut SimIo, log: &mut LogStore) -> bool {
     has_failed
 }
 
+/// Goal: a second after a flush, rot of what it covered is damage though no batch follows; power
+/// that fails within a batch stays no damage. Method: two versions of a block, each durable, a
+/// second, power loss; then rot of the second version's data, and of two sectors of its descriptor.
+#[test]
+fn a_flush_that_nothing_follows_is_vouched_for() {
+    for is_descriptor in [false, true] {
+        let (mut io, disk, mut log) = fresh(12);
+        for byte in [1, 2] {
+            stored(&put(&mut io, &mut log, 0, byte, true)).expect("the disk is sound");
+        }
+        let later = Nanos(io.now().0 + 1_000_000_000);
+        while io.now() < later {
+            io.wait(later, &mut Vec::new());
+        }
+        log.on_tick(&mut io, later, &Nothing);
+        assert_eq!(log.next_deadline(), Nanos::NEVER, "it is written once");
+        settle(&mut io, &mut log);
+        io.crash(CrashMode::DropAll);
+        let (_, recovered) = open(&mut io, disk);
+        assert_eq!((recovered.torn, recovered.lost.len(), recovered.undecided), (0, 0, None));
+        let at = find(&io, disk, 2);
+        match is_descriptor {
+            true => {
+                io.corrupt(disk, at - BLOCK + 30, 4);
+                io.corrupt(disk, at - BLOCK + 600, 4);
+            }
+            false => io.corrupt(disk, at, 8),
+        }
+        let (_, recovered) = open(&mut io, disk);
+        let is_named = match is_descriptor {
+            true => recovered.undecided.is_some(),
+            false => recovered.lost.iter().any(|info| info.key == Some(key(0))),
+        };
+        assert!(is_named, "descriptor {is_descriptor}: {recovered:?}");
+        assert!(!problems(&io, disk, StoreKind::Log).is_empty(), "check names it");
+    }
+}
+
 /// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in two
 /// sectors of the second one's descriptor, more than its parity makes up for; a strict opening is
 /// refused by its name, another one says up to which seq nothing is known for certain.
