@@ -287,7 +287,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 }
 
-/// A map file with nothing but a checkpoint; the journal's batches before `durable_next` are durable.
+/// A map file with nothing but a checkpoint; batches before `durable_next` are durable.
 pub(super) fn map_file(
     born: Born,
     map: &crate::map::CloudMap,
