@@ -10,8 +10,8 @@ use crate::{Input, cloud_open};
 use layby_cloud::formats::{Format, JournalPlace, chunk, encode_again, encode_batch_again};
 use layby_cloud::{CHUNK_BYTES, SUPERBLOCK_KEY};
 use layby_engine::store::layout::crc32c;
+use layby_types::parity::{CONTENT_BYTES, PAGE_BYTES, put_parity};
 
-const PAGE_BYTES: usize = 4096;
 /// Bytes of a segment's header and of an entry of its index.
 const HEADER_BYTES: usize = 80;
 const ENTRY_BYTES: usize = 40;
@@ -94,7 +94,8 @@ fn batch(head: &Head, page: &[u8]) {
     let Some(again) = encode_batch_again(PLACE, page) else { return };
     assert_eq!(encode_batch_again(PLACE, &again).as_ref(), Some(&again));
     let changed = head.changed(&again);
-    assert_eq!(encode_batch_again(PLACE, &changed), None, "a changed bit goes unnoticed");
+    let found = encode_batch_again(PLACE, &changed);
+    assert_eq!(found.as_ref(), Some(&again), "a sector may be lost, and no more changes");
 }
 
 /// A chunk whose checksum is right has its length, or is refused.
@@ -114,8 +115,10 @@ fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn seal_page(page: &mut Vec<u8>) {
-    page.truncate(PAGE_BYTES - 4);
+    page.truncate(CONTENT_BYTES - 4);
     *page = seal(std::mem::take(page));
+    page.resize(PAGE_BYTES, 0);
+    put_parity(page);
 }
 
 /// A segment's head with as many entries as there are bytes for.
@@ -132,9 +135,10 @@ fn sealed_segment(bytes: &[u8]) -> Vec<u8> {
 /// since what packs it is not what this looks at.
 fn sealed_checkpoint(bytes: &[u8]) -> Vec<u8> {
     let (first, body) = bytes.split_first().unwrap_or((&0, &[]));
-    let magic = if first & 1 == 1 { b"LAYBYCCB" } else { b"LAYBYCCP" };
+    let magic = if first & 1 == 1 { b"LAYBYCB2" } else { b"LAYBYCP2" };
     let mut object = magic.to_vec();
     object.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    object.extend_from_slice(&[1; 16]);
     // Zstandard: magic, one segment with four bytes of length, one last raw block.
     object.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0xa0]);
     object.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -154,7 +158,7 @@ fn sealed_superblock(bytes: &[u8]) -> Vec<u8> {
 fn sealed_frames(input: &mut Input<'_>) -> Vec<u8> {
     let mut file = Vec::new();
     while !input.is_empty() {
-        let (kind, length) = (input.byte() % 6, usize::from(input.number() % 1024));
+        let (kind, length) = (input.byte() % 7, usize::from(input.number() % 1024));
         let body = input.take(length);
         let body = match kind {
             2 => sealed_checkpoint(body),
@@ -224,7 +228,7 @@ fn checkpoint_body() -> Vec<u8> {
 pub(crate) fn local_seeds() -> Vec<(String, Vec<u8>)> {
     let life = cloud_open::lived();
     let page = life.disks.read(PAGE_BYTES as u64, PAGE_BYTES as u64).expect("a ring has pages");
-    let used = page[..PAGE_BYTES - 4].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    let used = page[..CONTENT_BYTES - 4].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
     let file = &life.disks.map_file;
     let mut committed = vec![4, 28, 0];
     committed.extend_from_slice(&1_u32.to_le_bytes());

@@ -99,7 +99,8 @@ impl ClonePlan {
         snapshot: &Snapshot,
         map: &[u8],
     ) -> Result<CloneObjects, CloneError> {
-        let mut map = CloudMap::decode(map).ok_or(CloneError::Damaged)?;
+        let of_base = base.volume.parse().map_err(|()| CloneError::Damaged)?;
+        let mut map = CloudMap::decode_of(of_base, map).ok_or(CloneError::Damaged)?;
         if map.number != snapshot.number || map.bases() != base.bases {
             return Err(CloneError::Damaged);
         }
@@ -110,7 +111,7 @@ impl ClonePlan {
             return Err(CloneError::Smaller(snapshot.size_bytes));
         }
         let (url, name, through) = (self.base_url.clone(), snapshot.name.clone(), snapshot.number);
-        map.rest_on(Base { url, snapshot: name, through });
+        map.rest_on(Base { url, snapshot: name, through }, self.volume);
         let checkpoint = Checkpointed { number: through, epoch: 0 };
         let superblock = Superblock {
             format: FORMAT_SNAPSHOTS,

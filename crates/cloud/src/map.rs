@@ -11,7 +11,7 @@
 use crate::clone::{BASES_MAX, base_key};
 use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader, seal, unseal};
 use crate::runs::{Piece, Place, Runs};
-use crate::segment::{CHUNK_BYTES, Encoding, EntryKind, Index, SegmentName};
+use crate::segment::{CHUNK_BYTES, Encoding, EntryKind, Index, SegmentName, VolumeUuid};
 use crate::superblock::Base;
 use crate::written::Written;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::sync::Arc;
 
-const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCCP";
+const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCP2";
 /// The same of a volume that shares others' segments: its body begins with these.
-const CHECKPOINT_MAGIC_BASES: &[u8; 8] = b"LAYBYCCB";
+const CHECKPOINT_MAGIC_BASES: &[u8; 8] = b"LAYBYCB2";
 /// Zstandard's level for checkpoints.
 const CHECKPOINT_LEVEL: i32 = 1;
 const CHECKPOINT_BYTES_MAX: usize = 1 << 40;
@@ -93,6 +93,8 @@ impl MapImage {
 /// See the file's header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloudMap {
+    /// Whose it is: a map that another volume put there must not pass for this one's.
+    pub(crate) volume: VolumeUuid,
     runs: Runs<ChunkPlace>,
     segments: BTreeMap<u64, SegmentState>,
     /// What lives, or did, in each segment.
@@ -107,6 +109,16 @@ pub(crate) struct CloudMap {
 }
 
 impl CloudMap {
+    /// The empty map of a volume.
+    pub(crate) fn new(volume: VolumeUuid) -> Self {
+        CloudMap { volume, ..CloudMap::default() }
+    }
+
+    /// A volume's map from bytes, or `None` where they are damaged or another volume's.
+    pub(crate) fn decode_of(volume: VolumeUuid, bytes: &[u8]) -> Option<Self> {
+        Self::decode(bytes).filter(|map| map.volume == volume)
+    }
+
     pub(crate) fn name(&self, number: u64) -> Option<SegmentName> {
         self.segments.get(&number).map(|state| SegmentName { number, epoch: state.epoch })
     }
@@ -130,7 +142,8 @@ impl CloudMap {
     }
 
     /// Makes it the map of a clone, which has nothing of its own yet.
-    pub(crate) fn rest_on(&mut self, base: Base) {
+    pub(crate) fn rest_on(&mut self, base: Base, clone: VolumeUuid) {
+        self.volume = clone;
         assert!(base.through == self.number, "a clone begins behind its snapshot");
         self.bases.push(base);
         self.journal_next = 0;
@@ -323,6 +336,7 @@ impl CloudMap {
         let magic = if has_bases { CHECKPOINT_MAGIC_BASES } else { CHECKPOINT_MAGIC };
         let mut bytes = magic.to_vec();
         bytes.put_u64(body.len() as u64);
+        bytes.extend_from_slice(&self.volume.0);
         bytes.extend_from_slice(&packed);
         seal(&mut bytes);
         bytes
@@ -333,6 +347,7 @@ impl CloudMap {
         let mut reader = Reader(unseal(bytes)?);
         let magic = reader.bytes(8)?;
         let length = usize::try_from(reader.u64()?).ok()?;
+        let volume = VolumeUuid(reader.id()?);
         let has_bases = magic == CHECKPOINT_MAGIC_BASES;
         if !(has_bases || magic == CHECKPOINT_MAGIC) || length > CHECKPOINT_BYTES_MAX {
             return None;
@@ -340,7 +355,7 @@ impl CloudMap {
         let body = decompress(reader.0, length)?;
         let mut reader = Reader(&body);
         let bases = if has_bases { decode_bases(&mut reader)? } else { Vec::new() };
-        Some(CloudMap { bases, ..Self::decode_body(&mut reader)? })
+        Some(CloudMap { volume, bases, ..Self::decode_body(&mut reader)? })
     }
 
     fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
@@ -439,6 +454,7 @@ mod tests {
     fn checkpoint(body: &[u8], length: u64) -> Vec<u8> {
         let mut bytes = CHECKPOINT_MAGIC.to_vec();
         bytes.put_u64(length);
+        bytes.extend([7; 16]);
         bytes.extend(zstd::bulk::compress(body, 1).expect("memory is compressed"));
         seal(&mut bytes);
         bytes
@@ -463,7 +479,7 @@ mod tests {
         let good = body([9, 8, 4, 30, 3]);
         let length = good.len() as u64;
         let map = CloudMap::decode(&checkpoint(&good, length)).expect("it is sound");
-        assert_eq!((map.totals().live, map.number), (3, 9));
+        assert_eq!((map.totals().live, map.number, map.volume), (3, 9, VolumeUuid([7; 16])));
         let absurd = [
             [u64::MAX, 8, 4, 30, 3],
             [9, 10, 4, 30, 3],

@@ -14,7 +14,7 @@ use crate::clone::split_key;
 use crate::codec::BLOCKS_MAX;
 use crate::map::{ChunkPlace, CloudMap};
 use crate::runs::{Place, Runs};
-use crate::segment::{HEADER_BYTES, Index, SegmentName, decode_chunk};
+use crate::segment::{HEADER_BYTES, Index, SegmentName, VolumeUuid, decode_chunk};
 use crate::snapshot::Snapshot;
 use crate::superblock::{Base, Deleted, SUPERBLOCK_KEY, Superblock};
 use bytes::Bytes;
@@ -263,15 +263,16 @@ impl Restored {
     }
 
     fn volume_of(superblock: Superblock, fetch: Fetch<'_>) -> Result<Self, RestoreError> {
-        let mut map = CloudMap::default();
+        let volume = identity(&superblock)?;
+        let mut map = CloudMap::new(volume);
         if let Some(checkpoint) = superblock.checkpoint {
-            map = read_map(fetch, &checkpoint.key())?;
+            map = read_map(fetch, volume, &checkpoint.key())?;
         }
         while let Some(name) = superblock.segment(map.number + 1) {
             if is_planted(Plant::NewestSegmentsIgnored) && superblock.checkpoint.is_some() {
                 break;
             }
-            match (read_index(fetch, name), name.number <= superblock.committed) {
+            match (read_index(fetch, volume, name), name.number <= superblock.committed) {
                 (Ok(index), _) => map.apply(&index),
                 (Err(error), true) => return Err(error),
                 (Err(RestoreError::Damaged(_)), false) => break,
@@ -301,7 +302,7 @@ impl Restored {
             let known = superblock.snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             return Err(RestoreError::NoSnapshot(name.to_owned(), known));
         };
-        let map = read_map(fetch, &snapshot.key())?;
+        let map = read_map(fetch, identity(&superblock)?, &snapshot.key())?;
         Ok(Restored { superblock, segments_beyond: 0, snapshot: Some(snapshot), map })
     }
 
@@ -443,19 +444,29 @@ fn read_superblock(fetch: Fetch<'_>) -> Result<Superblock, RestoreError> {
     Superblock::decode(&bytes).ok_or_else(damaged)
 }
 
-fn read_map(fetch: Fetch<'_>, key: &str) -> Result<CloudMap, RestoreError> {
-    let bytes = get(fetch, key, None)?;
-    CloudMap::decode(&bytes).ok_or_else(|| RestoreError::Damaged(key.to_owned()))
+/// Whose objects are to be there: those of another volume are damage.
+fn identity(superblock: &Superblock) -> Result<VolumeUuid, RestoreError> {
+    superblock.volume.parse().map_err(|()| RestoreError::Damaged(SUPERBLOCK_KEY.to_owned()))
 }
 
-fn read_index(fetch: Fetch<'_>, name: SegmentName) -> Result<Index, RestoreError> {
+fn read_map(fetch: Fetch<'_>, volume: VolumeUuid, key: &str) -> Result<CloudMap, RestoreError> {
+    let bytes = get(fetch, key, None)?;
+    CloudMap::decode_of(volume, &bytes).ok_or_else(|| RestoreError::Damaged(key.to_owned()))
+}
+
+fn read_index(
+    fetch: Fetch<'_>,
+    volume: VolumeUuid,
+    name: SegmentName,
+) -> Result<Index, RestoreError> {
     let key = name.key();
     let mut bytes = get(fetch, &key, Some(0..HEAD_BYTES))?;
     let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
     if let Some(length) = length.filter(|length| *length > bytes.len()) {
         bytes = get(fetch, &key, Some(0..length as u64))?;
     }
-    let index = Index::decode(&bytes).filter(|index| index.name == name);
+    let is_own = |index: &Index| index.name == name && index.volume == volume;
+    let index = Index::decode(&bytes).filter(is_own);
     index.ok_or(RestoreError::Damaged(key))
 }
 

@@ -25,7 +25,7 @@ pub(crate) const ENTRY_BYTES: usize = 40;
 pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// A volume as objects name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeUuid(pub [u8; 16]);
 
 impl std::fmt::Display for VolumeUuid {

@@ -119,12 +119,13 @@ fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
     let mut frames = meta::decode(bytes).map_err(OpenError::MapDamaged)?.into_iter();
     let Some(Frame::Born(mut born)) = frames.next() else { return Err(OpenError::MapDamaged(0)) };
     born.ring.life += 1;
-    let map = CloudMap::default();
+    let map = CloudMap::new(born.volume);
     let mut known = Known { born, map, committed: None, taken: None, durable_next: 0 };
     for frame in frames {
         match frame {
             Frame::Born(_) => return Err(OpenError::MapDamaged(0)),
-            Frame::Checkpoint(map) => known.map = *map,
+            Frame::Checkpoint(map) if map.volume == known.born.volume => known.map = *map,
+            Frame::Checkpoint(_) => return Err(OpenError::MapForeign),
             Frame::Stored(index) if index.name.number == known.map.number + 1 => {
                 known.map.apply(&index);
             }

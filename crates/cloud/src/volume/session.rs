@@ -231,10 +231,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         match (step, end) {
             (Step::Fetch, End::Bytes(bytes, tag)) => self.on_found(&bytes, tag),
             (Step::Fetch, End::Failed(_)) => self.on_absent(),
-            (Step::Checkpoint, End::Bytes(bytes, _)) => match CloudMap::decode(&bytes) {
-                Some(map) => self.on_checkpoint(map),
-                None => self.recheck("the checkpoint in the store is damaged".to_owned()),
-            },
+            (Step::Checkpoint, End::Bytes(bytes, _)) => {
+                match CloudMap::decode_of(self.plan.volume, &bytes) {
+                    Some(map) => self.on_checkpoint(map),
+                    None => self.recheck(
+                        "the checkpoint in the store is damaged, or another volume's".to_owned(),
+                    ),
+                }
+            }
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
             (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
             (Step::Probe(step), end) => self.on_probe(step, end),
@@ -288,7 +292,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         if !self.is_own(&block) {
             // What this node knew of the volume is another history's.
-            self.map = Arc::new(CloudMap::default());
+            self.map = Arc::new(CloudMap::new(self.plan.volume));
             self.at_hand.clear();
             self.is_known = false;
         }
