@@ -17,5 +17,5 @@ pub mod store;
 pub mod ublk;
 
 pub use shard::{
-    LevelPart, Shard, ShardPlan, StartError, start_shard, write_back_offline, write_back_on,
+    ClientMemory, LevelPart, Shard, ShardPlan, StartError, start_shard, write_back_offline, write_back_on,
 };

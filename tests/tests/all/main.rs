@@ -8,6 +8,7 @@
 //! Not for: tests of one room, which lie in its own crate.
 
 mod bad_input;
+mod bounds;
 mod clients;
 mod cloud;
 mod conditions;

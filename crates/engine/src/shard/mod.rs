@@ -12,11 +12,13 @@ mod cut;
 mod gate;
 mod guest;
 mod intent;
+mod memory;
 mod outbox;
 mod pass;
 mod serve;
 mod start;
 
+pub use memory::ClientMemory;
 pub use start::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline, write_back_on};
 
 use crate::control::{Command, CommandError, Connection, GuestQueue, StartReport};
@@ -28,6 +30,7 @@ use gate::Gate;
 use guest::{BrokenQueue, Guests, TAG_EVENT};
 use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
+use memory::Memory;
 use pass::Pass;
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
@@ -47,6 +50,7 @@ pub struct Shard<S, H> {
     io: Scheduled<H>,
     core: Core,
     gate: Gate,
+    memory: Memory,
     ready: ReadyQueue,
     limits: ScheduleLimits,
     /// The best rank that has a client; others are served behind it.
@@ -89,6 +93,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             io,
             core,
             gate,
+            memory: Memory::new(plan.client_memory),
             ready: ReadyQueue::new(limits.quantum_bytes),
             limits,
             best: Rank::FIRST,
@@ -140,6 +145,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.release();
         self.cut_stalled();
         self.answer();
+        self.grant_memory();
         self.end_window();
         if self.is_stopping && self.is_quiet() {
             // The others' clients may have requests here until they are quiet, too.
@@ -150,7 +156,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
-        let deadline = deadline.min(self.pending.deadline());
+        let deadline = deadline.min(self.pending.deadline()).min(self.memory.deadline());
         let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
         if self.guests.has_more() || self.ready.has_work() {
             deadline = Nanos::ZERO;
@@ -215,6 +221,25 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
+    /// Lets clients go on for which the shard's memory had no room, and cuts off those that keep it
+    /// from them and move nothing.
+    fn grant_memory(&mut self) {
+        for number in self.memory.take_granted() {
+            if let Some(client) = self.clients[number as usize].as_mut() {
+                client.on_granted(&self.io);
+                self.wake(number);
+            }
+        }
+        let Some(then) = self.memory.stalled_since(self.io.now()) else { return };
+        let stalled = |client: &&mut Client<S>| !client.is_dead() && client.is_stalled(then);
+        for client in self.clients.iter_mut().flatten().filter(stalled) {
+            client.cut(&mut self.io, &mut self.core);
+            let (peer, volume) = (client.peer.clone(), client.volume);
+            let reason = "it moves no bytes and holds memory that other clients wait for";
+            (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        }
+    }
+
     fn route(&mut self, done: IoDone) {
         let (tag, number) = (done.token.0 >> 56, done.token.0 as u32);
         match tag {
@@ -223,7 +248,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                     panic!("a client outlives its operations")
                 };
                 let buffer = done.buffer.expect("a receive brings its buffer back");
-                client.on_received(buffer, done.result.map_err(drop));
+                client.on_received(buffer, done.result.map_err(drop), self.io.now());
                 self.wake(number);
             }
             TAG_SEND => {
@@ -277,7 +302,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             let pass = &mut Pass::whole(u64::MAX);
             let broken = is_best && client.send(&mut self.io, pass).is_err();
             client.close_if_done(&mut self.io, &mut self.core, broken);
+            client.settle(&mut self.memory);
             if client.is_gone() {
+                client.forget(&mut self.memory);
                 self.gate.cancel(client.volume, client.number);
                 self.ready.forget(Flow(client.number));
                 *place = None;
@@ -333,7 +360,8 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.clients.len() - 1
         });
         let rank = self.core.rank_of(connection.volume);
-        let client = Client::new(&mut self.io, number as u32, rank, socket, connection);
+        let named = (number as u32, rank);
+        let client = Client::new(&mut self.io, named, socket, &self.memory, connection);
         self.clients[number] = Some(client);
         self.rank_clients();
         self.wake(number as u32);

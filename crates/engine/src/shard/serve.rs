@@ -87,8 +87,12 @@ impl<S: Session, H: Host> Shard<S, H> {
         };
         let number = grant.flow.0;
         if let Some(client) = self.clients.get_mut(number as usize).and_then(Option::as_mut)
-            && let Err(reason) =
-                client.advance(&mut self.io, &mut self.core, &mut self.gate, &mut pass)
+            && let Err(reason) = client.advance(
+                &mut self.io,
+                &mut self.core,
+                (&mut self.gate, &mut self.memory),
+                &mut pass,
+            )
         {
             let (peer, volume) = (client.peer.clone(), client.volume);
             client.close_if_done(&mut self.io, &mut self.core, true);
