@@ -17,7 +17,7 @@ use std::path::Path;
 /// Clients hold at most one part of so many unless told otherwise.
 const SHARE: u64 = 32;
 /// The most that they get unasked.
-pub const BYTES_DEFAULT_MAX: u64 = 128 << 20;
+const BYTES_DEFAULT_MAX: u64 = 128 << 20;
 /// A shard's part, for a request of the longest kind and others beside it.
 const SHARD_BYTES_MIN: u64 = 48 << 20;
 /// Bytes that are read of a file that says how much memory there is.

@@ -272,7 +272,8 @@ fn check_node(config: &Config) -> Result<(), Problem> {
     }
     let limits = CLIENT_MEMORY_MIN..=CLIENT_MEMORY_MAX;
     if let Some(size) = config.client_memory.filter(|size| !limits.contains(&size.0)) {
-        let (cause, hint) = (format!("{size} is outside 16MiB to 1TiB"), "write a size as `256MiB`");
+        let (cause, hint) =
+            (format!("{size} is outside 16MiB to 1TiB"), "write a size as `256MiB`");
         return Err(Problem::new(Place::Node, "client_memory", cause, hint));
     }
     match config.shards {

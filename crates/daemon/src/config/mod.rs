@@ -37,6 +37,7 @@ pub use cloud::{CloudConfig, CompressionChange, CompressionChoice, ConditionChoi
 pub use control::ControlConfig;
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
+pub(crate) use input::read_small;
 pub use input::{CONFIG_BYTES_MAX, STDIN};
 pub use key::KeySource;
 pub use limits::{

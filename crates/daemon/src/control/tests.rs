@@ -158,6 +158,7 @@ impl ShardPort for MockShard {
             Command::SetLimits(plan, answer) => {
                 self.answer("limit".into(), answer, |state| state.limits = plan);
             }
+            Command::DropIdle(_, answer) => self.answer("drop idle".into(), answer, |_| false),
             Command::SetDiscards(_, answer) => self.answer("discards".into(), answer, |_| ()),
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
@@ -230,6 +231,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         ranks: Vec::new(),
         devices: Vec::new(),
         stuck: Vec::new(),
+        client_memory: Default::default(),
         volumes: state.volumes.keys().map(volume).collect(),
         levels: vec![level; 3],
         io_inflight: 3,
@@ -297,6 +299,7 @@ impl MockNode {
             homes,
             intents,
             lost: Vec::new(),
+            refusals: Arc::default(),
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
         MockNode { dir, shards, control }

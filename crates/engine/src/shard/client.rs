@@ -32,6 +32,9 @@ const INFLIGHT_MAX: u32 = 1024;
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
 /// Bytes of one send at most: a client that takes so few of them in minutes takes none.
 const SEND_BYTES_MAX: usize = 1 << 20;
+/// Bytes of zeroings and discards in flight at most (one more may start): a client that leaves
+/// leaves no more behind to be done.
+const ERASING_BYTES_MAX: u64 = 1 << 30;
 /// The shortest answer of a read that is sent from where it gathered; shorter ones are copied
 /// behind each other, so that they share a system call.
 const PUT_BYTES_MIN: usize = 32 << 10;
@@ -78,6 +81,8 @@ pub(super) struct Client<S> {
     is_behind_own: bool,
     inflight: u32,
     inflight_bytes: u64,
+    /// Bytes of zeroings and discards in flight.
+    erasing_bytes: u64,
     /// Whether the first call in the buffer waits for its volume's limits.
     hold: Hold,
     /// Of these, bytes in the core's hands.
@@ -97,6 +102,10 @@ pub(super) struct Client<S> {
     is_broken: bool,
     /// The socket is closed; what is in flight ends into nothing.
     is_dead: bool,
+    /// Something happened to it since the last turn's end.
+    pub(super) is_touched: bool,
+    /// The bytes in the core's hands that its rank was last counted, and which rank that was.
+    pub(super) counted: (Rank, u64),
 }
 
 impl<S: Session> Client<S> {
@@ -132,6 +141,7 @@ impl<S: Session> Client<S> {
             is_behind_own: false,
             inflight: 0,
             inflight_bytes: 0,
+            erasing_bytes: 0,
             hold: Hold::Open,
             submitted_bytes: 0,
             cuts: Cuts::default(),
@@ -144,6 +154,8 @@ impl<S: Session> Client<S> {
             is_leaving: false,
             is_broken: false,
             is_dead: false,
+            is_touched: false,
+            counted: (rank, 0),
         };
         client.outbox.push(io, &pending);
         client
@@ -230,13 +242,25 @@ impl<S: Session> Client<S> {
         is_stalled && self.memory.is_charged() && self.memory.moved_at <= then
     }
 
+    /// Since when its peer has asked for nothing, where all is answered.
+    pub(super) fn idle_since(&self) -> Option<Nanos> {
+        let is_idle = self.is_quiet() && self.filled == 0 && self.clear.is_empty();
+        (is_idle && !self.is_dead).then_some(self.memory.moved_at)
+    }
+
     /// Whether the shard has room for a call. A write, which was received already, starts in any
     /// case where it is its client's only one.
     fn has_room(&mut self, memory: &mut Memory, call: &Call, pass: &Pass, capacity: usize) -> bool {
         let held = self.held(capacity);
         let ask = Ask { held, bytes: bytes_of(call), is_best: !pass.is_bounded() };
         match call.operation {
-            _ if self.cuts.is_cutting() || ask.bytes == 0 => true,
+            _ if self.cuts.is_cutting() => true,
+            Operation::WriteZeroes | Operation::Trim => {
+                let bytes = self.erasing_bytes;
+                self.is_behind_own = bytes > 0 && bytes + call.length > ERASING_BYTES_MAX;
+                !self.is_behind_own
+            }
+            _ if ask.bytes == 0 => true,
             Operation::Read => memory.may_hold(&mut self.memory, ask),
             _ => {
                 let has_room = self.inflight == 0 || memory.has_room(&mut self.memory, ask);
@@ -296,7 +320,10 @@ impl<S: Session> Client<S> {
             self.send(io, pass)?;
         }
         let Some(mut buffer) = self.received.take() else { return Ok(()) };
-        self.is_behind_own = false;
+        // As for limits: what waited starts only while its peer is there.
+        if std::mem::take(&mut self.is_behind_own) {
+            self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
+        }
         let result = if self.cipher.is_some() {
             self.advance_sealed(io, core, (gate, memory), &mut buffer, pass)
         } else {
@@ -594,6 +621,7 @@ impl<S: Session> Client<S> {
 
     fn began(&mut self, call: &Call) {
         self.inflight += 1;
+        self.erasing_bytes += erased_by(call);
         self.inflight_bytes += bytes_of(call);
         self.submitted_bytes += bytes_of(call);
     }
@@ -607,6 +635,7 @@ impl<S: Session> Client<S> {
         }
         let Finished { call, result, .. } = finished;
         self.inflight -= 1;
+        self.erasing_bytes -= erased_by(&call);
         self.inflight_bytes -= bytes_of(&call);
         match result {
             Ok(Answer::Data(answer)) => self.reply_data(io, &call, answer),
@@ -705,6 +734,13 @@ impl<S: Session> Client<S> {
 fn bytes_of(call: &Call) -> u64 {
     match call.operation {
         Operation::Read | Operation::Write => call.length,
+        _ => 0,
+    }
+}
+
+fn erased_by(call: &Call) -> u64 {
+    match call.operation {
+        Operation::WriteZeroes | Operation::Trim => call.length,
         _ => 0,
     }
 }

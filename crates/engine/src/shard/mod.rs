@@ -32,7 +32,7 @@ use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
 use memory::Memory;
 use pass::Pass;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
 
 /// How long a stop waits for clients that have their answers and do not take them.
@@ -62,6 +62,10 @@ pub struct Shard<S, H> {
     /// Turns in a row in which background work was due and let others pass.
     ticks_put_off: u32,
     clients: Vec<Option<Client<S>>>,
+    /// Clients to which something happened since the last turn's end.
+    touched: Vec<u32>,
+    /// Bytes in the core's hands, by the rank of their clients.
+    rank_bytes: BTreeMap<Rank, u64>,
     guests: Guests,
     commands: Receiver<Command<S>>,
     pending: Pending,
@@ -101,6 +105,8 @@ impl<S: Session, H: Host> Shard<S, H> {
             owes_clients: false,
             ticks_put_off: 0,
             clients: Vec::new(),
+            touched: Vec::new(),
+            rank_bytes: BTreeMap::new(),
             guests: Guests::default(),
             commands,
             pending: Pending::default(),
@@ -206,6 +212,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
             client.cut(&mut self.io, &mut self.core);
         }
+        self.touch_all();
         self.guests.leave_links(&mut self.io);
     }
 
@@ -238,6 +245,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             let reason = "it moves no bytes and holds memory that other clients wait for";
             (self.notices)(Notice::ClientBroken { peer, volume, reason });
         }
+        self.touch_all();
     }
 
     fn route(&mut self, done: IoDone) {
@@ -296,26 +304,54 @@ impl<S: Session, H: Host> Shard<S, H> {
             has_gone = true;
         }
         self.continue_commands();
-        for place in &mut self.clients {
-            let Some(client) = place else { continue };
-            let is_best = client.rank <= self.best;
-            let pass = &mut Pass::whole(u64::MAX);
-            let broken = is_best && client.send(&mut self.io, pass).is_err();
-            client.close_if_done(&mut self.io, &mut self.core, broken);
-            client.settle(&mut self.memory);
-            if client.is_gone() {
-                client.forget(&mut self.memory);
-                self.gate.cancel(client.volume, client.number);
-                self.ready.forget(Flow(client.number));
-                *place = None;
-                has_gone = true;
-            } else if !is_best && client.may_send() {
-                self.ready.wake(Flow(client.number), client.rank, 1);
-            }
+        let mut touched = std::mem::take(&mut self.touched);
+        for number in touched.drain(..) {
+            has_gone |= self.end_turn_of(number);
         }
+        self.touched = touched;
         if has_gone {
             self.find_best();
         }
+    }
+
+    /// Sends what a client of the best rank is answered, and drops a client that is gone; true when
+    /// that was so.
+    fn end_turn_of(&mut self, number: u32) -> bool {
+        let Some(client) = self.clients[number as usize].as_mut() else { return false };
+        client.is_touched = false;
+        let is_best = client.rank <= self.best;
+        let pass = &mut Pass::whole(u64::MAX);
+        let broken = is_best && client.send(&mut self.io, pass).is_err();
+        client.close_if_done(&mut self.io, &mut self.core, broken);
+        client.settle(&mut self.memory);
+        let is_gone = client.is_gone();
+        let now = (client.rank, if is_gone { 0 } else { client.submitted_bytes() });
+        let (rank, bytes) = std::mem::replace(&mut client.counted, now);
+        *self.rank_bytes.entry(rank).or_default() -= bytes;
+        *self.rank_bytes.entry(now.0).or_default() += now.1;
+        if is_gone {
+            client.forget(&mut self.memory);
+            self.gate.cancel(client.volume, client.number);
+            self.ready.forget(Flow(client.number));
+            self.clients[number as usize] = None;
+        } else if !is_best && client.may_send() {
+            self.ready.wake(Flow(client.number), client.rank, 1);
+        }
+        is_gone
+    }
+
+    /// Something happens to a client: it is looked at when the turn ends.
+    fn touch(&mut self, number: u32) {
+        if let Some(client) = self.clients.get_mut(number as usize).and_then(Option::as_mut)
+            && !std::mem::replace(&mut client.is_touched, true)
+        {
+            self.touched.push(number);
+        }
+    }
+
+    /// The same for all.
+    fn touch_all(&mut self) {
+        (0..self.clients.len() as u32).for_each(|number| self.touch(number));
     }
 
     fn reply(&mut self, number: u32, finished: Finished) {
