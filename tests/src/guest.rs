@@ -130,7 +130,7 @@ impl Guest {
     /// When it is not connected.
     pub fn try_add_memory(&mut self, at: u64, bytes: u64, memory: &File) -> vhost::Result<()> {
         let frontend = self.frontend.as_mut().expect("connected");
-        frontend.add_mem_region(&memory_region(at, bytes, memory))
+        frontend.add_mem_region(&memory_region(at, bytes, memory)).map(drop)
     }
 
     /// Brings a file as in-flight region.
