@@ -219,7 +219,9 @@ impl<S: Session> Client<S> {
     pub(super) fn settle(&mut self, memory: &mut Memory) {
         let capacity = self.received.as_ref().map_or(self.receive_held, Buffer::capacity);
         let held = if self.is_dead { self.inflight_bytes } else { self.held(capacity) };
-        memory.settle(&mut self.memory, held);
+        let waits = self.memory.is_waiting || self.hold == Hold::Held;
+        let is_parked = waits && self.is_quiet();
+        memory.settle(&mut self.memory, held, is_parked);
     }
 
     /// Its place is free: nothing of it waits.

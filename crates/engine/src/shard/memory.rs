@@ -5,7 +5,8 @@
 //! is charged nothing. What it holds beyond is charged to its volume and to the shard; a request that does not
 //! fit waits in its connection, whose socket is not read meanwhile, and is named again when enough
 //! is free. Waiting requests of a volume are granted in their order. Ranks below the best one leave
-//! it a quarter. One request starts always where nothing is charged to anyone, however large. A
+//! it a quarter. One request starts always where nothing is charged but to connections that wait
+//! themselves and have nothing in flight, however large it is: nothing else could free room. A
 //! connection that is busy gets a larger buffer to receive into, out of a small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
@@ -62,6 +63,8 @@ pub(super) struct Holder {
     pub(super) number: u32,
     pub(super) volume: VolumeId,
     charged: u64,
+    /// What of that only the start of its own next request can free.
+    parked: u64,
     /// Bytes of its buffer to receive into, beyond the first one's.
     pub(super) spare: u64,
     /// A request of it waits.
@@ -104,12 +107,32 @@ struct Short {
     lower: bool,
 }
 
+/// Bytes that connections hold.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    charged: u64,
+    /// Of these, such that only the start of a waiting request can free.
+    parked: u64,
+}
+
+impl Sum {
+    fn change(&mut self, old: Sum, new: Sum) {
+        self.charged = self.charged - old.charged + new.charged;
+        self.parked = self.parked - old.parked + new.parked;
+    }
+
+    /// Whether nothing will be freed by itself.
+    fn is_idle(self) -> bool {
+        self.charged == self.parked
+    }
+}
+
 /// See the file's header.
 pub(super) struct Memory {
     limits: ClientMemory,
-    charged: u64,
+    all: Sum,
     spare: u64,
-    volumes: HashMap<VolumeId, u64>,
+    volumes: HashMap<VolumeId, Sum>,
     waiting: VecDeque<Waiting>,
     /// Bytes charged for requests that have not started yet, by connection.
     granted: HashMap<u32, u64>,
@@ -123,7 +146,7 @@ impl Memory {
     pub(super) fn new(limits: ClientMemory) -> Self {
         Memory {
             limits,
-            charged: 0,
+            all: Sum::default(),
             spare: 0,
             volumes: HashMap::new(),
             waiting: VecDeque::new(),
@@ -138,33 +161,46 @@ impl Memory {
     /// What is known of a new connection.
     pub(super) fn holder(&self, number: u32, volume: VolumeId, now: Nanos) -> Holder {
         let inflight_bytes_max = self.limits.connection_bytes_max();
-        let (charged, spare, is_waiting) = (0, 0, false);
-        Holder { number, volume, charged, spare, is_waiting, inflight_bytes_max, moved_at: now }
+        let (charged, parked, spare, is_waiting) = (0, 0, 0, false);
+        let moved_at = now;
+        Holder { number, volume, charged, parked, spare, is_waiting, inflight_bytes_max, moved_at }
     }
 
     /// What is charged, and how often requests waited.
     pub(super) fn stats(&self) -> ClientMemoryStats {
-        ClientMemoryStats { bytes_held: self.charged, waits: self.waited_total }
+        ClientMemoryStats { bytes_held: self.all.charged, waits: self.waited_total }
     }
 
-    fn charge(&mut self, volume: VolumeId, old: u64, new: u64) {
-        if old == new {
-            return;
-        }
+    fn charge(&mut self, volume: VolumeId, old: Sum, new: Sum) {
         let own = self.volumes.entry(volume).or_default();
-        *own = *own - old + new;
-        if *own == 0 {
+        own.change(old, new);
+        if own.charged == 0 {
             self.volumes.remove(&volume);
         }
-        self.charged = self.charged - old + new;
-        self.has_freed |= new < old;
+        self.all.change(old, new);
+        self.has_freed |= new.charged < old.charged || new.parked > old.parked;
     }
 
-    /// The connection holds so many bytes now.
-    pub(super) fn settle(&mut self, holder: &mut Holder, held: u64) {
-        let charge = held.saturating_sub(self.limits.connection_bytes_free);
-        let old = std::mem::replace(&mut holder.charged, charge);
-        self.charge(holder.volume, old, charge);
+    /// The connection holds so many bytes now. It `is_parked` where it waits and has nothing in
+    /// flight.
+    pub(super) fn settle(&mut self, holder: &mut Holder, held: u64, is_parked: bool) {
+        let charged = held.saturating_sub(self.limits.connection_bytes_free);
+        let new = Sum { charged, parked: if is_parked { charged } else { 0 } };
+        let old = Sum { charged: holder.charged, parked: holder.parked };
+        if (old.charged, old.parked) != (new.charged, new.parked) {
+            (holder.charged, holder.parked) = (new.charged, new.parked);
+            self.charge(holder.volume, old, new);
+        }
+    }
+
+    /// Takes the grant of a connection back, to use it or not.
+    fn take_grant(&mut self, holder: &Holder) -> u64 {
+        let granted = self.granted.remove(&holder.number).unwrap_or(0);
+        if granted > 0 {
+            let old = Sum { charged: granted, parked: 0 };
+            self.charge(holder.volume, old, Sum::default());
+        }
+        granted
     }
 
     /// Whether a connection that holds `held` bytes may hold `bytes` more; if not it waits, and
@@ -182,9 +218,8 @@ impl Memory {
 
     /// The same; where not, the connection asks again when something of it has ended.
     pub(super) fn has_room(&mut self, holder: &mut Holder, ask: Ask) -> bool {
-        self.settle(holder, ask.held);
-        let granted = self.granted.remove(&holder.number).unwrap_or(0);
-        self.charge(holder.volume, granted, 0);
+        self.settle(holder, ask.held, false);
+        let granted = self.take_grant(holder);
         let is_small = ask.held + ask.bytes <= self.limits.connection_bytes_free;
         if is_small || granted > 0 && granted >= ask.bytes {
             return true;
@@ -206,8 +241,8 @@ impl Memory {
     }
 
     fn fits_volume(&self, volume: VolumeId, bytes: u64) -> bool {
-        let own = self.volumes.get(&volume).copied().unwrap_or(0);
-        self.charged == 0 || own + bytes <= self.limits.volume_bytes_max()
+        let own = self.volumes.get(&volume).copied().unwrap_or_default();
+        own.is_idle() || own.charged + bytes <= self.limits.volume_bytes_max()
     }
 
     /// Whether the shard has room, and none that waits before it lacks that.
@@ -215,7 +250,7 @@ impl Memory {
         let is_short = short.best || short.lower && !ask.is_best;
         let limits = self.limits;
         let most = if ask.is_best { limits.bytes_max } else { limits.volume_bytes_max() };
-        !is_short && (self.charged == 0 || self.charged + ask.bytes <= most)
+        !is_short && (self.all.is_idle() || self.all.charged + ask.bytes <= most)
     }
 
     /// Connections whose waiting request may start now.
@@ -229,7 +264,8 @@ impl Memory {
             let Waiting { number, volume, ask } = waiting;
             let is_behind = held_back.contains(&volume) || !self.fits_volume(volume, ask.bytes);
             if !is_behind && self.fits(ask, self.short) {
-                self.charge(volume, 0, ask.bytes);
+                let granted = Sum { charged: ask.bytes, parked: 0 };
+                self.charge(volume, Sum::default(), granted);
                 self.granted.insert(number, ask.bytes);
                 named.push(number);
                 continue;
@@ -246,9 +282,8 @@ impl Memory {
 
     /// A connection is gone.
     pub(super) fn cancel(&mut self, holder: &mut Holder) {
-        let granted = self.granted.remove(&holder.number).unwrap_or(0);
-        self.charge(holder.volume, granted, 0);
-        self.settle(holder, 0);
+        self.take_grant(holder);
+        self.settle(holder, 0, false);
         self.may_enlarge(holder, 0);
         self.waiting.retain(|waiting| waiting.number != holder.number);
         self.has_freed = true;
@@ -300,19 +335,19 @@ mod tests {
         let mut memory = memory();
         let [mut first, mut second, mut third] = [0, 3, 6].map(holder);
         assert!(memory.may_hold(&mut first, ask(0, 32 * MIB)));
-        memory.settle(&mut first, 32 * MIB);
+        memory.settle(&mut first, 32 * MIB, false);
         assert!(!memory.may_hold(&mut second, ask(0, 32 * MIB)));
         assert!(!memory.may_hold(&mut third, ask(0, MIB)), "not before the second");
         assert!(memory.has_room(&mut holder(9), ask(8192, 4096)), "a small one");
         assert!(memory.has_room(&mut holder(1), ask(0, 16 * MIB)), "another volume's");
         assert!(memory.take_granted().is_empty());
-        memory.settle(&mut first, 0);
+        memory.settle(&mut first, 0, false);
         assert_eq!(memory.take_granted(), [3, 6]);
-        assert_eq!(memory.charged, 33 * MIB, "grants are charged");
+        assert_eq!(memory.all.charged, 33 * MIB, "grants are charged");
         assert!(memory.may_hold(&mut second, ask(0, 32 * MIB)));
         memory.cancel(&mut second);
         memory.cancel(&mut third);
-        assert!(memory.charged == 0 && memory.volumes.is_empty());
+        assert!(memory.all.charged == 0 && memory.volumes.is_empty());
     }
 
     /// Goal: lower ranks leave the best one room, and a request that no part could hold starts when
@@ -323,13 +358,33 @@ mod tests {
         let [mut first, mut second, mut third] = [0, 1, 2].map(holder);
         let lower = |bytes| Ask { is_best: false, ..ask(0, bytes) };
         assert!(memory.may_hold(&mut first, lower(40 * MIB)));
-        memory.settle(&mut first, 40 * MIB);
+        memory.settle(&mut first, 40 * MIB, false);
         assert!(!memory.may_hold(&mut second, lower(16 * MIB)));
         memory.has_freed = true;
         assert!(memory.take_granted().is_empty());
         assert!(memory.may_hold(&mut third, ask(0, 16 * MIB)));
         let mut tiny = Memory::new(ClientMemory { bytes_max: MIB, ..ClientMemory::DEFAULT });
         assert!(tiny.may_hold(&mut holder(0), ask(0, 32 * MIB)));
+    }
+
+    /// Goal: connections that wait, each with a long message in its buffer, do not wait for one
+    /// another. Method: two that hold all, and a third that is busy and ends.
+    #[test]
+    fn those_that_wait_do_not_wait_for_each_other() {
+        let mut memory = memory();
+        let [mut first, mut second, mut busy] = [0, 3, 1].map(holder);
+        memory.settle(&mut busy, 16 * MIB, false);
+        for holder in [&mut first, &mut second] {
+            memory.settle(holder, 33 * MIB, false);
+            assert!(!memory.may_hold(holder, ask(33 * MIB, 32 * MIB)));
+            memory.settle(holder, 33 * MIB, true);
+        }
+        assert!(memory.take_granted().is_empty(), "the busy one will free something");
+        memory.settle(&mut busy, 0, false);
+        assert_eq!(memory.take_granted(), [0], "one of them, and then the other");
+        assert!(memory.may_hold(&mut first, ask(33 * MIB, 32 * MIB)));
+        memory.cancel(&mut first);
+        assert_eq!(memory.take_granted(), [3]);
     }
 
     /// Goal: charges are never lost, and all that waits is granted once what is held goes. Method:
@@ -345,7 +400,7 @@ mod tests {
                 // What was begun ends, also where the next request waits.
                 if *held > 0 && (rng.chance(1, 2) || step > 1000) {
                     *held = 0;
-                    memory.settle(holder, 0);
+                    memory.settle(holder, 0, false);
                 } else if !holder.is_waiting && (step < 1000 || *wanted > 0) {
                     if *wanted == 0 {
                         *wanted = 1 + rng.below(32 * MIB);
@@ -353,14 +408,14 @@ mod tests {
                     let ask = Ask { is_best: rng.chance(1, 2), ..ask(*held, *wanted) };
                     if memory.may_hold(holder, ask) {
                         *held += std::mem::take(wanted);
-                        memory.settle(holder, *held);
+                        memory.settle(holder, *held, false);
                     }
                 }
                 for number in memory.take_granted() {
                     holders[number as usize].0.is_waiting = false;
                 }
-                let sum: u64 = memory.volumes.values().sum();
-                assert_eq!(sum, memory.charged, "seed {seed}");
+                let sum: u64 = memory.volumes.values().map(|own| own.charged).sum();
+                assert_eq!(sum, memory.all.charged, "seed {seed}");
             }
             let left = (memory.waiting.len(), memory.granted.len());
             assert_eq!(left, (0, 0), "seed {seed}");
