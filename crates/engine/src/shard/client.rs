@@ -333,6 +333,8 @@ impl<S: Session> Client<S> {
         };
         self.received = Some(buffer);
         let wanted = result?;
+        // What it was granted it has used, or does not need any more.
+        memory.give_back(&self.memory);
         let may_receive = !self.is_leaving && !self.is_dead && !self.is_full();
         let waits = self.hold == Hold::Held || self.memory.is_waiting || self.is_behind_own;
         if may_receive && !pass.has_more && !waits {

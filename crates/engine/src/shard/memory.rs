@@ -193,6 +193,11 @@ impl Memory {
         }
     }
 
+    /// The connection has gone as far as it can: a grant that is left is others'.
+    pub(super) fn give_back(&mut self, holder: &Holder) {
+        self.take_grant(holder);
+    }
+
     /// Takes the grant of a connection back, to use it or not.
     fn take_grant(&mut self, holder: &Holder) -> u64 {
         let granted = self.granted.remove(&holder.number).unwrap_or(0);
