@@ -1,10 +1,10 @@
 //! Guests' memory whose file is cut while it is mapped: the guest loses its disk, not the node.
 //!
-//! How: touching a page behind the end of its file raises SIGBUS in the thread that did. The handler
-//! looks the address up among the regions that are watched, raises the region's flag, maps zeros
-//! over all of it and returns, so that the copy goes on; who touches guests' memory looks at the
-//! flag before it believes what it read. For any other address the signal ends the process, as it
-//! would without this.
+//! How: touching a page behind the end of its file raises SIGBUS in the thread that did. The
+//! handler looks the address up among the regions that are watched, raises the region's flag, maps
+//! zeros over all of it and returns, so that the copy goes on; who touches guests' memory looks at
+//! the flag before it believes what it read. For any other address the signal ends the process, as
+//! it would without this.
 //! Invariant: a region is watched for as long as its [`Watch`] lives, and is mapped for as long,
 //! since that holds it. The handler calls nothing but what is safe in one.
 //! Cost: a store in a table per region; a pass over the table per signal.

@@ -162,9 +162,9 @@ fn places_are_kept_for_volumes_and_unix_sockets() {
     node.stop();
 }
 
-/// Goal: a guest whose memory's file is cut under the node loses its queue, and neither the node nor
-/// another guest anything; what it had not written is not made zeros of. Method: a write whose data
-/// lies behind the cut; an NBD client reads the block; the guest comes again with its memory whole.
+/// Goal: a guest whose memory's file is cut under the node loses its queue, and neither the node
+/// nor another guest anything; what it had not written is not made zeros of. Method: a write whose
+/// data lies behind the cut; an NBD client reads the block; the guest comes again, whole.
 #[test]
 fn a_guest_that_cuts_its_memory_ends_alone() {
     let dir = TempDir::new().expect("a temporary folder");
@@ -235,11 +235,11 @@ fn zeroings_end_with_their_client() {
 #[test]
 fn files_that_never_end_are_refused() {
     let dir = TempDir::new().expect("a temporary folder");
-    let tls =
-        "[nbd]\ntls = \"required\"\ntls_certificate = \"/dev/zero\"\ntls_key = \"/dev/zero\"\n";
+    let tls = "[nbd]\ntls = \"required\"\ntls_certificate = \"/dev/zero\"\n\
+               tls_key = \"/dev/zero\"\n";
     let devices = "[node]\ndevices = [\"/dev/zero\"]\n";
-    let level =
-        "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"/dev/zero\"\n";
+    let level = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n\
+                 path = \"/dev/zero\"\n";
     for text in [tls, devices, level] {
         let refused = Node::try_start(&dir.path().join("node"), &Options::config(text));
         refused.expect_err(text).assert_explains(&["/dev/zero"]);

@@ -158,7 +158,6 @@ impl ShardPort for MockShard {
             Command::SetLimits(plan, answer) => {
                 self.answer("limit".into(), answer, |state| state.limits = plan);
             }
-            Command::DropIdle(_, answer) => self.answer("drop idle".into(), answer, |_| false),
             Command::SetDiscards(_, answer) => self.answer("discards".into(), answer, |_| ()),
             Command::SetSized(sized, answer) => {
                 self.answer("size".into(), answer, |state| state.sized = sized);
@@ -195,6 +194,7 @@ impl MockShard {
             Command::ResizeHome { volume, length, answer } => {
                 self.answer(format!("home {} {length}", volume.0), answer, |_| ());
             }
+            Command::DropIdle(_, answer) => self.answer("drop idle".into(), answer, |_| false),
             _ => unreachable!("others are known elsewhere"),
         }
     }

@@ -1,13 +1,14 @@
 //! How much memory connections may hold: bytes of requests in flight, replies that were not taken,
 //! and what was received of long messages.
 //!
-//! How: a connection holds some bytes uncharged, so that small requests always start and an idle one
-//! is charged nothing. What it holds beyond is charged to its volume and to the shard; a request that does not
-//! fit waits in its connection, whose socket is not read meanwhile, and is named again when enough
-//! is free. Waiting requests of a volume are granted in their order. Ranks below the best one leave
-//! it a quarter. One request starts always where nothing is charged but to connections that wait
-//! themselves and have nothing in flight, however large it is: nothing else could free room. A
-//! connection that is busy gets a larger buffer to receive into, out of a small part of its own.
+//! How: a connection holds some bytes uncharged, so that small requests always start and an idle
+//! one is charged nothing. What it holds beyond is charged to its volume and to the shard. A
+//! request that does not fit waits in its connection, whose socket is not read meanwhile, and is
+//! named again when enough is free. Waiting requests of a volume are granted in their order. Ranks
+//! below the best one leave it a quarter. One request starts always where nothing is charged but
+//! to connections that wait themselves and have nothing in flight, however large it is: nothing
+//! else could free room. A connection that is busy gets a larger buffer to receive into, out of a
+//! small part of its own.
 //! Invariant: the charges of volumes add up to the shard's; a grant is charged until it is used.
 //! Cost: some additions per request; a pass over those that wait when something is freed.
 //! Not for: guests' queues, whose bytes lie in the guests' memory and are bounded by their rings.
@@ -234,8 +235,8 @@ impl Memory {
         !is_behind && fits
     }
 
-    /// Whether a connection may receive into a buffer of `spare` bytes beyond the first one's, which
-    /// is then its own until the next call.
+    /// Whether a connection may receive into a buffer of `spare` bytes beyond the first one's,
+    /// which is then its own until the next call.
     pub(super) fn may_enlarge(&mut self, holder: &mut Holder, spare: u64) -> bool {
         let others = self.spare - holder.spare;
         let is_plenty = self.waiting.is_empty() && others + spare <= self.limits.spare_bytes_max();
