@@ -121,6 +121,39 @@ impl Guest {
         frontend.add_mem_region(&memory_region(at, bytes, memory)).expect("memory is added");
     }
 
+    /// Plugs memory in of which a file may have less.
+    ///
+    /// # Errors
+    /// What the node's refusal looks like from here.
+    ///
+    /// # Panics
+    /// When it is not connected.
+    pub fn try_add_memory(&mut self, at: u64, bytes: u64, memory: &File) -> vhost::Result<()> {
+        let frontend = self.frontend.as_mut().expect("connected");
+        frontend.add_mem_region(&memory_region(at, bytes, memory)).map(drop)
+    }
+
+    /// Brings a file as in-flight region.
+    ///
+    /// # Errors
+    /// What the node's refusal looks like from here.
+    ///
+    /// # Panics
+    /// When it is not connected.
+    pub fn try_inflight(&mut self, file: &File) -> vhost::Result<()> {
+        let (region, _) = self.inflight.as_ref().expect("there is one");
+        let frontend = self.frontend.as_mut().expect("connected");
+        frontend.set_inflight_fd(region, file.as_raw_fd())
+    }
+
+    /// Cuts the memory off behind `bytes`.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn cut_memory(&self, bytes: u64) {
+        self.memory.set_len(bytes).expect("our own memory");
+    }
+
     /// Takes such memory out again.
     ///
     /// # Errors

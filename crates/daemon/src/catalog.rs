@@ -402,7 +402,7 @@ impl Catalog {
                     .state(untouched)
                     .hint("restore the file from a copy"));
             }
-            Ok(_) => std::fs::read(&path),
+            Ok(_) => crate::config::read_small(&path, CATALOG_BYTES_MAX),
             Err(cause) => Err(cause),
         };
         let bytes = bytes.map_err(|cause| Report::from_io(error(), &cause).state(untouched))?;

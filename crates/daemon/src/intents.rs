@@ -81,11 +81,8 @@ impl Found {
 pub fn read(dir: &Path) -> Found {
     let path = dir.join(INTENTS_FILE_NAME);
     let read = || -> Result<BTreeMap<u32, BTreeSet<Name>>, String> {
-        let length = std::fs::metadata(&path).map_err(|cause| cause.to_string())?.len();
-        if length > FILE_BYTES_MAX {
-            return Err(format!("it has {length} bytes"));
-        }
-        let bytes = std::fs::read(&path).map_err(|cause| cause.to_string())?;
+        let bytes = crate::config::read_small(&path, FILE_BYTES_MAX);
+        let bytes = bytes.map_err(|cause| cause.to_string())?;
         let envelope: Envelope =
             serde_json::from_slice(&bytes).map_err(|cause| cause.to_string())?;
         if (envelope.format.as_str(), envelope.version) != (FORMAT, VERSION) {

@@ -34,6 +34,7 @@ pub mod levels;
 mod limits;
 pub mod listen;
 pub mod logging;
+mod memory;
 pub mod metrics;
 pub mod node;
 pub mod plan;

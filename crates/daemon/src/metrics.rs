@@ -58,6 +58,8 @@ pub fn render(
 #[derive(Debug)]
 struct NodeSummary {
     node: String,
+    /// Clients that were not let in, by cause.
+    refused: Vec<(&'static str, u64)>,
     io: String,
     recovery_seconds: f64,
     blocks_lost: u64,
@@ -86,6 +88,12 @@ impl NodeSummary {
             lost: facts.lost.iter().map(|lost| lost.name.clone()).collect(),
             clouds,
             uplink: uplink.map(|uplink| uplink.seen()),
+            refused: facts
+                .refusals
+                .totals()
+                .iter()
+                .map(|(cause, count)| (*cause, *count))
+                .collect(),
         }
     }
 }
@@ -284,6 +292,10 @@ impl Scrape {
             .write(encoder, vec![gauge(vec![], self.node.recovery_seconds)])?;
         family("layby_recovery_blocks_lost", "Blocks found corrupt at the last start")
             .write(encoder, vec![gauge(vec![], self.node.blocks_lost as f64)])?;
+        let refused = self.node.refused.iter();
+        let refused =
+            refused.map(|(cause, n)| count(vec![("cause", (*cause).to_owned())], *n)).collect();
+        family("layby_clients_refused", "Clients that were not let in").write(encoder, refused)?;
         let block = f64::from(self.view.layout.block_size.bytes());
         family_in(Unit::Bytes, "layby_block", "Size of the cache unit")
             .write(encoder, vec![gauge(vec![], block)])
@@ -490,6 +502,14 @@ impl Scrape {
             .write(encoder, each(|s| Value::CountSeconds(s.cpu_ns as f64 / 1e9)))?;
         family("layby_shard_io_inflight", "Device operations in flight now")
             .write(encoder, each(|s| Value::Gauge(s.io_inflight as f64)))?;
+        family_in(
+            Unit::Bytes,
+            "layby_shard_client_memory",
+            "What clients hold beyond the free part",
+        )
+        .write(encoder, each(|s| Value::Gauge(s.client_memory.bytes_held as f64)))?;
+        family("layby_shard_client_memory_waits", "Requests that waited for others' memory")
+            .write(encoder, each(|s| Value::Count(s.client_memory.waits)))?;
         family("layby_shard_queue_depth", "Client requests in flight now")
             .write(encoder, each(|s| Value::Gauge(s.queue_depth as f64)))
     }

@@ -34,6 +34,7 @@ use crate::{api, listen};
 use folder::open_directory;
 use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
+use layby_engine::ClientMemory;
 use layby_engine::control::{StartReport, VolumePlan};
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
@@ -98,6 +99,8 @@ pub struct ShardRequest {
     pub home_delay: Nanos,
     /// How long a device or backing store may owe an end.
     pub io_timeout: Nanos,
+    /// How much its clients' connections may hold.
+    pub client_memory: ClientMemory,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
     /// The names of its volumes and of their parts, for reports.
@@ -265,7 +268,8 @@ impl Node {
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);
         let dir = config.dir.clone();
-        let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost };
+        let refusals = Arc::default();
+        let facts = NodeFacts { dir, config, reports, uris, homes, intents, lost, refusals };
         let control = Arc::new(Control::new(facts, ports, view));
         // It ends with the shards: what a stop lets end may be a first change.
         tokio::spawn(crate::control::attend_intents(Arc::clone(&control), wanted));
@@ -316,6 +320,7 @@ impl Node {
             lines.push(format!("I/O by {}", first.io));
             lines.extend(first.levels.iter().map(|level| format!("level {level}")));
         }
+        lines.push(crate::memory::of_shard(&facts.config, view.layout.shards).1);
         for (name, class) in view.classes() {
             let (level, mode) = durability(&view, name.as_str(), class.durable_writes);
             let mode = match mode {
@@ -543,6 +548,7 @@ pub(crate) fn requests(
     let volumes = view.catalog.volumes.iter();
     let named = volumes.flat_map(|(name, record)| record.parts().map(|part| (part, name.clone())));
     let names: BTreeMap<VolumeId, Name> = named.collect();
+    let (client_memory, _) = crate::memory::of_shard(config, count);
     let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
     let request = |index: u8| {
         let parts = view.layout.levels.iter().enumerate().map(|(number, level)| {
@@ -570,6 +576,7 @@ pub(crate) fn requests(
             simulate_power_loss: config.simulate_power_loss,
             home_delay: config.home_delay,
             io_timeout: config.io_timeout,
+            client_memory,
             home_budget: budget(MAIN_DEVICE),
             names: names.clone(),
             intents: intents.clone(),

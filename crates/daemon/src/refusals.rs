@@ -4,7 +4,7 @@
 //! counted, and the end of that second has a line with their number and the last one's peer.
 //! Invariant: the counts of a cause's lines add up to its refused clients, also at a stop. Causes
 //! are texts of this program, so no client adds one; what a client chose is shortened.
-//! Cost: a lock per refused client, and a task per cause while any come.
+//! Cost: two locks per refused client, and a task per cause while any come.
 //! Not for: refused requests on the control API; see `audit`.
 
 use std::collections::BTreeMap;
@@ -32,13 +32,17 @@ struct Unwritten {
     last: Refused,
 }
 
-/// The causes of the last second.
+/// The causes of the last second, and how often each was one.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, Unwritten>>);
+pub(crate) struct Refusals {
+    causes: Mutex<BTreeMap<&'static str, Unwritten>>,
+    totals: Mutex<BTreeMap<&'static str, u64>>,
+}
 
 impl Refusals {
     /// Notes a refused client.
     pub(crate) fn note(self: &Arc<Self>, cause: &'static str, refused: &Refused) {
+        *self.totals().entry(cause).or_default() += 1;
         if self.is_first(cause, refused) {
             write(cause, 1, refused);
             let own = Arc::clone(self);
@@ -86,8 +90,13 @@ impl Refusals {
         unwritten
     }
 
+    /// Clients refused since the start, by cause.
+    pub(crate) fn totals(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Unwritten>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.causes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

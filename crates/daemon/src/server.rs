@@ -3,9 +3,12 @@
 //! How: a task per client drives the frontend's handshake (and TLS, where asked for) until the
 //! client has entered an export; then socket, session and cipher move to the shard and the task
 //! ends. The data path never comes back here.
-//! Invariant: a client that stalls, haggles or floods costs one place of `connections_max` for at
-//! most `handshake_timeout` and a buffer of [`BUFFER_BYTES_MAX`].
+//! Invariant: a client that stalls, haggles or floods before it has entered costs a place of a
+//! small pool of such clients (see `places`) for at most `handshake_timeout`, and a buffer of
+//! [`BUFFER_BYTES_MAX`].
 //! Cost: negotiation only.
+
+mod places;
 
 use crate::clients::{ConnectedClient, NotLet, Visitor};
 use crate::config::{Name, NbdConfig, Peer, TlsMode};
@@ -20,6 +23,7 @@ use layby_frontend::nbd::{
     Handshake, HandshakeNext, HandshakeOptions, OPTION_LENGTH_MAX, TlsPolicy, Transmission,
 };
 use layby_types::SessionError;
+use places::{Entered as Place, Half, Kind, Places};
 use rustls::ServerConfig;
 use std::io::{Error as IoError, ErrorKind as Io};
 use std::net::SocketAddr;
@@ -29,14 +33,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Mutex, oneshot};
 
 /// Bytes of a client's that are held at once while it negotiates.
 pub const BUFFER_BYTES_MAX: usize =
     2 * (OPTION_LENGTH_MAX as usize + RECORD_HEAD_BYTES + RECORD_BODY_BYTES_MAX);
 /// How long a stop waits for the last clients' lines in the log.
 const LINES_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client waits for the place of an idle one that is cut off.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECTIONS_TAKEN: &str = "as many clients as `connections_max` are connected";
+const HALF_OPEN_TAKEN: &str = "newer clients came before it had chosen its volume";
 const HANDSHAKE_TOO_LONG: &str = "the handshake took longer than `handshake_timeout`";
 const WITHOUT_TLS: &str = "the client asked for a volume without TLS, which is required";
 
@@ -47,8 +54,9 @@ pub struct NbdServer {
     tls: Arc<TlsFiles>,
     mode: TlsMode,
     handshake_timeout: Duration,
-    connections_max: u32,
-    places: Arc<Semaphore>,
+    places: Places,
+    /// Held by the one client for which an idle one is cut off.
+    dropping: Arc<Mutex<()>>,
     refusals: Arc<Refusals>,
 }
 
@@ -91,13 +99,13 @@ impl NbdServer {
     ) -> NbdServer {
         let timeout = nbd.handshake_timeout.max(layby_types::Nanos(1));
         NbdServer {
+            refusals: Arc::clone(&control.facts().refusals),
             control,
             tls: Arc::new(TlsFiles::new(nbd, tls)),
             mode: nbd.tls,
             handshake_timeout: Duration::from_nanos(timeout.0),
-            connections_max: nbd.connections_max,
-            places: Arc::new(Semaphore::new(nbd.connections_max as usize)),
-            refusals: Arc::default(),
+            places: Places::new(nbd.connections_max),
+            dropping: Arc::default(),
         }
     }
 
@@ -108,9 +116,8 @@ impl NbdServer {
 
     /// Writes what the log has not said yet, when all shards have stopped.
     pub(crate) async fn finish_log(&self) {
-        let all_left = self.places.acquire_many(self.connections_max);
-        // A client that hangs in its handshake keeps its place, and has no line anyway.
-        drop(tokio::time::timeout(LINES_TIMEOUT, all_left).await);
+        // A client that hangs in its handshake has no line anyway.
+        drop(tokio::time::timeout(LINES_TIMEOUT, self.places.all_left()).await);
         self.refusals.flush();
     }
 
@@ -140,25 +147,21 @@ impl NbdServer {
         }
     }
 
-    /// Negotiates with a client in a task of its own, or closes it when all places are taken.
+    /// Negotiates with a client in a task of its own, which ends when too many others come.
     fn admit(&self, socket: impl ClientSocket, peer: Peer, name: String) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.refusals.note(CONNECTIONS_TAKEN, &Refused { peer: name, volume: None });
-            return;
-        };
+        let kind = if peer == Peer::Unix { Kind::Unix } else { Kind::Network };
+        let (half, has_dropped) = self.places.begin(kind);
+        if has_dropped {
+            let unknown = Refused { peer: "of many".to_owned(), volume: None };
+            self.refusals.note(HALF_OPEN_TAKEN, &unknown);
+        }
         let server = self.clone();
-        tokio::spawn(async move { server.serve(socket, peer, name, place).await });
+        half.spawn(|half| async move { server.serve(socket, peer, name, half).await });
     }
 
     /// Negotiates with one client and hands it over.
-    pub async fn serve(
-        &self,
-        socket: impl ClientSocket,
-        peer: Peer,
-        name: String,
-        place: OwnedSemaphorePermit,
-    ) {
-        let negotiation = Negotiation::new(self, socket, peer);
+    async fn serve(&self, socket: impl ClientSocket, peer: Peer, name: String, half: Half) {
+        let negotiation = Negotiation::new(self, socket, peer, &half);
         let ended = tokio::time::timeout(self.handshake_timeout, negotiation.run()).await;
         let refuse =
             |cause, volume| self.refusals.note(cause, &Refused { peer: name.clone(), volume });
@@ -169,21 +172,37 @@ impl NbdServer {
             Ok(Err(Ending::Left)) => tracing::debug!(peer = name, "a client left"),
             Ok(Err(Ending::Failed(cause))) => tracing::debug!(peer = name, %cause, "client lost"),
             Ok(Ok(entered)) => {
-                let volume = entered.transmission.export.name.clone();
+                let volume = Some(entered.transmission.export.name.clone());
+                let Some(place) = self.enter(half.kind, entered.volume()).await else {
+                    return refuse(CONNECTIONS_TAKEN, volume);
+                };
                 if let Err(NotLet { cause, .. }) = self.hand_over(entered, name.clone(), place) {
-                    refuse(cause, Some(volume));
+                    refuse(cause, volume);
                 }
             }
         }
     }
 
+    /// A place with a volume; where there is none, that of an idle client.
+    async fn enter(&self, kind: Kind, volume: u32) -> Option<Place> {
+        let volumes = self.control.view().volumes().count() as u32;
+        let enter = || self.places.enter(kind, volume, volumes);
+        if let Some(place) = enter() {
+            return Some(place);
+        }
+        let _dropping = self.dropping.lock().await;
+        if let Some(place) = enter() {
+            return Some(place);
+        }
+        let left = self.places.left();
+        if self.control.drop_idle().await {
+            drop(tokio::time::timeout(PLACE_TIMEOUT, left).await);
+        }
+        enter()
+    }
+
     /// Hands a client to the shard of its volume, unless that has been closed to it meanwhile.
-    fn hand_over(
-        &self,
-        entered: Entered,
-        peer: String,
-        place: OwnedSemaphorePermit,
-    ) -> Result<(), NotLet> {
+    fn hand_over(&self, entered: Entered, peer: String, place: Place) -> Result<(), NotLet> {
         let Entered { visitor, transmission, socket, cipher, received, pending } = entered;
         let Transmission { export, session } = transmission;
         let volume = self.control.deal(export.volume);
@@ -231,7 +250,7 @@ fn log_end(
     control: &Arc<Control>,
     client: ClientId,
     (peer, volume): (String, String),
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> oneshot::Sender<()> {
     let (held, ended) = oneshot::channel();
     let control = Arc::downgrade(control);
@@ -293,8 +312,16 @@ struct Entered {
     pending: Vec<u8>,
 }
 
+impl Entered {
+    /// The number of its volume.
+    fn volume(&self) -> u32 {
+        self.transmission.export.volume.0
+    }
+}
+
 /// One client's way to its export.
-struct Negotiation<T> {
+struct Negotiation<'a, T> {
+    half: &'a Half,
     socket: T,
     exports: PeerExports,
     handshake: Handshake,
@@ -306,9 +333,10 @@ struct Negotiation<T> {
     clear: Vec<u8>,
 }
 
-impl<T: ClientSocket> Negotiation<T> {
-    fn new(server: &NbdServer, socket: T, peer: Peer) -> Self {
+impl<'a, T: ClientSocket> Negotiation<'a, T> {
+    fn new(server: &NbdServer, socket: T, peer: Peer, half: &'a Half) -> Self {
         Negotiation {
+            half,
             socket,
             exports: server.control.exports_for(peer),
             handshake: Handshake::new(HandshakeOptions { tls: server.policy(peer) }),
@@ -403,6 +431,7 @@ impl<T: ClientSocket> Negotiation<T> {
             } else {
                 let Negotiation { socket, clear, .. } = self;
                 receive(socket, clear).await?;
+                self.half.note();
             }
         }
         Ok(())
@@ -416,6 +445,7 @@ impl<T: ClientSocket> Negotiation<T> {
                 return Ok(());
             }
             receive(&mut self.socket, &mut self.wire).await?;
+            self.half.note();
         }
     }
 
@@ -477,8 +507,8 @@ mod tests {
         NbdServer::new(nbd, Arc::clone(&node.control)).expect("a good configuration")
     }
 
-    fn place(server: &NbdServer) -> OwnedSemaphorePermit {
-        Arc::clone(&server.places).try_acquire_owned().expect("a free place")
+    fn place(server: &NbdServer) -> Half {
+        server.places.begin(Kind::Unix).0
     }
 
     /// Reads one message of `length` bytes.
@@ -516,14 +546,12 @@ mod tests {
         let node = MockNode::new("[volume.a]\nsize = \"1MiB\"\n[volume.b]\nsize = \"2MiB\"\n");
         let server = server(&node, &node.control.facts().config.nbd.clone());
         let (mut client, socket) = UnixStream::pair().expect("a pair");
-        let places = server.places.available_permits();
         let place = place(&server);
         let serving = server.serve(socket, Peer::Unix, "test".into(), place);
         let (size, ()) = tokio::join!(enter(&mut client, "b"), serving);
         assert_eq!(size, Ok(2 << 20));
         assert_eq!(node.shards[1].state().attached, [layby_types::VolumeId(1)]);
-        server.finish_log().await;
-        assert_eq!(server.places.available_permits(), places, "the mock dropped the session");
+        server.places.all_left().await;
     }
 
     /// Goal: what a client may not have it does not get. Method: an unknown name and a volume with

@@ -90,6 +90,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         home_delay: request.home_delay,
         io_timeout: request.io_timeout,
         schedule: ScheduleLimits::DEFAULT,
+        client_memory: request.client_memory,
         home_budget: request.home_budget,
     }
 }

@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub const RECORD_HEAD_BYTES: usize = 5;
 /// Bytes of a TLS record's body at most, by RFC 8446 and RFC 5246.
 pub const RECORD_BODY_BYTES_MAX: usize = (1 << 14) + 2048;
+/// Bytes of a file of certificates, or of a key, at most.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Rights that a private key's file must not give: all to others, writing to its group.
 const KEY_MODES_REFUSED: u32 = 0o027;
 
@@ -35,7 +37,8 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let (certificate_path, key_path) = (path(&nbd.tls_certificate), path(&nbd.tls_key));
     let certificates = certificates(&certificate_path)?;
     refuse_open_key(&key_path)?;
-    let key = PrivateKeyDer::from_pem_file(&key_path)
+    let pem = pem("private key", &key_path)?;
+    let key = PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|cause| unusable("private key", &key_path, &cause.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -78,12 +81,18 @@ fn refuse_open_key(path: &Path) -> Result<(), Report> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Report> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let chain: Vec<_> = read.map_err(|e| unusable("certificate", path, &e.to_string()))?;
+    let pem = pem("certificate", path)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let chain = read.map_err(|e| unusable("certificate", path, &e.to_string()))?;
     if chain.is_empty() {
         return Err(unusable("certificate", path, "the file holds no certificate"));
     }
     Ok(chain)
+}
+
+fn pem(what: &str, path: &Path) -> Result<Vec<u8>, Report> {
+    crate::config::read_small(path, FILE_BYTES_MAX)
+        .map_err(|cause| unusable(what, path, &cause.to_string()))
 }
 
 fn unusable(what: &str, path: &Path, cause: &str) -> Report {

@@ -307,6 +307,9 @@ pub enum Command<S> {
     CutClients(Vec<ClientId>, Answer<()>),
     /// Report what each client asks for.
     Clients(Answer<Vec<ClientLoad>>),
+    /// Cut off the client that has moved nothing for the longest time, at least this long, and has
+    /// nothing in flight; answers with whether there was one.
+    DropIdle(Nanos, Answer<bool>),
     /// Report counters.
     Snapshot(Answer<Box<Snapshot>>),
     /// Stop: finish requests, make everything durable, write a checkpoint, end the thread. Answers
@@ -570,6 +573,8 @@ pub struct Snapshot {
     pub ranks: Vec<RankStats>,
     /// Devices that ranks below the best have used.
     pub devices: Vec<DeviceLoad>,
+    /// What clients' connections hold in memory.
+    pub client_memory: ClientMemoryStats,
     /// What does not answer now.
     pub stuck: Vec<StuckPlace>,
     /// Nanoseconds the shard's thread has spent on a CPU.
@@ -578,6 +583,15 @@ pub struct Snapshot {
     pub queue_depth: u64,
     /// Seconds the shard has been running.
     pub uptime_seconds: f64,
+}
+
+/// What clients' connections hold, beyond what each holds free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientMemoryStats {
+    /// Bytes charged now.
+    pub bytes_held: u64,
+    /// Requests that had to wait since the start.
+    pub waits: u64,
 }
 
 /// What recovery found when the shard started.

@@ -9,6 +9,7 @@ pub mod backing;
 pub mod check;
 pub mod control;
 pub mod core;
+pub mod guest_memory;
 pub mod io;
 pub mod link;
 pub mod probe;
@@ -17,5 +18,6 @@ pub mod store;
 pub mod ublk;
 
 pub use shard::{
-    LevelPart, Shard, ShardPlan, StartError, start_shard, write_back_offline, write_back_on,
+    ClientMemory, LevelPart, Shard, ShardPlan, StartError, start_shard, write_back_offline,
+    write_back_on,
 };

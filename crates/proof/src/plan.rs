@@ -17,6 +17,7 @@ use layby_cache::{
 };
 use layby_cloud::simulated::{SimDeed, SimFaults};
 use layby_engine::io::{CrashMode, CutAt, Deed, OperationKind, Step};
+use layby_engine::shard::ClientMemory;
 use layby_engine::store::{SegmentPlan, slots_for};
 use layby_types::{BlockSize, Call, CallFlags, Nanos, Operation, Rng, VolumeId};
 use std::fmt;
@@ -378,6 +379,17 @@ pub fn schedule_of(seed: u64) -> ScheduleLimits {
         inflight_bytes_max: BLOCK << rng.below(8),
         budget: BudgetLimits { bytes_min: BLOCK, bytes_max, ios_min: 1, ios_max: 4 },
     }
+}
+
+/// How much clients may hold, by the life's seed: in every other life so little that their requests
+/// wait for it.
+#[must_use]
+pub fn client_memory_of(seed: u64) -> ClientMemory {
+    let mut rng = Rng::new(seed ^ 0x3e3_0b17);
+    let is_small = rng.chance(1, 2);
+    let bytes_max = BLOCK << rng.below(6);
+    let connection_bytes_free = ClientMemory::CONNECTION_BYTES_FREE_MIN;
+    if is_small { ClientMemory { bytes_max, connection_bytes_free } } else { ClientMemory::DEFAULT }
 }
 
 /// Which volumes write through, and which of them to a home in the cloud, by the life's seed: some

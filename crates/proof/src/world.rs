@@ -16,7 +16,7 @@ use crate::client::{Answered, Client};
 use crate::home::CloudHome;
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
-use crate::plan::{discards_of, schedule_of};
+use crate::plan::{client_memory_of, discards_of, schedule_of};
 use crate::timeline::Timeline;
 use layby_cache::VolumeSpec;
 use layby_engine::control::{
@@ -287,6 +287,7 @@ impl World<'_> {
             io_timeout: self.life.io_timeout(),
             nice: 0,
             schedule: schedule_of(self.life.seed),
+            client_memory: client_memory_of(self.life.seed),
             home_budget: None,
         }
     }

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes of a line at most, without its end. The longest that a tool writes is a few hundred.
 pub const LINE_BYTES_MAX: usize = 4096;
+/// Bytes of a line that is too long, after which it is taken for no line at all: `/dev/zero` has no
+/// end.
+const LINE_SKIPPED_MAX: u64 = 64 << 20;
 /// Memory that decompressing xz may take; `xz -9` asks for 65 MiB. Zstandard has its own bound of
 /// 128 MiB, and gzip needs 32 KiB.
 const XZ_MEMORY_MAX: u64 = 256 << 20;
@@ -103,7 +106,13 @@ impl<R: Read> Source<R> {
     #[cold]
     fn too_long(&mut self) -> Result<Line<'_>, TraceError> {
         let head = self.ahead(1)?.iter().take(LINE_BYTES_MAX).copied().collect();
+        let until = self.consumed + LINE_SKIPPED_MAX;
         loop {
+            if self.consumed > until {
+                self.at_end = true;
+                let cause = io::Error::new(ErrorKind::InvalidData, "a line does not end");
+                return Err(TraceError::Read { offset: self.consumed, cause });
+            }
             let ahead = self.ahead(1)?;
             let (length, found) = (ahead.len(), memchr::memchr(b'\n', ahead));
             self.consume(found.map_or(length, |at| at + 1));

@@ -9,6 +9,7 @@
 
 mod access;
 mod bad_input;
+mod bounds;
 mod clients;
 mod cloud;
 mod conditions;

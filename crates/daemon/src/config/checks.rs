@@ -36,6 +36,10 @@ pub(super) const INFLIGHT_MAX: u16 = 256;
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Rules of one allow-list at most.
 pub(super) const ALLOW_RULES_MAX: usize = 256;
+/// The least that clients may be given to hold.
+const CLIENT_MEMORY_MIN: u64 = 16 << 20;
+/// The most that clients may be given to hold.
+const CLIENT_MEMORY_MAX: u64 = 1 << 40;
 /// A device may owe an end this long at least before it is stuck.
 const IO_TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
 /// A device may owe an end this long at most before it is stuck, where there is a limit.
@@ -274,6 +278,12 @@ fn check_node(config: &Config) -> Result<(), Problem> {
     if config.io_timeout != Nanos::NEVER && !limits.contains(&config.io_timeout) {
         let cause = format!("{} is outside 1s to 1h", config.io_timeout);
         return Err(Problem::new(Place::Node, "io_timeout", cause, "write `30s`, or `off`"));
+    }
+    let limits = CLIENT_MEMORY_MIN..=CLIENT_MEMORY_MAX;
+    if let Some(size) = config.client_memory.filter(|size| !limits.contains(&size.0)) {
+        let (cause, hint) =
+            (format!("{size} is outside 16MiB to 1TiB"), "write a size as `256MiB`");
+        return Err(Problem::new(Place::Node, "client_memory", cause, hint));
     }
     match config.shards {
         Some(shards) if !(super::SHARDS_MIN..=super::SHARDS_MAX).contains(&shards) => {

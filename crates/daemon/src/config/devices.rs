@@ -53,11 +53,8 @@ pub(super) fn read(dir: &Path, paths: &[PathBuf]) -> Result<Vec<Model>, Problem>
 }
 
 fn read_file(path: &Path) -> Result<Vec<Model>, String> {
-    let length = std::fs::metadata(path).map_err(|cause| cause.to_string())?.len();
-    if length > DEVICES_BYTES_MAX {
-        return Err(format!("the file has {length} bytes, more than {DEVICES_BYTES_MAX}"));
-    }
-    let text = std::fs::read_to_string(path).map_err(|cause| cause.to_string())?;
+    let bytes = super::read_small(path, DEVICES_BYTES_MAX).map_err(|cause| cause.to_string())?;
+    let text = String::from_utf8(bytes).map_err(|cause| cause.to_string())?;
     let file: File = toml::from_str(&text).map_err(|cause| cause.to_string())?;
     file.device.into_iter().map(model).collect()
 }

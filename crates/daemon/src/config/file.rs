@@ -42,6 +42,7 @@ pub(super) struct NodeTable {
     pub(super) volume_roots: Vec<PathBuf>,
     pub(super) strict: bool,
     pub(super) io_timeout: Option<Patience>,
+    pub(super) client_memory: Option<Size>,
 }
 
 #[derive(Debug, Default, Deserialize)]

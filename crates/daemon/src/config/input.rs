@@ -34,6 +34,20 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
     Ok(text)
 }
 
+/// All of a file that is small if it is sound.
+///
+/// # Errors
+/// The system's, or that it has more than `most` bytes; of what has no end no more is read.
+pub(crate) fn read_small(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let cause = format!("it has more than {most} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, cause));
+    }
+    Ok(bytes)
+}
+
 fn text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     match path.as_os_str() == STDIN {

@@ -38,6 +38,7 @@ pub use cloud::{CloudConfig, CompressionChange, CompressionChoice, ConditionChoi
 pub use control::ControlConfig;
 pub use devices::MAIN_DEVICE;
 pub use discard::{DiscardChoice, DiscardWait, discard_limits};
+pub(crate) use input::read_small;
 pub use input::{CONFIG_BYTES_MAX, STDIN};
 pub use key::KeySource;
 pub use limits::{
@@ -411,6 +412,8 @@ pub struct Config {
     pub is_strict: bool,
     /// How long a device or backing store may owe an end; `NEVER` for as long as it likes.
     pub io_timeout: Nanos,
+    /// How much clients may hold together; a share of the machine's memory where nothing is said.
+    pub client_memory: Option<Size>,
     /// Power loss is simulated (tests only).
     pub simulate_power_loss: bool,
     /// How much longer volumes' homes take than they really do; for demonstrations.
@@ -525,6 +528,7 @@ fn assemble(origin: Option<PathBuf>, file: File, overrides: &Overrides) -> Resul
         format: if overrides.format { Format::All } else { Format::Empty },
         is_strict: overrides.strict || file.node.strict,
         io_timeout: file.node.io_timeout.unwrap_or_default().0,
+        client_memory: file.node.client_memory,
         simulate_power_loss: overrides.simulate_power_loss,
         home_delay: Nanos::from_micros(overrides.home_delay.as_micros() as u64),
         origin,

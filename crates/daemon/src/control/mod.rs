@@ -15,6 +15,7 @@ mod clients;
 mod creation;
 mod deletion;
 mod exports;
+mod idle;
 mod intents;
 pub(crate) mod placement;
 mod places;
@@ -57,6 +58,7 @@ use crate::homes::Homes;
 use crate::intents::Intents;
 use crate::levels::Lost;
 use crate::plan::{ClassSlot, Layout};
+use crate::refusals::Refusals;
 use crate::session::Served;
 use crate::sizing::SizingState;
 use crate::ublk::HostDevices;
@@ -183,6 +185,8 @@ pub struct NodeFacts {
     pub intents: Intents,
     /// Levels that the node started without.
     pub lost: Vec<Lost>,
+    /// Clients that were not let in.
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 /// How long a store may refuse or be silent while a drain waits for it.

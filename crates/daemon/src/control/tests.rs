@@ -202,6 +202,7 @@ impl MockShard {
                 self.answer(format!("cut {}", clients.len()), answer, |_| ());
             }
             Command::Clients(answer) => self.answer("clients".into(), answer, |_| Vec::new()),
+            Command::DropIdle(_, answer) => self.answer("drop idle".into(), answer, |_| false),
             _ => unreachable!("others are known elsewhere"),
         }
     }
@@ -238,6 +239,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         ranks: Vec::new(),
         devices: Vec::new(),
         stuck: Vec::new(),
+        client_memory: Default::default(),
         volumes: state.volumes.keys().map(volume).collect(),
         levels: vec![level; 3],
         io_inflight: 3,
@@ -305,6 +307,7 @@ impl MockNode {
             homes,
             intents,
             lost: Vec::new(),
+            refusals: Arc::default(),
         };
         let control = Arc::new(Control::new(facts, ports.collect(), view));
         MockNode { dir, shards, control }

@@ -7,12 +7,13 @@
 
 use crate::control::{Command, Control};
 use layby_engine::control::{CallEvent, CommandError, GuestQueue};
+use layby_engine::guest_memory::Watch;
 use layby_frontend::vhost::{
     BlockRing, GuestDisk, GuestRam, Inflight, QUEUE_SIZE_MAX, QUEUES_MAX, RamError, RamRegion,
     RingPlan,
 };
 use layby_types::{ErrorKind, VolumeId};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use std::fmt::Display;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -56,6 +57,8 @@ pub(super) struct Device {
     disk: Arc<GuestDisk>,
     features: u64,
     ram: Option<Arc<GuestRam>>,
+    /// What watches over the memory, for as long as queues are served from it.
+    watches: Vec<Watch>,
     inflight: Option<Inflight>,
     queues: Vec<Queue>,
 }
@@ -63,8 +66,9 @@ pub(super) struct Device {
 impl Device {
     pub(super) fn new(control: Arc<Control>, volume: VolumeId, disk: GuestDisk) -> Device {
         let queues = (0..QUEUES_MAX).map(|_| Queue::default()).collect();
-        let (ram, inflight) = (None, None);
-        Device { control, volume, disk: Arc::new(disk), features: 0, ram, inflight, queues }
+        let (ram, watches, inflight) = (None, Vec::new(), None);
+        let disk = Arc::new(disk);
+        Device { control, volume, disk, features: 0, ram, watches, inflight, queues }
     }
 
     pub(super) fn disk(&self) -> &GuestDisk {
@@ -111,6 +115,9 @@ impl Device {
         let none = GuestRam::default();
         let ram = change(self.ram.as_deref().unwrap_or(&none)).or_else(refuse)?;
         tracing::debug!(volume = self.volume.0, ?ram, "guest memory");
+        let watch = |region| Watch::begin(region, Arc::clone(ram.cut()));
+        let watches: Result<_, _> = ram.mappings().map(watch).collect();
+        self.watches = watches.or_else(|error: std::io::Error| refuse(error))?;
         self.ram = Some(Arc::new(ram));
         (0..self.queues.len()).try_for_each(|index| self.resume(index))
     }
@@ -200,6 +207,11 @@ impl Device {
         entries: u16,
     ) -> Result<(), Refusal> {
         self.pause_all()?;
+        // The node has made it, and sealed: a region that may be cut could end the node.
+        let seals = fcntl_get_seals(&file);
+        if !seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return refuse("its in-flight region is not sealed against being cut");
+        }
         self.inflight = Some(Inflight::map(file, offset, queues, entries).or_else(refuse)?);
         (0..self.queues.len()).try_for_each(|index| self.resume(index))
     }

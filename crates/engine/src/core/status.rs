@@ -81,6 +81,7 @@ impl Core {
             classes: self.class_latencies(),
             ranks: Vec::new(),
             devices: Vec::new(),
+            client_memory: Default::default(),
             stuck: self.stuck_places(),
             uptime_seconds: self.now.as_secs_f64(),
         }

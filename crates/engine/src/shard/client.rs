@@ -2,12 +2,14 @@
 //!
 //! How: one receive in flight; what arrived is parsed as far as a [`Pass`] goes, then the rest is
 //! moved to the front of the buffer. Replies gather in an [`Outbox`]. Below the best rank a pass
-//! counts every byte that is received, submitted or sent, and long requests are cut.
+//! counts every byte that is received, submitted or sent, and long requests are cut. What it holds
+//! is charged to the shard's [`Memory`], and a request for which that has no room waits unread.
 //! Invariant: a client leaves the table only when nothing of it is in flight.
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
 use super::cut::{Cut, Cuts};
 use super::gate::Gate;
+use super::memory::{Ask, Holder, Memory};
 use super::outbox::Outbox;
 use super::pass::Pass;
 use crate::control::{ClientId, ClientLoad};
@@ -15,9 +17,10 @@ use crate::core::{Answer, Asker, Core, Finished, ReadAnswer, ReadSink};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
-use layby_types::{Call, Cipher, ErrorKind, Operation, Parsed, Session, VolumeId};
+use layby_types::{Call, Cipher, ErrorKind, Nanos, Operation, Parsed, Session, VolumeId};
 
-/// Bytes received at once at most, unless one message is longer.
+/// Bytes received at once at first, and at most, unless one message is longer.
+const RECEIVE_BYTES_FIRST: usize = 16 << 10;
 const RECEIVE_BYTES: usize = 256 << 10;
 /// What is received ahead of knowing what follows, for a client below the best rank.
 const RECEIVE_BYTES_AHEAD: usize = 32 << 10;
@@ -26,9 +29,13 @@ const RECEIVE_BYTES_AHEAD: usize = 32 << 10;
 const RECEIVE_BYTES_LOWER: usize = 8 << 10;
 /// Requests of one client in flight at most; beyond, its bytes stay in the socket.
 const INFLIGHT_MAX: u32 = 1024;
-/// Bytes of requests in flight, and of waiting replies, at most (one more request may start).
-const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of waiting replies at most (one more request may start).
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
+/// Bytes of one send at most: a client that takes so few of them in minutes takes none.
+const SEND_BYTES_MAX: usize = 1 << 20;
+/// Bytes of zeroings and discards in flight at most (one more may start): a client that leaves
+/// leaves no more behind to be done.
+const ERASING_BYTES_MAX: u64 = 1 << 30;
 /// The shortest answer of a read that is sent from where it gathered; shorter ones are copied
 /// behind each other, so that they share a system call.
 const PUT_BYTES_MIN: usize = 32 << 10;
@@ -62,12 +69,22 @@ pub(super) struct Client<S> {
     /// What arrived, from the front; absent while a receive is in flight.
     received: Option<Buffer>,
     filled: usize,
+    /// Bytes that its buffer shall have; of the one that is received into, the capacity and the
+    /// part that may be filled.
+    receive_bytes: usize,
+    receive_held: usize,
+    room: usize,
     /// Decrypted bytes that are not parsed yet (TLS only).
     clear: Vec<u8>,
     scratch: Vec<u8>,
     outbox: Outbox,
+    memory: Holder,
+    /// A write waits until another one of its own has ended, since there is no room for it.
+    is_behind_own: bool,
     inflight: u32,
     inflight_bytes: u64,
+    /// Bytes of zeroings and discards in flight.
+    erasing_bytes: u64,
     /// Whether the first call in the buffer waits for its volume's limits.
     hold: Hold,
     /// Of these, bytes in the core's hands.
@@ -75,8 +92,9 @@ pub(super) struct Client<S> {
     cuts: Cuts,
     pub(super) rank: Rank,
     is_sending: bool,
-    /// How far the buffer that is being sent is filled, and up to where it was sent.
+    /// How far the buffer that is being sent is filled, up to where it was sent, and its capacity.
     send_end: usize,
+    send_held: usize,
     sent: usize,
     /// A buffer of which a part was sent: from where on it was not, and its end.
     unsent: Option<(Buffer, usize, usize)>,
@@ -86,20 +104,25 @@ pub(super) struct Client<S> {
     is_broken: bool,
     /// The socket is closed; what is in flight ends into nothing.
     is_dead: bool,
+    /// Something happened to it since the last turn's end.
+    pub(super) is_touched: bool,
+    /// The bytes in the core's hands that its rank was last counted, and which rank that was.
+    pub(super) counted: (Rank, u64),
 }
 
 impl<S: Session> Client<S> {
     pub(super) fn new(
         io: &mut dyn Io,
-        number: u32,
-        rank: Rank,
+        (number, rank): (u32, Rank),
         socket: SocketId,
+        memory: &Memory,
         connection: crate::control::Connection<S>,
     ) -> Self {
         let id = connection.client;
         let crate::control::Connection { cipher, session, volume, received, pending, peer, .. } =
             connection;
-        let mut buffer = io.buffer(RECEIVE_BYTES.max(received.len() + 1));
+        let memory = memory.holder(number, volume, io.now());
+        let mut buffer = io.buffer(RECEIVE_BYTES_FIRST.max(received.len() + 1));
         buffer.set_length(buffer.capacity());
         buffer[..received.len()].copy_from_slice(&received);
         let mut client = Client {
@@ -112,22 +135,31 @@ impl<S: Session> Client<S> {
             cipher,
             received: Some(buffer),
             filled: received.len(),
+            receive_bytes: RECEIVE_BYTES_FIRST,
+            receive_held: 0,
+            room: 0,
             clear: Vec::new(),
             scratch: Vec::new(),
             outbox: Outbox::default(),
+            memory,
+            is_behind_own: false,
             inflight: 0,
             inflight_bytes: 0,
+            erasing_bytes: 0,
             hold: Hold::Open,
             submitted_bytes: 0,
             cuts: Cuts::default(),
             rank,
             is_sending: false,
             send_end: 0,
+            send_held: 0,
             sent: 0,
             unsent: None,
             is_leaving: false,
             is_broken: false,
             is_dead: false,
+            is_touched: false,
+            counted: (rank, 0),
         };
         client.outbox.push(io, &pending);
         client
@@ -183,8 +215,76 @@ impl<S: Session> Client<S> {
 
     fn is_full(&self) -> bool {
         self.inflight >= INFLIGHT_MAX
-            || self.inflight_bytes >= INFLIGHT_BYTES_MAX
+            || self.inflight_bytes >= self.memory.inflight_bytes_max
             || self.outbox.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// Bytes of memory that it holds, beside a usual buffer to receive into. That has `gathering`
+    /// bytes, and more than usual in the middle of a long message.
+    fn held(&self, gathering: usize) -> u64 {
+        let sending = self.unsent.as_ref().map_or(0, |(buffer, ..)| buffer.capacity());
+        let usual = 2 * (RECEIVE_BYTES_FIRST + self.memory.spare as usize);
+        let gathering = gathering.saturating_sub(usual);
+        let held = gathering + self.clear.capacity() + self.outbox.held() + sending;
+        let held = held + self.send_held;
+        held as u64 + self.inflight_bytes
+    }
+
+    /// Tells the shard what it holds.
+    pub(super) fn settle(&mut self, memory: &mut Memory) {
+        let capacity = self.received.as_ref().map_or(self.receive_held, Buffer::capacity);
+        let held = if self.is_dead { self.inflight_bytes } else { self.held(capacity) };
+        let waits = self.memory.is_waiting || self.hold == Hold::Held;
+        let is_parked = waits && self.is_quiet();
+        memory.settle(&mut self.memory, held, is_parked);
+    }
+
+    /// Its place is free: nothing of it waits.
+    pub(super) fn forget(&mut self, memory: &mut Memory) {
+        memory.cancel(&mut self.memory);
+    }
+
+    /// There is room for the request that waited. As for limits, it starts only while its peer is
+    /// there.
+    pub(super) fn on_granted(&mut self, io: &dyn Io) {
+        self.memory.is_waiting = false;
+        self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
+    }
+
+    /// Whether it keeps memory that others wait for, and its peer has moved nothing since `then`.
+    pub(super) fn is_stalled(&self, then: Nanos) -> bool {
+        let is_peers_turn = self.is_sending || self.filled > 0 || !self.clear.is_empty();
+        let is_own_turn = self.memory.is_waiting || self.hold == Hold::Held;
+        let is_stalled = self.is_sending || self.inflight == 0 && is_peers_turn && !is_own_turn;
+        is_stalled && self.memory.is_charged() && self.memory.moved_at <= then
+    }
+
+    /// Since when its peer has asked for nothing, where all is answered.
+    pub(super) fn idle_since(&self) -> Option<Nanos> {
+        let is_idle = self.is_quiet() && self.filled == 0 && self.clear.is_empty();
+        (is_idle && !self.is_dead).then_some(self.memory.moved_at)
+    }
+
+    /// Whether the shard has room for a call. A write, which was received already, starts in any
+    /// case where it is its client's only one.
+    fn has_room(&mut self, memory: &mut Memory, call: &Call, pass: &Pass, capacity: usize) -> bool {
+        let held = self.held(capacity);
+        let ask = Ask { held, bytes: bytes_of(call), is_best: !pass.is_bounded() };
+        match call.operation {
+            _ if self.cuts.is_cutting() => true,
+            Operation::WriteZeroes | Operation::Trim => {
+                let bytes = self.erasing_bytes;
+                self.is_behind_own = bytes > 0 && bytes + call.length > ERASING_BYTES_MAX;
+                !self.is_behind_own
+            }
+            _ if ask.bytes == 0 => true,
+            Operation::Read => memory.may_hold(&mut self.memory, ask),
+            _ => {
+                let has_room = self.inflight == 0 || memory.has_room(&mut self.memory, ask);
+                self.is_behind_own = !has_room;
+                has_room
+            }
+        }
     }
 
     /// The call that waited for the volume's limits may start, unless its peer has left meanwhile:
@@ -213,10 +313,19 @@ impl<S: Session> Client<S> {
     }
 
     /// Takes the end of a receive.
-    pub(super) fn on_received(&mut self, buffer: Buffer, count: Result<usize, ()>) {
+    pub(super) fn on_received(&mut self, buffer: Buffer, count: Result<usize, ()>, now: Nanos) {
         self.received = Some(buffer);
         match count {
-            Ok(count) if count > 0 => self.filled += count,
+            Ok(count) if count > 0 => {
+                self.filled += count;
+                self.memory.moved_at = now;
+                self.receive_bytes = match count {
+                    _ if count == self.room => (self.receive_bytes * 4).min(RECEIVE_BYTES),
+                    _ if count < self.receive_bytes / 8 => self.receive_bytes / 2,
+                    _ => self.receive_bytes,
+                };
+                self.receive_bytes = self.receive_bytes.max(RECEIVE_BYTES_FIRST);
+            }
             _ => self.is_leaving = true,
         }
     }
@@ -226,25 +335,62 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
-        gate: &mut Gate,
+        (gate, memory): (&mut Gate, &mut Memory),
         pass: &mut Pass,
     ) -> Result<(), &'static str> {
         if pass.is_bounded() {
             self.send(io, pass)?;
         }
         let Some(mut buffer) = self.received.take() else { return Ok(()) };
+        // As for limits: what waited starts only while its peer is there.
+        if std::mem::take(&mut self.is_behind_own) {
+            self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
+        }
         let result = if self.cipher.is_some() {
-            self.advance_sealed(io, core, gate, &mut buffer, pass)
+            self.advance_sealed(io, core, (gate, memory), &mut buffer, pass)
         } else {
-            self.advance_plain(io, core, gate, &mut buffer, pass)
+            self.advance_plain(io, core, (gate, memory), &mut buffer, pass)
         };
         self.received = Some(buffer);
         let wanted = result?;
+        // What it was granted it has used, or does not need any more.
+        memory.give_back(&self.memory);
         let may_receive = !self.is_leaving && !self.is_dead && !self.is_full();
-        if may_receive && !pass.has_more && self.hold != Hold::Held {
+        let waits = self.hold == Hold::Held || self.memory.is_waiting || self.is_behind_own;
+        if may_receive && !pass.has_more && !waits {
+            self.fit_buffer(io, memory, wanted, pass);
             self.receive(io, wanted, pass);
         }
         Ok(())
+    }
+
+    /// Whether a message of `wanted` bytes may be gathered; it waits where there is no room for it.
+    fn may_gather(
+        &mut self,
+        memory: &mut Memory,
+        wanted: usize,
+        capacity: usize,
+        pass: &Pass,
+    ) -> bool {
+        let lacking = if wanted > capacity { wanted as u64 } else { 0 };
+        let ask = Ask { held: self.held(capacity), bytes: lacking, is_best: !pass.is_bounded() };
+        wanted <= RECEIVE_BYTES_FIRST || lacking == 0 || memory.may_hold(&mut self.memory, ask)
+    }
+
+    /// Receives into a buffer of the size that the client uses, where there is plenty of memory,
+    /// and gives a long message's back.
+    fn fit_buffer(&mut self, io: &mut dyn Io, memory: &mut Memory, wanted: usize, pass: &Pass) {
+        let Some(buffer) = &mut self.received else { return };
+        let most = if pass.is_bounded() { RECEIVE_BYTES_AHEAD } else { RECEIVE_BYTES };
+        self.receive_bytes = self.receive_bytes.min(most);
+        let spare = (self.receive_bytes - RECEIVE_BYTES_FIRST) as u64;
+        if !memory.may_enlarge(&mut self.memory, spare) {
+            self.receive_bytes = RECEIVE_BYTES_FIRST;
+        }
+        let target = self.receive_bytes.max(wanted).max(self.filled + 1);
+        if buffer.capacity() < target || buffer.capacity() > 2 * target {
+            resize(io, buffer, self.filled, target);
+        }
     }
 
     /// Answers with how many bytes the next message needs in all.
@@ -252,17 +398,21 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
-        gate: &mut Gate,
+        (gate, memory): (&mut Gate, &mut Memory),
         buffer: &mut Buffer,
         pass: &mut Pass,
     ) -> Result<usize, &'static str> {
         loop {
-            let filled = self.filled;
-            let (consumed, wanted) = self.parse(io, core, gate, &buffer[..filled], pass)?;
+            let (filled, capacity) = (self.filled, buffer.capacity());
+            let bytes = (&buffer[..filled], capacity);
+            let (consumed, wanted) = self.parse(io, core, (gate, memory), bytes, pass)?;
             if consumed > 0 {
                 buffer.copy_within(consumed..filled, 0);
             }
             self.filled = filled - consumed;
+            if !self.may_gather(memory, wanted, capacity, pass) {
+                return Ok(wanted);
+            }
             grow(io, buffer, self.filled, wanted);
             // The rest of a long message is there already, most likely: it is taken in turn.
             let missing = wanted.saturating_sub(self.filled);
@@ -296,6 +446,7 @@ impl<S: Session> Client<S> {
             (true, false) => RECEIVE_BYTES_AHEAD,
         };
         let end = filled.saturating_add(room).min(buffer.len());
+        (self.room, self.receive_held) = (end - filled, buffer.capacity());
         let token = Token(TAG_RECEIVE << 56 | u64::from(self.number));
         io.submit(token, IoOperation::Receive { socket: self.socket, buffer, filled, end });
     }
@@ -304,7 +455,7 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
-        gate: &mut Gate,
+        (gate, memory): (&mut Gate, &mut Memory),
         buffer: &mut Buffer,
         pass: &mut Pass,
     ) -> Result<usize, &'static str> {
@@ -313,8 +464,17 @@ impl<S: Session> Client<S> {
         let opened = cipher.open(&buffer[..self.filled], &mut clear).map_err(|e| e.reason)?;
         self.filled = 0;
         self.is_leaving |= !opened;
-        let (consumed, _) = self.parse(io, core, gate, &clear, pass)?;
+        let capacity = buffer.capacity() + clear.capacity();
+        let bytes = (clear.as_slice(), capacity);
+        let (consumed, wanted) = self.parse(io, core, (gate, memory), bytes, pass)?;
         clear.drain(..consumed);
+        // What a long message took is given back when it has gone.
+        if clear.is_empty() && clear.capacity() > RECEIVE_BYTES_FIRST {
+            clear = Vec::new();
+        }
+        if self.may_gather(memory, wanted, clear.capacity(), pass) {
+            clear.reserve_exact(wanted.saturating_sub(clear.len()));
+        }
         self.clear = clear;
         Ok(0)
     }
@@ -325,15 +485,16 @@ impl<S: Session> Client<S> {
         &mut self,
         io: &mut dyn Io,
         core: &mut Core,
-        gate: &mut Gate,
-        bytes: &[u8],
+        (gate, memory): (&mut Gate, &mut Memory),
+        (bytes, capacity): (&[u8], usize),
         pass: &mut Pass,
     ) -> Result<(usize, usize), &'static str> {
         let mut consumed_all = 0;
         let mut wanted_next = 0;
         // What was begun was received whole, and is ended whatever comes.
         while self.cuts.is_cutting() || !(self.is_leaving || self.is_full()) {
-            if self.is_dead || self.hold == Hold::Held || pass.is_over(consumed_all < bytes.len()) {
+            let waits = self.hold == Hold::Held || self.memory.is_waiting;
+            if self.is_dead || waits || pass.is_over(consumed_all < bytes.len()) {
                 break;
             }
             let parsed = self.session.parse(&bytes[consumed_all..], &mut self.scratch);
@@ -355,6 +516,7 @@ impl<S: Session> Client<S> {
                 }
                 Parsed::Call { consumed, call, payload } => {
                     if !self.may_start(gate, &call)
+                        || !self.has_room(memory, &call, pass, capacity)
                         || !self.take_call(io, core, (call, payload), pass)
                     {
                         break;
@@ -403,6 +565,7 @@ impl<S: Session> Client<S> {
         if answered {
             self.outbox.push(io, &staged);
         } else {
+            self.outbox.trim(io);
             self.began(&call);
         }
     }
@@ -487,6 +650,7 @@ impl<S: Session> Client<S> {
 
     fn began(&mut self, call: &Call) {
         self.inflight += 1;
+        self.erasing_bytes += erased_by(call);
         self.inflight_bytes += bytes_of(call);
         self.submitted_bytes += bytes_of(call);
     }
@@ -500,6 +664,7 @@ impl<S: Session> Client<S> {
         }
         let Finished { call, result, .. } = finished;
         self.inflight -= 1;
+        self.erasing_bytes -= erased_by(&call);
         self.inflight_bytes -= bytes_of(&call);
         match result {
             Ok(Answer::Data(answer)) => self.reply_data(io, &call, answer),
@@ -513,42 +678,44 @@ impl<S: Session> Client<S> {
             return Ok(());
         }
         if self.unsent.is_none() {
-            if self.cipher.is_some() {
-                self.seal_outbox(io)?;
-            }
             self.unsent = self.outbox.pop(io);
+            if self.cipher.is_some() {
+                self.seal_unsent(io)?;
+            }
         }
         let Some((buffer, start, end)) = self.unsent.take() else { return Ok(()) };
-        let count = pass.take_copied((end - start) as u64) as usize;
+        let count = pass.take_copied((end - start).min(SEND_BYTES_MAX) as u64) as usize;
         if count == 0 {
             self.unsent = Some((buffer, start, end));
             return Ok(());
         }
         (self.is_sending, self.sent, self.send_end) = (true, start + count, end);
+        self.send_held = buffer.capacity();
         let token = Token(TAG_SEND << 56 | u64::from(self.number));
         let end = start + count;
         io.submit(token, IoOperation::Send { socket: self.socket, buffer, start, end });
         Ok(())
     }
 
-    /// Replaces the clear bytes of the outbox by sealed ones; it is sent empty before the next.
-    fn seal_outbox(&mut self, io: &mut dyn Io) -> Result<(), &'static str> {
+    /// Replaces clear bytes that are to be sent next by sealed ones.
+    fn seal_unsent(&mut self, io: &mut dyn Io) -> Result<(), &'static str> {
         let cipher = self.cipher.as_mut().expect("only sealed connections come here");
+        let Some((clear, start, end)) = self.unsent.take() else { return Ok(()) };
         let mut wire = Vec::new();
-        while let Some((buffer, start, end)) = self.outbox.pop(io) {
-            let sealed = cipher.seal(&buffer[start..end], &mut wire);
-            io.recycle(buffer);
-            sealed.map_err(|error| error.reason)?;
-        }
+        let sealed = cipher.seal(&clear[start..end], &mut wire);
+        io.recycle(clear);
+        sealed.map_err(|error| error.reason)?;
         let mut buffer = io.buffer(wire.len());
         buffer.copy_from_slice(&wire);
-        self.outbox.put(buffer, 0);
+        self.unsent = Some((buffer, 0, wire.len()));
         Ok(())
     }
 
     /// Takes the end of a send.
     pub(super) fn on_sent(&mut self, io: &mut dyn Io, buffer: Option<Buffer>, is_ok: bool) {
         self.is_sending = false;
+        self.send_held = 0;
+        self.memory.moved_at = io.now();
         match buffer {
             Some(buffer) if is_ok && self.sent < self.send_end && !self.is_dead => {
                 self.unsent = Some((buffer, self.sent, self.send_end));
@@ -600,13 +767,24 @@ fn bytes_of(call: &Call) -> u64 {
     }
 }
 
+fn erased_by(call: &Call) -> u64 {
+    match call.operation {
+        Operation::WriteZeroes | Operation::Trim => call.length,
+        _ => 0,
+    }
+}
+
 fn grow(io: &mut dyn Io, buffer: &mut Buffer, filled: usize, wanted: usize) {
     if wanted > buffer.len() || filled == buffer.len() {
-        let mut larger = io.buffer(wanted.max(filled + 1));
-        larger.set_length(larger.capacity());
-        larger[..filled].copy_from_slice(&buffer[..filled]);
-        io.recycle(std::mem::replace(buffer, larger));
+        resize(io, buffer, filled, wanted.max(filled + 1));
     }
+}
+
+fn resize(io: &mut dyn Io, buffer: &mut Buffer, filled: usize, bytes: usize) {
+    let mut other = io.buffer(bytes);
+    other.set_length(other.capacity());
+    other[..filled].copy_from_slice(&buffer[..filled]);
+    io.recycle(std::mem::replace(buffer, other));
 }
 
 /// Puts a read hit behind the replies that wait already.

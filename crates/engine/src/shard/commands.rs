@@ -6,7 +6,7 @@
 
 use super::{Client, Shard};
 use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
-use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan, UncleanStop};
+use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan, Notice, UncleanStop};
 use crate::io::{Host, Io as _, OpenMode};
 use crate::link::{FarEnd, NearEnd};
 use layby_cache::{CacheSpec, VolumeSpec};
@@ -159,6 +159,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             @ (Command::SetReadOnly(..) | Command::CutClients(..) | Command::Clients(_)) => {
                 self.on_clients(command);
             }
+            Command::DropIdle(least, answer) => answer(Ok(self.drop_idle(least))),
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => self.begin_stop(answer),
         }
@@ -199,7 +200,23 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.pending.give_up();
         self.core.stop_waiting(None);
         self.clients.iter_mut().flatten().for_each(Client::leave);
+        self.touch_all();
         self.guests.leave(&mut self.io, None);
+    }
+
+    /// Cuts off the client that has been idle for the longest time, if that is `least` at least.
+    fn drop_idle(&mut self, least: Nanos) -> bool {
+        let Some(then) = self.io.now().0.checked_sub(least.0).map(Nanos) else { return false };
+        let clients = self.clients.iter_mut().flatten();
+        let idle = clients.filter_map(|client| Some((client.idle_since()?, client)));
+        let oldest = idle.filter(|(since, _)| *since <= then).min_by_key(|(since, _)| *since);
+        let Some((_, client)) = oldest else { return false };
+        client.cut(&mut self.io, &mut self.core);
+        let (peer, volume, number) = (client.peer.clone(), client.volume, client.number);
+        self.touch(number);
+        let reason = "it was idle, and others came for whom there was no place";
+        (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        true
     }
 
     fn start_recording(&mut self, volumes: Vec<VolumeId>) {
@@ -222,6 +239,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         snapshot.devices = self.io.loads();
         snapshot.ranks = self.rank_stats();
+        snapshot.client_memory = self.memory.stats();
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         snapshot.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
         snapshot
@@ -377,6 +395,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn cut_where(&mut self, is_meant: impl Fn(&Client<S>) -> bool) {
         let clients = self.clients.iter_mut().flatten().filter(|client| is_meant(client));
         clients.for_each(|client| client.cut(&mut self.io, &mut self.core));
+        self.touch_all();
         self.find_best();
     }
 

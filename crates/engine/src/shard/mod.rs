@@ -12,11 +12,13 @@ mod cut;
 mod gate;
 mod guest;
 mod intent;
+mod memory;
 mod outbox;
 mod pass;
 mod serve;
 mod start;
 
+pub use memory::ClientMemory;
 pub use start::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline, write_back_on};
 
 use crate::control::{Command, CommandError, Connection, GuestQueue, StartReport};
@@ -28,8 +30,9 @@ use gate::Gate;
 use guest::{BrokenQueue, Guests, TAG_EVENT};
 use layby_cache::schedule::{Flow, Rank, ReadyQueue, ScheduleLimits};
 use layby_types::{ErrorKind, Nanos, Session, VolumeId};
+use memory::Memory;
 use pass::Pass;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
 
 /// How long a stop waits for clients that have their answers and do not take them.
@@ -47,6 +50,7 @@ pub struct Shard<S, H> {
     io: Scheduled<H>,
     core: Core,
     gate: Gate,
+    memory: Memory,
     ready: ReadyQueue,
     limits: ScheduleLimits,
     /// The best rank that has a client; others are served behind it.
@@ -58,6 +62,10 @@ pub struct Shard<S, H> {
     /// Turns in a row in which background work was due and let others pass.
     ticks_put_off: u32,
     clients: Vec<Option<Client<S>>>,
+    /// Clients to which something happened since the last turn's end.
+    touched: Vec<u32>,
+    /// Bytes in the core's hands, by the rank of their clients.
+    rank_bytes: BTreeMap<Rank, u64>,
     guests: Guests,
     commands: Receiver<Command<S>>,
     pending: Pending,
@@ -93,6 +101,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             io,
             core,
             gate,
+            memory: Memory::new(plan.client_memory),
             ready: ReadyQueue::new(limits.quantum_bytes),
             limits,
             best: Rank::FIRST,
@@ -100,6 +109,8 @@ impl<S: Session, H: Host> Shard<S, H> {
             owes_clients: false,
             ticks_put_off: 0,
             clients: Vec::new(),
+            touched: Vec::new(),
+            rank_bytes: BTreeMap::new(),
             guests: Guests::default(),
             commands,
             pending: Pending::default(),
@@ -144,6 +155,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.release();
         self.cut_stalled();
         self.answer();
+        self.grant_memory();
         self.end_window();
         if self.is_stopping && self.is_quiet() {
             // The others' clients may have requests here until they are quiet, too.
@@ -154,7 +166,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         let deadline = self.core.next_deadline().min(self.gate.deadline());
-        let deadline = deadline.min(self.pending.deadline());
+        let deadline = deadline.min(self.pending.deadline()).min(self.memory.deadline());
         let mut deadline = deadline.min(self.patience()).min(self.core.next_look(&self.io));
         if self.guests.has_more() || self.ready.has_work() {
             deadline = Nanos::ZERO;
@@ -204,6 +216,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         for client in self.clients.iter_mut().flatten().filter(|client| client.is_answered()) {
             client.cut(&mut self.io, &mut self.core);
         }
+        self.touch_all();
         self.guests.leave_links(&mut self.io);
     }
 
@@ -219,6 +232,26 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
+    /// Lets clients go on for which the shard's memory had no room, and cuts off those that keep it
+    /// from them and move nothing.
+    fn grant_memory(&mut self) {
+        for number in self.memory.take_granted() {
+            if let Some(client) = self.clients[number as usize].as_mut() {
+                client.on_granted(&self.io);
+                self.wake(number);
+            }
+        }
+        let Some(then) = self.memory.stalled_since(self.io.now()) else { return };
+        let stalled = |client: &&mut Client<S>| !client.is_dead() && client.is_stalled(then);
+        for client in self.clients.iter_mut().flatten().filter(stalled) {
+            client.cut(&mut self.io, &mut self.core);
+            let (peer, volume) = (client.peer.clone(), client.volume);
+            let reason = "it moves no bytes and holds memory that other clients wait for";
+            (self.notices)(Notice::ClientBroken { peer, volume, reason });
+        }
+        self.touch_all();
+    }
+
     fn route(&mut self, done: IoDone) {
         let (tag, number) = (done.token.0 >> 56, done.token.0 as u32);
         match tag {
@@ -227,7 +260,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                     panic!("a client outlives its operations")
                 };
                 let buffer = done.buffer.expect("a receive brings its buffer back");
-                client.on_received(buffer, done.result.map_err(drop));
+                client.on_received(buffer, done.result.map_err(drop), self.io.now());
                 self.wake(number);
             }
             TAG_SEND => {
@@ -275,24 +308,54 @@ impl<S: Session, H: Host> Shard<S, H> {
             has_gone = true;
         }
         self.continue_commands();
-        for place in &mut self.clients {
-            let Some(client) = place else { continue };
-            let is_best = client.rank <= self.best;
-            let pass = &mut Pass::whole(u64::MAX);
-            let broken = is_best && client.send(&mut self.io, pass).is_err();
-            client.close_if_done(&mut self.io, &mut self.core, broken);
-            if client.is_gone() {
-                self.gate.cancel(client.volume, client.number);
-                self.ready.forget(Flow(client.number));
-                *place = None;
-                has_gone = true;
-            } else if !is_best && client.may_send() {
-                self.ready.wake(Flow(client.number), client.rank, 1);
-            }
+        let mut touched = std::mem::take(&mut self.touched);
+        for number in touched.drain(..) {
+            has_gone |= self.end_turn_of(number);
         }
+        self.touched = touched;
         if has_gone {
             self.find_best();
         }
+    }
+
+    /// Sends what a client of the best rank is answered, and drops a client that is gone; true when
+    /// that was so.
+    fn end_turn_of(&mut self, number: u32) -> bool {
+        let Some(client) = self.clients[number as usize].as_mut() else { return false };
+        client.is_touched = false;
+        let is_best = client.rank <= self.best;
+        let pass = &mut Pass::whole(u64::MAX);
+        let broken = is_best && client.send(&mut self.io, pass).is_err();
+        client.close_if_done(&mut self.io, &mut self.core, broken);
+        client.settle(&mut self.memory);
+        let is_gone = client.is_gone();
+        let now = (client.rank, if is_gone { 0 } else { client.submitted_bytes() });
+        let (rank, bytes) = std::mem::replace(&mut client.counted, now);
+        *self.rank_bytes.entry(rank).or_default() -= bytes;
+        *self.rank_bytes.entry(now.0).or_default() += now.1;
+        if is_gone {
+            client.forget(&mut self.memory);
+            self.gate.cancel(client.volume, client.number);
+            self.ready.forget(Flow(client.number));
+            self.clients[number as usize] = None;
+        } else if !is_best && client.may_send() {
+            self.ready.wake(Flow(client.number), client.rank, 1);
+        }
+        is_gone
+    }
+
+    /// Something happens to a client: it is looked at when the turn ends.
+    fn touch(&mut self, number: u32) {
+        if let Some(client) = self.clients.get_mut(number as usize).and_then(Option::as_mut)
+            && !std::mem::replace(&mut client.is_touched, true)
+        {
+            self.touched.push(number);
+        }
+    }
+
+    /// The same for all.
+    fn touch_all(&mut self) {
+        (0..self.clients.len() as u32).for_each(|number| self.touch(number));
     }
 
     fn reply(&mut self, number: u32, finished: Finished) {
@@ -337,7 +400,8 @@ impl<S: Session, H: Host> Shard<S, H> {
             self.clients.len() - 1
         });
         let rank = self.core.rank_of(connection.volume);
-        let client = Client::new(&mut self.io, number as u32, rank, socket, connection);
+        let named = (number as u32, rank);
+        let client = Client::new(&mut self.io, named, socket, &self.memory, connection);
         self.clients[number] = Some(client);
         self.rank_clients();
         self.wake(number as u32);

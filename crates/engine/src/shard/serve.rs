@@ -23,6 +23,7 @@ const ROUNDS_MAX: usize = 8;
 impl<S: Session, H: Host> Shard<S, H> {
     /// A client has something to do.
     pub(super) fn wake(&mut self, number: u32) {
+        self.touch(number);
         if let Some(client) = self.clients.get(number as usize).and_then(Option::as_ref) {
             self.ready.wake(Flow(number), client.rank, 1);
         }
@@ -86,9 +87,14 @@ impl<S: Session, H: Host> Shard<S, H> {
             false => Pass::bounded(grant.bytes, quantum),
         };
         let number = grant.flow.0;
+        self.touch(number);
         if let Some(client) = self.clients.get_mut(number as usize).and_then(Option::as_mut)
-            && let Err(reason) =
-                client.advance(&mut self.io, &mut self.core, &mut self.gate, &mut pass)
+            && let Err(reason) = client.advance(
+                &mut self.io,
+                &mut self.core,
+                (&mut self.gate, &mut self.memory),
+                &mut pass,
+            )
         {
             let (peer, volume) = (client.peer.clone(), client.volume);
             client.close_if_done(&mut self.io, &mut self.core, true);
@@ -103,7 +109,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         if !self.has_lower {
             return;
         }
-        let clients = self.clients.iter().flatten().map(|c| (c.rank, c.submitted_bytes()));
+        let clients = self.rank_bytes.iter().map(|(rank, bytes)| (*rank, *bytes));
         let lower = clients.chain(self.guests.submitted_bytes()).filter(|own| own.0 > self.best);
         let mut held: Vec<(Rank, u64)> = Vec::new();
         for (rank, bytes) in lower {
@@ -128,6 +134,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.ready.wake(Flow(client.number), rank, 1);
             }
         }
+        self.touch_all();
         self.guests.set_ranks(&self.core);
         self.find_best();
     }

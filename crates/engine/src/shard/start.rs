@@ -5,7 +5,7 @@
 //! Invariant: when `start_shard` returns an error, no thread and no lock is left.
 
 use super::commands::home_mode;
-use super::{NoticeSink, Shard};
+use super::{ClientMemory, NoticeSink, Shard};
 use crate::control::{BackingPlan, CommandError, ShardSender, StartReport, VolumePlan};
 use crate::core::{Core, CoreError, Damage, HomePlace, HomePlan, LevelPlan, WearPlan, WrittenBack};
 use crate::io::{
@@ -79,6 +79,8 @@ pub struct ShardPlan {
     pub io_timeout: Nanos,
     /// The bounds of serving by class.
     pub schedule: ScheduleLimits,
+    /// How much its clients' connections may hold.
+    pub client_memory: ClientMemory,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
 }

@@ -85,6 +85,10 @@ impl Inflight {
         if bytes == 0 {
             return refused("it has no entries");
         }
+        let held = file.metadata().map_or(0, |found| found.len());
+        if offset.checked_add(bytes as u64).is_none_or(|end| end > held) {
+            return refused("it lies behind the end of its file");
+        }
         match MmapRegion::from_file(FileOffset::new(file, offset), bytes) {
             Ok(region) => Ok(Inflight { region: Arc::new(region), queues, entries }),
             Err(cause) => refused(cause),

@@ -2,13 +2,15 @@
 //!
 //! How: each region is a file at an offset; the monitor names rings by its own addresses, guests
 //! name buffers by theirs, so both are kept.
-//! Invariant: nothing outside of the regions can be reached. Cost: a binary search per access.
-//! Not for: files that shrink while they are mapped, which ends the process; who may connect to the
-//! socket is trusted not to do that.
+//! Invariant: nothing outside of the regions can be reached, and each lies in its file. A file may
+//! be cut while it is mapped; who catches the signal of that puts other memory in the place of the
+//! region and raises [`GuestRam::cut`], and no ring takes or answers a request afterwards.
+//! Cost: a binary search per access; a look at a flag per request.
 
 use std::fmt;
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap};
 
 /// One region as the monitor announced it.
@@ -45,6 +47,8 @@ impl std::error::Error for RamError {}
 #[derive(Default)]
 pub struct GuestRam {
     pub(super) map: GuestMemoryMmap<()>,
+    regions: Vec<Arc<GuestRegionMmap<()>>>,
+    is_cut: Arc<AtomicBool>,
     /// The monitor's first byte, bytes, and the guest's first byte of each region.
     monitor: Vec<(u64, u64, u64)>,
 }
@@ -75,13 +79,20 @@ impl GuestRam {
         };
         let bytes = usize::try_from(length).map_err(|error| refused(&error))?;
         own.checked_add(length).ok_or_else(|| refused(&"it wraps around"))?;
+        let held = file.metadata().map_err(|error| refused(&error))?.len();
+        if offset.checked_add(length).is_none_or(|end| end > held) {
+            return Err(refused(&"it lies behind the end of its file"));
+        }
         let file = Some(FileOffset::new(file, offset));
         let region = GuestRegionMmap::from_range(GuestAddress(guest), bytes, file);
         let region = Arc::new(region.map_err(|error| refused(&error))?);
-        let map = self.map.insert_region(region).map_err(|error| refused(&error))?;
+        let inserted = self.map.insert_region(Arc::clone(&region));
+        let map = inserted.map_err(|error| refused(&error))?;
+        let mut regions = self.regions.clone();
+        regions.push(region);
         let mut monitor = self.monitor.clone();
         monitor.push((own, length, guest));
-        Ok(GuestRam { map, monitor })
+        Ok(GuestRam { map, regions, monitor, is_cut: Arc::clone(&self.is_cut) })
     }
 
     /// The same memory but for one region, named by the guest's address and its bytes.
@@ -90,12 +101,29 @@ impl GuestRam {
     /// [`RamError`] when there is no such region.
     pub fn without(&self, guest: u64, length: u64) -> Result<GuestRam, RamError> {
         let removed = self.map.remove_region(GuestAddress(guest), length);
-        let (map, _) = removed.map_err(|error| RamError {
+        let (map, region) = removed.map_err(|error| RamError {
             cause: format!("no guest memory to remove at {guest:#x}, {length} bytes: {error}"),
         })?;
         let mut monitor = self.monitor.clone();
         monitor.retain(|(_, _, start)| *start != guest);
-        Ok(GuestRam { map, monitor })
+        let others = self.regions.iter().filter(|other| !Arc::ptr_eq(other, &region));
+        let regions = others.cloned().collect();
+        Ok(GuestRam { map, regions, monitor, is_cut: Arc::clone(&self.is_cut) })
+    }
+
+    /// What is raised when a region's file was cut; of all memories that came of this one.
+    #[must_use]
+    pub fn cut(&self) -> &Arc<AtomicBool> {
+        &self.is_cut
+    }
+
+    /// The regions as they are mapped.
+    pub fn mappings(&self) -> impl Iterator<Item = Arc<GuestRegionMmap<()>>> {
+        self.regions.iter().cloned()
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
     }
 
     /// Where the guest sees what the monitor has at `address`; `bytes` must lie in one region.

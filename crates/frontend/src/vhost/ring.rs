@@ -116,6 +116,9 @@ impl BlockRing {
             return Err(InflightError { cause: GONE.reason.to_owned() });
         }
         let used = queue.used_idx(&ram.map, Ordering::Acquire).map_err(wrong)?.0;
+        if ram.is_cut() {
+            return Err(InflightError { cause: "the guest's memory was cut".to_owned() });
+        }
         let mut region = inflight.map(|i| i.queue(plan.index, plan.entries)).transpose()?;
         let owed = region.as_mut().map(|region| region.recover(used));
         let base = owed.as_ref().map_or(plan.base, |owed| used.wrapping_add(owed.len() as u16));
@@ -315,7 +318,12 @@ impl BlockRing {
             region.after_used(head, self.queue.next_used());
         }
         self.has_answered = true;
+        self.check_memory()?;
         added.map_err(|_| GONE)
+    }
+
+    fn check_memory(&self) -> Result<(), SessionError> {
+        if self.ram.is_cut() { broken("a file of the guest's memory was cut") } else { Ok(()) }
     }
 
     /// Whether the guest wants no interrupt, where it does not say so by index.
@@ -331,8 +339,14 @@ impl GuestRing for BlockRing {
         if std::mem::take(&mut self.is_listening) {
             self.queue.disable_notification(&self.ram.map).map_err(|_| GONE)?;
         }
-        let Some((head, is_marked)) = self.next_head()? else { return Ok(Taken::Nothing) };
-        match self.judge(head, payload)? {
+        let next = self.next_head()?;
+        let judged = next.map(|(head, _)| self.judge(head, payload)).transpose();
+        // What was read of a region that is gone is not the guest's.
+        self.check_memory()?;
+        let (Some((head, is_marked)), Some(outcome)) = (next, judged?) else {
+            return Ok(Taken::Nothing);
+        };
+        match outcome {
             Outcome::Call(call) => {
                 if let Some(region) = self.inflight.as_mut().filter(|_| !is_marked) {
                     region.on_taken(head);
@@ -364,7 +378,8 @@ impl GuestRing for BlockRing {
 
     fn listen(&mut self) -> Result<bool, SessionError> {
         self.is_listening = true;
-        self.queue.enable_notification(&self.ram.map).map_err(|_| GONE)
+        let has_more = self.queue.enable_notification(&self.ram.map).map_err(|_| GONE)?;
+        self.check_memory().map(|()| has_more)
     }
 
     fn take_signal(&mut self) -> bool {

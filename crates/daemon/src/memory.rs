@@ -1,0 +1,133 @@
+//! How much memory the node's clients may hold: a share of what the machine grants.
+//!
+//! How: the least of the machine's memory and the limits of the control groups that the process is
+//! in; of that a [`SHARE`]th, at most [`BYTES_DEFAULT_MAX`], unless the configuration says
+//! otherwise. Each shard has an equal part, large enough for the longest request where the machine
+//! grants that.
+//! Invariant: what is printed is what the shards enforce.
+//! Cost: some small files, once per start. Not for: levels of memory, whose sizes are configured.
+
+use crate::config::{Config, Size};
+use layby_engine::ClientMemory;
+use layby_types::format_bytes;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Clients hold at most one part of so many unless told otherwise.
+const SHARE: u64 = 32;
+/// The most that they get unasked.
+const BYTES_DEFAULT_MAX: u64 = 128 << 20;
+/// A shard's part, for a request of the longest kind and others beside it.
+const SHARD_BYTES_MIN: u64 = 48 << 20;
+/// Bytes that are read of a file that says how much memory there is.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+/// Control groups above the process that are looked at.
+const DEPTH_MAX: usize = 64;
+
+/// What a shard's clients may hold, and a line that says so.
+pub(crate) fn of_shard(config: &Config, shards: u8) -> (ClientMemory, String) {
+    let granted = granted();
+    let memory = share(granted, config.client_memory, shards);
+    let line = format!(
+        "client memory {} of {}, and {} for each of up to {} clients",
+        format_bytes(memory.bytes_max * u64::from(shards)),
+        format_bytes(granted),
+        format_bytes(memory.connection_bytes_free),
+        config.nbd.connections_max
+    );
+    (memory, line)
+}
+
+fn share(granted: u64, configured: Option<Size>, shards: u8) -> ClientMemory {
+    let shards = u64::from(shards);
+    let all = configured.map_or_else(
+        || {
+            let needed = (SHARD_BYTES_MIN * shards).min(granted / 8);
+            (granted / SHARE).min(BYTES_DEFAULT_MAX).max(needed)
+        },
+        |size| size.0,
+    );
+    ClientMemory { bytes_max: all / shards, ..ClientMemory::DEFAULT }
+}
+
+/// Bytes of memory that this process may have.
+fn granted() -> u64 {
+    let machine = text(Path::new("/proc/meminfo")).as_deref().and_then(machine_bytes);
+    let groups = text(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let groups = group_files(&groups).into_iter().filter_map(|path| text(Path::new(&path)));
+    let limits = groups.filter_map(|text| text.trim().parse().ok());
+    limits.chain(machine).min().unwrap_or(BYTES_DEFAULT_MAX * SHARE)
+}
+
+fn text(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn machine_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The files that hold the limits of the process's control groups, of either version; where there
+/// is no limit they hold a word, or a number beyond any machine's.
+fn group_files(cgroup: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for line in cgroup.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            names if names.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let path = path.trim_end_matches('/');
+        let groups = Path::new(path).ancestors().take(DEPTH_MAX);
+        let own = groups.map(|group| group.to_string_lossy().trim_end_matches('/').to_owned());
+        files.extend(own.map(|group| format!("{root}{group}/{file}")));
+        // In a container the group's own files are at the root.
+        files.push(format!("{root}/{file}"));
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the share follows what is granted, is configurable, and holds the longest request for
+    /// each shard where there is memory for that. Method: machines of several sizes.
+    #[test]
+    fn shares_follow_what_is_granted() {
+        const MIB: u64 = 1 << 20;
+        let of = |granted: u64, configured: Option<u64>, shards: u8| {
+            share(granted, configured.map(Size), shards).bytes_max
+        };
+        assert_eq!(of(64 << 30, None, 1), 128 * MIB);
+        assert_eq!(of(64 << 30, None, 4), 48 * MIB);
+        assert_eq!(of(1 << 30, None, 1), 48 * MIB);
+        assert_eq!(of(256 * MIB, None, 1), 32 * MIB, "not more than an eighth");
+        assert_eq!(of(1 << 30, Some(96 * MIB), 2), 48 * MIB);
+    }
+
+    /// Goal: both versions of control groups are understood, up to their roots. Method: texts as
+    /// Linux writes them.
+    #[test]
+    fn limits_are_found() {
+        assert_eq!(machine_bytes("MemFree: 1 kB\nMemTotal:   2048 kB\n"), Some(2 << 20));
+        let files = group_files("0::/a/b\n");
+        let dir = "/sys/fs/cgroup";
+        for path in ["/a/b", "/a", ""] {
+            assert!(files.contains(&format!("{dir}{path}/memory.max")), "{files:?}");
+        }
+        let files = group_files("7:cpu,memory:/x\n3:cpu:/y\nbroken\n");
+        assert!(files.contains(&"/sys/fs/cgroup/memory/x/memory.limit_in_bytes".to_owned()));
+        assert!(!files.iter().any(|file| file.contains("/y")), "{files:?}");
+        assert!(granted() > 0);
+    }
+}

@@ -1,0 +1,249 @@
+//! What hostile clients can make a node hold: memory, places, time.
+//!
+//! How: a node as users start it, and clients that do what none would do for its own good. Bounds
+//! are on counts and bytes; how long others wait beside them is measured by hand, see
+//! docs/security.md.
+
+use layby_tests::guest::{Data, Guest, kind};
+use layby_tests::{Connection, HttpRequest, Node, Options, Request, layby};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Clients that never receive. The measure by hand takes a thousand.
+const DEAF_CLIENTS: u64 = 200;
+/// What they may cost above an idle node, in KiB.
+const DEAF_KIB_MAX: u64 = 256 << 10;
+const MIB: u32 = 1 << 20;
+
+fn node(dir: &TempDir, config: &str) -> Node {
+    let levels = layby_tests::small_levels().config.expect("it is a configuration");
+    Node::start(&dir.path().join("node"), &Options::config(format!("{config}\n{levels}")))
+}
+
+/// A client that sends a hundred reads of `length` bytes and receives none.
+fn deaf(node: &Node, volume: &str, length: u32) -> Connection {
+    let mut client = Connection::open(&node.socket(), volume).expect("the node serves");
+    for index in 0..100 {
+        let offset = index % 60 * u64::from(MIB);
+        client.send(&Request::Read { offset, length }).expect("a hundred heads fit");
+    }
+    client
+}
+
+/// Reads and writes small blocks, as a client that behaves does.
+fn behave(node: &Node, volume: &str, count: u64) {
+    let mut client = Connection::open(&node.socket(), volume).expect("the node serves");
+    for index in 0..count {
+        let offset = index % 64 * 4096;
+        let write = Request::Write { offset, data: vec![index as u8; 4096], fua: false };
+        for request in [write, Request::Read { offset, length: 4096 }] {
+            client.send(&request).expect("the node serves");
+            assert!(client.receive().expect("the node serves").1.is_ok());
+        }
+    }
+}
+
+/// Goal: clients that send reads and never receive cost a bounded part of the memory, whatever they
+/// ask for, and others are served beside them. Method: hits of 4 KiB, misses of 1 MiB, reads of the
+/// longest kind; resident memory while they hang; a client of each class reads and writes.
+#[test]
+fn clients_that_never_receive_are_bounded() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let volumes = "[volume.a]\nsize = \"64MiB\"\nclass = \"bulk\"\n\
+                   [volume.b]\nsize = \"64MiB\"\nclass = \"critical\"\n";
+    let node = node(&dir, volumes);
+    behave(&node, "b", 100);
+    let idle = node.held().memory_kib;
+    let lengths = [4096, MIB, MIB, 4 * MIB];
+    let clients = (0..DEAF_CLIENTS).map(|index| deaf(&node, "a", lengths[index as usize % 4]));
+    let clients: Vec<Connection> = clients.collect();
+    behave(&node, "b", 1000);
+    behave(&node, "a", 100);
+    let held = node.held().memory_kib;
+    assert!(held < idle + DEAF_KIB_MAX, "{idle} KiB idle, {held} KiB beside deaf clients");
+    drop(clients);
+    behave(&node, "a", 100);
+    node.stop();
+}
+
+fn tcp_address(node: &Node) -> String {
+    let said = node.said();
+    let line = said.lines().find_map(|line| line.strip_prefix("serving nbd://"));
+    line.and_then(|url| url.strip_suffix("/VOLUME")).expect("it is printed").to_owned()
+}
+
+/// A client of a network that has entered a volume; none where the node has closed it.
+fn enter(address: &str, volume: &str) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).ok()?;
+    let mut bytes = vec![0, 0, 0, 3];
+    bytes.extend(b"IHAVEOPT\0\0\0\x07");
+    bytes.extend((volume.len() as u32 + 6).to_be_bytes());
+    bytes.extend((volume.len() as u32).to_be_bytes());
+    bytes.extend(volume.as_bytes());
+    bytes.extend([0, 0]);
+    // A flush, whose reply comes last: it was served.
+    bytes.extend(0x2560_9513_u32.to_be_bytes());
+    bytes.extend([0, 0, 0, 3]);
+    bytes.extend([0; 20]);
+    stream.write_all(&bytes).ok()?;
+    let mut tail: Vec<u8> = Vec::new();
+    while !tail.windows(4).any(|word: &[u8]| word == 0x6744_6698_u32.to_be_bytes()) {
+        let mut piece = [0; 256];
+        let count = stream.read(&mut piece).ok().filter(|count| *count > 0)?;
+        tail.extend(&piece[..count]);
+    }
+    Some(stream)
+}
+
+/// Goal: a flood of connections that never choose a volume keeps no other client out; those that it
+/// lost are counted, and the log has few lines of it. Method: an attacker who opens hundreds of
+/// sockets again and again, more than `connections_max`; thirty clients enter meanwhile.
+#[test]
+fn a_reopening_attacker_keeps_no_client_out() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[nbd]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 100\n");
+    let (address, is_over) = (tcp_address(&node), AtomicBool::new(false));
+    let opened = std::thread::scope(|scope| {
+        let attacker = scope.spawn(|| {
+            let (mut held, mut opened) = (Vec::new(), 0_u64);
+            while !is_over.load(Ordering::Relaxed) {
+                held.extend(TcpStream::connect(&address));
+                opened += 1;
+                if held.len() > 400 {
+                    held.drain(..200);
+                }
+            }
+            opened
+        });
+        // The pool is full, and has been for a while.
+        while refused(&node) < 1000.0 {
+            std::thread::yield_now();
+        }
+        let entered = (0..30).filter_map(|_| enter(&address, "vol0")).count();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(entered, 30);
+        attacker.join().expect("it panics nowhere")
+    });
+    let lines = node.stderr().lines().filter(|line| line.contains("refused clients")).count();
+    assert!(lines < 200, "{lines} lines for {opened} connections");
+    behave(&node, "vol0", 10);
+    node.stop();
+}
+
+/// Clients that the metrics say were refused.
+fn refused(node: &Node) -> f64 {
+    let metrics = HttpRequest::new("GET", "/metrics").send(&node.http()).body;
+    let lines = metrics.lines().filter(|line| line.starts_with("layby_clients_refused_total{"));
+    let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum()
+}
+
+/// Goal: no volume's clients take the places of others, nor a network's those of unix sockets.
+/// Method: a volume's clients fill all that they get; others enter.
+#[test]
+fn places_are_kept_for_volumes_and_unix_sockets() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let config = "[nbd]\nlisten = [\"127.0.0.1:0\"]\nconnections_max = 32\n\
+                  [volume.a]\nsize = \"1MiB\"\n[volume.b]\nsize = \"1MiB\"\n";
+    let node = node(&dir, config);
+    let address = tcp_address(&node);
+    let held: Vec<TcpStream> = std::iter::from_fn(|| enter(&address, "a")).take(99).collect();
+    assert_eq!(held.len(), 32 - 4 - 2, "four for the other volume, two for unix sockets");
+    assert!(enter(&address, "b").is_some());
+    behave(&node, "a", 10);
+    assert!(refused(&node) >= 1.0);
+    drop(held);
+    node.stop();
+}
+
+/// Goal: a guest whose memory's file is cut under the node loses its queue, and neither the node
+/// nor another guest anything; what it had not written is not made zeros of. Method: a write whose
+/// data lies behind the cut; an NBD client reads the block; the guest comes again, whole.
+#[test]
+fn a_guest_that_cuts_its_memory_ends_alone() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[volume.a]\nsize = \"16MiB\"\n[volume.b]\nsize = \"16MiB\"\n");
+    let vhost = dir.path().join("node/vhost");
+    let (mut guest, mut other) = (Guest::new(1), Guest::new(1));
+    guest.connect(&vhost.join("a.sock"));
+    other.connect(&vhost.join("b.sock"));
+    assert_eq!(guest.ask(kind::OUT, 0, Data::Out(&[7; 4096])).0, 0);
+    guest.request(0, 0, kind::OUT, 0, Data::Out(&[8; 4096]));
+    guest.cut_memory(0x8000);
+    guest.kick(0);
+    for _ in 0..10 {
+        assert_eq!(other.ask(kind::OUT, 0, Data::Out(&[9; 4096])).0, 0);
+        assert_eq!(other.ask(kind::IN, 0, Data::In(4096)).1, [9; 4096]);
+    }
+    let mut client = Connection::open(&node.socket(), "a").expect("the node serves");
+    let read = client.call(&Request::Read { offset: 0, length: 4096 }).expect("the node serves");
+    assert_eq!(read, Ok(vec![7; 4096]));
+    guest.disconnect();
+    let mut next = Guest::new(1);
+    next.connect(&vhost.join("a.sock"));
+    assert_eq!(next.ask(kind::IN, 0, Data::In(4096)).1, [7; 4096]);
+    drop((next, other, client));
+    node.stop();
+}
+
+/// Goal: memory behind the end of its file is refused, as is an in-flight region that can be cut.
+/// Method: a guest that offers both.
+#[test]
+fn memory_that_is_not_there_is_refused() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[volume.a]\nsize = \"16MiB\"\n");
+    let socket = dir.path().join("node/vhost/a.sock");
+    let mut guest = Guest::new(1);
+    guest.connect(&socket);
+    let short = tempfile::tempfile().expect("a folder for temporary files");
+    assert!(guest.try_add_memory(1 << 32, 1 << 20, &short).is_err());
+    let mut guest = Guest::new(1);
+    guest.connect(&socket);
+    assert!(guest.try_inflight(&tempfile::tempfile().expect("a folder")).is_err());
+    behave(&node, "a", 10);
+    node.stop();
+}
+
+/// Goal: what a client asked for and was not begun dies with it, zeroings of the longest kind, too.
+/// Method: many zeroings of a volume of 4 GiB; the client leaves; another one's write comes after
+/// at most two of them.
+#[test]
+fn zeroings_end_with_their_client() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let node = node(&dir, "[volume.a]\nsize = \"4GiB\"\n");
+    let mut client = Connection::open(&node.socket(), "a").expect("the node serves");
+    for _ in 0..200 {
+        client.send(&Request::Zero { offset: 0, length: u32::MAX - 4095 }).expect("heads fit");
+    }
+    drop(client);
+    behave(&node, "a", 1);
+    let shown = node.layby(&["volume", "show", "a", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
+    let others = value["traffic"]["other"]["requests"].as_u64();
+    assert!(others.is_some_and(|others| others < 10), "{others:?} in {shown}");
+    node.stop();
+}
+
+/// Goal: a file that never ends is refused where a small one is expected. Method: `/dev/zero` as
+/// certificate, key, authority, description of devices, and level.
+#[test]
+fn files_that_never_end_are_refused() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let tls = "[nbd]\ntls = \"required\"\ntls_certificate = \"/dev/zero\"\n\
+               tls_key = \"/dev/zero\"\n";
+    let devices = "[node]\ndevices = [\"/dev/zero\"]\n";
+    let level = "[[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n\
+                 path = \"/dev/zero\"\n";
+    for text in [tls, devices, level] {
+        let refused = Node::try_start(&dir.path().join("node"), &Options::config(text));
+        refused.expect_err(text).assert_explains(&["/dev/zero"]);
+    }
+    let zero = layby(&["trace", "info", "/dev/zero", "--format", "csv"]);
+    assert!(!zero.success, "{zero:?}");
+}
