@@ -12,8 +12,9 @@ use super::gate::Gate;
 use super::memory::{Ask, Holder, Memory};
 use super::outbox::Outbox;
 use super::pass::Pass;
+use super::sink::Sink;
 use crate::control::{ClientId, ClientLoad};
-use crate::core::{Answer, Asker, Core, Finished, ReadAnswer, ReadSink};
+use crate::core::{Answer, Asker, Core, Finished, ReadAnswer};
 use crate::io::{Buffer, Io, IoOperation, SocketId, Token};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
@@ -785,32 +786,4 @@ fn resize(io: &mut dyn Io, buffer: &mut Buffer, filled: usize, bytes: usize) {
     other.set_length(other.capacity());
     other[..filled].copy_from_slice(&buffer[..filled]);
     io.recycle(std::mem::replace(buffer, other));
-}
-
-/// Puts a read hit behind the replies that wait already.
-struct Sink<'a, S> {
-    session: &'a mut S,
-    outbox: &'a mut Outbox,
-    scratch: &'a mut Vec<u8>,
-    /// Bytes for which the outbox had no room and which it takes afterwards.
-    staged: Vec<u8>,
-}
-
-impl<S: Session> ReadSink for Sink<'_, S> {
-    fn head(&mut self, call: &Call) {
-        self.session.reply_read_head(call, self.scratch);
-        let head = std::mem::take(self.scratch);
-        self.bytes(&head);
-        *self.scratch = head;
-        self.scratch.clear();
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        if self.staged.is_empty() {
-            let rest = self.outbox.push_within(bytes);
-            self.staged.extend_from_slice(rest);
-        } else {
-            self.staged.extend_from_slice(bytes);
-        }
-    }
 }

@@ -16,6 +16,7 @@ mod memory;
 mod outbox;
 mod pass;
 mod serve;
+mod sink;
 mod start;
 
 pub use memory::ClientMemory;
