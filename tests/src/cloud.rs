@@ -6,7 +6,7 @@
 //! Cost: a store's process per world. Not for: machines without the store's program, which skip.
 
 use crate::link::LinkProxy;
-use crate::tool::Outcome;
+use crate::tool::{Outcome, run};
 use crate::{Connection, Node, Options, Request, S3Server, binary};
 use layby_types::Rng;
 use std::path::{Path, PathBuf};
@@ -134,6 +134,11 @@ fn size() -> String {
 /// # Panics
 /// When it never does.
 pub fn wait_until_lost(node: &Node) {
+    let asked = run("nbdinfo", &[&node.uri(VOLUME)]);
+    if !asked.success {
+        // It has found out already.
+        return assert!(asked.stderr.contains("endpoint shutdown"), "{asked:?}");
+    }
     let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
     let is_refused = (0..6000).any(|_| {
         let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };

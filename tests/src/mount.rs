@@ -8,6 +8,9 @@ use crate::tool::{must, run, skip};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// How often a mount is asked to go while something holds its files.
+const UNMOUNT_TRIES: usize = 50;
+
 /// Whether file systems cannot be mounted here; says why.
 #[must_use]
 pub fn mount_unavailable() -> bool {
@@ -126,7 +129,11 @@ impl Mounted {
     #[track_caller]
     #[must_use]
     pub fn unmount(mut self) -> Attached {
-        must("umount", &[self.point.to_string_lossy()]);
+        // A child that another thread has forked holds its files until it has become a program.
+        let point = [self.point.to_string_lossy()];
+        if !(1..UNMOUNT_TRIES).any(|_| run("umount", &point).success) {
+            must("umount", &point);
+        }
         self.attached.take().expect("it is given back once")
     }
 }
