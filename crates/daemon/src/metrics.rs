@@ -284,6 +284,8 @@ impl Scrape {
             .write(encoder, vec![gauge(vec![], self.node.recovery_seconds)])?;
         family("layby_recovery_blocks_lost", "Blocks found corrupt at the last start")
             .write(encoder, vec![gauge(vec![], self.node.blocks_lost as f64)])?;
+        family("layby_volumes_not_served", "Volumes that the node has and cannot serve now")
+            .write(encoder, vec![gauge(vec![], self.view.absent.len() as f64)])?;
         let block = f64::from(self.view.layout.block_size.bytes());
         family_in(Unit::Bytes, "layby_block", "Size of the cache unit")
             .write(encoder, vec![gauge(vec![], block)])

@@ -17,7 +17,7 @@ use layby_daemon::config::{Amount, CompressionChoice, DiscardChoice, LimitsConfi
 use layby_daemon::control::{UndeleteRequest, VolumeCreate, VolumePatch};
 use layby_daemon::error::Report;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<(), Failure> {
     match arguments.command {
@@ -278,7 +278,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         output.line(&format!("{:<8} of `{source}`", "clone"))?;
     }
     if let Some(why) = &volume.not_served {
-        output.line(&format!("{:<8} no: {why}; the node goes on trying", "served"))?;
+        let again =
+            if is_store(Path::new(&volume.path)) { "; the node goes on trying" } else { "" };
+        output.line(&format!("{:<8} no: {why}{again}", "served"))?;
     }
     if let Some(cloud) = &volume.cloud {
         output.line(&format!("{:<8} {}", "cloud", cloud_text(cloud)))?;
