@@ -57,6 +57,17 @@ pub enum Who {
     },
 }
 
+impl Who {
+    /// What the node's log calls him: the way, then user, process, address and token as far as they
+    /// are known.
+    fn parts(&self) -> (&str, Option<u32>, Option<i32>, Option<&str>, Option<&str>) {
+        match self {
+            Who::Unix { uid, pid } => ("unix", Some(*uid), *pid, None, None),
+            Who::Http { address, token } => ("http", None, None, Some(address), token.as_deref()),
+        }
+    }
+}
+
 /// What was asked, and what came of it.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
@@ -101,7 +112,18 @@ impl Audit {
     pub fn refuse(&self, who: &Who, request: &str, cause: &str) {
         let Some(left_out) = lock(&self.budget).take(Instant::now()) else { return };
         let (request, cause) = (&shortened(request), &shortened(cause));
-        tracing::warn!(?who, request, cause, left_out, "refused a request on the control API");
+        let (via, uid, pid, address, token) = who.parts();
+        tracing::warn!(
+            via,
+            uid,
+            pid,
+            address,
+            token,
+            request,
+            cause,
+            left_out,
+            "refused a request on the control API"
+        );
         let uncounted = Some(left_out).filter(|count| *count > 0);
         let line = line(who, request, "refused");
         lock(&self.refused).write(&Line { cause: Some(cause), uncounted, ..line });
@@ -147,7 +169,18 @@ impl Drop for Change<'_> {
             Some(_) => "failed",
         };
         let (who, request, name) = (&self.who, &self.request, self.name.as_deref());
-        tracing::info!(?who, request, name, result, "change by the control API");
+        let (via, uid, pid, address, token) = who.parts();
+        tracing::info!(
+            via,
+            uid,
+            pid,
+            address,
+            token,
+            request,
+            name,
+            result,
+            "change by the control API"
+        );
         let line = line(who, request, result);
         let fields = self.fields.as_ref();
         let line = Line { name, fields, status, cause: cause.as_deref(), ..line };
