@@ -15,7 +15,7 @@ use layby_daemon::api::{
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::{Amount, CompressionChoice, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{UndeleteRequest, VolumeCreate, VolumePatch};
-use layby_daemon::error::Report;
+use layby_daemon::error::{Report, ReportKind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -184,6 +184,15 @@ fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure
         ublk,
         compression: compression.map(Into::into),
     };
+    let is_same =
+        |json: &dyn Fn(&VolumePatch) -> String| json(&patch) == json(&VolumePatch::default());
+    if is_same(&|patch| serde_json::to_string(patch).expect("a patch has string keys")) {
+        return Err(Report::new(ReportKind::Invalid, format!("cannot change volume `{name}`"))
+            .cause("nothing was named that is to change")
+            .state("nothing was changed")
+            .hint("`layby volume set --help` lists what can be set")
+            .into());
+    }
     change(&name, patch, &node, output)
 }
 
@@ -324,7 +333,7 @@ fn cloud_text(of: &CloudAnswer) -> String {
             bytes(of.journal_bytes),
             match of.drain_seconds {
                 Some(seconds) => format!("there in {seconds:.1} s by the forecast"),
-                None => "nothing is known of the link".to_owned(),
+                None => "- by the forecast: the link is silent, or not known yet".to_owned(),
             }
         ),
     };

@@ -583,6 +583,9 @@ pub(super) fn check_record(
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)
         .and_then(|()| checks::class_exists(&known, name, &record.class))
+        .map_err(|problem| problem.report(error))?;
+    let (_, class) = view.class(record.class.as_str()).expect("it exists");
+    checks::usable_caps(Place::Volume(name.clone()), (&record.class, class), &record.cap)
         .map_err(|problem| problem.report(error))
 }
 
