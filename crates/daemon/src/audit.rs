@@ -4,12 +4,14 @@
 //! `audit-refused.log`, both in the node's directory and readable by its user alone. Each keeps
 //! [`FILE_BYTES_MAX`] bytes and as many before them; refused attempts are written at a bounded rate
 //! and counted beyond it, and never push a change out.
+//! A change's line has the fields of its request, bounded, without keys' sources and secrets.
 //! Invariant: a change that was let in leaves a line, however its request ends. A log that cannot
 //! be written is said in the node's log and refuses nothing.
 //! Cost: a file is opened per line. Nothing is synced, so a power cut may take the last lines.
 //! Not for: what clients read and write.
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -30,6 +32,10 @@ const REFUSED_BURST: u32 = 32;
 const REFUSED_EVERY: Duration = Duration::from_secs(10);
 /// Characters of a text that a client chose at most.
 const TEXT_MAX: usize = 256;
+/// Bytes of a change's fields at most, as JSON.
+const FIELDS_BYTES_MAX: usize = 2048;
+/// What stands for what is not told.
+const LEFT_OUT: &str = "(left out)";
 
 /// Who asks, as far as that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +57,17 @@ pub enum Who {
     },
 }
 
+impl Who {
+    /// What the node's log calls him: the way, then user, process, address and token as far as they
+    /// are known.
+    fn parts(&self) -> (&str, Option<u32>, Option<i32>, Option<&str>, Option<&str>) {
+        match self {
+            Who::Unix { uid, pid } => ("unix", Some(*uid), *pid, None, None),
+            Who::Http { address, token } => ("http", None, None, Some(address), token.as_deref()),
+        }
+    }
+}
+
 /// What was asked, and what came of it.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
@@ -60,6 +77,8 @@ struct Line<'a> {
     request: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<&'a Value>,
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
@@ -93,18 +112,32 @@ impl Audit {
     pub fn refuse(&self, who: &Who, request: &str, cause: &str) {
         let Some(left_out) = lock(&self.budget).take(Instant::now()) else { return };
         let (request, cause) = (&shortened(request), &shortened(cause));
-        tracing::warn!(?who, request, cause, left_out, "refused a request on the control API");
+        let (via, uid, pid, address, token) = who.parts();
+        tracing::warn!(
+            via,
+            uid,
+            pid,
+            address,
+            token,
+            request,
+            cause,
+            left_out,
+            "refused a request on the control API"
+        );
         let uncounted = Some(left_out).filter(|count| *count > 0);
         let line = line(who, request, "refused");
         lock(&self.refused).write(&Line { cause: Some(cause), uncounted, ..line });
     }
 
-    /// A change that was let in; its line is written when the result is known, or when nobody waits
-    /// for it any more.
+    /// A change that was let in, with its request's body; its line is written when the result is
+    /// known, or when nobody waits for it any more.
     #[must_use]
-    pub fn begin(&self, who: Who, request: &str, name: Option<&str>) -> Change<'_> {
-        let name = name.map(shortened);
-        Change { audit: self, who, request: shortened(request), name, ended: None }
+    pub fn begin(&self, who: Who, request: &str, body: &[u8]) -> Change<'_> {
+        let mut fields: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
+        let name = fields.remove("name");
+        let name = name.as_ref().and_then(Value::as_str).map(shortened);
+        let fields = told(fields);
+        Change { audit: self, who, request: shortened(request), name, fields, ended: None }
     }
 }
 
@@ -115,6 +148,7 @@ pub struct Change<'a> {
     who: Who,
     request: String,
     name: Option<String>,
+    fields: Option<Value>,
     ended: Option<(u16, Option<String>)>,
 }
 
@@ -135,16 +169,80 @@ impl Drop for Change<'_> {
             Some(_) => "failed",
         };
         let (who, request, name) = (&self.who, &self.request, self.name.as_deref());
-        tracing::info!(?who, request, name, result, "change by the control API");
+        let (via, uid, pid, address, token) = who.parts();
+        tracing::info!(
+            via,
+            uid,
+            pid,
+            address,
+            token,
+            request,
+            name,
+            result,
+            "change by the control API"
+        );
         let line = line(who, request, result);
-        let line = Line { name, status, cause: cause.as_deref(), ..line };
+        let fields = self.fields.as_ref();
+        let line = Line { name, fields, status, cause: cause.as_deref(), ..line };
         lock(&self.audit.changes).write(&line);
     }
 }
 
 fn line<'a>(who: &'a Who, request: &'a str, result: &'a str) -> Line<'a> {
     let time = chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-    Line { time, who, request, result, name: None, status: None, cause: None, uncounted: None }
+    let (name, fields, status, cause, uncounted) = (None, None, None, None, None);
+    Line { time, who, request, name, fields, result, status, cause, uncounted }
+}
+
+/// What the log tells of a request's fields; none where it has none.
+fn told(fields: Map<String, Value>) -> Option<Value> {
+    let all = fields.into_iter().filter(|(_, value)| !value.is_null());
+    let mut told: Map<String, Value> = all
+        .map(|(field, value)| match is_secret(&field) {
+            true => (shortened(&field), LEFT_OUT.into()),
+            false => (shortened(&field), bounded(value)),
+        })
+        .collect();
+    let length = |told: &Map<String, Value>| {
+        serde_json::to_string(told).expect("fields have string keys").len()
+    };
+    while length(&told) > FIELDS_BYTES_MAX {
+        // The longest says least that can be read.
+        let bytes = |value: &Value| value.to_string().len();
+        let longest = told.iter().max_by_key(|(_, value)| bytes(value));
+        let longest = longest.filter(|(_, value)| bytes(value) > LEFT_OUT.len() + 2);
+        let Some(longest) = longest.map(|(field, _)| field.clone()) else {
+            return Some(LEFT_OUT.into());
+        };
+        told.insert(longest, LEFT_OUT.into());
+    }
+    (!told.is_empty()).then_some(Value::Object(told))
+}
+
+/// Whether a field's value is not told.
+fn is_secret(field: &str) -> bool {
+    let field = field.to_lowercase();
+    ["key", "token", "secret", "password"].iter().any(|word| field.contains(word))
+}
+
+/// A value whose texts are bounded, without the secrets in it.
+fn bounded(value: Value) -> Value {
+    match value {
+        Value::String(text) => shortened(&without_login(&text)).into(),
+        Value::Array(values) => values.into_iter().map(bounded).collect(),
+        Value::Object(fields) => told(fields).unwrap_or_else(|| Value::Object(Map::new())),
+        value => value,
+    }
+}
+
+/// A URL without what stands before its host.
+fn without_login(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match host.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{LEFT_OUT}@{host}{path}"),
+        None => text.to_owned(),
+    }
 }
 
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -221,15 +319,48 @@ mod tests {
     async fn changes_leave_a_line() {
         let dir = TempDir::new().expect("a temporary directory");
         let audit = Audit::new(dir.path());
-        audit.begin(ROOT, "POST /v1/volumes", Some("a")).end(201, None);
-        audit.begin(ROOT, "DELETE /v1/volumes/a", None).end(409, Some("in use"));
-        drop(audit.begin(ROOT, "POST /v1/drain", None));
+        audit.begin(ROOT, "POST /v1/volumes", b"{\"name\": \"a\"}").end(201, None);
+        audit.begin(ROOT, "DELETE /v1/volumes/a", b"").end(409, Some("in use"));
+        drop(audit.begin(ROOT, "POST /v1/drain", b"{}"));
         let lines = lines(&dir, CHANGES_FILE_NAME);
         assert_eq!(lines.len(), 3);
         assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&0.into(), &7.into()));
         assert_eq!((&lines[0]["name"], &lines[0]["result"]), (&"a".into(), &"done".into()));
         assert_eq!((&lines[1]["status"], &lines[1]["cause"]), (&409.into(), &"in use".into()));
         assert_eq!(lines[2]["result"], "abandoned by its client");
+    }
+
+    /// Goal: a change's line says what became what, bounded, and no secret, however deep it stands.
+    /// Method: bodies with shares, with keys and logins, long ones, and no JSON.
+    #[tokio::test]
+    async fn changes_are_told_without_secrets() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let audit = Audit::new(dir.path());
+        let many: Vec<String> = (0..100).map(|n| format!("{n:0>200}")).collect();
+        let bodies = [
+            serde_json::json!({"share": {"nvm": "70%"}, "class": null, "read_only": true}),
+            serde_json::json!({"key": "env:hidden", "more": {"Api_Token": "hidden"},
+                "path": "s3://hidden:hidden@host/x", "clone_of": "s3://host/x@snapshot"}),
+            serde_json::json!({"allow": many, "size": "1MiB", "path": "x".repeat(9999)}),
+            serde_json::json!((0..999).map(|n| (n.to_string(), n)).collect::<Vec<_>>()),
+        ];
+        for body in bodies {
+            audit.begin(ROOT, "PATCH /v1/volumes/a", body.to_string().as_bytes()).end(200, None);
+        }
+        let text = std::fs::read_to_string(dir.path().join(CHANGES_FILE_NAME)).expect("there");
+        assert!(!text.contains("hidden"), "{text}");
+        let lines = lines(&dir, CHANGES_FILE_NAME);
+        let expected = serde_json::json!({"share": {"nvm": "70%"}, "read_only": true});
+        assert_eq!(lines[0]["fields"], expected);
+        assert_eq!(lines[1]["fields"]["key"], LEFT_OUT);
+        assert_eq!(lines[1]["fields"]["path"], "s3://(left out)@host/x");
+        assert_eq!(lines[1]["fields"]["clone_of"], "s3://host/x@snapshot");
+        assert_eq!(
+            (&lines[2]["fields"]["size"], &lines[2]["fields"]["allow"]),
+            (&"1MiB".into(), &LEFT_OUT.into())
+        );
+        assert!(lines[3].get("fields").is_none());
+        assert!(text.lines().all(|line| line.len() < 2 * FIELDS_BYTES_MAX), "{text}");
     }
 
     /// Goal: a flood of refused attempts is counted and does not fill the disk. Method: paused

@@ -296,6 +296,8 @@ impl Scrape {
         let refused =
             refused.map(|(cause, n)| count(vec![("cause", (*cause).to_owned())], *n)).collect();
         family("layby_clients_refused", "Clients that were not let in").write(encoder, refused)?;
+        family("layby_volumes_not_served", "Volumes that the node has and cannot serve now")
+            .write(encoder, vec![gauge(vec![], self.view.absent.len() as f64)])?;
         let block = f64::from(self.view.layout.block_size.bytes());
         family_in(Unit::Bytes, "layby_block", "Size of the cache unit")
             .write(encoder, vec![gauge(vec![], block)])

@@ -23,7 +23,7 @@ use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::intents::Intents;
 use crate::metrics::durability;
-use crate::recovery::{lost_lines, recovery_line};
+use crate::recovery::{absences, lost_lines, recovery_line};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
 use crate::sockets::{CONTROL_SOCKET_MODE, NBD_SOCKET_MODE, UnixSocket, adopt_tcp, bind_tcp};
@@ -259,8 +259,9 @@ impl Node {
         let serving = (view, homes.clone(), intents.clone(), held);
         let started = launch(starter, config.clone(), serving, is_new).await;
         cloud.forget_keys();
-        let (started, view, wanted) = started?;
+        let (started, mut view, wanted) = started?;
         let (ports, reports, ended) = watch(started);
+        view.absent.extend(absences(&view, &reports));
         let view = came_up(&config.dir, view, &homes)?;
         crate::control::log_start(found.as_ref(), &view);
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
@@ -497,7 +498,7 @@ fn unserved(view: &View, homes: &Homes) -> Vec<String> {
         format!("volume `{name}` was being made when the node ended: it is made now, or taken back")
     });
     let absent = view.absent.iter().map(|(name, absence)| {
-        let again = if absence.is_held() { "" } else { ", and tried again" };
+        let again = if absence.is_tried() { ", and tried again" } else { "" };
         format!("volume `{name}` is not served{again}: {}", absence.why.cause)
     });
     unmade.chain(absent).collect()

@@ -4,8 +4,28 @@
 //! Cost: a few lines per start. Not for: single blocks, which the log names as they are met.
 
 use crate::catalog::VolumeRecord;
-use crate::control::View;
-use layby_engine::control::{LostRange, StartReport};
+use crate::config::Name;
+use crate::control::{Absence, View};
+use crate::error::{Report, ReportKind};
+use layby_engine::control::{HomeRefusal, LostRange, StartReport};
+
+/// Volumes whose file or device could not be opened, with the reason; said in the log, too.
+pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absence)> {
+    let of = |refusal: &HomeRefusal| {
+        let holds = |record: &VolumeRecord| record.parts().any(|part| part == refusal.volume);
+        let (name, _) = view.catalog.volumes.iter().find(|(_, record)| holds(record))?;
+        let why = Report::new(ReportKind::from(refusal.kind), "cannot serve the volume")
+            .cause(format!("its home cannot be opened: {}", refusal.cause))
+            .state("nothing was changed; what the levels hold of it is kept")
+            .hint(
+                "put the file back, or mount its disk, and start the node again; or give the \
+                 volume up with `layby volume delete`",
+            );
+        tracing::error!(%name, cause = why.cause, "a volume is not served");
+        Some((name.clone(), Absence::of_file(why)))
+    };
+    reports.iter().flat_map(|report| &report.absent).filter_map(of).collect()
+}
 
 /// What is not known of each volume, a line each; said in the log, too.
 pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {

@@ -214,10 +214,14 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
 fn log(shard: u8, notice: &Notice) {
     match notice {
         Notice::Cache(Event::CorruptCleanDropped { key, level }) => {
-            tracing::warn!(shard, block = ?key, level = level.0, "dropped a corrupt clean block");
+            let (volume, block) = (key.volume().0, key.block().0);
+            tracing::warn!(shard, volume, block, level = level.0, "dropped a corrupt clean block");
         }
         Notice::Cache(Event::CorruptDirtyKept { key, level }) => tracing::error!(
-            shard, block = ?key, level = level.0,
+            shard,
+            volume = key.volume().0,
+            block = key.block().0,
+            level = level.0,
             "a dirty block is corrupt: reads of it fail until it is written again"
         ),
         Notice::Cache(Event::DestageFailed { volume, kind }) => tracing::error!(

@@ -7,10 +7,12 @@
 //! Cost: one queue entry per call; for a remote home, one in a table, too.
 //! Not for: how a remote home reaches what is far away; that is its own.
 
+mod absent;
 mod part;
 #[cfg(test)]
 mod tests;
 
+pub use absent::AbsentHome;
 pub use part::{PartHome, PartPlan, SharedLoss};
 
 use crate::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Token};
@@ -101,6 +103,13 @@ impl HomeBacking {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self, HomeBacking::Remote(remote) if remote.backing.is_closed())
+    }
+
+    /// Whether it stands for a home that could not be opened: every call fails, and nothing is to
+    /// be sent to it.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, HomeBacking::Remote(remote) if remote.is_absent)
     }
 
     /// The disk of a file or device.
@@ -213,13 +222,24 @@ pub struct RemoteHome {
     syncs: Syncs,
     /// By token, the length of the buffer that has to come back.
     awaited: HashMap<u64, Option<usize>>,
+    /// It stands for a home that could not be opened.
+    is_absent: bool,
 }
 
 impl RemoteHome {
     /// Over a home that was just opened.
     #[must_use]
     pub fn new(backing: RemoteBacking) -> Self {
-        RemoteHome { backing, syncs: Syncs::default(), awaited: HashMap::new() }
+        let (syncs, awaited) = (Syncs::default(), HashMap::new());
+        RemoteHome { backing, syncs, awaited, is_absent: false }
+    }
+
+    /// In place of a home that could not be opened: no sync of it is ever trusted.
+    #[must_use]
+    pub fn absent(backing: RemoteBacking) -> Self {
+        let mut home = RemoteHome::new(backing);
+        (home.syncs.is_lost, home.is_absent) = (true, true);
+        home
     }
 
     fn submit(&mut self, token: u64, operation: BackingOperation<Buffer>) {

@@ -614,8 +614,22 @@ pub struct StartReport {
     /// Blocks whose newest version is not known, since a structure was damaged, at this start or an
     /// earlier one, by volume.
     pub undecided: Vec<LostRange>,
+    /// Volumes whose home could not be opened: what the levels hold of them is kept, and no client
+    /// may reach them.
+    pub absent: Vec<HomeRefusal>,
     /// Milliseconds from start to ready.
     pub recovery_ms: u64,
+}
+
+/// Why a volume's home could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeRefusal {
+    /// The volume, or the part of one.
+    pub volume: VolumeId,
+    /// By remedy.
+    pub kind: ErrorKind,
+    /// Why.
+    pub cause: String,
 }
 
 /// What is not known of a volume.

@@ -5,7 +5,8 @@
 //! was there before, it is read again after the fault is mended.
 
 use layby_tests::{
-    Connection, Node, Options, Refusal, Request, available, binary, must, run, skip, small_levels,
+    Connection, Node, Options, Refusal, Request, available, binary, layby, must, run, skip,
+    small_levels,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -436,4 +437,27 @@ fn volumes_that_make_no_sense_are_refused() {
     let outcome = layby_tests::layby(&["volume", "delete", "nobody", "--dir", &place]);
     assert!(outcome.stderr.contains("cannot delete volume `nobody`"), "{}", outcome.stderr);
     node.stop();
+}
+
+/// Goal: a change that names nothing, a cap that could do nothing and a volume's name where the
+/// trace's number belongs are errors that say so. Method: each once, beside a cap that is of use.
+#[test]
+fn what_would_do_nothing_is_an_error() {
+    let base = TempDir::new().expect("a temporary folder");
+    let node = Node::start(&base.path().join("node"), &small_levels());
+    let dir = base.path().join("node").display().to_string();
+    node.volume_create("maps", "4MiB", "normal");
+    let set = ["volume", "set", "maps", "--dir", &dir];
+    layby(&set).assert_explains(&["nothing was named"]);
+    let cap = ["--cap", "nvm=1MiB"];
+    layby(&[&set[..], &cap].concat()).assert_explains(&["cap of level `nvm`", "`normal`"]);
+    let create = ["volume", "create", "x", "--size", "4MiB", "--dir", &dir];
+    layby(&[&create[..], &cap].concat()).assert_explains(&["cap of level `nvm`"]);
+    let class = ["class", "set", "bulk", "--dir", &dir];
+    layby(&[&class[..], &cap].concat()).assert_explains(&["cap of level `nvm`"]);
+    node.layby(&["volume", "set", "maps", "--cap", "ssd=64MiB"]);
+    node.stop();
+    let levels = "1MiB,1MiB,1MiB";
+    let replay = layby(&["replay", "none", "--levels", levels, "--critical", "vol0"]);
+    assert!(!replay.success && replay.stderr.contains("the trace's numbers"), "{replay:?}");
 }

@@ -131,7 +131,11 @@ fn changes_are_in_the_audit_log() {
     let again = HttpRequest::new("POST", "/v1/volumes").json(&again).send_unix(&node.control());
     assert_eq!(again.status, 409, "{}", again.body);
     node.layby(&["volume", "delete", "maps", "--data", "delete"]);
-    let lines = log(&dir, "audit.log");
+    node.layby(&["class", "set", "normal", "--share", "ssd=10%"]);
+    let mut lines = log(&dir, "audit.log");
+    let changed = lines.pop().expect("the class was changed");
+    assert_eq!(changed["fields"]["share"], json!({"ssd": "10%"}), "{changed}");
+    assert_eq!(lines[0]["fields"]["size"], "4MiB", "{lines:?}");
     let of = |key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
     assert_eq!(of("result"), ["done", "failed", "done"]);
     assert_eq!(of("status"), [201, 409, 204]);

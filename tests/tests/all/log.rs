@@ -73,6 +73,11 @@ fn changes_of_volumes_and_classes_are_logged() {
     assert_eq!(only(&lines, "class changed")["changes"], "rank: 1 -> 2");
     assert_eq!(only(&lines, "class removed")["class"], "silver");
     assert_eq!(only(&lines, "volume removed")["volume"], "maps");
+    for asked in with(&lines, "change by the control API") {
+        assert_eq!(asked["via"], "unix", "{asked}");
+        assert!(asked["uid"].is_u64() && asked["pid"].is_u64(), "{asked}");
+        assert!(asked.get("who").is_none(), "{asked}");
+    }
 }
 
 /// Goal: a client's coming and going is logged with its volume. Method: one that leaves, and one

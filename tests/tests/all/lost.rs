@@ -107,6 +107,7 @@ fn refused(dir: &Path, words: &[&str]) -> String {
 fn a_lost_nvm_level_costs_its_own_volumes() {
     let killed = Killed::new();
     let away = killed.take("nvm");
+    assert!(refused(&killed.dir, &["check"]).contains("accept-loss"), "`check` names the way out");
     let node = killed.start();
     assert!(node.said().contains("level `nvm` is lost"), "{}", node.said());
     assert_waits(&node, "brake", "`nvm`");

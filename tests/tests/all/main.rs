@@ -36,6 +36,7 @@ mod log;
 mod lost;
 mod machine;
 mod metrics;
+mod missing;
 mod new_files;
 mod parity;
 mod protocol;

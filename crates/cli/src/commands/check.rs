@@ -139,5 +139,8 @@ fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {
     Report::new(ReportKind::Corrupt, error)
         .cause(format!("{count} problem(s); the first: {first}"))
         .state("nothing was changed")
-        .hint("copy the directory, then start the node: it serves what is whole or says why not")
+        .hint(
+            "copy the directory, then start the node: it serves what is whole or says why not; \
+             what a level held that does not come back is given up with `layby volume accept-loss`",
+        )
 }

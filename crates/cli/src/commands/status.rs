@@ -69,6 +69,10 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             format!("level `{}` is lost: {cause}; no persistent level is used", level.name)
         }));
     }
+    for volume in &status.volumes {
+        let why = volume.not_served.iter();
+        lines.extend(why.map(|why| format!("volume `{}` is not served: {why}", volume.name)));
+    }
     let lost: u64 = status.shards.iter().map(|shard| shard.recovered_lost).sum();
     if lost > 0 {
         lines.push(format!("{lost} corrupt block(s) found at start; run `layby check`"));

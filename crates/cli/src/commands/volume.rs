@@ -15,9 +15,9 @@ use layby_daemon::api::{
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::{Amount, CompressionChoice, DiscardChoice, LimitsConfig, Name};
 use layby_daemon::control::{UndeleteRequest, VolumeCreate, VolumePatch};
-use layby_daemon::error::Report;
+use layby_daemon::error::{Report, ReportKind};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) fn volume(arguments: VolumeArguments, output: &mut Output) -> Result<(), Failure> {
     match arguments.command {
@@ -184,6 +184,15 @@ fn set(arguments: VolumeSetArguments, output: &mut Output) -> Result<(), Failure
         ublk,
         compression: compression.map(Into::into),
     };
+    let is_same =
+        |json: &dyn Fn(&VolumePatch) -> String| json(&patch) == json(&VolumePatch::default());
+    if is_same(&|patch| serde_json::to_string(patch).expect("a patch has string keys")) {
+        return Err(Report::new(ReportKind::Invalid, format!("cannot change volume `{name}`"))
+            .cause("nothing was named that is to change")
+            .state("nothing was changed")
+            .hint("`layby volume set --help` lists what can be set")
+            .into());
+    }
     change(&name, patch, &node, output)
 }
 
@@ -278,7 +287,9 @@ fn show(volume: &VolumeAnswer, node: &NodeArguments, output: &mut Output) -> Res
         output.line(&format!("{:<8} of `{source}`", "clone"))?;
     }
     if let Some(why) = &volume.not_served {
-        output.line(&format!("{:<8} no: {why}; the node goes on trying", "served"))?;
+        let again =
+            if is_store(Path::new(&volume.path)) { "; the node goes on trying" } else { "" };
+        output.line(&format!("{:<8} no: {why}{again}", "served"))?;
     }
     if let Some(cloud) = &volume.cloud {
         output.line(&format!("{:<8} {}", "cloud", cloud_text(cloud)))?;
@@ -322,7 +333,7 @@ fn cloud_text(of: &CloudAnswer) -> String {
             bytes(of.journal_bytes),
             match of.drain_seconds {
                 Some(seconds) => format!("there in {seconds:.1} s by the forecast"),
-                None => "nothing is known of the link".to_owned(),
+                None => "- by the forecast: the link is silent, or not known yet".to_owned(),
             }
         ),
     };

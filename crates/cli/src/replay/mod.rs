@@ -87,6 +87,7 @@ pub(crate) struct ReplayArguments {
     /// Volumes that are critical, by the trace's numbers; with --services, services from 0
     /// [default: with --services the first half, else none]
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',', requires = "levels")]
+    #[arg(value_parser = volume_number)]
     critical: Option<Vec<u32>>,
     /// Deal the blocks out to so many services, by a hash
     #[arg(long, value_name = "N", requires = "levels", value_parser = services())]
@@ -117,6 +118,12 @@ impl Contender {
             Contender::Belady => "belady",
         }
     }
+}
+
+/// A volume by the number that the trace gives it.
+fn volume_number(text: &str) -> Result<u32, String> {
+    let wanted = "volumes are named by the trace's numbers, such as 0,2: `layby trace` shows them";
+    text.parse().map_err(|_| wanted.to_owned())
 }
 
 fn contender(text: &str) -> Result<Contender, String> {

@@ -76,6 +76,14 @@ impl Meter {
         (self.busy, self.bytes, self.has_ended) = (Nanos::ZERO, 0, false);
     }
 
+    /// How long something is under way since which nothing has ended.
+    pub(super) fn silence(&self, now: Nanos) -> Nanos {
+        match self.under_way {
+            0 => Nanos::ZERO,
+            _ => now.since(self.busy_since),
+        }
+    }
+
     pub(super) fn outlook(&self) -> Option<Outlook> {
         self.chooser.outlook(AHEAD)
     }

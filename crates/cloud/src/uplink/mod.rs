@@ -62,6 +62,9 @@ pub struct ClassWaits {
     pub hedges: bool,
 }
 
+/// How long nothing may end before no forecast holds any more.
+const SILENCE: Duration = Duration::from_secs(3);
+
 struct State {
     queue: layby_policy::uplink::Uplink,
     timetable: Timetable,
@@ -217,9 +220,11 @@ impl Uplink {
 
     /// How long until all that a volume holds now is in its store, at the latest: with all that may
     /// go before it, over the link as it is expected to be. None where nothing is known of the
-    /// link, or it carries nothing.
+    /// link, it carries nothing, or it is silent: nothing has ended for twice as long as what is
+    /// under way should take, and for [`SILENCE`] at least.
     #[must_use]
     pub fn time_to_drain(&self, volume: VolumeId) -> Option<Nanos> {
+        let now = self.now();
         let state = self.state();
         let class = state.dirty.get(&volume)?.class;
         let is_strict = state.strict.contains(&class);
@@ -227,6 +232,12 @@ impl Uplink {
         let goes_before = |dirty: &&Dirty| !is_strict || state.strict.contains(&dirty.class);
         let bytes = state.dirty.values().filter(goes_before).map(|dirty| dirty.bytes).sum();
         let expected = state.meter.outlook()?.near;
+        let (_, under_way) = state.queue.in_flight();
+        let silence = state.meter.silence(now).as_secs_f64();
+        let is_late = silence * expected.get() > 2.0 * under_way as f64;
+        if is_late && silence >= SILENCE.as_secs_f64() {
+            return None;
+        }
         state.timetable.time_to_move(bytes, expected, (self.0.clock)())
     }
 
@@ -413,6 +424,34 @@ impl Drop for Permit {
 mod tests {
     use super::*;
     use crate::action::Tag;
+
+    /// Goal: a link that has fallen silent has no forecast; one that is slow, and said so, has.
+    /// Method: an upload of a known speed, then one of 4 MiB that does not end, at both speeds.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_link_has_no_forecast() {
+        const MIB: u64 = 1 << 20;
+        for (seconds, is_known) in [(1, false), (40, true)] {
+            let runtime = tokio::runtime::Handle::current();
+            let uplink = Uplink::new(UplinkLimits::DEFAULT, || TimeOfDay::MIDNIGHT, runtime);
+            let lane = Lane::new(&uplink, VolumeId(1));
+            lane.set_dirty(4 * MIB);
+            let mut permit = lane.ask(4 * MIB, Nanos::ZERO).come().await.expect("there is room");
+            permit.patience = Duration::from_secs(600);
+            let upload = async {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                End::Stored(Tag(String::new()))
+            };
+            drop(permit.carry(4 * MIB, upload).await);
+            let waiting = lane.ask(4 * MIB, Nanos::ZERO).come().await.expect("there is room");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(uplink.time_to_drain(VolumeId(1)).is_some(), "it is not late yet");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(uplink.time_to_drain(VolumeId(1)).is_some(), is_known);
+            tokio::time::sleep(Duration::from_secs(90)).await;
+            assert_eq!(uplink.time_to_drain(VolumeId(1)), None, "twice 40 s have passed");
+            drop(waiting);
+        }
+    }
 
     /// Goal: an upload that never ends keeps its place for a while and no longer, and one whose
     /// volume is forgotten never has a turn. Method: one place, two volumes, a clock that the test

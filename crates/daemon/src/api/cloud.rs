@@ -33,7 +33,7 @@ pub struct CloudAnswer {
     /// Age of the oldest write that the store does not have.
     pub dirty_seconds: f64,
     /// Seconds until the store has all, at the latest, by the forecast of the link; none where
-    /// nothing is known of it.
+    /// nothing is known of it, or it is silent.
     pub drain_seconds: Option<f64>,
     /// Bytes of the journal: writes wait where so much is not in the store.
     pub journal_bytes: u64,

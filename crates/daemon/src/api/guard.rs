@@ -163,20 +163,12 @@ async fn change(
             return late;
         }
     };
-    let named = serde_json::from_slice::<Named>(&body).ok();
-    let named = named.as_ref().map(|named| named.name.as_str());
-    let entry = door.audit.begin(who, asked, named);
+    let entry = door.audit.begin(who, asked, &body);
     head.extensions.insert(authority);
     let response = next.run(Request::from_parts(head, Body::from(body))).await;
     let cause = response.extensions().get::<Cause>().map(|Cause(text)| text.as_str());
     entry.end(response.status().as_u16(), cause);
     response
-}
-
-/// What a body names, whatever else it holds.
-#[derive(serde::Deserialize)]
-struct Named {
-    name: String,
 }
 
 /// Why a request was refused, for the audit log.

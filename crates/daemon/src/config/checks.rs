@@ -426,6 +426,21 @@ pub(crate) fn class(
     }
 }
 
+/// Refuses a cap of a level that the class may not use: it would do nothing. A start takes it all
+/// the same, since earlier builds let it in.
+pub(crate) fn usable_caps(
+    place: Place,
+    (name, class): (&Name, &ClassConfig),
+    cap: &BTreeMap<Name, Amount>,
+) -> Result<(), Problem> {
+    let Some(level) = cap.keys().find(|level| !class.levels.contains(level)) else {
+        return Ok(());
+    };
+    let cause = format!("there is a cap of level `{level}`, which class `{name}` may not use");
+    let hint = format!("choose a class that uses `{level}`, or leave the cap out");
+    Err(Problem::new(place, "cap", cause, hint))
+}
+
 fn unknown_level(place: Place, key: &'static str, levels: &[LevelConfig], name: &Name) -> Problem {
     let known: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
     let cause = format!("there is no level `{name}`");

@@ -1,12 +1,16 @@
-//! Volumes in object stores that the node cannot serve now, and why.
+//! Volumes that the node cannot serve now, and why.
 //!
-//! How: a start that cannot have the home of such a volume leaves it out and serves the others. A
-//! task tries again at growing intervals and has the volume served as soon as it can be.
+//! How: a start that cannot have a volume's home serves the others. Of one in an object store, a
+//! task tries again at growing intervals and has the volume served as soon as it can be. One whose
+//! file or device cannot be opened is with its shard all the same, which keeps what the levels hold
+//! of it, and waits for a later start, as do volumes that wait for a lost level.
 //! Invariant: what the node keeps of such a volume stays as it is, no client reaches it, and who
-//! asks for it hears why. Levels let go of its blocks, which were clean copies; since a log may
-//! show them once more after a crash, it comes back under a new number, whose blocks are its own.
+//! asks for it hears why. Levels let go of the blocks of one in a store, which were clean copies;
+//! since a log may show them once more after a crash, it comes back under a new number, whose
+//! blocks are its own.
 //! Cost: a try every five minutes at last, and a number per life of the node. A store that is
-//! silent holds up these volumes only. Not for: files and devices, without which no node starts.
+//! silent holds up these volumes only. Not for: files that are to be made, without which no node
+//! starts.
 
 use super::volumes::set_phase;
 use super::{Control, View, report};
@@ -28,34 +32,63 @@ pub struct Absence {
     pub why: Report,
     /// It has a number that no earlier life of the node knows.
     is_new: bool,
-    /// It waits for a lost level, and is not tried.
-    is_held: bool,
+    waits: WaitsFor,
+}
+
+/// What has to come before a volume can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsFor {
+    /// Its store, which is tried again.
+    Store,
+    /// A lost level, at a later start.
+    Level,
+    /// Its file or device, at a later start; its shard keeps what the levels hold of it.
+    File,
 }
 
 impl Absence {
     /// A volume whose home a start could not have.
     #[must_use]
     pub fn new(why: Report, record: &VolumeRecord) -> Absence {
-        Absence { why, is_new: record.phase == VolumePhase::Creating, is_held: false }
+        let is_new = record.phase == VolumePhase::Creating;
+        Absence { why, is_new, waits: WaitsFor::Store }
     }
 
     /// A volume that waits for a lost level.
     #[must_use]
     pub fn held(why: Report) -> Absence {
-        Absence { why, is_new: false, is_held: true }
+        Absence { why, is_new: false, waits: WaitsFor::Level }
+    }
+
+    /// A volume whose file or device could not be opened.
+    #[must_use]
+    pub fn of_file(why: Report) -> Absence {
+        Absence { why, is_new: false, waits: WaitsFor::File }
     }
 
     /// Whether it waits for a lost level.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.is_held
+        self.waits == WaitsFor::Level
+    }
+
+    /// Whether the node tries again by itself.
+    #[must_use]
+    pub fn is_tried(&self) -> bool {
+        self.waits == WaitsFor::Store
+    }
+
+    /// Whether a shard has the volume all the same.
+    #[must_use]
+    pub fn is_in_shard(&self) -> bool {
+        self.waits == WaitsFor::File
     }
 
     /// What a command hears that asks for the volume.
     pub(super) fn refusal(&self, error: &str, name: &Name) -> Report {
-        let state = match self.is_held {
-            true => self.why.state.as_str(),
-            false => "nothing was changed; the node goes on trying to serve it",
+        let state = match self.is_tried() {
+            true => "nothing was changed; the node goes on trying to serve it",
+            false => self.why.state.as_str(),
         };
         Report::new(self.why.kind, error)
             .cause(format!("volume `{name}` is not served: {}", self.why.cause))
@@ -71,12 +104,12 @@ impl View {
         self.absent.get(name)
     }
 
-    /// Whether the volume of a record is not served.
+    /// Whether no shard has the volume of a record.
     #[must_use]
-    pub(super) fn is_absent(&self, record: &VolumeRecord) -> bool {
+    pub(super) fn is_in_no_shard(&self, record: &VolumeRecord) -> bool {
         let is_its =
             |name: &Name| self.catalog.volumes.get(name).is_some_and(|r| r.id == record.id);
-        self.absent.keys().any(is_its)
+        self.absent.iter().any(|(name, absence)| !absence.is_in_shard() && is_its(name))
     }
 
     /// A volume is none of the node's any more.
@@ -106,7 +139,7 @@ pub(crate) async fn attend_absent(control: Arc<Control>) {
     let mut rest = RETRY_MIN;
     loop {
         let view = control.view();
-        let tried = view.absent.iter().filter(|(_, absence)| !absence.is_held);
+        let tried = view.absent.iter().filter(|(_, absence)| absence.is_tried());
         let names: Vec<Name> = tried.map(|(name, _)| name.clone()).collect();
         if names.is_empty() {
             return;

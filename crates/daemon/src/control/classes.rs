@@ -91,6 +91,8 @@ impl Control {
         let live = view.class(name.as_str()).map(|(_, class)| class.clone());
         if let Some(class) = &live {
             checks::class(&view.layout.levels, name, class).map_err(|p| p.report(error))?;
+            let place = Place::Class(name.clone());
+            checks::usable_caps(place, (name, class), &class.cap).map_err(|p| p.report(error))?;
         }
         let known: Vec<_> = view.classes().cloned().collect();
         checks::guarantees(&view.layout.levels, &known).map_err(|p| p.report(error))?;

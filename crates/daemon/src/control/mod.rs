@@ -103,7 +103,7 @@ pub struct View {
     pub layout: Layout,
     /// Classes by [`ClassId`].
     pub classes: Vec<ClassSlot>,
-    /// Volumes in object stores that cannot be served now, and why.
+    /// Volumes that cannot be served now, and why.
     pub absent: BTreeMap<Name, Absence>,
 }
 

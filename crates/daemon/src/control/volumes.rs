@@ -304,6 +304,9 @@ impl Control {
             (false, true) if self.view().absence(name).is_some_and(Absence::is_held) => {
                 return Err(held_keeps(&record, error));
             }
+            (false, true) if self.view().absence(name).is_some_and(Absence::is_in_shard) => {
+                self.check_clean(&record, error)?;
+            }
             (false, false) => self.check_drained(&record, error).await?,
             (false, true) => self.check_whole(&record, error).await?,
             (true, _) => self.check_discard(&record).await.map_err(|e| within(error, e))?,
@@ -342,7 +345,7 @@ impl Control {
         record: &VolumeRecord,
         discard: bool,
     ) -> Result<(), CommandError> {
-        if view.is_absent(record) {
+        if view.is_in_no_shard(record) {
             return Ok(());
         }
         self.unjoin_parts(view, record).await?;
@@ -450,6 +453,18 @@ impl Control {
             .cause(format!("{} of it are not in the store", format_bytes(said.status.dirty_bytes)))
             .state("nothing was changed")
             .hint("wait with `layby volume drain`, or throw all away with --data delete"))
+    }
+
+    /// The same for a volume whose file or device is not there.
+    fn check_clean(&self, record: &VolumeRecord, error: &str) -> Result<(), Report> {
+        if self.facts.intents.is_clean(record.id) {
+            return Ok(());
+        }
+        let home = self.facts.homes.name(record);
+        Err(Report::new(ReportKind::InUse, error)
+            .cause(format!("levels may hold newest blocks of it, and `{home}` cannot be opened"))
+            .state("nothing was changed")
+            .hint("put it back and start the node again, or give all up with --data delete"))
     }
 
     /// The same for a volume that is not served.
@@ -568,6 +583,9 @@ pub(super) fn check_record(
     let known: Vec<_> = view.classes().cloned().collect();
     checks::volume(&view.layout.levels, name, &config)
         .and_then(|()| checks::class_exists(&known, name, &record.class))
+        .map_err(|problem| problem.report(error))?;
+    let (_, class) = view.class(record.class.as_str()).expect("it exists");
+    checks::usable_caps(Place::Volume(name.clone()), (&record.class, class), &record.cap)
         .map_err(|problem| problem.report(error))
 }
 

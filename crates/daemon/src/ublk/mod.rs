@@ -200,7 +200,11 @@ impl HostDevices {
             for device in listed(driver, is_left) {
                 let removed =
                     driver.stop(device.number).and_then(|()| driver.delete(device.number));
-                tracing::info!(device = device::path(device.number), ?removed, "nobody wants it");
+                let device = device::path(device.number);
+                match removed {
+                    Ok(()) => tracing::info!(device, "removed a device that no volume wants"),
+                    Err(cause) => tracing::warn!(device, %cause, "cannot remove a device"),
+                }
             }
             Ok(())
         })

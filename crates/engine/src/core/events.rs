@@ -13,7 +13,7 @@
 
 use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
 use crate::io::{Buffer, Io};
-use crate::store::{PeerScope, StoreEvent, SyncScope, Ticket};
+use crate::store::{PeerScope, RecoveredTombstone, StoreEvent, SyncScope, Ticket};
 use layby_cache::discards::DiscardCause;
 use layby_cache::{Action, Moment, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
@@ -77,6 +77,15 @@ impl Tombstones {
         self.undone.remove(&id);
         self.syncing.remove(&id);
         self.live.retain(|tombstone| tombstone.volume != id);
+    }
+
+    /// One that a start found and cannot redo, since its home is not there.
+    pub(super) fn keep(&mut self, found: &RecoveredTombstone) {
+        let (volume, first, seq) = (found.volume, found.first.0, found.seq);
+        let (end, keep_allocated) = (first + found.count, found.no_hole);
+        let (done_at, delayed) = (None, true);
+        let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
+        self.live.push(live);
     }
 
     /// Whether something of the volume was zeroed in its backing store and not synced.
@@ -391,7 +400,8 @@ impl Core {
     /// Syncs a home on the core's own account, unless that is going on.
     pub(super) fn sync_home(&mut self, io: &mut dyn Io, id: VolumeId) {
         let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
-        if std::mem::replace(&mut home.syncing, true) {
+        // One that could not be opened was not written to.
+        if home.backing.is_absent() || std::mem::replace(&mut home.syncing, true) {
             return;
         }
         home.unsynced = false;
@@ -635,7 +645,8 @@ impl Core {
         self.peer_sync =
             Some(PeerSync { id, nvm_waiting, homes: waits_for, zeroing, delayed, owed });
         homes.into_iter().for_each(|home| self.sync_home(io, home));
-        self.end_peer_sync();
+        let owes_absent = scope == SyncScope::Stores && owed.is_none() && self.owes_absent();
+        if owes_absent { self.fail_peer_sync() } else { self.end_peer_sync() }
     }
 
     /// Has the log remember what waits across the checkpoint that has begun, and says which forgets

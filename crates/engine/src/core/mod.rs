@@ -8,6 +8,7 @@
 //! Cost: no allocation for a read hit; one table entry for other requests.
 //! Not for: several threads; each shard has a core of its own, and they share nothing.
 
+mod absent;
 mod answer;
 mod cancels;
 mod clean;

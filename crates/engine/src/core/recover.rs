@@ -10,7 +10,9 @@ use super::decisions::Decisions;
 use super::events::Tombstones;
 use super::stores::{Level, LevelPlan, Slab};
 use super::{Core, HOMES_MAX, Home, TAG_HOME, status};
-use crate::backing::{FileBacking, HomeBacking, PartHome, PartPlan, RemoteBacking, RemoteHome};
+use crate::backing::{
+    AbsentHome, FileBacking, HomeBacking, PartHome, PartPlan, RemoteBacking, RemoteHome,
+};
 use crate::control::StartReport;
 use crate::io::{Buffer, DiskId, Io};
 use crate::store::{
@@ -49,6 +51,13 @@ pub enum HomePlace {
     },
     /// Something that brings its own threads.
     Remote(RemoteBacking),
+    /// A home that could not be opened: what the levels hold of the volume is kept.
+    Absent {
+        /// What stands in its place.
+        stand_in: AbsentHome,
+        /// Which part, where the volume is wide.
+        plan: Option<PartPlan>,
+    },
 }
 
 impl HomePlan {
@@ -209,12 +218,21 @@ impl Core {
                 self.remotes.push(volume);
                 HomeBacking::Remote(RemoteHome::new(remote))
             }
+            HomePlace::Absent { stand_in, plan } => {
+                plan.iter().for_each(|plan| self.wides.add(volume, plan));
+                self.remotes.push(volume);
+                HomeBacking::Remote(RemoteHome::absent(Box::new(stand_in)))
+            }
         };
+        let is_absent = backing.is_absent();
         let stats = status::VolumeMeter::new();
         let discards = super::discards::HomeDiscards::new(self.delays.limits(volume));
         let (unsynced, syncing, inflight) = (false, false, 0);
         let home = Home { backing, stats, unsynced, syncing, write_through, inflight, discards };
         self.homes.insert(volume, home);
+        if is_absent {
+            self.hold_back(volume);
+        }
         Ok(())
     }
 
@@ -359,11 +377,17 @@ impl Core {
             if !self.homes.contains_key(&volume) {
                 continue;
             }
+            if self.is_absent(volume) {
+                self.owe_zeroes(volume, resolved)?;
+                continue;
+            }
             self.zero_again(io, volume, resolved)?;
             self.home_alone(io, volume, BackingOperation::Sync)?;
         }
+        let redone = resolved.redo_zeroes.iter().filter(|t| !self.is_absent(t.volume));
+        let redone: Vec<Seq> = redone.map(|tombstone| tombstone.seq).collect();
         if let Some(log) = self.log_mut() {
-            resolved.redo_zeroes.iter().for_each(|tombstone| log.tombstone_done(tombstone.seq));
+            redone.into_iter().for_each(|seq| log.tombstone_done(seq));
         }
         Ok(())
     }

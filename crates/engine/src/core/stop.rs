@@ -79,16 +79,21 @@ impl Core {
         }
     }
 
-    /// A clean checkpoint, which makes the other level durable, too.
+    /// A clean checkpoint, which makes the other level durable, too. It cannot say that a zeroing
+    /// is owed: then it is one as any other, and the next start reads what lies behind it.
     fn end_log(&mut self, io: &mut dyn Io, patience: &mut Patience) -> Result<(), String> {
-        self.log_mut().expect("the caller looked").checkpoint_now(true);
+        let clean = !self.owes_absent();
+        self.log_mut().expect("the caller looked").checkpoint_now(clean);
         let before = self.checkpoints.len();
         // One that had begun before may end first, and is not a clean one.
-        let is_clean = |core: &Core| core.checkpoints[before..].contains(&true);
-        while !is_clean(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
+        let is_over = |core: &Core| match (clean, &core.checkpoints[before..]) {
+            (true, ended) => ended.contains(&true),
+            (false, ended) => !ended.is_empty() && core.levels.iter().all(Level::is_idle),
+        };
+        while !is_over(self) && !self.has_failed_checkpoint() && patience.lasts(io) {
             self.stop_turn(io);
         }
-        match is_clean(self) {
+        match is_over(self) {
             true => Ok(()),
             false if self.has_failed_checkpoint() => {
                 Err("the checkpoint of the SSD level failed".to_owned())
@@ -123,6 +128,8 @@ impl Core {
         let describe = |(_, home): (&VolumeId, &Home)| {
             let name = home.backing.name();
             match () {
+                // Nothing was written to one that could not be opened.
+                () if home.backing.is_absent() => None,
                 () if home.syncing => {
                     Some(format!("backing store `{name}` did not finish its sync {WITHIN}"))
                 }

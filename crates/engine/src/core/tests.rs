@@ -2,6 +2,7 @@
 //!
 //! How: the same kind of history as the cache's own tests, through real stores and formats.
 
+mod absent;
 mod cancels;
 mod devices;
 mod discards;
@@ -46,6 +47,8 @@ pub(crate) struct Shape {
     /// The NVM is persistent memory rather than a file's pages.
     persistent: bool,
     wear: WearPlan,
+    /// The volume whose home cannot be opened.
+    absent: Option<u32>,
 }
 
 fn spec() -> CacheSpec {
@@ -79,7 +82,8 @@ impl Shape {
     /// Enough of everything: nothing leaves a level unasked.
     pub(crate) fn roomy() -> Shape {
         let (nvm_bytes, ssd_bytes) = (40 * BLOCK, 2 << 20);
-        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent: false, wear: WearPlan::default() }
+        let (persistent, wear, absent) = (false, WearPlan::default(), None);
+        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent, wear, absent }
     }
 
     /// Levels of a few blocks, so that they evict, destage, clean and checkpoint all the time.
@@ -110,7 +114,8 @@ impl Shape {
         let endurance = Endurance { bytes: 1 + rng.below(4 << 20), life: DAY };
         let endurance = rng.chance(1, 3).then_some(endurance);
         let wear = WearPlan { endurance, started_unix: 0 };
-        Shape { spec, nvm_bytes, ssd_bytes, persistent: rng.chance(1, 2), wear }
+        let (persistent, absent) = (rng.chance(1, 2), None);
+        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent }
     }
 }
 
@@ -132,6 +137,7 @@ fn start(
     seed: u64,
 ) -> (Core, crate::control::StartReport) {
     let (nvm, ssd, homes) = disks;
+    let waker = io.waker();
     let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::MIN };
     let plans = [
         LevelPlan::Memory { slots: shape.spec.levels[0].slots },
@@ -152,7 +158,12 @@ fn start(
             shares: [Share::OPEN; LEVELS_MAX],
             write_through: false,
         };
-        HomePlan::on_disk(spec, *disk, format!("home-{index}"))
+        let name = format!("home-{index}");
+        if shape.absent == Some(spec.id.0) {
+            let stand_in = crate::backing::AbsentHome::new(name, waker.clone());
+            return HomePlan { spec, place: HomePlace::Absent { stand_in, plan: None } };
+        }
+        HomePlan::on_disk(spec, *disk, name)
     };
     let homes = homes.iter().enumerate().map(home).collect();
     let started = Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed);

@@ -253,7 +253,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         let home = self.open_home(plan)?;
         let disk = match &home.place {
             HomePlace::Disk { disk, .. } | HomePlace::Part { disk, .. } => Some(*disk),
-            HomePlace::Remote(_) => None,
+            HomePlace::Remote(_) | HomePlace::Absent { .. } => None,
         };
         if let Err(CoreError::Volume { kind, .. }) = self.core.add_volume(home) {
             disk.into_iter().for_each(|disk| self.io.detach_disk(disk));

@@ -6,7 +6,10 @@
 
 use super::commands::home_mode;
 use super::{ClientMemory, NoticeSink, Shard};
-use crate::control::{BackingPlan, CommandError, ShardSender, StartReport, VolumePlan};
+use crate::backing::AbsentHome;
+use crate::control::{
+    BackingPlan, CommandError, HomeRefusal, ShardSender, StartReport, VolumePlan,
+};
 use crate::core::{Core, CoreError, Damage, HomePlace, HomePlan, LevelPlan, WearPlan, WrittenBack};
 use crate::io::{
     ARENA_BYTES_DEFAULT, HintState, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode,
@@ -288,12 +291,13 @@ pub(super) fn open_core(
     plan: &ShardPlan,
     seed: u64,
 ) -> Result<(Core, StartReport), StartError> {
-    let Parts { lines, levels, homes } = open_parts(io, plan)?;
+    let is_strict = plan.is_strict || plan.is_new;
+    let Parts { lines, levels, homes, absent } = open_parts(io, plan, is_strict)?;
     let started = Core::start(io, plan.spec.clone(), &levels, identity(plan), homes, seed);
     let (mut core, mut report) = started.map_err(|error| explain(plan, error))?;
     core.delay_homes(plan.home_delay);
     core.set_io_timeout(plan.io_timeout);
-    report.levels = lines;
+    (report.levels, report.absent) = (lines, absent);
     Ok((core, report))
 }
 
@@ -320,7 +324,7 @@ pub fn write_back_on(
     damage: Damage,
 ) -> Result<Vec<WrittenBack>, StartError> {
     let mut io = Scheduled::new(io, plan.limits());
-    let Parts { levels, homes, .. } = open_parts(&mut io, plan)?;
+    let Parts { levels, homes, .. } = open_parts(&mut io, plan, true)?;
     let (spec, identity) = (plan.spec.clone(), identity(plan));
     let written = Core::write_back_offline(&mut io, spec, &levels, identity, homes, damage);
     written.map_err(|error| explain(plan, error))
@@ -332,9 +336,15 @@ struct Parts {
     lines: Vec<String>,
     levels: Vec<LevelPlan>,
     homes: Vec<HomePlan>,
+    absent: Vec<HomeRefusal>,
 }
 
-fn open_parts(io: &mut Scheduled<impl Host>, plan: &ShardPlan) -> Result<Parts, StartError> {
+/// Opens levels and homes; a home that cannot be opened is absent, unless that is to be strict.
+fn open_parts(
+    io: &mut Scheduled<impl Host>,
+    plan: &ShardPlan,
+    is_strict: bool,
+) -> Result<Parts, StartError> {
     let mut lines = Vec::new();
     let mut levels = Vec::new();
     for (part, level) in plan.levels.iter().zip(&plan.spec.levels) {
@@ -348,11 +358,35 @@ fn open_parts(io: &mut Scheduled<impl Host>, plan: &ShardPlan) -> Result<Parts, 
     if let Some(load) = plan.home_budget {
         io.begin_with(None, load);
     }
-    let mut homes = Vec::new();
+    let (mut homes, mut absent) = (Vec::new(), Vec::new());
     for volume in &plan.volumes {
-        homes.push(open_home(io, volume)?);
+        homes.push(match open_home(io, volume) {
+            Ok(home) => home,
+            Err(error) if !is_strict && may_be_absent(&volume.backing) => {
+                let (kind, cause) = (error.kind(), error.to_string());
+                absent.push(HomeRefusal { volume: volume.spec.id, kind, cause });
+                stand_in(io, volume)
+            }
+            Err(error) => return Err(error),
+        });
     }
-    Ok(Parts { lines, levels, homes })
+    Ok(Parts { lines, levels, homes, absent })
+}
+
+/// Whether a home that was there once may be missed: one that is to be made has held nothing yet,
+/// and a remote one's owner says himself what it needs.
+fn may_be_absent(backing: &BackingPlan) -> bool {
+    matches!(backing, BackingPlan::File { create: false, .. } | BackingPlan::Part { .. })
+}
+
+/// What stands in the place of a home that could not be opened.
+fn stand_in(io: &impl Host, plan: &VolumePlan) -> HomePlan {
+    let stand_in = AbsentHome::new(plan.backing.name(), io.waker());
+    let part = match &plan.backing {
+        BackingPlan::Part { part, .. } => Some(part.clone()),
+        _ => None,
+    };
+    HomePlan { spec: plan.spec.clone(), place: HomePlace::Absent { stand_in, plan: part } }
 }
 
 fn identity(plan: &ShardPlan) -> StoreIdentity {

@@ -1,0 +1,121 @@
+//! A home that cannot be opened at a start: nothing of its volume is lost meanwhile.
+
+use super::faults::{quiet, write_block};
+use super::*;
+use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
+
+const VOLUMES: [u32; 2] = [1, 2];
+const MODES: [CrashMode; 3] = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
+
+/// What each block of each volume holds.
+type Model = HashMap<(u32, u64), u8>;
+
+/// One durable write, trim or zeroing of a volume.
+fn change(world: &mut World, model: &mut Model, rng: &mut Rng, volume: u32) {
+    let first = rng.below(BLOCKS);
+    let count = (1 + rng.below(4)).min(BLOCKS - first);
+    let operation = [Operation::Write, Operation::Write, Operation::Trim, Operation::WriteZeroes]
+        [rng.below(4) as usize];
+    let value = if operation == Operation::Write { 1 + rng.below(250) as u8 } else { 0 };
+    let mut call = call(operation, first * BLOCK, count * BLOCK);
+    call.flags.fua = true;
+    world.run(volume, call, value).expect("the levels have room");
+    model.extend((first..first + count).map(|block| ((volume, block), value)));
+}
+
+/// Discards wait, so that the end of a life finds homes that have not heard of them.
+fn delay_discards(world: &mut World) {
+    let delay = DiscardDelay::Fixed(Nanos::from_secs(3600));
+    let limits = DiscardLimits { mode: DiscardMode::Delayed, delay, ..DiscardLimits::DEFAULT };
+    VOLUMES.iter().for_each(|volume| world.core.set_discard(VolumeId(*volume), limits));
+}
+
+fn assert_holds(world: &mut World, model: &Model, volume: u32) {
+    for block in 0..BLOCKS {
+        let data = world.read(volume, block * BLOCK, BLOCK).expect("it is served");
+        let value = model.get(&(volume, block)).copied().unwrap_or(0);
+        let is = data.iter().all(|byte| *byte == value);
+        assert!(is, "{volume} {block}: {} for {value}; SEED={}", data[0], world.seed);
+    }
+}
+
+/// Ends a life, cleanly or not, and begins the next one.
+fn next_life(world: &mut World, rng: &mut Rng, absent: Option<u32>) {
+    if rng.chance(1, 2) {
+        world.core.shut_down(&mut world.io).expect("all devices that are there work");
+    }
+    world.shape.absent = absent;
+    world.crash(MODES[rng.below(3) as usize]);
+    delay_discards(world);
+}
+
+/// Goal: while a volume's home is not there, for several lives, nothing of it is served, sent home
+/// or forgotten, and other volumes lose nothing; when it is back, every block is as was promised,
+/// zeroings that no home had heard of included. Method: random durable changes with discards that
+/// wait, power cuts and clean stops, checkpoints and drains between, beside a model.
+#[test]
+fn a_home_that_is_away_costs_nothing() {
+    let owed = std::cell::Cell::new(0);
+    each_seed(200, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(seed, quiet());
+        let mut model = Model::new();
+        delay_discards(&mut world);
+        for _ in 0..rng.below(60) {
+            let volume = VOLUMES[rng.below(2) as usize];
+            change(&mut world, &mut model, &mut rng, volume);
+            if rng.chance(1, 20) {
+                world.drain().expect("all homes are there");
+            }
+        }
+        let (away, there) = if rng.chance(1, 2) { (1, 2) } else { (2, 1) };
+        for _ in 0..1 + rng.below(3) {
+            next_life(&mut world, &mut rng, Some(away));
+            owed.set(owed.get() + u32::from(world.core.owes_absent()));
+            let home = world.io.peek(world.homes[away as usize - 1]);
+            for _ in 0..rng.below(30) {
+                change(&mut world, &mut model, &mut rng, there);
+            }
+            if rng.chance(1, 2) {
+                assert!(world.core.end_with_checkpoint(&mut world.io), "SEED={seed}");
+            }
+            let is_dirty = !world.core.cache.is_clean(VolumeId(away));
+            assert_eq!(world.drain().is_err(), is_dirty, "SEED={seed}");
+            assert!(!world.core.settle(&mut world.io, VolumeId(away)), "SEED={seed}");
+            let refused = world.read(away, 0, BLOCK).expect_err("it is not served");
+            assert_eq!(refused, ErrorKind::Closed, "SEED={seed}");
+            assert_holds(&mut world, &model, there);
+            let now = world.io.peek(world.homes[away as usize - 1]);
+            assert!(now == home, "its home was written; SEED={seed}");
+        }
+        next_life(&mut world, &mut rng, None);
+        VOLUMES.iter().for_each(|volume| assert_holds(&mut world, &model, *volume));
+        world.drain().expect("all homes are there");
+        assert!(!world.core.owes_absent());
+        next_life(&mut world, &mut rng, None);
+        VOLUMES.iter().for_each(|volume| assert_holds(&mut world, &model, *volume));
+    });
+    assert!(owed.get() > 20, "{} lives owed a zeroing", owed.get());
+}
+
+/// Goal: a volume whose home is away can be given up. Method: dirty blocks and a zeroing that is
+/// owed; it is removed, and a later life has neither.
+#[test]
+fn what_is_away_is_given_up() {
+    each_seed(20, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(seed, quiet());
+        delay_discards(&mut world);
+        for block in 0..8 {
+            write_block(&mut world, 2, block, 40).expect("a write");
+        }
+        let mut trim = call(Operation::Trim, 0, 4 * BLOCK);
+        trim.flags.fua = true;
+        world.run(2, trim, 0).expect("a trim");
+        next_life(&mut world, &mut rng, Some(2));
+        world.core.remove_volume(&mut world.io, VolumeId(2)).expect("nothing is in flight");
+        assert!(!world.core.owes_absent(), "SEED={seed}");
+        assert!(world.core.end_with_checkpoint(&mut world.io), "SEED={seed}");
+        world.core.shut_down(&mut world.io).expect("all devices that are there work");
+    });
+}
