@@ -226,7 +226,15 @@ impl Client {
     /// # Panics
     /// When the node refuses.
     pub fn write_each(&mut self) {
-        for block in 0..BLOCKS {
+        self.write_first(BLOCKS);
+    }
+
+    /// The same of the first `count` blocks.
+    ///
+    /// # Panics
+    /// When the node refuses.
+    pub fn write_first(&mut self, count: u64) {
+        for block in 0..count {
             self.writes += 1;
             let data = contents(block, self.writes);
             self.blocks[block as usize] = self.writes;

@@ -34,6 +34,20 @@ pub enum Action {
         /// Bytes.
         length: u64,
     },
+    /// Write bytes at a byte of the read cache, which nothing makes durable.
+    CacheWrite {
+        /// First byte.
+        at: u64,
+        /// What to write.
+        bytes: Vec<u8>,
+    },
+    /// Read bytes of the read cache.
+    CacheRead {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// Encode the map beside the volume's own work; ends with the bytes, and without the image.
     EncodeMap(MapImage),
     /// Append to the map file, durably.

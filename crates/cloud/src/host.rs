@@ -78,6 +78,8 @@ impl fmt::Display for HostError {
 
 impl std::error::Error for HostError {}
 
+/// Bytes of its file system that the read cache does not take.
+const CACHE_LEAVES_BYTES: u64 = 1 << 30;
 /// Offers of what is at hand that the shard has not heard of, at most.
 const OFFERS_MAX: usize = 1024;
 
@@ -296,6 +298,14 @@ fn wall_clock() -> Nanos {
     Nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// A file that goes with the process, made under a name that it loses at once.
+fn unnamed(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
 /// Replaces a file as a whole, durably.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let next = path.with_extension("next");
@@ -340,6 +350,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let Opened { volume, map_file, damaged } =
             Volume::open(plan, &map, now, seed, &mut read).map_err(HostError::Open)?;
         replace(&paths.map, &map_file).map_err(failed(&paths.map))?;
+        let cache = unnamed(&paths.map.with_extension("cache")).map_err(failed(&paths.map))?;
         let (events, inbox) = channel();
         let (outbox, done) = channel();
         let (offers, at_hand) = sync_channel(OFFERS_MAX);
@@ -352,6 +363,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             is_taken: is_taken.clone(),
             volume,
             journal,
+            cache,
+            cache_bytes: 0,
             store,
             lane,
             runtime,
@@ -499,6 +512,9 @@ struct Host<B> {
     is_taken: Arc<AtomicBool>,
     volume: Volume<B>,
     journal: Arc<File>,
+    /// The read cache, and how long it has become.
+    cache: File,
+    cache_bytes: u64,
     store: Store,
     lane: Lane,
     runtime: tokio::runtime::Handle,
@@ -606,6 +622,14 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 Ok(bytes) => End::Bytes(bytes.into(), None),
                 Err(error) => failed(&error),
             }),
+            Action::CacheWrite { at, bytes } => {
+                let result = self.write_cache(at, &bytes);
+                Some(result.map_or_else(|error| failed(&error), |()| End::Done))
+            }
+            Action::CacheRead { at, length } => Some(match read_at(&self.cache, at, length) {
+                Ok(bytes) => End::Bytes(bytes.into(), None),
+                Err(error) => failed(&error),
+            }),
             Action::Object(request) => {
                 let (store, events) = (self.store.clone(), self.events.clone());
                 self.runtime.spawn(async move {
@@ -696,6 +720,20 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             // A volume that has ended needs no answers.
             let _ = events.send(Event::End(id, end));
         });
+    }
+
+    /// Writes to the read cache, which leaves the device's last room to those that cannot do without.
+    fn write_cache(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = at + bytes.len() as u64;
+        if end > self.cache_bytes {
+            let room = rustix::fs::fstatvfs(&self.cache)?;
+            if room.f_bavail.saturating_mul(room.f_frsize) < CACHE_LEAVES_BYTES {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        self.cache.write_all_at(bytes, at)?;
+        self.cache_bytes = self.cache_bytes.max(end);
+        Ok(())
     }
 
     fn hand_out(&mut self) {

@@ -54,6 +54,6 @@ pub use snapshot::{
 pub use store::Store;
 pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};
 pub use volume::{
-    ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Plan, Status, Volume, WaitPlan,
-    create, is_settled, volume_of,
+    ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Plan, READ_CACHE_BYTES_DEFAULT,
+    Status, Volume, WaitPlan, create, is_settled, volume_of,
 };

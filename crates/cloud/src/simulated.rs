@@ -215,12 +215,16 @@ pub struct SimWorld {
     pub patience: u64,
     /// Puts and removals that arrive twice, of 100.
     pub duplicates: u64,
+    /// Writes of the read cache that fail, of 100.
+    pub cache_faults: u64,
     /// The next write of the journal fails, or its next sync.
     pub journal_fault: Option<SimDeed>,
     /// What the last step did, if anything.
     pub deed: Option<SimDeed>,
     journal: Vec<(ActionId, Action)>,
     map_file: Vec<(ActionId, Action)>,
+    /// Bytes of the read cache.
+    cache: Vec<u8>,
     others: Vec<Waiting>,
     /// Requests that nobody waits for any more and that may still arrive.
     strays: Vec<Request>,
@@ -237,11 +241,13 @@ impl SimWorld {
             faults: SimFaults::default(),
             patience: 0,
             duplicates: 0,
+            cache_faults: 0,
             journal_fault: None,
             deed: None,
             strays: Vec::new(),
             journal: Vec::new(),
             map_file: Vec::new(),
+            cache: Vec::new(),
             others: Vec::new(),
         }
     }
@@ -328,6 +334,11 @@ impl SimWorld {
                 let bytes = self.disks.read(*at, *length).expect("within the device");
                 Some((id, End::Bytes(bytes.into(), None)))
             }
+            Action::CacheRead { at, length } => {
+                let bytes = self.cache.get(*at as usize..(at + length) as usize);
+                Some((id, End::Bytes(bytes.expect("it was written").to_vec().into(), None)))
+            }
+            Action::CacheWrite { at, bytes } => Some((id, self.write_cache(*at as usize, bytes))),
             Action::EncodeMap(image) => Some((id, End::Bytes(image.encode().into(), None))),
             Action::Object(request) | Action::Fetch(request) | Action::Upload { request, .. } => {
                 let end = self.object(request);
@@ -337,6 +348,17 @@ impl SimWorld {
                 end.map(|end| (id, end))
             }
             _ => unreachable!("sorted when it was taken"),
+        }
+    }
+
+    /// At times its device has no room.
+    fn write_cache(&mut self, at: usize, bytes: &[u8]) -> End {
+        let length = self.cache.len().max(at + bytes.len());
+        self.cache.resize(length, 0);
+        self.cache[at..at + bytes.len()].copy_from_slice(bytes);
+        match self.cache_faults > 0 && self.rng.chance(self.cache_faults, 100) {
+            true => End::Failed(Fault { kind: FaultKind::Device, cause: "no room".to_owned() }),
+            false => End::Done,
         }
     }
 

@@ -77,11 +77,14 @@ impl CloudHome {
             uploads_max: 1 + rng.below(4) as u16,
             commit_interval: Nanos::from_micros([1, 1000, 10_000][rng.below(3) as usize]),
             checkpoint_segments: 1 + rng.below(6) as u32,
+            // Drawn apart, so that what older seeds live through stays as it was.
+            read_cache_bytes: BLOCK * [0, 5, 64][Rng::new(seed).below(3) as usize],
             ..Limits::DEFAULT
         };
         let mut world = SimWorld::new(rng.next_u64(), SimDisks::default());
         world.patience = [0, 6, 40][rng.below(3) as usize];
         world.duplicates = rng.below(2) * 10;
+        world.cache_faults = world.duplicates / 2;
         let mut state = State {
             rng,
             index,
@@ -122,6 +125,7 @@ impl CloudHome {
         let volume = state.forget();
         let mut world = SimWorld::new(state.rng.next_u64(), SimDisks::default());
         (world.patience, world.duplicates) = (state.world.patience, state.world.duplicates);
+        world.cache_faults = state.world.cache_faults;
         world.faults = state.world.faults;
         let mut old = std::mem::replace(&mut state.world, world);
         // One that was still asking for the volume would take it from the next.

@@ -76,11 +76,13 @@ pub enum Plant {
     CleanEarly,
     /// A write-back without a lost level repeats no zeroing.
     WriteBackZeroesOmitted,
+    /// The read cache of a volume in the cloud holds on to a block of which a newer version came.
+    ReadCacheKeepsOlder,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 32] = [
+    pub const ALL: [Plant; 33] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -113,6 +115,7 @@ impl Plant {
         Plant::IntentOmitted,
         Plant::CleanEarly,
         Plant::WriteBackZeroesOmitted,
+        Plant::ReadCacheKeepsOlder,
     ];
 }
 

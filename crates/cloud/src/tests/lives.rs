@@ -20,6 +20,7 @@ pub(super) fn plan(node: VolumeUuid) -> Plan {
         dirty_age_max: Nanos::from_millis(20),
         commit_interval: Nanos::from_millis(5),
         checkpoint_segments: 5,
+        read_cache_bytes: 24 * BLOCK,
         ..Limits::DEFAULT
     };
     Plan {
@@ -722,6 +723,7 @@ fn lives_keep_their_promises() {
             let is_cut = life.volume.status().committed > 0 && life.world.rng.chance(1, 6);
             let conflicts = life.world.rng.below(10);
             life.world.faults = Faults { errors, lost_replies, conflicts, is_cut };
+            life.world.cache_faults = errors;
             let steps = 100 + life.world.rng.below(1500);
             life.load(steps);
             life.restore();

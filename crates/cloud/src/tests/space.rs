@@ -51,6 +51,9 @@ impl Link {
                     let bytes = self.journal[at as usize..(at + length) as usize].to_vec();
                     (self.now, End::Bytes(bytes.into(), None))
                 }
+                Action::CacheWrite { .. } | Action::CacheRead { .. } => {
+                    unreachable!("these volumes have no read cache")
+                }
                 Action::EncodeMap(image) => (self.now, End::Bytes(image.encode().into(), None)),
                 Action::JournalSync | Action::MapAppend(_) | Action::MapReplace(_) => {
                     (self.now, End::Done)
@@ -94,7 +97,8 @@ struct Run {
 impl Run {
     /// A volume all of whose blocks are in the store.
     fn filled() -> Self {
-        let limits = Limits { segment_bytes: SEGMENT_BYTES, ..Limits::DEFAULT };
+        let limits =
+            Limits { segment_bytes: SEGMENT_BYTES, read_cache_bytes: 0, ..Limits::DEFAULT };
         let (size_bytes, compression) = (BLOCKS * BLOCK, Compression::None);
         let plan = Plan { size_bytes, compression, limits, ..plan(NODE) };
         let (map_file, first_page) = create(&plan, JOURNAL, 1);

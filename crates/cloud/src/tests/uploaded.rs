@@ -1,6 +1,6 @@
 //! What was uploaded lately is read from the journal while its ring holds it.
 
-use super::lives::JOURNAL;
+use super::lives::{BLOCK, BLOCKS, JOURNAL};
 use super::waits::Bench;
 use layby_types::ErrorKind;
 
@@ -34,20 +34,69 @@ fn uploaded_blocks_are_read_without_the_store() {
     }
 }
 
-/// Goal: what the ring has reused is read from the store, and nothing else is served in its place.
-/// Method: blocks uploaded, then as much written elsewhere as the ring holds, twice over.
+/// Goal: what the ring has reused is as it was last written, wherever it is read from. Method: blocks
+/// uploaded, then as much written elsewhere as the ring holds, six times over, in rings and read
+/// caches that are large and small.
 #[test]
-fn reused_places_are_read_from_the_store() {
+fn reused_places_hold_nothing_old() {
     for seed in 0..20 {
-        let mut bench = Bench::new(seed);
+        let (ring, cache) = (JOURNAL >> (seed % 3), BLOCK * (4 << (seed % 4)));
+        let mut bench = Bench::sized(seed, BLOCKS, (ring, cache));
         bench.upload(0, 8, 7);
         bench.reads(3, 7);
-        for round in 0..40 {
+        for round in 0..100 {
             bench.upload(32, 16, round);
             bench.reads(3, 7);
             bench.reads(40, round);
         }
     }
+}
+
+/// Goal: once the ring has wrapped, what was written long ago is still read without the store, as
+/// long as the read cache holds all of it, and while a full journal takes no writes, too; what is
+/// copied for that is no more than was written. Method: blocks written once, then ten times the
+/// ring elsewhere, a store that cannot be reached, reads of everything before and after writes that
+/// fill the journal.
+#[test]
+fn what_was_written_long_ago_stays_near() {
+    for seed in 0..5 {
+        let mut bench = Bench::sized(seed, BLOCKS, (JOURNAL, BLOCKS * BLOCK));
+        (0..8).for_each(|run| bench.upload(run * 4, 4, 7));
+        for round in 0..640 {
+            bench.upload(48 + round % 4 * 4, 4, (round / 4) as u8);
+        }
+        bench.world.faults.is_cut = true;
+        let before = bench.requests();
+        (0..32).for_each(|block| bench.reads(block, 7));
+        (48..64).for_each(|block| bench.reads(block, 159));
+        assert_eq!(bench.requests(), before, "nothing was asked; seed {seed}");
+        bench.fill();
+        (0..8).for_each(|block| bench.reads(block, 7));
+        let status = bench.volume.status();
+        let (cached, written) = (status.counters.bytes_cached, 672 * 4 * BLOCK);
+        assert!(cached >= 32 * BLOCK && cached <= written, "{cached} bytes; seed {seed}");
+        assert!(status.cached_bytes >= 32 * BLOCK);
+    }
+}
+
+/// Goal: where the read cache is full, what is read displaces what is not, and what nobody read
+/// displaces nothing. Method: a cache of sixteen blocks, eight that are read in each round beside
+/// 400 that are written in turn; then reads beside a cut store.
+#[test]
+fn what_is_read_stays_where_not_all_can() {
+    let mut bench = Bench::sized(3, 416, (JOURNAL, 16 * BLOCK));
+    for round in 0..400 {
+        let (first, value) = if round == 100 { (0, 7) } else { (16 + round % 100 * 4, 9) };
+        bench.upload(first, if round == 100 { 8 } else { 4 }, value);
+        if round > 100 {
+            (0..8).for_each(|block| bench.reads(block, 7));
+        }
+    }
+    bench.world.faults.is_cut = true;
+    (0..8).for_each(|block| bench.reads(block, 7));
+    let status = bench.volume.status();
+    let held = (status.cached_bytes / BLOCK, status.counters.bytes_cached / BLOCK);
+    assert!(held.0 <= 16 && held.1 < 400, "{held:?} of 1600 blocks written");
 }
 
 /// Goal: rot in the journal of what the store has costs a request and no data. Method: a bit of

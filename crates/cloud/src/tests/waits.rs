@@ -4,7 +4,7 @@
 
 use super::lives::{BLOCK, BLOCKS, JOURNAL, NODE, open, plan};
 use crate::simulated::{SimDisks as Disks, SimWorld as World};
-use crate::volume::{Link, Volume, WaitPlan, create};
+use crate::volume::{Limits, Link, Plan, Volume, WaitPlan, create};
 use layby_policy::forecast::Bandwidth;
 use layby_types::{BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
@@ -27,7 +27,17 @@ pub(super) struct Bench {
 impl Bench {
     /// A volume whose first blocks are ones, in the store alone.
     pub(super) fn new(seed: u64) -> Bench {
-        let disks = Disks::new(JOURNAL, create(&plan(NODE), JOURNAL, seed));
+        Bench::sized(seed, BLOCKS, (JOURNAL, BLOCKS * BLOCK))
+    }
+
+    /// The same, of so many blocks and with so many bytes of journal and read cache.
+    pub(super) fn sized(seed: u64, blocks: u64, (journal, cache): (u64, u64)) -> Bench {
+        let plan = |node| {
+            let plan = plan(node);
+            let limits = Limits { read_cache_bytes: cache, ..plan.limits };
+            Plan { size_bytes: blocks * BLOCK, limits, ..plan }
+        };
+        let disks = Disks::new(journal, create(&plan(NODE), journal, seed));
         let mut world = World::new(seed, disks);
         let volume = open(&mut world, plan(NODE), Nanos::ZERO);
         let (now, ended) = (Nanos::ZERO, BTreeMap::new());
@@ -117,7 +127,7 @@ impl Bench {
     }
 
     /// Writes until one waits for the journal's room.
-    fn fill(&mut self) -> u64 {
+    pub(super) fn fill(&mut self) -> u64 {
         for round in 0..1000 {
             let token = self.write(8 + round % 80, 8, 2);
             self.work();

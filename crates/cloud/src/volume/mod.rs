@@ -17,6 +17,7 @@ mod clean;
 mod commit;
 mod conditions;
 mod read;
+mod read_cache;
 mod recover;
 mod session;
 mod snapshots;
@@ -68,6 +69,9 @@ pub struct Plan {
     pub limits: Limits,
 }
 
+/// Bytes of a volume's read cache where nothing else is said: as many as the default levels have.
+pub const READ_CACHE_BYTES_DEFAULT: u64 = 640 << 20;
+
 /// Bounds of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -83,6 +87,8 @@ pub struct Limits {
     pub commit_interval: Nanos,
     /// Segments between two checkpoints.
     pub checkpoint_segments: u32,
+    /// Bytes of the read cache.
+    pub read_cache_bytes: u64,
 }
 
 impl Limits {
@@ -94,6 +100,7 @@ impl Limits {
         amplification_percent_max: 120,
         commit_interval: Nanos::from_secs(1),
         checkpoint_segments: 64,
+        read_cache_bytes: READ_CACHE_BYTES_DEFAULT,
     };
 }
 
@@ -126,6 +133,13 @@ impl Place for LocalPlace {
 /// What an action in flight was for.
 enum Flight {
     JournalWrite,
+    CopyRead,
+    CacheWrite,
+    CacheRead {
+        job: u64,
+        blocks: Range<u64>,
+        crcs: Vec<u32>,
+    },
     JournalSync {
         covers: u64,
         claims: u64,
@@ -204,6 +218,7 @@ pub struct Volume<B> {
     journal: Journal,
     overlay: Runs<LocalPlace>,
     uploaded: uploaded::Uploaded,
+    read_cache: read_cache::ReadCache,
     map: Arc<CloudMap>,
     write: write::Writes<B>,
     reads: read::Reads<B>,
@@ -259,6 +274,8 @@ pub struct Status {
     pub last_refusal: Option<String>,
     /// Runs of the map.
     pub runs: u64,
+    /// Bytes of blocks that the read cache holds.
+    pub cached_bytes: u64,
     /// What this life has done.
     pub counters: Counters,
 }
@@ -290,6 +307,8 @@ pub struct Counters {
     pub hedged: u64,
     /// Bytes of blocks that reads brought along beside what they asked for.
     pub bytes_along: u64,
+    /// Bytes of blocks that the read cache took.
+    pub bytes_cached: u64,
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
@@ -379,6 +398,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn on_flight(&mut self, flight: Flight, end: End) {
         match flight {
             Flight::JournalWrite => self.on_journal_written(&end),
+            Flight::CopyRead => self.on_copy_read(&end),
+            Flight::CacheWrite => self.on_cache_written(&end),
+            Flight::CacheRead { job, blocks, crcs } => {
+                self.on_cache_read(job, blocks, &crcs, &end);
+            }
             Flight::JournalSync { covers, claims } => self.on_journal_synced(covers, claims, &end),
             Flight::HorizonRecorded { next } => self.on_horizon_recorded(next, &end),
             Flight::ReadJournal { job, blocks, place } => {
@@ -539,6 +563,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 .map(|(fault, at)| (fault.cause.clone(), self.now.since(*at))),
             last_refusal: self.waiting.refusal.clone(),
             runs: self.map.run_count() as u64,
+            cached_bytes: self.read_cache.blocks() * block,
             counters: self.counters,
         }
     }
@@ -549,6 +574,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn step(&mut self) {
+        self.copy_next();
         self.write_next();
         self.sync_next();
         self.open_session();
@@ -686,6 +712,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             if matches!(entry.kind, crate::segment::EntryKind::Moved(_)) {
                 continue;
             }
+            self.read_cache.remove(entry.blocks.clone());
             let held: Vec<_> = self.overlay.mapped(entry.blocks.clone()).collect();
             for (run, place) in held {
                 if place.seq < journal_next {

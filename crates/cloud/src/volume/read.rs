@@ -93,7 +93,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
-    fn read_blocks(&mut self, job: u64, blocks: Range<u64>) {
+    pub(super) fn read_blocks(&mut self, job: u64, blocks: Range<u64>) {
         for piece in self.overlay.pieces(blocks) {
             match piece.place {
                 Some(place) if place.at.is_some() => self.read_journal(job, piece.blocks, place),
@@ -148,6 +148,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.ask(request, Flight::ReadChunks { job, parts, fetch });
     }
 
+    /// One more part of a read begins.
+    pub(super) fn add_part_of_read(&mut self, job: u64) {
+        self.job(job).left += 1;
+    }
+
     fn job(&mut self, job: u64) -> &mut Job<B> {
         self.reads.jobs.get_mut(&job).expect("a read lasts until its parts have ended")
     }
@@ -160,7 +165,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         state.buffer[at..at + length].fill(0);
     }
 
-    fn copy(&mut self, job: u64, blocks: &Range<u64>, bytes: &[u8], skip: u16) {
+    pub(super) fn copy(&mut self, job: u64, blocks: &Range<u64>, bytes: &[u8], skip: u16) {
         let block = self.block();
         let state = self.job(job);
         let at = ((blocks.start - state.first) * block) as usize;
@@ -169,7 +174,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         state.buffer[at..at + length].copy_from_slice(&bytes[from..from + length]);
     }
 
-    fn end_part_of_read(&mut self, job: u64) {
+    pub(super) fn end_part_of_read(&mut self, job: u64) {
         let state = self.job(job);
         state.left -= 1;
         if state.left == 0 {

@@ -196,6 +196,7 @@ impl<B> Volume<B> {
             journal,
             overlay,
             uploaded: super::uploaded::Uploaded::default(),
+            read_cache: super::read_cache::ReadCache::default(),
             map: Arc::new(map),
             write: Writes::new(seq_next),
             reads: super::read::Reads::default(),

@@ -294,6 +294,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             // What this node knew of the volume is another history's.
             self.map = Arc::new(CloudMap::new(self.plan.volume));
             self.at_hand.clear();
+            self.read_cache.clear();
             self.is_known = false;
         }
         self.commit.checkpoint_stored = block.checkpoint;
@@ -384,6 +385,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn on_checkpoint(&mut self, map: CloudMap) {
         self.map = Arc::new(map);
         self.at_hand.clear();
+        self.read_cache.clear();
         self.catch_up();
     }
 

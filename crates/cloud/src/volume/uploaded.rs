@@ -6,12 +6,13 @@
 //! Invariant: a place here holds the newest content of its blocks unless the overlay has one. A
 //! place whose bytes the ring has reused, or that fails its checksum, is dropped, and the store is
 //! read.
-//! Cost: as the overlay, some 100 bytes per write that the ring holds; nothing is written for it.
+//! Cost: as the overlay, some 100 bytes per write that the ring holds. What the ring
+//! reuses may go into the read cache.
 //! Not for: what was written before the node started.
 
 use super::{LocalPlace, Volume};
 use crate::runs::Runs;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{DerefMut, Range};
 
 /// See the file's header.
@@ -20,6 +21,10 @@ pub(super) struct Uploaded {
     runs: Runs<LocalPlace>,
     /// First bytes of payloads and the blocks that they were for, in the order of the ring.
     order: VecDeque<(u64, Range<u64>)>,
+    /// Payloads that were read since they were written.
+    read: BTreeSet<u64>,
+    /// Places before this one have been looked at for the read cache.
+    passed: u64,
 }
 
 impl Uploaded {
@@ -30,6 +35,7 @@ impl Uploaded {
             return;
         };
         self.runs.insert(blocks.clone(), place);
+        self.passed = self.passed.min(at);
         // Nearly always behind the last one: segments are applied in the order of the journal.
         let behind = self.order.iter().rposition(|(other, _)| *other <= at);
         self.order.insert(behind.map_or(0, |last| last + 1), (at, blocks));
@@ -45,6 +51,28 @@ impl Uploaded {
                 }
             }
         }
+        self.read = self.read.split_off(&first);
+    }
+
+    /// What of some blocks lies in the payload at `at`.
+    pub(super) fn live_at(&self, at: u64, blocks: Range<u64>) -> Vec<(Range<u64>, LocalPlace)> {
+        self.runs.mapped(blocks).filter(|(_, place)| place.at == Some(at)).collect()
+    }
+
+    /// Whether a payload was read since it was written.
+    pub(super) fn was_read(&self, at: u64) -> bool {
+        self.read.contains(&at)
+    }
+
+    /// The next payload before `near` to be looked at, and the blocks that it was for.
+    pub(super) fn next_before(&self, near: u64) -> Option<(u64, Range<u64>)> {
+        let next = self.order.partition_point(|(at, _)| *at < self.passed);
+        self.order.get(next).filter(|(at, _)| *at < near).cloned()
+    }
+
+    /// A payload has been looked at.
+    pub(super) fn pass(&mut self, at: u64) {
+        self.passed = at + 1;
     }
 
     /// Whether a part of these blocks can be read from the journal.
@@ -73,13 +101,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.uploaded.drop_before(first);
     }
 
-    /// Reads blocks that the overlay does not have: from the journal, else from the store.
+    /// Reads blocks that the overlay does not have: from the journal, else from below.
     pub(super) fn read_below_overlay(&mut self, job: u64, blocks: Range<u64>) {
         self.drop_reused();
         for piece in self.uploaded.runs.pieces(blocks) {
             match piece.place {
-                Some(place) => self.read_journal(job, piece.blocks, place),
-                None => self.read_cloud(job, piece.blocks),
+                Some(place) => {
+                    self.uploaded.read.extend(place.at);
+                    self.read_journal(job, piece.blocks, place);
+                }
+                None => self.read_below_ring(job, piece.blocks),
             }
         }
     }

@@ -64,6 +64,10 @@ pub struct CloudAnswer {
     pub bytes_put: u64,
     /// Bytes of blocks that reads brought along beside what they asked for.
     pub bytes_along: u64,
+    /// Bytes of blocks that the read cache took from the journal.
+    pub bytes_cached: u64,
+    /// Bytes that the read cache holds.
+    pub cached_bytes: u64,
     /// Segments deleted.
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
@@ -153,6 +157,8 @@ impl CloudAnswer {
             refused: counters.refused,
             bytes_put: counters.bytes_put,
             bytes_along: counters.bytes_along,
+            bytes_cached: counters.bytes_cached,
+            cached_bytes: status.cached_bytes,
             segments_deleted: counters.segments_deleted,
             bytes_moved: counters.bytes_moved,
             cleaning_requests: counters.clean_reads,

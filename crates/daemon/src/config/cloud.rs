@@ -124,6 +124,7 @@ pub(super) struct CloudTable {
     compression: CompressionChoice,
     dirty_age: Option<Time>,
     object: Option<Size>,
+    read_cache: Option<Size>,
     takeover: Vec<Name>,
     grace: Option<Time>,
     conditional_puts: ConditionChoice,
@@ -136,6 +137,8 @@ impl CloudTable {
             |chosen: Option<PathBuf>| dir.join(chosen.unwrap_or_else(|| PathBuf::from(LOCAL_DIR)));
         let mut limits = Limits::DEFAULT;
         limits.dirty_age_max = self.dirty_age.map_or(limits.dirty_age_max, |time| time.0);
+        let cached = self.read_cache.map_or(limits.read_cache_bytes, |Size(bytes)| bytes);
+        limits.read_cache_bytes = cached;
         limits.segment_bytes = self.object.map_or(limits.segment_bytes, |Size(bytes)| bytes);
         let config = CloudConfig {
             journal_bytes: self.journal.map_or(JOURNAL_BYTES_DEFAULT, |Size(bytes)| bytes),

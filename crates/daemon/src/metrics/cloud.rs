@@ -65,6 +65,11 @@ impl Scrape {
         let along = "Bytes of blocks that reads brought along beside what they asked for";
         family_in(Unit::Bytes, "layby_cloud_along", along)
             .write(encoder, counts(|of| of.bytes_along))?;
+        let cached = "Bytes of blocks that the read cache took from the journal";
+        family_in(Unit::Bytes, "layby_cloud_cached", cached)
+            .write(encoder, counts(|of| of.bytes_cached))?;
+        family_in(Unit::Bytes, "layby_cloud_read_cache", "Bytes that the read cache holds")
+            .write(encoder, gauges(|of| Some(of.cached_bytes as f64)))?;
         family_in(Unit::Bytes, "layby_cloud_moved", "Bytes of blocks that cleaning moved")
             .write(encoder, counts(|of| of.bytes_moved))?;
         family("layby_cloud_cleaning_requests", "Requests by which cleaning read")

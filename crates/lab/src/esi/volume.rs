@@ -74,6 +74,7 @@ struct Host {
     now: Nanos,
     volume: Volume<Vec<u8>>,
     journal: Vec<u8>,
+    read_cache: Vec<u8>,
     map_file: Vec<u8>,
     contents: SimStore,
     store: ObjectStore,
@@ -146,6 +147,7 @@ impl Host {
             now: Nanos::ZERO,
             volume: opened.volume,
             journal,
+            read_cache: Vec::new(),
             map_file: opened.map_file,
             contents: SimStore::default(),
             store: ObjectStore::new(StoreModel::DEFAULT, link.clone(), link, plan.seed),
@@ -214,7 +216,10 @@ impl Host {
         match action {
             Action::JournalWrite { bytes, .. } => use_disk(bytes.len() as u64, Nanos::ZERO),
             Action::JournalSync => use_disk(0, disk.sync),
-            Action::JournalRead { length, .. } => use_disk(*length, Nanos::ZERO),
+            Action::CacheWrite { bytes, .. } => use_disk(bytes.len() as u64, Nanos::ZERO),
+            Action::JournalRead { length, .. } | Action::CacheRead { length, .. } => {
+                use_disk(*length, Nanos::ZERO)
+            }
             Action::MapAppend(bytes) | Action::MapReplace(bytes) => {
                 use_disk(bytes.len() as u64, disk.sync)
             }
@@ -268,6 +273,16 @@ impl Host {
                 End::Bytes(Bytes::copy_from_slice(read), None)
             }
             Action::JournalSync => End::Done,
+            Action::CacheWrite { at, bytes } => {
+                let end = at as usize + bytes.len();
+                self.read_cache.resize(self.read_cache.len().max(end), 0);
+                self.read_cache[at as usize..end].copy_from_slice(&bytes);
+                End::Done
+            }
+            Action::CacheRead { at, length } => {
+                let read = &self.read_cache[at as usize..(at + length) as usize];
+                End::Bytes(Bytes::copy_from_slice(read), None)
+            }
             Action::MapAppend(bytes) => {
                 self.map_file.extend(bytes);
                 End::Done
