@@ -692,6 +692,8 @@ impl<S: Session> Client<S> {
         }
         (self.is_sending, self.sent, self.send_end) = (true, start + count, end);
         self.send_held = buffer.capacity();
+        // It is the peer's turn from now on, however long the answer took.
+        self.memory.moved_at = io.now();
         let token = Token(TAG_SEND << 56 | u64::from(self.number));
         let end = start + count;
         io.submit(token, IoOperation::Send { socket: self.socket, buffer, start, end });

@@ -72,7 +72,7 @@ pub(super) struct Holder {
     pub(super) is_waiting: bool,
     /// Bytes of its requests in flight at most (one more request may start).
     pub(super) inflight_bytes_max: u64,
-    /// When its peer last moved bytes.
+    /// When its peer last moved bytes, or got its turn to.
     pub(super) moved_at: Nanos,
 }
 
