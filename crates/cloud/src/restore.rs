@@ -256,7 +256,7 @@ impl Restored {
         let (mut at, end) = (self.bytes_of(&(0..blocks.start)), self.bytes_of(&(0..blocks.end)));
         while at < end {
             let length = (end - at).min(ZEROS.len() as u64);
-            sink(at, &ZEROS[..length as usize]).map_err(RestoreError::Sink)?;
+            self.put(at, &ZEROS[..length as usize], sink)?;
             at += length;
         }
         Ok(())
@@ -278,6 +278,12 @@ impl Restored {
                 (Err(RestoreError::Damaged(_)), false) => break,
                 (Err(error), false) => return Err(error),
             }
+        }
+        // Without a word on who wrote a segment that it has, the superblock is not whole.
+        let is_whole = map.number >= superblock.committed
+            || (is_planted(Plant::NewestSegmentsIgnored) && superblock.checkpoint.is_some());
+        if !is_whole {
+            return Err(RestoreError::Damaged(SUPERBLOCK_KEY.to_owned()));
         }
         let segments_beyond = map.number.saturating_sub(superblock.committed);
         Ok(Restored { superblock, segments_beyond, snapshot: None, map })
@@ -431,7 +437,16 @@ impl Restored {
         let skip = usize::from(place.skip) * block as usize;
         pass.bytes += length;
         pass.checksums += 1;
-        sink(offset, &chunk[skip..skip + length as usize]).map_err(RestoreError::Sink)
+        self.put(offset, &chunk[skip..skip + length as usize], sink)
+    }
+
+    /// Hands bytes out as far as the volume reaches: what lies behind its end is nobody's.
+    fn put(&self, offset: u64, bytes: &[u8], sink: Sink<'_>) -> Result<(), RestoreError> {
+        let left = self.size_bytes().saturating_sub(offset).min(bytes.len() as u64);
+        match left {
+            0 => Ok(()),
+            left => sink(offset, &bytes[..left as usize]).map_err(RestoreError::Sink),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::action::Fault;
 use crate::restore::{READS_MAX, RestoreError, Restored};
 use crate::segment::Compression;
 use crate::simulated::{SimDisks as Disks, SimWorld as World};
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use crate::volume::{Limits, Plan, Volume, create};
 use bytes::Bytes;
 use layby_types::{BackingOperation, Nanos, Rng};
@@ -262,4 +263,47 @@ fn renamed(bytes: &Bytes) -> Bytes {
     let (old, mut new) = (index.encode(), Index { volume, ..index }.encode());
     new.extend_from_slice(&bytes[old.len()..]);
     new.into()
+}
+
+/// Replaces a settled volume's superblock in its store.
+fn with_superblock(seed: u64, change: impl Fn(&mut Superblock)) -> Life {
+    let mut life = settled(seed);
+    let (bytes, version) = life.world.store.objects[SUPERBLOCK_KEY].clone();
+    let mut superblock = Superblock::decode(&bytes).expect("it is whole");
+    change(&mut superblock);
+    let bytes = superblock.encode().into();
+    life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (bytes, version));
+    life
+}
+
+/// Goal: a restore writes nothing behind the volume's end, whatever the store maps there. Method: a
+/// superblock that says less than the map has, in whole blocks and not; what the sink gets.
+#[test]
+fn nothing_is_restored_behind_the_end() {
+    for size_bytes in [10 * BLOCK, 10 * BLOCK + 512] {
+        let life = with_superblock(8100, |block| block.size_bytes = size_bytes);
+        let mut fetch = |key: &str, range: Option<Range<u64>>| -> Result<Bytes, Fault> {
+            life.world.store.get(key, range).map(|(bytes, _)| bytes)
+        };
+        let restored = Restored::find(&mut fetch, None, false).expect("it is whole");
+        let mut end = 0;
+        let mut sink = |offset: u64, bytes: &[u8]| {
+            end = end.max(offset + bytes.len() as u64);
+            Ok(())
+        };
+        restored.copy(&mut fetch, &mut sink).expect("the store answers");
+        assert!(end > 8 * BLOCK && end <= size_bytes, "{end} bytes of {size_bytes}");
+    }
+}
+
+/// Goal: a superblock that does not say who wrote the segments that it has is damage, and no volume
+/// without them. Method: its epochs and its checkpoint taken away.
+#[test]
+fn a_superblock_without_epochs_is_damage() {
+    let mut life = with_superblock(8101, |block| {
+        block.epochs.clear();
+        block.checkpoint = None;
+    });
+    let end = restore(&mut life, &mut |_, _| ()).end;
+    assert_eq!(end, Err(RestoreError::Damaged(SUPERBLOCK_KEY.to_owned())));
 }
