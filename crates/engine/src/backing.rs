@@ -278,7 +278,7 @@ pub struct FileBacking {
     /// Bytes of the volume.
     length: u64,
     /// By the token of a call that goes beyond: where the volume ends, how much is beyond, and
-    /// whether it asks for runs.
+    /// what it asks for.
     clipped: HashMap<u64, Clip>,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
@@ -289,7 +289,14 @@ pub struct FileBacking {
 struct Clip {
     end: u64,
     over: u64,
-    is_extents: bool,
+    asks: Asks,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Bytes,
+    Runs,
+    Change,
 }
 
 /// Bits of a token that the caller of a home may use.
@@ -307,22 +314,25 @@ impl FileBacking {
 
     /// Cuts off what lies beyond the volume's end.
     fn clip(&mut self, token: u64, operation: &mut BackingOperation<Buffer>) {
-        let is_extents = matches!(operation, BackingOperation::Extents { .. });
-        let (offset, length) = match operation {
-            BackingOperation::Write { offset, buffer, .. } => (*offset, buffer.len() as u64),
-            BackingOperation::Zero { offset, length, .. }
-            | BackingOperation::Extents { offset, length } => (*offset, *length),
+        let (offset, length, asks) = match operation {
+            BackingOperation::Write { offset, buffer, .. } => {
+                (*offset, buffer.len() as u64, Asks::Change)
+            }
+            BackingOperation::Zero { offset, length, .. } => (*offset, *length, Asks::Change),
+            BackingOperation::Extents { offset, length } => (*offset, *length, Asks::Runs),
             // What is read beyond the end is zeros already.
-            BackingOperation::Read { .. }
-            | BackingOperation::ReadAtHand { .. }
-            | BackingOperation::Sync => return,
+            BackingOperation::Read { offset, buffer }
+            | BackingOperation::ReadAtHand { offset, buffer } => {
+                (*offset, buffer.len() as u64, Asks::Bytes)
+            }
+            BackingOperation::Sync => return,
         };
         let end = self.length;
         let over = (offset + length).saturating_sub(end);
         if over == 0 || over >= length {
             return;
         }
-        self.clipped.insert(token, Clip { end, over, is_extents });
+        self.clipped.insert(token, Clip { end, over, asks });
         match operation {
             BackingOperation::Write { buffer, .. } => buffer.set_length((length - over) as usize),
             BackingOperation::Zero { length, .. } | BackingOperation::Extents { length, .. } => {
@@ -344,15 +354,27 @@ impl FileBacking {
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
-        let result = self.syncs.end(token, done.result.map(drop).map_err(kind_of));
+        let clip = self.clipped.remove(&token);
+        let over =
+            clip.as_ref().filter(|clip| clip.asks == Asks::Bytes).map_or(0, |clip| clip.over);
+        let wanted = done.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+        let whole = |moved: usize| match moved as u64 + over >= wanted {
+            true => Ok(()),
+            // Somebody has cut the file: what lay there is not zeros.
+            false => Err(ErrorKind::Corrupt),
+        };
+        let result = self.syncs.end(token, done.result.map_err(kind_of).and_then(whole));
         let runs = done.extents.iter().map(|e| (e.offset, e.length, e.data));
         let (mut extents, mut buffer) = (runs.collect::<Vec<_>>(), done.buffer);
-        if let Some(Clip { end, over, is_extents }) = self.clipped.remove(&token) {
-            let whole = |buffer: &mut Buffer| buffer.set_length(buffer.len() + over as usize);
-            buffer.iter_mut().for_each(whole);
-            if is_extents && result.is_ok() {
+        match clip {
+            Some(Clip { over, asks: Asks::Change, .. }) => {
+                let whole = |buffer: &mut Buffer| buffer.set_length(buffer.len() + over as usize);
+                buffer.iter_mut().for_each(whole);
+            }
+            Some(Clip { end, over, asks: Asks::Runs }) if result.is_ok() => {
                 extents.push((end, over, false));
             }
+            _ => {}
         }
         self.done.push_back(BackingDone { token, result, buffer, extents });
     }

@@ -172,3 +172,22 @@ fn a_wide_volume_waits_for_its_file() {
     node.layby(&["volume", "delete", "a", "--data", "delete"]);
     node.stop();
 }
+
+/// Goal: a backing file that somebody cuts under a running node reads as an error where it was cut
+/// off, never as zeros, and as ever before that. Method: a file of 2 MiB cut to half, reads of
+/// blocks that no level has, on both sides.
+#[test]
+fn a_file_that_is_cut_is_an_error() {
+    let away = Away::new("");
+    let node = away.start();
+    fill(&node, "a", 1);
+    let file = fs::OpenOptions::new().write(true).open(away.base.path().join("disk/a.img"));
+    file.expect("it is there").set_len(1 << 20).expect("it can be cut");
+    let mut connection = Connection::open(&node.socket(), "a").expect("it is served");
+    let mut read = |offset: u64| {
+        connection.call(&Request::Read { offset, length: BLOCK as u32 }).expect("it serves")
+    };
+    assert_eq!(read(8 << 10), Ok(vec![0; BLOCK]), "never written");
+    assert!(read((1 << 20) + (8 << 10)).is_err(), "cut off");
+    assert!(read((2 << 20) - 8192).is_err(), "cut off");
+}

@@ -68,7 +68,7 @@ fn a_volume_may_end_in_the_middle_of_a_block() {
 }
 
 /// Goal: a home that has become shorter than its volume loses nothing silently. Method: a write
-/// within the volume and beyond the home.
+/// and reads within the volume and beyond the home, and a read of what is left of it.
 #[test]
 fn a_home_that_shrank_refuses() {
     let mut io = SimIo::new(2);
@@ -78,4 +78,14 @@ fn a_home_that_shrank_refuses() {
     let buffer = filled(&mut io, 1, 3);
     let write = BackingOperation::Write { offset: 2 * BLOCK, buffer, durable: true };
     assert!(run(&mut io, &mut home, write).result.is_err());
+    for (block, blocks, result) in [
+        (0, 2, Ok(())),
+        (2, 1, Err(ErrorKind::Corrupt)),
+        (3, 1, Err(ErrorKind::Corrupt)),
+        (1, 3, Err(ErrorKind::Corrupt)),
+    ] {
+        let buffer = filled(&mut io, blocks, 9);
+        let read = BackingOperation::Read { offset: block * BLOCK, buffer };
+        assert_eq!(run(&mut io, &mut home, read).result, result, "block {block}");
+    }
 }

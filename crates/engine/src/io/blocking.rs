@@ -196,7 +196,9 @@ fn perform(
     operation: &mut IoOperation,
 ) -> Result<(usize, Vec<DiskExtent>), Errno> {
     match operation {
-        IoOperation::Read { offset, buffer, .. } => read(disk, *offset, buffer)?,
+        IoOperation::Read { offset, buffer, .. } => {
+            return read(disk, *offset, buffer).map(|moved| (moved, Vec::new()));
+        }
         IoOperation::Write { offset, buffer, durable, .. } => {
             write(disk, *offset, buffer, *durable)?;
         }
@@ -213,7 +215,7 @@ fn perform(
         }
     }
     let bytes = match operation {
-        IoOperation::Read { buffer, .. } | IoOperation::Write { buffer, .. } => buffer.len(),
+        IoOperation::Write { buffer, .. } => buffer.len(),
         _ => 0,
     };
     Ok((bytes, Vec::new()))
@@ -223,7 +225,8 @@ fn fdatasync(disk: &OpenDisk) -> Result<(), Errno> {
     rustix::fs::fdatasync(&disk.buffered)
 }
 
-fn read(disk: &OpenDisk, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+/// Answers with the bytes that the file has; the rest are zeros.
+fn read(disk: &OpenDisk, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
     let mut moved = 0;
     while moved < bytes.len() {
         let (at, rest) = (offset + moved as u64, &mut bytes[moved..]);
@@ -237,12 +240,12 @@ fn read(disk: &OpenDisk, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         match result? {
             0 => {
                 rest.fill(0);
-                return Ok(());
+                return Ok(moved);
             }
             count => moved += count,
         }
     }
-    Ok(())
+    Ok(moved)
 }
 
 fn write(disk: &OpenDisk, offset: u64, bytes: &[u8], durable: bool) -> Result<(), Errno> {

@@ -72,7 +72,8 @@ pub struct Token(pub u64);
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each variant's sentence says what its fields are")]
 pub enum IoOperation {
-    /// Fill `buffer` (its whole length) from `offset`; bytes past the end of a file read as zeros.
+    /// Fill `buffer` (its whole length) from `offset`; bytes past the end of a file read as zeros,
+    /// and are not among those that its end says were moved.
     Read { disk: DiskId, offset: u64, buffer: Buffer },
     /// Write the whole of `buffer` at `offset`; with `durable` it survives power loss once done.
     Write { disk: DiskId, offset: u64, buffer: Buffer, durable: bool },

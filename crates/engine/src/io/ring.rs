@@ -309,8 +309,9 @@ impl RingIo {
             IoOperation::Read { buffer, .. } => {
                 if count == 0 {
                     buffer[moved..].fill(0);
+                    return Step::End(Ok(moved));
                 }
-                step_towards(if count == 0 { buffer.len() } else { moved }, buffer.len())
+                step_towards(moved, buffer.len())
             }
             IoOperation::Write { .. } | IoOperation::Send { .. } if count == 0 => {
                 Step::End(Err(Errno::IO.into()))

@@ -432,7 +432,8 @@ fn perform_on(
             if let Some(Fault::Fail(errno)) = fault {
                 return Err(errno.into());
             }
-            disk.read(*offset, buffer).map(|()| buffer.len())
+            let there = disk.length().saturating_sub(*offset).min(buffer.len() as u64);
+            disk.read(*offset, buffer).map(|()| there as usize)
         }
         IoOperation::Sync { .. } => match fault {
             Some(Fault::Fail(errno)) => {
