@@ -252,11 +252,17 @@ impl<S: Session> Client<S> {
         self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
     }
 
+    /// From now on the peer is awaited, however long it was the node's turn.
+    fn begin_peers_turn(&mut self, now: Nanos) {
+        self.memory.moved_at = now;
+    }
+
     /// Whether it keeps memory that others wait for, and its peer has moved nothing since `then`.
     pub(super) fn is_stalled(&self, then: Nanos) -> bool {
-        let is_peers_turn = self.is_sending || self.filled > 0 || !self.clear.is_empty();
-        let is_own_turn = self.memory.is_waiting || self.hold == Hold::Held;
-        let is_stalled = self.is_sending || self.inflight == 0 && is_peers_turn && !is_own_turn;
+        let has_part = self.filled > 0 || !self.clear.is_empty();
+        // Whatever keeps the node from going on, it receives nothing meanwhile.
+        let is_receiving = self.received.is_none();
+        let is_stalled = self.is_sending || self.inflight == 0 && has_part && is_receiving;
         is_stalled && self.memory.is_charged() && self.memory.moved_at <= then
     }
 
@@ -448,6 +454,7 @@ impl<S: Session> Client<S> {
         };
         let end = filled.saturating_add(room).min(buffer.len());
         (self.room, self.receive_held) = (end - filled, buffer.capacity());
+        self.begin_peers_turn(io.now());
         let token = Token(TAG_RECEIVE << 56 | u64::from(self.number));
         io.submit(token, IoOperation::Receive { socket: self.socket, buffer, filled, end });
     }
@@ -600,6 +607,7 @@ impl<S: Session> Client<S> {
     fn end_cut(&mut self, io: &mut dyn Io, core: &mut Core, number: u32) {
         let Some((cut, result)) = self.cuts.take_ended(number) else { return };
         let Cut { call, gathering, started, .. } = cut;
+        self.begin_peers_turn(io.now());
         self.inflight -= 1;
         self.inflight_bytes -= bytes_of(&call);
         core.note_ended(self.volume, &call, started, result.is_ok());
@@ -664,6 +672,7 @@ impl<S: Session> Client<S> {
             return self.end_cut(io, core, finished.call.cookie as u32);
         }
         let Finished { call, result, .. } = finished;
+        self.begin_peers_turn(io.now());
         self.inflight -= 1;
         self.erasing_bytes -= erased_by(&call);
         self.inflight_bytes -= bytes_of(&call);
@@ -692,8 +701,7 @@ impl<S: Session> Client<S> {
         }
         (self.is_sending, self.sent, self.send_end) = (true, start + count, end);
         self.send_held = buffer.capacity();
-        // It is the peer's turn from now on, however long the answer took.
-        self.memory.moved_at = io.now();
+        self.begin_peers_turn(io.now());
         let token = Token(TAG_SEND << 56 | u64::from(self.number));
         let end = start + count;
         io.submit(token, IoOperation::Send { socket: self.socket, buffer, start, end });
