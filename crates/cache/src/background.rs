@@ -64,6 +64,9 @@ impl Cache {
         }
         if self.caps_changed {
             self.enforce_caps(moment);
+            if !self.caps_changed {
+                (0..self.levels.len()).for_each(|level| self.serve_waiting(moment, level));
+            }
         }
         self.end_drains();
     }

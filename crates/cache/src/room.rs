@@ -67,6 +67,11 @@ impl Cache {
         if let Some(slot) = self.take_unused(level, volume, scope) {
             return Some(slot);
         }
+        // What a level lets go while it holds too much makes room for nobody: `shrink` drops that,
+        // and then tries those that wait.
+        if self.levels[level].is_over() {
+            return None;
+        }
         self.drop_coldest(moment, level, Some(volume), scope)?;
         // A cap may be met by two at once (volume and class): check again before taking.
         self.take_unused(level, volume, self.scope(level, volume))

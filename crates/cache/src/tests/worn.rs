@@ -115,18 +115,21 @@ fn a_level_shrinks() {
 }
 
 /// Goal: a store that waits while its level shrinks goes on once the level fits, though nothing
-/// else ends that would wake it. (Simulated run 992042077.) Method: a full level of clean blocks, a
-/// smaller limit, a write; time passes only from deadline to deadline.
+/// else ends that would wake it, and though it was the store that dropped the last block too many.
+/// (Simulated runs 992042077, 7200127742.) Method: a full level of clean blocks, each smaller limit,
+/// writes of one block and of several; time passes only from deadline to deadline.
 #[test]
 fn a_store_that_waits_for_a_shrinking_level_is_woken() {
-    for seed in 0..8 {
+    for (seed, limit, blocks) in (0..4).flat_map(|seed| (1..60).map(move |n| (seed, n, n % 5 + 1)))
+    {
         let mut host = Host::new(spec([4, 8, 64]), &[volume(1, 0, 64), volume(2, 1, 512)], seed);
         host.run(VolumeId(2), call(Operation::Write, 0, 64 * BLOCK), 5);
         host.drain(1, None);
         host.settle();
-        host.cache.limit_level(SSD, 32);
-        for block in [100, 102, 104] {
-            host.submit(VolumeId(2), call(Operation::Write, block * BLOCK, BLOCK), 6);
+        host.cache.limit_level(SSD, limit);
+        for block in [100, 110, 120] {
+            let length = u64::from(blocks) * BLOCK;
+            host.submit(VolumeId(2), call(Operation::Write, block * BLOCK, length), 6);
         }
         host.settle();
         host.completed.clear();
@@ -140,6 +143,37 @@ fn a_store_that_waits_for_a_shrinking_level_is_woken() {
             host.tick(deadline.since(host.now));
             host.settle();
         }
-        assert_eq!(host.completed.len(), 3, "SEED={seed}");
+        assert_eq!(host.completed.len(), 3, "SEED={seed} limit {limit}");
+    }
+}
+
+/// Goal: the same where it is the volume's share that becomes smaller. Method: a volume that holds
+/// a full level of clean blocks, each smaller cap, writes.
+#[test]
+fn a_store_that_waits_for_a_smaller_share_is_woken() {
+    for cap in 1..60 {
+        let owners = [volume(1, 0, 64), volume(2, 1, 512)];
+        let mut host = Host::new(spec([4, 8, 64]), &owners, 1);
+        host.run(VolumeId(2), call(Operation::Write, 0, 64 * BLOCK), 5);
+        host.drain(1, None);
+        host.settle();
+        let [_, mut lowered] = owners;
+        lowered.shares[2].cap = cap;
+        host.cache.set_volume(&lowered).expect("the volume exists");
+        for block in [100, 110, 120] {
+            host.submit(VolumeId(2), call(Operation::Write, block * BLOCK, BLOCK), 6);
+        }
+        host.settle();
+        host.completed.clear();
+        for _ in 0..1000 {
+            let deadline = host.cache.next_deadline(host.now);
+            if deadline == Nanos::NEVER {
+                break;
+            }
+            host.tick(deadline.since(host.now));
+            host.settle();
+        }
+        let waiting = host.cache.level_view(SSD, host.now).waiting;
+        assert_eq!(waiting, 0, "cap {cap}");
     }
 }
