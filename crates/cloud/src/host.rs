@@ -722,7 +722,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         });
     }
 
-    /// Writes to the read cache, which leaves the device's last room to those that cannot do without.
+    /// Writes to the read cache, which leaves the device's last room to others.
     fn write_cache(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let end = at + bytes.len() as u64;
         if end > self.cache_bytes {

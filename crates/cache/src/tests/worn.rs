@@ -116,8 +116,8 @@ fn a_level_shrinks() {
 
 /// Goal: a store that waits while its level shrinks goes on once the level fits, though nothing
 /// else ends that would wake it, and though it was the store that dropped the last block too many.
-/// (Simulated runs 992042077, 7200127742.) Method: a full level of clean blocks, each smaller limit,
-/// writes of one block and of several; time passes only from deadline to deadline.
+/// (Simulated runs 992042077, 7200127742.) Method: a full level of clean blocks, each smaller
+/// limit, writes of one block and of several; time passes only from deadline to deadline.
 #[test]
 fn a_store_that_waits_for_a_shrinking_level_is_woken() {
     for (seed, limit, blocks) in (0..4).flat_map(|seed| (1..60).map(move |n| (seed, n, n % 5 + 1)))
