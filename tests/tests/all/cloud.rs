@@ -64,8 +64,8 @@ fn a_cut_link_is_not_seen_by_clients() {
 
 /// Goal: an outage is not seen by readers of what was written here, however long ago: once the
 /// journal has wrapped several times, each block is still read without the store, which a working
-/// set above memory (8 MiB of 2) shows. Method: every block written, then half of them over and over,
-/// a store that hangs, each block read once more; requests for objects are counted.
+/// set of 8 MiB above memory of 2 shows. Method: every block written, then half of them over and
+/// over, a store that hangs, each block read once more; requests for objects are counted.
 #[test]
 fn an_outage_is_not_seen_once_the_journal_has_wrapped() {
     let Some(world) = World::new() else { return };

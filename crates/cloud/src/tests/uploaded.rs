@@ -35,8 +35,8 @@ fn uploaded_blocks_are_read_without_the_store() {
 }
 
 /// Goal: what the ring has reused is as it was last written, wherever it is read from. Method:
-/// blocks uploaded, then as much written elsewhere as the ring holds, six times over, in rings and read
-/// caches that are large and small.
+/// blocks uploaded, then as much written elsewhere as the ring holds, six times over, in rings and
+/// read caches that are large and small.
 #[test]
 fn reused_places_hold_nothing_old() {
     for seed in 0..20 {
