@@ -47,8 +47,9 @@ fn echo(client: TcpStream, tell: impl Fn(Arrived) -> bool) {
             return;
         }
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
-        let answered = answers.write_all(&[head.as_bytes(), &body].concat());
-        if !tell(Ok(body)) || answered.is_err() {
+        let answer = [head.as_bytes(), &body].concat();
+        // First, so that requests that wait for each other's answers are told in their order.
+        if !tell(Ok(body)) || answers.write_all(&answer).is_err() {
             return;
         }
     }
