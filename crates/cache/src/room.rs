@@ -67,8 +67,8 @@ impl Cache {
         if let Some(slot) = self.take_unused(level, volume, scope) {
             return Some(slot);
         }
-        // What a level lets go while it holds too much makes room for nobody: `shrink` drops that,
-        // and then tries those that wait.
+        // A block that is evicted while the level is above its limit frees no slot: `shrink` evicts
+        // those, and then tries what waits.
         if self.levels[level].is_over() {
             return None;
         }

@@ -440,7 +440,7 @@ impl Restored {
         self.put(offset, &chunk[skip..skip + length as usize], sink)
     }
 
-    /// Hands bytes out as far as the volume reaches: what lies behind its end is nobody's.
+    /// Hands out the bytes that lie before the volume's end.
     fn put(&self, offset: u64, bytes: &[u8], sink: Sink<'_>) -> Result<(), RestoreError> {
         let left = self.size_bytes().saturating_sub(offset).min(bytes.len() as u64);
         match left {

@@ -360,7 +360,7 @@ impl FileBacking {
         let wanted = done.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let whole = |moved: usize| match moved as u64 + over >= wanted {
             true => Ok(()),
-            // Somebody has cut the file: what lay there is not zeros.
+            // The file was truncated: what lay there is not zeros.
             false => Err(ErrorKind::Corrupt),
         };
         let result = self.syncs.end(token, done.result.map_err(kind_of).and_then(whole));

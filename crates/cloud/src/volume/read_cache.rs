@@ -2,18 +2,20 @@
 //!
 //! How: a place that the ring's head will pass soon, and that holds blocks which the store has, is
 //! read, verified and written into slots of a file of its own, of a block each. Reads look there
-//! before they ask the store. Free slots take anything. Where none is left, a block that was read
-//! since it was written takes the slot of one that was not read lately (CLOCK), and others go.
+//! before they ask the store. Where no slot is free, the next block goes that was not read since
+//! CLOCK's hand last passed it.
 //! Invariant: a slot holds what the store has of its block, unless the overlay or the ring hold
-//! something newer: it is entered only where the block still maps to the place that was copied, and
-//! left as soon as a newer version is uploaded. What does not match its checksum is let go of.
-//! Source: the read cache of the log-structured virtual disk (Hajkazemi et al., EuroSys 2022).
+//! something newer: a block is entered only while it still maps to the place that was copied, and
+//! evicted as soon as a newer version is uploaded, or when it does not match its checksum.
+//! Source: the read cache of the log-structured virtual disk (Hajkazemi et al., EuroSys 2022); CLOCK
+//! (Corbato 1968).
 //! Cost: at most one write per byte that clients write, never synced; some 60 bytes of memory per
 //! slot that is used. Not for: keeping across a restart; the file has no name.
 
 use super::{Flight, LocalPlace, Volume};
 use crate::action::{Action, End};
 use crate::codec::crc32c;
+use crate::runs::Place as _;
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ struct Slot {
     block: u64,
     crc: u32,
     was_read: bool,
-    /// It is being written, and in nobody's way.
+    /// It is being written, and not evicted meanwhile.
     is_busy: bool,
 }
 
@@ -93,27 +95,21 @@ impl ReadCache {
         self.index.len() as u64
     }
 
-    /// Whether a slot is free, among so many.
-    fn has_free(&self, most: usize) -> bool {
-        !self.free.is_empty() || self.slots.len() < most
-    }
-
-    /// A slot for a block, among so many; only a block that was read takes another one's.
+    /// A slot for a block, among so many.
     fn take(&mut self, block: u64, was_read: bool, most: usize) -> Option<usize> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.slots.len() < most => {
-                self.slots.push(Slot { block, crc: 0, was_read: false, is_busy: true });
+                self.slots.push(Slot { block, crc: 0, was_read, is_busy: true });
                 self.slots.len() - 1
             }
-            None if was_read => self.evict()?,
-            None => return None,
+            None => self.evict()?,
         };
-        self.slots[slot] = Slot { block, crc: 0, was_read: false, is_busy: true };
+        self.slots[slot] = Slot { block, crc: 0, was_read, is_busy: true };
         Some(slot)
     }
 
-    /// The next slot behind the hand whose block was not read since it was last passed.
+    /// The next slot behind the hand whose block was not read since the hand last passed it.
     fn evict(&mut self) -> Option<usize> {
         for _ in 0..2 * self.slots.len() {
             let at = self.hand % self.slots.len();
@@ -188,7 +184,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.act(Action::CacheRead { at, length }, Flight::CacheRead { job, blocks, crcs });
     }
 
-    /// Slots have been read for a job: blocks that are not what they were are let go of.
+    /// Slots have been read for a job: blocks that fail their checksum are evicted, and read anew.
     pub(super) fn on_cache_read(&mut self, job: u64, blocks: Range<u64>, crcs: &[u32], end: &End) {
         if !self.is_reading(job) {
             return;
@@ -249,9 +245,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let capacity = self.journal.ring.capacity;
         let mut places = Vec::<(Range<u64>, LocalPlace)>::new();
         for _ in 0..LOOKS_MAX {
-            let Some((at, blocks)) = self.uploaded.next_before(near) else { break };
-            let mut live = self.uploaded.live_at(at, blocks);
-            live.retain(|(run, _)| self.overlay.mapped(run.clone()).next().is_none());
+            let Some(at) = self.uploaded.next_before(near) else { break };
+            let live = self.without_overlay(self.uploaded.live_at(at));
             if let (Some((_, first)), Some((_, last))) = (places.first(), live.last()) {
                 let (first, end) = (first.at.unwrap_or(0), self.payload_end(last));
                 let is_far = end - first > SPAN_BYTES_MAX.min(capacity / SPAN_PART);
@@ -259,11 +254,26 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                     break;
                 }
             }
-            let is_kept = self.read_cache.has_free(self.slots_max()) || self.uploaded.was_read(at);
-            places.extend(live.into_iter().filter(|_| is_kept));
+            places.extend(live);
             self.uploaded.pass(at);
         }
         places
+    }
+
+    /// What of some runs has no newer version that is not uploaded yet.
+    fn without_overlay(
+        &self,
+        runs: Vec<(Range<u64>, LocalPlace)>,
+    ) -> Vec<(Range<u64>, LocalPlace)> {
+        let pieces = |(run, place): (Range<u64>, LocalPlace)| {
+            let older = self.overlay.pieces(run.clone()).into_iter();
+            let older = older.filter(|piece| piece.place.is_none());
+            older.map(move |piece| {
+                let skipped = piece.blocks.start - run.start;
+                (piece.blocks, place.skip(skipped))
+            })
+        };
+        runs.into_iter().flat_map(pieces).collect()
     }
 
     /// The places have been read: what is whole goes into slots, neighbours with one write.
@@ -332,7 +342,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         };
         let is_written = self.now >= self.read_cache.rests_until;
         for Copied { block, from, slot } in copied {
-            let is_same = !self.uploaded.live_at(from, block..block + 1).is_empty();
+            let is_same = self.uploaded.is_at(from, block);
             let is_entered = is_same || is_planted(Plant::ReadCacheKeepsOlder);
             self.read_cache.enter(slot, is_written && is_entered);
         }

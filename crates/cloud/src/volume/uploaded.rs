@@ -54,9 +54,17 @@ impl Uploaded {
         self.read = self.read.split_off(&first);
     }
 
-    /// What of some blocks lies in the payload at `at`.
-    pub(super) fn live_at(&self, at: u64, blocks: Range<u64>) -> Vec<(Range<u64>, LocalPlace)> {
-        self.runs.mapped(blocks).filter(|(_, place)| place.at == Some(at)).collect()
+    /// Blocks that are read from the payload at `at`; a newer write may have cut them apart.
+    pub(super) fn live_at(&self, at: u64) -> Vec<(Range<u64>, LocalPlace)> {
+        let first = self.order.partition_point(|(other, _)| *other < at);
+        let own = self.order.range(first..).take_while(|(other, _)| *other == at);
+        let mapped = own.flat_map(|(_, blocks)| self.runs.mapped(blocks.clone()));
+        mapped.filter(|(_, place)| place.at == Some(at)).collect()
+    }
+
+    /// Whether a block is read from the payload at `at`.
+    pub(super) fn is_at(&self, at: u64, block: u64) -> bool {
+        self.runs.mapped(block..block + 1).any(|(_, place)| place.at == Some(at))
     }
 
     /// Whether a payload was read since it was written.
@@ -64,10 +72,10 @@ impl Uploaded {
         self.read.contains(&at)
     }
 
-    /// The next payload before `near` to be looked at, and the blocks that it was for.
-    pub(super) fn next_before(&self, near: u64) -> Option<(u64, Range<u64>)> {
+    /// The next payload before `near` to be looked at.
+    pub(super) fn next_before(&self, near: u64) -> Option<u64> {
         let next = self.order.partition_point(|(at, _)| *at < self.passed);
-        self.order.get(next).filter(|(at, _)| *at < near).cloned()
+        self.order.get(next).map(|(at, _)| *at).filter(|at| *at < near)
     }
 
     /// A payload has been looked at.
