@@ -201,6 +201,8 @@ impl fmt::Debug for CloudHomes {
 
 /// A volume that is served, or was until its shard ended.
 struct Watched {
+    name: String,
+    volume: VolumeUuid,
     url: String,
     watch: Watch,
     /// How it was last told to store chunks.
@@ -385,9 +387,26 @@ impl CloudHomes {
             let hint = "create it with this size, on a node with blocks of this size";
             return Err(refused(ReportKind::Invalid, cause, hint));
         }
-        found.volume.parse().map_err(|()| {
+        let volume = found.volume.parse().map_err(|()| {
             refused(ReportKind::Corrupt, "its superblock names no volume".to_owned(), RESTORE)
-        })
+        })?;
+        match self.name_of(volume, record) {
+            Some(other) => {
+                let cause = format!("the place has a volume that this node serves as `{other}`");
+                let hint = "give each volume a prefix of its own; `layby volume create --clone-of` \
+                            makes a copy that is a volume of its own";
+                Err(refused(ReportKind::InUse, cause, hint))
+            }
+            None => Ok(volume),
+        }
+    }
+
+    /// The volume under another record that this node serves by that identity.
+    fn name_of(&self, volume: VolumeUuid, record: &VolumeRecord) -> Option<String> {
+        let watches = self.watches();
+        let mut others = watches.iter().filter(|(id, _)| **id != record.id);
+        let found = others.find(|(_, watched)| watched.volume == volume);
+        found.map(|(_, watched)| watched.name.clone())
     }
 
     fn open(&self, error: &str, name: &Name, record: &VolumeRecord) -> Result<Prepared, Report> {
@@ -451,7 +470,8 @@ impl CloudHomes {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch()));
-        let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
+        let (name, watch) = (name.to_string(), backing.watch());
+        let watched = Watched { name, volume, url: url.clone(), watch, compression };
         self.watches().insert(record.id, watched);
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
     }

@@ -5,7 +5,7 @@
 
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, contents, wait_until_lost};
 use layby_tests::link::{Answer, Cut, Effect, Fault, Operation, StoreError};
-use layby_tests::{Connection, Node, Request, S3Server, binary};
+use layby_tests::{Connection, Node, Options, Request, S3Server, binary};
 use std::process::Command;
 use std::time::Duration;
 
@@ -690,4 +690,47 @@ fn an_empty_cache_fills_in_few_requests() {
     }
     let asked = world.link.counts().requests_of(Operation::Get) - before;
     assert!(asked < written / 4, "{asked} requests for {written} blocks");
+}
+
+/// Goal: two volumes never share a place in a store, however the place is spelt: the second one is
+/// refused, and the first one keeps its data. Method: a folder, and the same by a link, by `.` and
+/// `..`, of a volume that was written; a copy of its folder; then two tables of a new configuration
+/// whose folders are not there yet.
+#[test]
+fn a_place_by_another_name_has_its_volume() {
+    let work = tempfile::TempDir::new().expect("a temporary directory");
+    let root = work.path().display().to_string();
+    std::fs::create_dir(work.path().join("real")).expect("the test's own folder");
+    std::os::unix::fs::symlink("real", work.path().join("alias")).expect("a link");
+    let roots = format!("[node]\nvolume_roots = [\"{root}\"]\n");
+    let node = Node::start(&work.path().join("node"), &Options::config(roots.clone()));
+    let url = |place: &str| format!("file://{root}/{place}");
+    node.layby(&["volume", "create", "one", "--size", "1MiB", "--path", &url("real")]);
+    let mut client = Connection::open(&node.socket(), "one").expect("it is served");
+    let write = Request::Write { offset: 0, data: vec![7; 4096], fua: true };
+    client.call(&write).expect("it serves").expect("a sound disk");
+    let dir = work.path().join("node").display().to_string();
+    for place in ["alias", "real/.", "alias/../real", "real/", "./real"] {
+        let place = url(place);
+        let words = ["volume", "create", "two", "--size", "1MiB", "--path", &place];
+        let outcome = layby_tests::layby(&[&words[..], &["--dir", &dir]].concat());
+        outcome.assert_explains(&["is used by volume `one`"]);
+    }
+    node.layby(&["volume", "drain", "one"]);
+    let mut copies = Command::new("cp");
+    let copies = copies.args(["-r", &format!("{root}/real"), &format!("{root}/copy")]);
+    assert!(copies.status().expect("there is cp").success());
+    let words = ["volume", "create", "two", "--size", "1MiB", "--path", &url("copy")];
+    let outcome = layby_tests::layby(&[&words[..], &["--dir", &dir]].concat());
+    outcome.assert_explains(&["a volume that this node serves as `one`"]);
+    client.call(&write).expect("it serves").expect("the first volume goes on");
+    node.layby(&["volume", "drain", "one"]);
+    node.stop();
+    let table = |name: &str, place: &str| {
+        format!("[volume.{name}]\nsize = \"1MiB\"\npath = \"{}\"\n", url(place))
+    };
+    let tables = [table("three", "real/x/y"), table("four", "alias/x/y")].concat();
+    let options = Options::config(format!("{roots}\n{tables}"));
+    let refusal = Node::try_start(&work.path().join("other"), &options).expect_err("one place");
+    assert!(refusal.stderr.contains("share"), "{}", refusal.stderr);
 }

@@ -16,7 +16,7 @@ use layby_cache::{CLASSES_MAX, LEVELS_MAX, LevelKind};
 use layby_types::{BlockIndex, BlockSize, Nanos, format_bytes};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Bytes of a memory level at least.
 pub(super) const MEMORY_BYTES_MIN: u64 = 64 << 10;
@@ -587,7 +587,22 @@ fn check_paths(config: &Config) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What makes two paths the same storage: the text, the inode, or the device number.
+/// A whole path without links, `.` and `..`, as far as it exists; the rest by its words.
+fn resolved(path: &Path) -> PathBuf {
+    let mut place = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(place.pop()),
+            part => place.push(part),
+        }
+        place = place.canonicalize().unwrap_or(place);
+    }
+    place
+}
+
+/// What makes two paths the same storage: the text, the inode, or the device number. A store in a
+/// folder (`file://`) is known by that folder.
 pub(crate) struct FileIdentity {
     path: PathBuf,
     inode: Option<(u64, u64)>,
@@ -595,15 +610,12 @@ pub(crate) struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Looks at `path`; a file that does not exist yet is known by its directory and name.
+    /// Looks at `path`; what does not exist yet is known by the nearest folder that does.
     pub(crate) fn of(path: &Path) -> Self {
+        let folder = path.to_str().and_then(|text| text.strip_prefix("file://"));
+        let path = folder.map_or(path, Path::new);
         let metadata = std::fs::metadata(path).ok();
-        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let parent = whole.parent().and_then(|parent| parent.canonicalize().ok());
-        let path = match (parent, whole.file_name()) {
-            (Some(parent), Some(name)) => parent.join(name),
-            _ => whole,
-        };
+        let path = resolved(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let is_device = |m: &&std::fs::Metadata| {
             m.file_type().is_block_device() || m.file_type().is_char_device()
         };

@@ -84,13 +84,12 @@ fn place_in_store(
     let refused = |kind, cause: String, hint: &str| {
         Report::new(kind, error).cause(cause).state("nothing was changed").hint(hint)
     };
-    if let Some(other) = user_of(view, dir, &dir.join(store)) {
+    if let Some(other) = user_of(view, dir, store) {
         let cause = format!("`{}` is used by {other}", store.display());
         return Err(refused(ReportKind::InUse, cause, "give each volume a prefix of its own"));
     }
-    let path = FileIdentity::of(&dir.join(store));
-    let is_there =
-        |deleted: &&DeletedRecord| FileIdentity::of(&dir.join(&deleted.record.path)).is_same(&path);
+    let path = FileIdentity::of(store);
+    let is_there = |deleted: &&DeletedRecord| identity(dir, &deleted.record.path).is_same(&path);
     if let Some(deleted) = view.catalog.deleted.iter().find(is_there) {
         let (store, name) = (store.display(), &deleted.name);
         let cause = format!("`{store}` has the objects of volume `{name}`, which was deleted");
@@ -128,9 +127,13 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
         .iter()
         .filter_map(|level| Some((format!("level `{}`", level.name), level.path.clone()?)));
     let volumes = view.catalog.volumes.iter();
-    let volumes =
-        volumes.map(|(name, record)| (format!("volume `{name}`"), dir.join(&record.path)));
-    levels.chain(volumes).find(|(_, used)| FileIdentity::of(used).is_same(&wanted)).map(|(u, _)| u)
+    let volumes = volumes.map(|(name, record)| (format!("volume `{name}`"), record.path.clone()));
+    levels.chain(volumes).find(|(_, used)| identity(dir, used).is_same(&wanted)).map(|(u, _)| u)
+}
+
+/// A URL is whole by itself; a path is one of the node's directory.
+fn identity(dir: &Path, path: &Path) -> FileIdentity {
+    if is_store(path) { FileIdentity::of(path) } else { FileIdentity::of(&dir.join(path)) }
 }
 
 /// Removes a deleted volume's backing file; a device is left as it is.
