@@ -56,7 +56,7 @@ fn assert_refuses_clients(node: &Node) {
 /// Goal: a volume goes from a node to another and back while both run, without a restart or a word
 /// in their configuration; nothing is lost, wrong words change nothing. Method: two nodes on one
 /// store; refusals; a take, twice; a kill; a take back by the node that knows, and by the one that
-/// was not told yet.
+/// was not told yet; a stop of the one that lost it.
 #[test]
 fn a_volume_is_taken_while_both_nodes_run() {
     let Some(world) = World::new() else { return };
@@ -97,6 +97,8 @@ fn a_volume_is_taken_while_both_nodes_run() {
     client.write(300);
     first.layby(&["volume", "drain", VOLUME]);
     wait_until_lost(&second);
+    // What it lost is no fault of a device.
+    second.stop();
     first.kill9();
     let first = start(&world, "a");
     let mut client = client.reopen(&first);

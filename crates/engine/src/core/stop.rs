@@ -130,6 +130,8 @@ impl Core {
             match () {
                 // Nothing was written to one that could not be opened.
                 () if home.backing.is_absent() => None,
+                // Another node has it: this one was told, and no device failed.
+                () if home.backing.is_closed() => None,
                 () if home.syncing => {
                     Some(format!("backing store `{name}` did not finish its sync {WITHIN}"))
                 }
