@@ -728,7 +728,8 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         if end > self.cache_bytes {
             let room = rustix::fs::fstatvfs(&self.cache)?;
             if room.f_bavail.saturating_mul(room.f_frsize) < CACHE_LEAVES_BYTES {
-                return Err(io::ErrorKind::StorageFull.into());
+                let cause = "its file system has less than 1 GiB of free room";
+                return Err(io::Error::new(io::ErrorKind::StorageFull, cause));
             }
         }
         self.cache.write_all_at(bytes, at)?;

@@ -352,6 +352,9 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let refused = of.last_refusal.as_ref();
     let refused = refused.map(|why| format!("; {} calls refused, last {why}", of.refused));
     let refused = refused.unwrap_or_default();
+    let resting = of.read_cache_fault.as_ref();
+    let resting = resting.map(|why| format!("; the read cache takes nothing: {why}"));
+    let resting = resting.unwrap_or_default();
     let amplification = of.space_amplification.unwrap_or(1.0);
     let kept = match of.snapshots.unwrap_or(0) {
         0 => String::new(),
@@ -359,7 +362,7 @@ fn cloud_text(of: &CloudAnswer) -> String {
     };
     format!(
         "{link}; {safe}; {} segments of {} ({amplification:.2} times what lives{kept}), \
-         {} requests{error}{refused}",
+         {} requests{error}{refused}{resting}",
         of.segments,
         bytes(of.stored_bytes),
         of.requests,

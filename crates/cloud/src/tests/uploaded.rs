@@ -2,7 +2,7 @@
 
 use super::lives::{BLOCK, BLOCKS, JOURNAL};
 use super::waits::Bench;
-use layby_types::ErrorKind;
+use layby_types::{ErrorKind, Nanos};
 
 impl Bench {
     /// Writes a run of blocks and has all of it uploaded.
@@ -118,6 +118,27 @@ fn what_is_new_displaces_what_nobody_read() {
     (0..120).for_each(|round| bench.upload(16 + round % 2 * 4, 4, 9));
     bench.world.faults.is_cut = true;
     (0..4).for_each(|block| bench.reads(block, 7));
+}
+
+/// Goal: a read cache whose device refuses writes says so until it takes blocks again, and serves
+/// nothing that was not written. Method: writes that all fail, then none, while the ring wraps.
+#[test]
+fn a_read_cache_that_rests_says_so() {
+    let mut bench = Bench::sized(6, BLOCKS, (JOURNAL, BLOCKS * BLOCK));
+    let wrap = |bench: &mut Bench| (0..120).for_each(|n| bench.upload(32 + n % 4 * 4, 4, 9));
+    bench.world.cache_faults = 100;
+    bench.upload(0, 4, 7);
+    wrap(&mut bench);
+    let status = bench.volume.status();
+    assert_eq!((status.read_cache_fault.as_deref(), status.cached_bytes), (Some("no room"), 0));
+    (0..4).for_each(|block| bench.reads(block, 7));
+    bench.world.cache_faults = 0;
+    let later = bench.now.saturating_add(Nanos::from_millis(1500));
+    bench.until(|bench| bench.now >= later);
+    bench.upload(0, 4, 8);
+    wrap(&mut bench);
+    let status = bench.volume.status();
+    assert!(status.read_cache_fault.is_none() && status.cached_bytes > 0);
 }
 
 /// Goal: where the read cache is full, what is read displaces what is not; the cache takes no more

@@ -276,6 +276,8 @@ pub struct Status {
     pub runs: u64,
     /// Bytes of blocks that the read cache holds.
     pub cached_bytes: u64,
+    /// Why the read cache takes nothing now, if it does not.
+    pub read_cache_fault: Option<String>,
     /// What this life has done.
     pub counters: Counters,
 }
@@ -564,6 +566,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             last_refusal: self.waiting.refusal.clone(),
             runs: self.map.run_count() as u64,
             cached_bytes: self.read_cache.blocks() * block,
+            read_cache_fault: self.read_cache.fault().map(str::to_owned),
             counters: self.counters,
         }
     }

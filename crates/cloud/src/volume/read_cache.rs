@@ -70,6 +70,8 @@ pub(super) struct ReadCache {
     has_begun: bool,
     /// Nothing is written before.
     rests_until: Nanos,
+    /// Why the last write failed, if it did.
+    fault: Option<String>,
 }
 
 impl ReadCache {
@@ -93,6 +95,11 @@ impl ReadCache {
     /// Blocks that it holds.
     pub(super) fn blocks(&self) -> u64 {
         self.index.len() as u64
+    }
+
+    /// Why it takes nothing now, if it does not.
+    pub(super) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     /// A slot for a block, among so many.
@@ -327,8 +334,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Slots have been written: what did not change meanwhile is read there from now on.
     pub(super) fn on_cache_written(&mut self, end: &End) {
-        if matches!(end, End::Failed(_)) {
+        if let End::Failed(fault) = end {
             self.read_cache.rests_until = self.now.saturating_add(PAUSE);
+            self.read_cache.fault = Some(fault.cause.clone());
         }
         let Stage::Writing(_, left) = &mut self.read_cache.stage else {
             unreachable!("writes are on their way")
@@ -341,6 +349,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             unreachable!("it was just seen")
         };
         let is_written = self.now >= self.read_cache.rests_until;
+        if is_written {
+            self.read_cache.fault = None;
+        }
         for Copied { block, from, slot } in copied {
             let is_same = self.uploaded.is_at(from, block);
             let is_entered = is_same || is_planted(Plant::ReadCacheKeepsOlder);

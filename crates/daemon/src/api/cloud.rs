@@ -68,6 +68,8 @@ pub struct CloudAnswer {
     pub bytes_cached: u64,
     /// Bytes that the read cache holds.
     pub cached_bytes: u64,
+    /// Why the read cache takes nothing now, if it does not.
+    pub read_cache_fault: Option<String>,
     /// Segments deleted.
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
@@ -159,6 +161,7 @@ impl CloudAnswer {
             bytes_along: counters.bytes_along,
             bytes_cached: counters.bytes_cached,
             cached_bytes: status.cached_bytes,
+            read_cache_fault: status.read_cache_fault,
             segments_deleted: counters.segments_deleted,
             bytes_moved: counters.bytes_moved,
             cleaning_requests: counters.clean_reads,

@@ -349,10 +349,13 @@ impl ControlClient {
         if let Ok(answer) = timeout(self.note_after, &mut exchange).await {
             return answer;
         }
-        (self.note)(&format!(
-            "waiting for {}; an interrupt ends the waiting, not the request",
-            wait.unwrap_or("the node's answer")
-        ));
+        // A snapshot that waits for an upload is withdrawn when nobody waits for it any more.
+        let interrupt = match path.ends_with("/snapshots") {
+            true => "an interrupt withdraws it, unless it has begun",
+            false => "an interrupt ends the waiting, not the request",
+        };
+        let what = wait.unwrap_or("the node's answer");
+        (self.note)(&format!("waiting for {what}; {interrupt}"));
         if wait.is_some() {
             return exchange.await;
         }

@@ -12,6 +12,7 @@ struct Told {
     is_down: bool,
     is_lost: bool,
     damaged: u64,
+    is_cache_resting: bool,
 }
 
 impl Told {
@@ -21,6 +22,13 @@ impl Told {
         if status.counters.damaged > self.damaged {
             self.damaged = status.counters.damaged;
             tracing::warn!(volume, reads = self.damaged, cause = fault, "reads have failed");
+        }
+        let resting = status.read_cache_fault.as_deref();
+        if resting.is_some() != std::mem::replace(&mut self.is_cache_resting, resting.is_some()) {
+            match resting {
+                Some(cause) => tracing::warn!(volume, cause, "the read cache takes nothing"),
+                None => tracing::info!(volume, "the read cache takes blocks again"),
+            }
         }
         match &status.link {
             Link::Lost(cause) if !self.is_lost => {
