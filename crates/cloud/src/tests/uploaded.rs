@@ -142,8 +142,8 @@ fn a_read_cache_that_rests_says_so() {
 }
 
 /// Goal: where the read cache is full, what is read displaces what is not; the cache takes no more
-/// than was written. Method: a cache of 64 blocks, eight that are read in each round beside 400 that
-/// are written in turn; then reads beside a cut store.
+/// than was written. Method: a cache of 64 blocks, eight that are read in each round beside 400
+/// that are written in turn; then reads beside a cut store.
 #[test]
 fn what_is_read_stays_where_not_all_can() {
     let mut bench = Bench::sized(3, 416, (JOURNAL, 64 * BLOCK));

@@ -2,13 +2,13 @@
 //!
 //! How: a place that the ring's head will pass soon, and that holds blocks which the store has, is
 //! read, verified and written into slots of a file of its own, of a block each. Reads look there
-//! before they ask the store. Where no slot is free, the next block goes that was not read since
-//! CLOCK's hand last passed it.
+//! before they ask the store. Where no slot is free, the next block is evicted that was not read
+//! since CLOCK's hand last passed it.
 //! Invariant: a slot holds what the store has of its block, unless the overlay or the ring hold
 //! something newer: a block is entered only while it still maps to the place that was copied, and
 //! evicted as soon as a newer version is uploaded, or when it does not match its checksum.
-//! Source: the read cache of the log-structured virtual disk (Hajkazemi et al., EuroSys 2022); CLOCK
-//! (Corbato 1968).
+//! Source: the read cache of the log-structured virtual disk (Hajkazemi et al., EuroSys 2022);
+//! CLOCK (Corbato 1968).
 //! Cost: at most one write per byte that clients write, never synced; some 60 bytes of memory per
 //! slot that is used. Not for: keeping across a restart; the file has no name.
 
