@@ -120,6 +120,27 @@ fn what_is_new_displaces_what_nobody_read() {
     (0..4).for_each(|block| bench.reads(block, 7));
 }
 
+/// Goal: the head passes over nothing that is to be copied first, however long writes are beside
+/// the ring, and however many of them wait at once. Method: a ring of a megabyte that writes of 4
+/// to 48 blocks wrap, single and eight at a time, cold blocks among them; reads beside a cut store.
+#[test]
+fn long_writes_wait_for_copies() {
+    for (seed, blocks) in (0..4).flat_map(|seed| [4, 16, 32, 48].map(|blocks| (seed, blocks))) {
+        let mut bench = Bench::sized(seed, 480, (JOURNAL, 480 * BLOCK));
+        bench.upload(0, blocks, 7);
+        for round in 0..2400 / blocks {
+            let first = 48 + round % 8 * blocks;
+            match seed % 2 {
+                0 => bench.upload(first, blocks, 9),
+                _ => drop(bench.write(first, blocks, 9)),
+            }
+        }
+        bench.upload(470, 1, 1);
+        bench.world.faults.is_cut = true;
+        (0..blocks).for_each(|block| bench.reads(block, 7));
+    }
+}
+
 /// Goal: a read cache whose device refuses writes says so until it takes blocks again, and serves
 /// nothing that was not written. Method: writes that all fail, then none, while the ring wraps.
 #[test]

@@ -1,7 +1,8 @@
 //! The volume's read cache: what the journal's ring is about to reuse stays on the local device.
 //!
 //! How: a place that the ring's head will pass soon, and that holds blocks which the store has, is
-//! read, verified and written into slots of a file of its own, of a block each. Reads look there
+//! read, verified and written into slots of a file of its own, of a block each; a batch that the
+//! head would need such a place for waits until it is copied. Reads look there
 //! before they ask the store. Where no slot is free, the next block is evicted that was not read
 //! since CLOCK's hand last passed it.
 //! Invariant: a slot holds what the store has of its block, unless the overlay or the ring hold
@@ -27,8 +28,6 @@ const NEAR_PART: u64 = 8;
 /// Bytes of the ring that are read at once, and as a part of the ring at most.
 const SPAN_BYTES_MAX: u64 = 512 << 10;
 const SPAN_PART: u64 = 16;
-/// Places looked at in one step.
-const LOOKS_MAX: usize = 1024;
 /// How long nothing is written after the device refused to.
 const PAUSE: Nanos = Nanos::from_secs(1);
 
@@ -68,6 +67,8 @@ pub(super) struct ReadCache {
     stage: Stage,
     /// Copying has begun, and goes on until nothing near is left.
     has_begun: bool,
+    /// A batch waits for places before this one to be copied.
+    wanted: u64,
     /// Nothing is written before.
     rests_until: Nanos,
     /// Why the last write failed, if it did.
@@ -95,6 +96,15 @@ impl ReadCache {
     /// Blocks that it holds.
     pub(super) fn blocks(&self) -> u64 {
         self.index.len() as u64
+    }
+
+    /// Whether a place before `reach` is being copied; the first one is the oldest.
+    fn copies_before(&self, reach: u64) -> bool {
+        match &self.stage {
+            Stage::Idle => false,
+            Stage::Reading(_, from) => *from < reach,
+            Stage::Writing(copied, _) => copied.first().is_some_and(|copied| copied.from < reach),
+        }
     }
 
     /// Why it takes nothing now, if it does not.
@@ -217,16 +227,35 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         usize::try_from(self.plan.limits.read_cache_bytes / self.block()).unwrap_or(usize::MAX)
     }
 
+    /// Whether anything is copied now.
+    fn copies(&self) -> bool {
+        let is_served = self.is_known && !self.is_stopping && !self.session.is_lost();
+        is_served && self.now >= self.read_cache.rests_until && self.slots_max() > 0
+    }
+
+    /// Whether a batch that the ring's head moves to `head` for is to wait for copies of what it
+    /// would be written over.
+    pub(super) fn yields_to_copies(&mut self, head: u64) -> bool {
+        let reach = head.saturating_sub(self.journal.ring.capacity);
+        if !self.copies() {
+            return false;
+        }
+        let is_ahead = self.uploaded.next_before(reach).is_some();
+        if is_ahead {
+            self.read_cache.wanted = reach;
+            self.copy_next();
+        }
+        self.uploaded.next_before(reach).is_some() || self.read_cache.copies_before(reach)
+    }
+
     /// Reads the next places that the head comes near to.
     pub(super) fn copy_next(&mut self) {
-        let is_idle = matches!(self.read_cache.stage, Stage::Idle);
-        let is_served = self.is_known && !self.is_stopping && !self.session.is_lost();
-        if !is_idle || !is_served || self.now < self.read_cache.rests_until || self.slots_max() == 0
-        {
+        if !matches!(self.read_cache.stage, Stage::Idle) || !self.copies() {
             return;
         }
         let capacity = self.journal.ring.capacity;
-        let near = |part| self.journal.head.saturating_sub(capacity - capacity / part);
+        let wanted = self.read_cache.wanted;
+        let near = |part| self.journal.head.saturating_sub(capacity - capacity / part).max(wanted);
         let part = if self.read_cache.has_begun { NEAR_PART } else { 2 * NEAR_PART };
         self.read_cache.has_begun = self.uploaded.next_before(near(part)).is_some();
         if !self.read_cache.has_begun {
@@ -251,8 +280,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn take_near(&mut self, near: u64) -> Vec<(Range<u64>, LocalPlace)> {
         let capacity = self.journal.ring.capacity;
         let mut places = Vec::<(Range<u64>, LocalPlace)>::new();
-        for _ in 0..LOOKS_MAX {
-            let Some(at) = self.uploaded.next_before(near) else { break };
+        while let Some(at) = self.uploaded.next_before(near) {
             let live = self.without_overlay(self.uploaded.live_at(at));
             if let (Some((_, first)), Some((_, last))) = (places.first(), live.last()) {
                 let (first, end) = (first.at.unwrap_or(0), self.payload_end(last));

@@ -58,6 +58,8 @@ pub(super) struct Writes<B> {
     horizon_at: Nanos,
     /// Calls that wait for batches before a number to be durable.
     syncs: Vec<(u64, u64, Option<B>)>,
+    /// The next batch waits until what it would be written over is in the read cache.
+    awaits_copies: bool,
     /// Somebody else needs these batches durable.
     pub(super) wanted_next: u64,
     /// The device failed: nothing is taken any more.
@@ -78,6 +80,7 @@ impl<B> Writes<B> {
             claimed_next: seq_next,
             horizon_at: Nanos::NEVER,
             syncs: Vec::new(),
+            awaits_copies: false,
             wanted_next: 0,
             is_lost: false,
         }
@@ -95,7 +98,7 @@ impl<B> Writes<B> {
 
     /// Whether a call waits for the journal's room.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.queue.is_empty() && self.writing.is_none()
+        !self.queue.is_empty() && self.writing.is_none() && !self.awaits_copies
     }
 }
 
@@ -154,8 +157,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.write.writing.is_some() || self.write.queue.is_empty() || self.write.is_lost {
             return;
         }
-        let count = self.parts_that_fit();
+        let (count, bytes) = self.parts_that_fit();
+        self.write.awaits_copies = false;
         if count == 0 {
+            return;
+        }
+        let padding = self.journal.room(bytes).expect("it was asked for");
+        self.write.awaits_copies = self.yields_to_copies(self.journal.head + padding + bytes);
+        if self.write.awaits_copies {
             return;
         }
         let parts: Vec<Part> = self.write.queue.drain(..count).collect();
@@ -166,8 +175,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.copy_part(part, &mut payload);
             spans.push(from..payload.len());
         }
-        let bytes = PAGE_BYTES + payload.len() as u64;
-        let padding = self.journal.room(bytes).expect("it was asked for");
         let mut writes = 1;
         if padding > 0 {
             let pad = self.journal.append(padding, Vec::new(), self.now);
@@ -195,8 +202,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.act(Action::JournalWrite { at, bytes }, Flight::JournalWrite);
     }
 
-    /// Parts of the queue that the next batch takes.
-    fn parts_that_fit(&self) -> usize {
+    /// Parts of the queue that the next batch takes, and its bytes.
+    fn parts_that_fit(&self) -> (usize, u64) {
         let block = self.block();
         let mut payload = 0;
         let mut count = 0;
@@ -210,7 +217,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             payload += length;
             count += 1;
         }
-        count
+        (count, PAGE_BYTES + payload)
     }
 
     fn copy_part(&self, part: &Part, payload: &mut Vec<u8>) {
