@@ -8,6 +8,7 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 mod clones;
+mod identities;
 mod keys;
 mod observe;
 mod removal;
@@ -23,6 +24,7 @@ use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
+use identities::Identities;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, Inspected, Order, Paths,
@@ -191,6 +193,7 @@ pub struct CloudHomes {
     runtime: tokio::runtime::Handle,
     uplink: Uplink,
     watches: Mutex<BTreeMap<u32, Watched>>,
+    identities: Identities,
 }
 
 impl fmt::Debug for CloudHomes {
@@ -201,8 +204,6 @@ impl fmt::Debug for CloudHomes {
 
 /// A volume that is served, or was until its shard ended.
 struct Watched {
-    name: String,
-    volume: VolumeUuid,
     url: String,
     watch: Watch,
     /// How it was last told to store chunks.
@@ -246,7 +247,8 @@ impl CloudHomes {
         let uplink = Uplink::new(config.uplink.limits(), time_of_day, runtime.clone());
         let (keys, config) = (keys::Keys::of(config), config.cloud.clone());
         let (node, watches) = (Mutex::default(), Mutex::default());
-        CloudHomes { config, keys, node, runtime, uplink, watches }
+        let identities = Identities::default();
+        CloudHomes { config, keys, node, runtime, uplink, watches, identities }
     }
 
     /// Runs the commands of the configuration that print keys, all at once, for the start that
@@ -387,26 +389,22 @@ impl CloudHomes {
             let hint = "create it with this size, on a node with blocks of this size";
             return Err(refused(ReportKind::Invalid, cause, hint));
         }
-        let volume = found.volume.parse().map_err(|()| {
+        found.volume.parse().map_err(|()| {
             refused(ReportKind::Corrupt, "its superblock names no volume".to_owned(), RESTORE)
-        })?;
-        match self.name_of(volume, record) {
-            Some(other) => {
-                let cause = format!("the place has a volume that this node serves as `{other}`");
-                let hint = "give each volume a prefix of its own; `layby volume create --clone-of` \
-                            makes a copy that is a volume of its own";
-                Err(refused(ReportKind::InUse, cause, hint))
-            }
-            None => Ok(volume),
-        }
+        })
     }
 
-    /// The volume under another record that this node serves by that identity.
-    fn name_of(&self, volume: VolumeUuid, record: &VolumeRecord) -> Option<String> {
-        let watches = self.watches();
-        let mut others = watches.iter().filter(|(id, _)| **id != record.id);
-        let found = others.find(|(_, watched)| watched.volume == volume);
-        found.map(|(_, watched)| watched.name.clone())
+    /// Refuses a volume that is this node's under another record.
+    fn claim(&self, error: &str, record: &VolumeRecord, volume: VolumeUuid) -> Result<(), Report> {
+        self.identities.claim(record, volume).map_err(|other| {
+            Report::new(ReportKind::InUse, error)
+                .cause(format!("the place has a volume that is this node's already, `{other}`"))
+                .state("the store was not changed")
+                .hint(
+                    "give each volume a prefix of its own; `layby volume create --clone-of` makes \
+                     a copy that is a volume of its own",
+                )
+        })
     }
 
     fn open(&self, error: &str, name: &Name, record: &VolumeRecord) -> Result<Prepared, Report> {
@@ -424,6 +422,7 @@ impl CloudHomes {
         };
         let store = store.map_err(bad)?.sealed(key);
         let volume = self.identify(error, name, record, &store)?;
+        self.claim(error, record, volume)?;
         let (node, block_bytes) = self.node();
         let compression = self.config.compression(record.compression);
         let puts = store.conditional_puts();
@@ -470,8 +469,7 @@ impl CloudHomes {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch()));
-        let (name, watch) = (name.to_string(), backing.watch());
-        let watched = Watched { name, volume, url: url.clone(), watch, compression };
+        let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
         self.watches().insert(record.id, watched);
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
     }
@@ -533,10 +531,16 @@ impl RemoteHomes for CloudHomes {
 
     fn prepare(&self, name: &Name, record: &VolumeRecord) -> Result<Arc<dyn OpenRemote>, Report> {
         let error = format!("cannot serve volume `{name}` from `{}`", url_of(record));
-        Ok(Arc::new(self.open(&error, name, record)?))
+        self.identities.note(name, record, &self.paths(record).map);
+        let opened = self.open(&error, name, record);
+        if opened.is_err() && record.phase == VolumePhase::Creating {
+            self.identities.forget(record);
+        }
+        Ok(Arc::new(opened?))
     }
 
     fn release(&self, record: &VolumeRecord) -> Result<(), Report> {
+        self.identities.forget(record);
         let watch = self.watches().remove(&record.id);
         if let Some(said) = watch.and_then(|watched| watched.watch.said())
             && !said.is_drained
@@ -561,6 +565,7 @@ impl RemoteHomes for CloudHomes {
     }
 
     fn close(&self, record: &VolumeRecord) {
+        self.identities.forget(record);
         self.watches().remove(&record.id);
     }
 
@@ -627,6 +632,7 @@ impl RemoteHomes for CloudHomes {
     }
 
     fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
+        self.identities.forget(record);
         self.watches().remove(&record.id);
         self.remove_local(record)
     }

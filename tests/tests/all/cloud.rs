@@ -55,6 +55,9 @@ fn a_cut_link_is_not_seen_by_clients() {
         assert!(shown.contains("not in the store"), "{shown}");
         let listed = node.layby(&["volume", "list"]);
         assert!(listed.contains("volume in a store"), "{listed}");
+        // Nothing is asked of the store until a write is old enough.
+        let shows_down = |_| node.layby(&["volume", "show", VOLUME]).contains("link down");
+        assert!(cut == Cut::Hang || (0..2000).any(shows_down), "it is not noticed");
         world.link.restore();
     }
     assert!(node.stderr().contains("store does not answer"), "{}", node.stderr());
@@ -301,6 +304,8 @@ fn bad_places_are_explained() {
     create(&["--path", "s3://"]).assert_explains(&["size"]);
     for (place, words) in [
         ("s3:///x", "names no store"),
+        ("s3://u@layby/maps", "name the bucket alone"),
+        ("s3://layby:80/maps", "name the bucket alone"),
         ("s3:/layby/x", "names no store"),
         ("http://layby/x", "names no store"),
         ("file://x", "file:///FOLDER"),
@@ -694,7 +699,8 @@ fn an_empty_cache_fills_in_few_requests() {
 
 /// Goal: two volumes never share a place in a store, however the place is spelt: the second one is
 /// refused, and the first one keeps its data. Method: a folder, and the same by a link, by `.` and
-/// `..`, of a volume that was written; a copy of its folder; then two tables of a new configuration
+/// `..`, of a volume that was written; a copy of its folder, also while the volume is not served
+/// for want of its journal; then two tables of a new configuration
 /// whose folders are not there yet.
 #[test]
 fn a_place_by_another_name_has_its_volume() {
@@ -722,9 +728,27 @@ fn a_place_by_another_name_has_its_volume() {
     assert!(copies.status().expect("there is cp").success());
     let words = ["volume", "create", "two", "--size", "1MiB", "--path", &url("copy")];
     let outcome = layby_tests::layby(&[&words[..], &["--dir", &dir]].concat());
-    outcome.assert_explains(&["a volume that this node serves as `one`"]);
+    outcome.assert_explains(&["a volume that is this node's already, `one`"]);
     client.call(&write).expect("it serves").expect("the first volume goes on");
     node.layby(&["volume", "drain", "one"]);
+    node.stop();
+    // The same while the first one is not served.
+    let (cloud, away) = (work.path().join("node/cloud"), work.path().join("away"));
+    let journals: Vec<_> = std::fs::read_dir(&cloud).expect("it is there").flatten().collect();
+    let journal = journals.iter().map(std::fs::DirEntry::path);
+    let journal = journal.filter(|path| path.extension().is_some_and(|end| end == "journal"));
+    let journal = journal.last().expect("the volume has one");
+    std::fs::rename(&journal, &away).expect("the test's own folder");
+    let node = Node::start(&work.path().join("node"), &Options::config(roots.clone()));
+    assert!(!node.serves("one"), "it has no journal");
+    let outcome = layby_tests::layby(&[&words[..], &["--dir", &dir]].concat());
+    outcome.assert_explains(&["a volume that is this node's already, `one`"]);
+    node.stop();
+    std::fs::rename(&away, &journal).expect("the test's own folder");
+    let node = Node::start(&work.path().join("node"), &Options::config(roots.clone()));
+    let mut client = Connection::open(&node.socket(), "one").expect("it is served");
+    let read = client.call(&Request::Read { offset: 0, length: 4096 });
+    assert_eq!(read.expect("it serves").expect("a sound disk"), vec![7; 4096]);
     node.stop();
     let table = |name: &str, place: &str| {
         format!("[volume.{name}]\nsize = \"1MiB\"\npath = \"{}\"\n", url(place))

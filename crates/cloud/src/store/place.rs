@@ -32,6 +32,10 @@ pub(super) fn open(url: &str) -> Result<(Client, Path), String> {
     if bucket.is_empty() {
         return Err(bad_url(url));
     }
+    // They would be other spellings of the same place.
+    if bucket.contains(['@', ':']) {
+        return Err(format!("`{url}` has a user or a port; name the bucket alone"));
+    }
     let root = format!("{scheme}://{bucket}");
     let client = client(scheme, &root).map_err(named)?;
     let prefix = Path::parse(prefix).map_err(|error| named(error.to_string()))?;
