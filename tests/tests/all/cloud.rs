@@ -735,9 +735,9 @@ fn a_place_by_another_name_has_its_volume() {
     // The same while the first one is not served.
     let (cloud, away) = (work.path().join("node/cloud"), work.path().join("away"));
     let journals: Vec<_> = std::fs::read_dir(&cloud).expect("it is there").flatten().collect();
-    let journal = journals.iter().map(std::fs::DirEntry::path);
-    let journal = journal.filter(|path| path.extension().is_some_and(|end| end == "journal"));
-    let journal = journal.last().expect("the volume has one");
+    let paths = journals.iter().map(std::fs::DirEntry::path);
+    let mut journal = paths.filter(|path| path.extension().is_some_and(|end| end == "journal"));
+    let journal = journal.next_back().expect("the volume has one");
     std::fs::rename(&journal, &away).expect("the test's own folder");
     let node = Node::start(&work.path().join("node"), &Options::config(roots.clone()));
     assert!(!node.serves("one"), "it has no journal");
