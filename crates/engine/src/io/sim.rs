@@ -24,6 +24,7 @@ use super::{
 use disk::{Change, Fault, SimDisk};
 pub use fuse::{CutAt, Deed, Fuse, PowerCut, Step, Window};
 pub use host::SimHost;
+use layby_cache::schedule::Rank;
 use layby_types::{Nanos, Rng};
 use mapping::{SimMapping, lock};
 use rustix::io::Errno;
@@ -70,6 +71,7 @@ pub struct SimIo {
     /// Offsets of writes and their lives, where a test wants to know.
     lives: Option<Vec<(DiskId, u64, Option<WriteLife>)>>,
     is_stepwise: bool,
+    batch_bytes: Option<usize>,
     /// Since the last end, and ever.
     idle_waits: u32,
     waits_in_vain: u64,
@@ -92,9 +94,15 @@ impl SimIo {
             life: None,
             lives: None,
             is_stepwise: false,
+            batch_bytes: None,
             idle_waits: 0,
             waits_in_vain: 0,
         }
+    }
+
+    /// Bounds the batches of every rank but the best.
+    pub fn set_batch_bytes(&mut self, bytes: usize) {
+        self.batch_bytes = Some(bytes);
     }
 
     /// Whether long work is to go in steps.
@@ -516,6 +524,10 @@ impl Io for SimIo {
 
     fn set_life(&mut self, life: Option<WriteLife>) {
         self.life = life;
+    }
+
+    fn batch_bytes(&self, rank: Rank) -> Option<usize> {
+        self.batch_bytes.filter(|_| rank > Rank::FIRST)
     }
 
     fn is_stepwise(&self) -> bool {

@@ -186,7 +186,8 @@ impl LogStore {
         let queue = &self.streams[stream as usize].queue;
         let rank = self.rank_of_batch(stream, forgets);
         let block = self.geometry.block_bytes as usize;
-        let allowed = io.batch_bytes(rank).map_or(usize::MAX, |bytes| (bytes / block).max(1));
+        let least = if stream == Stream::Relocate { self.geometry.copies_min() } else { 1 };
+        let allowed = io.batch_bytes(rank).map_or(usize::MAX, |bytes| (bytes / block).max(least));
         let blocks_max = self.batch_blocks_max().min(room).min(allowed);
         let (mut records, mut blocks) = (0, 0);
         for queued in queue.iter().take(BATCH_ENTRIES_MAX - forgets) {

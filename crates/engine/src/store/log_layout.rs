@@ -141,6 +141,16 @@ impl LogGeometry {
         room / (batch + 1) * batch + (room % (batch + 1)).saturating_sub(1)
     }
 
+    /// Data blocks that a batch of copies may hold, however short batches are to be: with a
+    /// descriptor for fewer, copies would take all that a segment keeps spare, and cleaning a full
+    /// log would gain nothing.
+    #[must_use]
+    pub fn copies_min(&self) -> usize {
+        let dense = self.dense_blocks();
+        let spare = (dense - dense * 7 / 8).max(SPARE_BLOCKS_MIN);
+        u64::from(self.segment_blocks).div_ceil(spare - 1) as usize
+    }
+
     /// Data blocks of the largest batch.
     #[must_use]
     pub fn batch_blocks_max(&self) -> usize {

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Turns in which any write ends: a checkpoint and a few segments cleaned take hundreds.
 const TURNS_MAX: u32 = 20_000;
 
-/// Thirteen of the shortest segments, so that a few damaged ones leave no room.
-const DAMAGED_LENGTH: u64 = 109 * BlockSize::MIN.bytes() as u64;
+/// Blocks of logs of ten to thirteen segments, so that a few damaged ones leave no room: of the
+/// shortest segments, and of longer ones that copies fill less densely than one write does.
+const DAMAGED_BLOCKS: [u64; 5] = [109, 140, 167, 190, 212];
 
 /// Slots below the number hold a block of the same number.
 struct Filled(u32);
@@ -144,12 +145,14 @@ impl Churn {
 #[test]
 fn a_full_log_takes_single_writes_for_ever() {
     let (small, large) = (BlockSize::MIN, BlockSize::MAX);
-    for (length, block_size) in
-        [(2 << 20, small), (3_698_688, small), (8 << 20, large), (4 << 20, small)]
-    {
+    let logs = [(2 << 20, small), (3_698_688, small), (8 << 20, large), (4 << 20, small)];
+    for ((length, block_size), batch) in logs.iter().flat_map(|log| [(*log, 0), (*log, 2)]) {
         for_each_seed(2, |seed| {
             let mut rng = Rng::new(seed);
             let mut churn = Churn::new(seed, length, block_size);
+            if batch > 0 {
+                churn.io.set_batch_bytes(batch * block_size.len());
+            }
             let slots = churn.log.slot_count();
             for step in 0..6 * slots {
                 let slot = if step < slots { step } else { rng.below(slots.into()) as u32 };
@@ -167,10 +170,18 @@ fn a_full_log_takes_single_writes_for_ever() {
 #[test]
 fn damaged_segments_never_make_cleaning_endless() {
     let refused = AtomicU32::new(0);
+    let batches = [None, Some(1), Some(2), Some(4), Some(8)];
+    let cases = DAMAGED_BLOCKS.iter().flat_map(|blocks| (0..7).map(move |count| (*blocks, count)));
+    let cases = cases.flat_map(|case| batches.map(move |batch| (case, batch)));
+    let cases: Vec<((u64, usize), Option<usize>)> = cases.collect();
     for_each_seed(8, |seed| {
-        for damaged in 0..7 {
+        for ((blocks, damaged), batch) in cases.clone() {
             let mut rng = Rng::new(seed);
-            let mut churn = Churn::new(seed, DAMAGED_LENGTH, BlockSize::MIN);
+            let length = blocks * u64::from(BlockSize::MIN.bytes());
+            let mut churn = Churn::new(seed, length, BlockSize::MIN);
+            if let Some(batch) = batch {
+                churn.io.set_batch_bytes(batch * BlockSize::MIN.len());
+            }
             let slots = churn.log.slot_count();
             (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
             let sound = churn.damage(damaged);
