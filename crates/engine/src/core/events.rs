@@ -262,6 +262,7 @@ impl Core {
             }
             StoreEvent::CheckpointDone { clean, .. } => self.checkpoints.push(clean),
             StoreEvent::CheckpointFailed => self.notices.push(Notice::CheckpointFailed),
+            StoreEvent::RoomChanged => self.fit_ssd_level(),
             StoreEvent::SegmentRetired { disk, offset, slots } => {
                 self.fit_ssd_level();
                 self.notices.push(Notice::SegmentRetired { disk, offset, slots });

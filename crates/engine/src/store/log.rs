@@ -326,6 +326,7 @@ pub struct LogStore {
     pub(super) segments: Vec<Segment>,
     pub(super) free_segments: VecDeque<u32>,
     pub(super) waiting_segments: usize,
+    pub(super) segments_damaged: u32,
     pub(super) streams: [StreamState; 3],
     pub(super) tickets: Map<Ticket, TicketState>,
     pub(super) pending_slots: Map<u32, PendingSlot>,
@@ -745,6 +746,10 @@ impl LogStore {
         let segment = &mut self.segments[index as usize];
         let closed = matches!(segment.state, SegmentState::Closed | SegmentState::Damaged);
         if closed && segment.live == 0 {
+            if segment.state == SegmentState::Damaged {
+                self.segments_damaged -= 1;
+                self.events.push(StoreEvent::RoomChanged);
+            }
             segment.state = SegmentState::Waiting(since);
             self.waiting_segments += 1;
             if is_planted(Plant::DiscardEarly) {

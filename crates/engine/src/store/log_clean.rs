@@ -8,9 +8,10 @@
 //! written. A block that does not match its checksum is reported and stays where it is.
 //! Cost: one segment read and its live blocks written per segment gained.
 
+use super::layout::rebuild;
 use super::log::{FREE_KEPT, LogStore, Place, Purpose, Queued, SegmentState};
-use super::log_layout::{BatchHeader, Record, SPARE_BLOCKS_MIN};
-use super::{CorruptInfo, SlotView, Stream};
+use super::log_layout::{BATCH_MAGIC, BatchHeader, Record, SPARE_BLOCKS_MIN};
+use super::{CorruptInfo, SlotView, StoreEvent, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
@@ -227,11 +228,13 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     }
 }
 
-/// Live blocks that cannot be read keep their segment; it is retired once they are superseded.
+/// Live blocks that cannot be read keep their segment; it is tested once they are superseded.
 fn set_damaged(log: &mut LogStore, victim: u32) {
     let segment = &mut log.segments[victim as usize];
     if segment.state == SegmentState::Closed {
         segment.state = SegmentState::Damaged;
+        log.segments_damaged += 1;
+        log.events.push(StoreEvent::RoomChanged);
     }
 }
 
@@ -241,11 +244,12 @@ fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut le
     let (size, first) = (log.geometry.segment_blocks, log.geometry.segment_first(rest.victim));
     // A segment that was used anew meanwhile holds nothing of what was read.
     while rest.at < size && log.segments[rest.victim as usize].generation == rest.generation {
-        let page = &rest.bytes[rest.at as usize * block..];
-        let Some(header) = BatchHeader::decode(page, log.instance, rest.generation) else {
+        let page = &mut rest.bytes[rest.at as usize * block..];
+        let Some(header) = decode_or_rebuild(page, log.instance, rest.generation) else {
             rest.at += 1;
             continue;
         };
+        let page = &rest.bytes[rest.at as usize * block..];
         if rest.record == 0 {
             rest.data = rest.at + 1;
         }
@@ -273,6 +277,18 @@ fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut le
         rest.record = 0;
     }
     true
+}
+
+/// A descriptor, in whose page a sector that it lost is put back: a start takes such a one, and its
+/// blocks are live.
+fn decode_or_rebuild(page: &mut [u8], instance: u64, generation: Seq) -> Option<BatchHeader> {
+    let decode = |page: &[u8]| BatchHeader::decode(page, instance, generation);
+    if let Some(header) = decode(page) {
+        return Some(header);
+    }
+    let rebuilt = rebuild(page, BATCH_MAGIC, |page| decode(page).is_some())?;
+    page[..rebuilt.len()].copy_from_slice(&rebuilt);
+    decode(page)
 }
 
 enum Copied {

@@ -683,6 +683,7 @@ impl LogStore {
             moved: Map::default(),
             free_segments: Default::default(),
             waiting_segments: 0,
+            segments_damaged: 0,
             streams: Default::default(),
             tickets: Map::default(),
             pending_slots: Map::default(),

@@ -90,14 +90,18 @@ impl LogStore {
         self.geometry.segment_count
     }
 
-    /// Slots that the segments in use have room for; 0 when there are fewer than the fewest.
+    /// Slots that the segments in use have room for; 0 when there are fewer than the fewest. One
+    /// that holds a block which cannot be moved gives no room until that block is superseded.
     #[must_use]
     pub fn slots_usable(&self) -> u32 {
         let retired = self.retiring.retired.len() as u32;
         match self.geometry.segment_count - retired {
-            _ if retired == 0 => self.geometry.slot_count,
+            _ if retired + self.segments_damaged == 0 => self.geometry.slot_count,
             left if left < SEGMENTS_MIN => 0,
-            left => self.geometry.slots_in(left).min(self.geometry.slot_count),
+            left => {
+                let sound = left.saturating_sub(self.segments_damaged);
+                self.geometry.slots_in(sound).min(self.geometry.slot_count)
+            }
         }
     }
 
@@ -105,7 +109,8 @@ impl LogStore {
     /// the cache has let blocks go.
     pub(super) fn is_shrunk(&self) -> bool {
         let live = || self.segments.iter().map(|segment| u64::from(segment.live)).sum::<u64>();
-        !self.retiring.retired.is_empty() && live() > u64::from(self.slots_usable())
+        let has_shrunk = self.slots_usable() < self.geometry.slot_count;
+        has_shrunk && live() > u64::from(self.slots_usable())
     }
 
     /// Something of the segment of `location` failed.

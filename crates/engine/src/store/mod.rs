@@ -297,6 +297,9 @@ pub enum StoreEvent {
     },
     /// A checkpoint could not be written; another attempt follows after more appends.
     CheckpointFailed,
+    /// [`LogStore::slots_usable`] is another: a segment holds a block that cannot be moved, or no
+    /// such block any more.
+    RoomChanged,
     /// A segment failed for good and is never used again.
     SegmentRetired {
         /// The disk's name.

@@ -200,6 +200,34 @@ fn damaged_segments_never_make_cleaning_endless() {
     assert!(refused.into_inner() > 0, "no log was full of damage");
 }
 
+/// Goal: a segment with a block that cannot be moved gives no room, so that the cache lets as many
+/// blocks go rather than have writes refused; it does again once the block is superseded. Method: a
+/// full log with an unreadable block, the others overwritten until cleaning has met it; all written
+/// anew; what the log has room for each time.
+#[test]
+fn a_damaged_segment_gives_room_once_it_is_empty() {
+    for_each_seed(8, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
+        let slots = churn.log.slot_count();
+        (0..slots).for_each(|slot| assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(())));
+        let sound = churn.damage(1);
+        let sick = (0..slots).find(|slot| !sound.contains(slot)).expect("one is damaged");
+        let is_met = (0..20 * slots).any(|_| {
+            let slot = sound[rng.below(sound.len() as u64) as usize];
+            let _ = churn.write(Slot(slot), Stream::Write);
+            churn.log.slots_usable() < slots
+        });
+        assert!(is_met, "cleaning never met the block; seed {seed}");
+        assert!(churn.log.slots_usable() > 0, "one segment of many; seed {seed}");
+        for slot in [sick].into_iter().chain(sound) {
+            while churn.write(Slot(slot), Stream::Write).is_err() {}
+        }
+        churn.rest();
+        assert_eq!(churn.log.slots_usable(), slots, "seed {seed}");
+    });
+}
+
 /// Goal: where a victim's copies find no room and nothing of the log's own will ever make any, a
 /// write ends with an error instead of waiting for ever, and goes on once there is room. Method: a
 /// full log from which free segments but one are hidden between two writes, as power cuts that tear

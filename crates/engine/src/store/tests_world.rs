@@ -508,6 +508,7 @@ impl World {
             StoreEvent::CheckpointDone { clean, .. } => self.clean_shutdown = clean,
             StoreEvent::Corrupt(info) => panic!("{info}"),
             StoreEvent::ForgetsFailed { .. }
+            | StoreEvent::RoomChanged
             | StoreEvent::SegmentRetired { .. }
             | StoreEvent::Written { .. }
             | StoreEvent::CheckpointFailed => {
