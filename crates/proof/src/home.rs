@@ -351,6 +351,9 @@ impl State {
         let mut note = |deed| fuse.burn(fuse_step(index, deed));
         let is_some = step(volume, &mut self.world, self.clock, &mut note);
         let deadline = volume.next_deadline();
+        // Its thread would ask again and again without a rest.
+        let is_asleep = is_some || deadline > self.clock;
+        assert!(is_asleep, "a volume with nothing to do asks for a turn: {:?}", volume.status());
         if !is_some && deadline != Nanos::NEVER && self.rng.chance(1, 4) {
             self.clock = self.clock.max(deadline);
         }

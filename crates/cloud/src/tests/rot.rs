@@ -1,10 +1,11 @@
 //! Damage of a volume's journal at rest: what a flush promised is there, or is an error.
 //!
 //! How: a volume whose store is out of reach is filled and flushed, some time passes, the power
-//! fails. Then a bit flips, a sector or a page becomes zero, and the node starts.
+//! fails. Then a bit flips, a sector or a page becomes zero, and the node starts. A device that
+//! fails a write is here, too.
 
 use super::lives::{BLOCK, BLOCKS, JOURNAL, Life};
-use crate::simulated::SimDisks;
+use crate::simulated::{SimDeed, SimDisks};
 use crate::volume::{OpenError, Volume};
 use layby_types::{BackingOperation, Nanos};
 
@@ -106,5 +107,36 @@ fn a_torn_end_is_no_damage() {
         let plan = life.plan();
         let opened = Volume::<Vec<u8>>::open(plan, &disks.map_file, life.now, 1, &mut read);
         assert_eq!(opened.expect("nothing is damaged").damaged, Vec::new(), "seed {seed}");
+    }
+}
+
+/// Goal: a volume whose journal failed rests: it asks for a turn only when it has something to do.
+/// Method: a durable write, then one that the journal fails; seconds go by, and whenever nothing is
+/// under way the next turn is asked for later than now.
+#[test]
+fn a_lost_journal_asks_for_nothing() {
+    let mut life = Life::new(70);
+    life.load(40);
+    life.settle();
+    let write = |token: u64, durable| {
+        let buffer = vec![token as u8; BLOCK as usize];
+        (token, BackingOperation::Write { offset: 0, buffer, durable })
+    };
+    let (token, call) = write(1 << 50, true);
+    life.volume.submit(token, call);
+    assert_eq!(life.wait(token).0, Ok(()));
+    life.world.journal_fault = Some(SimDeed::JournalWritten);
+    let (token, call) = write((1 << 50) + 1, false);
+    life.volume.submit(token, call);
+    assert!(life.wait(token).0.is_err(), "the journal failed");
+    let from = life.now;
+    while life.now.since(from) < Nanos::from_secs(5) {
+        life.tick();
+        let is_idle = life.world.is_idle();
+        life.volume.on_tick(life.now);
+        let actions = life.volume.take_actions();
+        let rests = life.volume.next_deadline() > life.now;
+        assert!(rests || !is_idle || !actions.is_empty(), "after {:?}", life.now.since(from));
+        life.world.take(actions);
     }
 }

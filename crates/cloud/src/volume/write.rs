@@ -291,9 +291,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.end_syncs();
     }
 
-    /// When the map file is to say how far the journal is durable.
+    /// When the map file is to say how far the journal is durable; of a lost one, never.
     pub(super) fn horizon_deadline(&self) -> Nanos {
-        self.write.horizon_at
+        if self.write.is_lost { Nanos::NEVER } else { self.write.horizon_at }
     }
 
     /// Writes down how far the journal is durable, where nothing says so yet.
