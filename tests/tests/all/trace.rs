@@ -56,6 +56,8 @@ fn a_trace_through_every_word() {
     answer(&["trace", "cut", &zipf, &part, "--from", "1s", "--until", "1500ms"]);
     let cut = info(&part, &[]);
     assert_eq!((&cut["format"], &cut["total"]["requests"]), (&"fio-v3".into(), &5000.into()));
+    let none = answer(&["trace", "cut", &zipf, &at("none.csv"), "--from", "1h"]);
+    assert!(none.contains("it is empty"), "{none}");
     answer(&["trace", "sample", &zipf, &sampled, "--rate", "10%", "--seed", "3"]);
     let blocks = info(&sampled, &[])["total"]["blocks"].as_u64().expect("a number");
     let all = first["total"]["blocks"].as_u64().expect("a number");

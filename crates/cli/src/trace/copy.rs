@@ -102,6 +102,9 @@ fn copy(
         written.records,
         trace.format(),
     ))?;
+    if written.records == 0 {
+        output.line("it is empty: the source has no request that was to be kept")?;
+    }
     losses(&trace, &written, output)
 }
 
