@@ -357,6 +357,7 @@ impl Stores {
             StoreEvent::Written { .. }
             | StoreEvent::Corrupt(_)
             | StoreEvent::CheckpointFailed
+            | StoreEvent::RoomChanged
             | StoreEvent::SegmentRetired { .. } => {}
         }
     }
