@@ -7,6 +7,7 @@ mod discards;
 mod fenced;
 mod hosted;
 mod lives;
+mod past;
 mod removal;
 mod restores;
 mod rot;

@@ -31,7 +31,7 @@ const DELETES_MAX: usize = 8;
 pub(super) struct Commits {
     last: Nanos,
     /// The last that the map file knows.
-    recorded: Committed,
+    pub(super) recorded: Committed,
     /// The last checkpoint that the store has.
     pub(super) checkpoint_stored: Option<Checkpointed>,
     checkpoint_under_way: Option<Checkpointed>,

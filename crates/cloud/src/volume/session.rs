@@ -59,6 +59,8 @@ pub(super) enum Step {
     Checkpoint,
     /// Fetch the index of the next segment.
     Head { is_whole: bool },
+    /// See whether the store has a segment that it took and no superblock names yet.
+    Confirm { number: u64 },
     /// See how the store takes conditions.
     Probe(ProbeStep),
     /// See whether it is what it was, before a replacement whose condition the store ignores.
@@ -83,6 +85,8 @@ pub(super) struct Session {
     current: Option<(Superblock, Tag)>,
     proposed: Option<Superblock>,
     epoch: u32,
+    /// Segments up to this one were found in the store, though no superblock names them.
+    confirmed: u64,
     down_since: Option<Nanos>,
     is_looking: bool,
     /// Asks how the store takes conditions.
@@ -100,6 +104,7 @@ impl Session {
             current: None,
             proposed: None,
             epoch: 0,
+            confirmed: 0,
             down_since: None,
             is_looking: false,
             probe: Probe::default(),
@@ -241,6 +246,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             (Step::Recheck(why), End::Bytes(bytes, tag)) => self.on_rechecked(why, &bytes, tag),
             (Step::Head { is_whole }, End::Bytes(bytes, _)) => self.on_head(&bytes, is_whole),
+            (Step::Confirm { number }, End::Bytes(..)) => {
+                self.session.confirmed = number;
+                self.claim();
+            }
             (Step::Probe(step), end) => self.on_probe(step, end),
             (Step::Before, End::Bytes(bytes, tag)) => self.on_before(&bytes, tag),
             (Step::Before, End::Failed(_)) if self.session.current.is_none() => self.put_proposed(),
@@ -262,6 +271,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Look { revision, .. }, end) => self.on_looked(revision, &end),
             (Step::Head { .. }, End::Failed(_)) if self.is_beyond_committed() => self.claim(),
             (Step::Recheck(why), _) => self.lose(why),
+            (Step::Confirm { number }, _) => self.recheck(format!(
+                "the store lacks segment {number}, which it took: it was set back, or another was \
+                 in its place"
+            )),
             (_, _) => {
                 self.recheck("the store lacks an object that the superblock names".to_owned());
             }
@@ -299,6 +312,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.commit.checkpoint_stored = block.checkpoint;
         self.session.epoch = block.epoch;
+        self.session.confirmed = block.committed;
         self.session.current = Some((block, tag.unwrap_or(Tag(String::new()))));
         self.catch_up();
     }
@@ -348,6 +362,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Fetches what the store knows and this node does not, one object after the other.
     fn catch_up(&mut self) {
         let Some(block) = self.session.current() else { return };
+        let (named, known) = (block.committed, self.commit.recorded.number);
+        if self.is_known && named < known {
+            return self.recheck(format!(
+                "the store was set back: its superblock names {named} segments, and named {known}"
+            ));
+        }
         let behind = block.checkpoint.filter(|checkpoint| checkpoint.number > self.map.number);
         if let Some(checkpoint) = behind {
             let request = Request::Get { key: checkpoint.key(), range: None };
@@ -361,7 +381,17 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.claim();
     }
 
+    /// Claims the volume, once the store has shown the segments that this node's map has beyond the
+    /// superblock: it took them, and may have been set back since, or be another folder.
     fn claim(&mut self) {
+        while self.is_known && self.session.confirmed < self.map.number {
+            let number = self.session.confirmed + 1;
+            if let Some(key) = self.map.key(number) {
+                let request = Request::Get { key, range: Some(0..HEADER_BYTES as u64) };
+                return self.ask(request, Flight::Superblock(Step::Confirm { number }));
+            }
+            self.session.confirmed = number;
+        }
         self.journal_catches_up();
         if !self.session.is_lost() {
             self.propose();
@@ -427,6 +457,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.upload.marks.clear();
         self.upload.marks.push_back((self.map.number, next));
         if next > self.journal.seq_next {
+            if self.is_known {
+                // What its levels hold of the volume may be older than what the store has.
+                return self.lose_to_other(
+                    "this node's directory is an older copy of itself: the store has writes that \
+                     its journal never had"
+                        .to_owned(),
+                );
+            }
             if !self.journal.batches.is_empty() || !self.write.is_idle() {
                 return self.lose("the journal lacks writes that the store has".to_owned());
             }

@@ -1,0 +1,92 @@
+//! A store or a node that is an older copy of itself: what was promised is not passed over.
+//!
+//! How: a volume is filled until the store has all; then the store, or the node's disks, become
+//! what they were before, or an object that the store took is gone. The node starts.
+
+use super::lives::{BLOCK, Life};
+use crate::volume::Link;
+use layby_types::BackingOperation;
+
+/// A life of which the store has all.
+fn filled(seed: u64) -> Life {
+    let mut life = Life::new(seed);
+    load(&mut life);
+    life
+}
+
+fn load(life: &mut Life) {
+    life.load(200);
+    life.settle();
+    life.sync_all();
+    life.settle();
+}
+
+/// The node starts and asks the store, until it serves the volume or does not; why not.
+fn start(life: &mut Life) -> Option<String> {
+    life.stop();
+    life.open_again();
+    for _ in 0..2000 {
+        life.tick();
+        if let Link::Lost(why) = life.volume.status().link {
+            return Some(why);
+        }
+    }
+    None
+}
+
+/// Goal: a store that was set back is not served as if it had all. Method: its objects of an
+/// earlier time, while the node is stopped; the node's own words.
+#[test]
+fn a_store_that_was_set_back_is_refused() {
+    for seed in 0..8 {
+        let mut life = filled(seed);
+        let before = life.world.store.clone();
+        load(&mut life);
+        life.world.store = before;
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
+        assert!(why.contains("set back"), "{why}");
+        assert!(!life.volume.is_taken(), "what the store still has is read, seed {seed}");
+    }
+}
+
+/// Goal: a segment that went into another store, as into the folder under a mount that had gone, is
+/// missed at the next start, before the journal lets go of its bytes. Method: the store is empty
+/// while a write is uploaded, until the volume misses its superblock; the store comes back.
+#[test]
+fn a_segment_that_went_elsewhere_is_missed() {
+    for seed in 0..20 {
+        let mut life = filled(seed);
+        let store = std::mem::take(&mut life.world.store);
+        let buffer = vec![0x22; BLOCK as usize];
+        let write = BackingOperation::Write { offset: 0, buffer, durable: true };
+        life.volume.submit(1 << 50, write);
+        assert_eq!(life.wait(1 << 50).0, Ok(()), "it is in the journal");
+        life.volume.set_draining(true);
+        let is_missed = (0..4000).any(|_| {
+            life.tick();
+            life.volume.is_lost()
+        });
+        assert!(is_missed, "the superblock is gone, seed {seed}");
+        life.world.store = store;
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
+        assert!(why.contains("lacks segment"), "{why}");
+        let dirty = life.volume.status().dirty_bytes;
+        assert!(dirty > 0, "the journal keeps what the store lacks, seed {seed}");
+    }
+}
+
+/// Goal: a node that was put back from an older copy of its directory does not serve what its
+/// levels may hold of the past. Method: disks of an earlier time, with the store as it is.
+#[test]
+fn an_older_copy_of_the_node_is_refused() {
+    for seed in 0..8 {
+        let mut life = filled(seed);
+        let before = life.world.disks.clone();
+        load(&mut life);
+        life.stop();
+        life.world.disks = before;
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
+        assert!(why.contains("older copy"), "{why}");
+        assert!(life.volume.is_taken(), "nothing of it is read, seed {seed}");
+    }
+}
