@@ -7,7 +7,7 @@ use super::lives::{BLOCK, Life};
 use crate::volume::Link;
 use layby_types::BackingOperation;
 
-/// A life of which the store has all.
+/// A volume whose store has all that was written.
 fn filled(seed: u64) -> Life {
     let mut life = Life::new(seed);
     load(&mut life);
@@ -50,7 +50,7 @@ fn a_store_that_was_set_back_is_refused() {
 }
 
 /// Goal: a segment that went into another store, as into the folder under a mount that had gone, is
-/// missed at the next start, before the journal lets go of its bytes. Method: the store is empty
+/// missed at the next start, before the journal frees its bytes. Method: the store is empty
 /// while a write is uploaded, until the volume misses its superblock; the store comes back.
 #[test]
 fn a_segment_that_went_elsewhere_is_missed() {

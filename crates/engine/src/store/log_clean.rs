@@ -245,7 +245,7 @@ fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut le
     // A segment that was used anew meanwhile holds nothing of what was read.
     while rest.at < size && log.segments[rest.victim as usize].generation == rest.generation {
         let page = &mut rest.bytes[rest.at as usize * block..];
-        let Some(header) = decode_or_rebuild(page, log.instance, rest.generation) else {
+        let Some(header) = repair_and_decode(page, log.instance, rest.generation) else {
             rest.at += 1;
             continue;
         };
@@ -281,7 +281,7 @@ fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut le
 
 /// A descriptor, in whose page a sector that it lost is put back: a start takes such a one, and its
 /// blocks are live.
-fn decode_or_rebuild(page: &mut [u8], instance: u64, generation: Seq) -> Option<BatchHeader> {
+fn repair_and_decode(page: &mut [u8], instance: u64, generation: Seq) -> Option<BatchHeader> {
     let decode = |page: &[u8]| BatchHeader::decode(page, instance, generation);
     if let Some(header) = decode(page) {
         return Some(header);
