@@ -5,6 +5,7 @@
 //! below is dead. Not for: speed; each layer copies.
 
 use crate::tool::{must, run, skip};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -143,5 +144,52 @@ impl Drop for Mounted {
         if self.attached.is_some() && !run("umount", &[self.point.to_string_lossy()]).success {
             run("umount", &["--lazy", &self.point.to_string_lossy()]);
         }
+    }
+}
+
+/// A small file system of its own, gone with the value.
+#[derive(Debug)]
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// One of `size` (as `32M`) at a folder, which is made; none, and a word, where that is not
+    /// allowed.
+    ///
+    /// # Panics
+    /// When the folder cannot be made.
+    #[must_use]
+    pub fn new(folder: &Path, size: &str) -> Option<SmallDisk> {
+        std::fs::create_dir_all(folder).expect("can make it");
+        let size = format!("size={size}");
+        let outcome =
+            run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &folder.to_string_lossy()]);
+        if !outcome.success {
+            skip(&format!("cannot mount a tmpfs: {}", outcome.stderr.trim()));
+        }
+        outcome.success.then(|| SmallDisk(folder.to_path_buf()))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Takes all its room, until the file that this returns is removed.
+    ///
+    /// # Panics
+    /// When the file cannot be made.
+    #[must_use]
+    pub fn fill(&self) -> PathBuf {
+        let path = self.0.join("filler");
+        let mut file = std::fs::File::create(&path).expect("can make it");
+        while file.write_all(&[1; 4096]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run("umount", &["--lazy", &self.0.to_string_lossy()]);
     }
 }

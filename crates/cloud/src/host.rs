@@ -1,8 +1,7 @@
 //! A volume on a thread of its own: its journal and map file are files, its store is real.
 //!
 //! How: calls and ends of actions come through one channel. Journal writes and reads are done by
-//! the thread itself, in order; what must be durable goes to a second thread, in order, too;
-//! requests to the store are tasks on the daemon's runtime, and so is what encodes the map for it.
+//! the thread itself, in order; what must be durable goes to a second thread (`local`); requests to the store are tasks on the daemon's runtime, and so is what encodes the map for it.
 //! Ends of calls go into a queue, and whoever polls is woken. Now and then the store is asked whose
 //! the volume is.
 //! Invariant: the map file is replaced by a rename after a sync, so that one of both is whole.
@@ -13,6 +12,7 @@ use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::clone::split_key;
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
+use crate::local::{Durables, Told, allocate, failed, read_at, replace, unnamed};
 use crate::segment::Compression;
 use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
 use crate::store::Store;
@@ -24,10 +24,10 @@ use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::ops::{DerefMut, Range};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,6 +86,7 @@ const OFFERS_MAX: usize = 1024;
 enum Event<B> {
     Call(u64, BackingOperation<B>),
     End(ActionId, End),
+    Local(Told),
     Order(Order, u64),
     Stop,
 }
@@ -234,21 +235,39 @@ pub fn prepare(
     if paths.map.exists() {
         return Ok(());
     }
-    let failed = |error| HostError::File(paths.journal.clone(), error);
     let (map, page) = create(plan, journal_bytes, instance);
     let mut options = OpenOptions::new();
-    let journal = options.read(true).write(true).create(true).truncate(false);
-    let journal = journal.open(&paths.journal).map_err(failed)?;
-    let metadata = journal.metadata().map_err(failed)?;
-    if metadata.is_file() && metadata.len() < journal_bytes {
-        journal.set_len(journal_bytes).map_err(failed)?;
+    let journal = options.read(true).write(true).create(true).truncate(false).open(&paths.journal);
+    let journal = journal.map_err(|error| HostError::File(paths.journal.clone(), error))?;
+    let is_new = journal.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
+    let prepared = prepare_files(&journal, paths, journal_bytes, (&map, &page));
+    if prepared.is_err() && is_new {
+        // Its room is not kept from others.
+        let _ = std::fs::remove_file(&paths.journal);
     }
-    if is_used(&journal).map_err(failed)? {
+    prepared
+}
+
+fn prepare_files(
+    journal: &File,
+    paths: &Paths,
+    journal_bytes: u64,
+    (map, page): (&[u8], &[u8]),
+) -> Result<(), HostError> {
+    let failed = |error| HostError::File(paths.journal.clone(), error);
+    let metadata = journal.metadata().map_err(failed)?;
+    if metadata.is_file() {
+        if metadata.len() < journal_bytes {
+            journal.set_len(journal_bytes).map_err(failed)?;
+        }
+        allocate(journal, journal_bytes).map_err(failed)?;
+    }
+    if is_used(journal).map_err(failed)? {
         return Err(HostError::MapMissing(paths.clone()));
     }
-    journal.write_all_at(&page, 0).map_err(failed)?;
+    journal.write_all_at(page, 0).map_err(failed)?;
     journal.sync_all().map_err(failed)?;
-    replace(&paths.map, &map).map_err(|error| HostError::File(paths.map.clone(), error))
+    replace(&paths.map, map).map_err(|error| HostError::File(paths.map.clone(), error))
 }
 
 /// Looks at what a node keeps of a volume that it does not serve, and writes nothing: how much the
@@ -298,24 +317,6 @@ fn wall_clock() -> Nanos {
     Nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A file that goes with the process, made under a name that it loses at once.
-fn unnamed(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
-}
-
-/// Replaces a file as a whole, durably.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let next = path.with_extension("next");
-    let mut file = File::create(&next)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&next, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
-}
-
 impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
     /// Opens a volume from its files and starts its threads. `wake` is called when calls have
     /// ended.
@@ -340,6 +341,12 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             .write(true)
             .open(&paths.journal)
             .map_err(failed(&paths.journal))?;
+        if let Ok(found) = journal.metadata()
+            && found.is_file()
+        {
+            // Of an earlier version, or restored: without that room, it is served all the same.
+            let _ = allocate(&journal, found.len());
+        }
         // After a kill the system may hold what its device does not: what is shown is durable.
         journal.sync_data().map_err(failed(&paths.journal))?;
         let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
@@ -356,7 +363,9 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
         let (offers, at_hand) = sync_channel(OFFERS_MAX);
         let (said, watch) = watch_of(events.clone());
         let journal = Arc::new(journal);
-        let durable = durable_thread(journal.clone(), paths.map.clone(), events.clone());
+        let heard = events.clone();
+        let tell = move |told| heard.send(Event::Local(told)).is_ok();
+        let durable = Durables::start(journal.clone(), paths.map.clone(), tell);
         let Durables { sender: durable, thread: syncing } = durable.map_err(failed(&paths.map))?;
         let is_taken = Arc::new(AtomicBool::new(volume.is_taken()));
         let host = Host {
@@ -375,6 +384,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             offers,
             said,
             heard: 0,
+            map_fault: None,
             hedge: Arc::new(Hedge::default()),
             bases: Vec::new(),
             answers: BTreeMap::new(),
@@ -460,53 +470,6 @@ fn watch_of<B: Send + 'static>(events: Sender<Event<B>>) -> (watch::Sender<Optio
     (said, Watch { said: listener, orders, control: Arc::new(control) })
 }
 
-fn read_at(file: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(bytes)
-}
-
-fn failed(error: &io::Error) -> End {
-    End::Failed(Fault { kind: FaultKind::Device, cause: error.to_string() })
-}
-
-/// The thread that performs what must be durable, and the way to it.
-struct Durables {
-    sender: Sender<(ActionId, Action)>,
-    thread: JoinHandle<()>,
-}
-
-/// Performs what must be durable, in order.
-fn durable_thread<B: Send + 'static>(
-    journal: Arc<File>,
-    map: PathBuf,
-    events: Sender<Event<B>>,
-) -> io::Result<Durables> {
-    let (sender, inbox) = channel::<(ActionId, Action)>();
-    let work = move || {
-        while let Ok((id, action)) = inbox.recv() {
-            let result = match action {
-                Action::JournalSync => journal.sync_data(),
-                Action::MapAppend(bytes) => append(&map, &bytes),
-                Action::MapReplace(bytes) => replace(&map, &bytes),
-                _ => unreachable!("others are done elsewhere"),
-            };
-            let end = result.map_or_else(|error| failed(&error), |()| End::Done);
-            if events.send(Event::End(id, end)).is_err() {
-                return;
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(work)?;
-    Ok(Durables { sender, thread })
-}
-
-fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_data()
-}
-
 struct Host<B> {
     /// Said before the call ends that found it out.
     is_taken: Arc<AtomicBool>,
@@ -527,6 +490,8 @@ struct Host<B> {
     offers: SyncSender<Range<u64>>,
     said: watch::Sender<Option<Said>>,
     heard: u64,
+    /// Why changes of the map file wait.
+    map_fault: Option<String>,
     hedge: Arc<Hedge>,
     /// Stores of bases, as far as they were needed.
     bases: Vec<Option<Store>>,
@@ -586,7 +551,10 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             for event in std::iter::once(first).chain(more) {
                 match event {
                     Event::Call(token, operation) => self.volume.submit(token, operation),
-                    Event::End(id, end) => self.volume.on_end(id, end),
+                    Event::End(id, end) | Event::Local(Told::End(id, end)) => {
+                        self.volume.on_end(id, end);
+                    }
+                    Event::Local(Told::MapFault(fault)) => self.map_fault = fault,
                     Event::Order(order, number) => {
                         self.heed(order, number);
                         said = None;
@@ -789,6 +757,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         }
         status.counters.requests += self.hedge.sent();
         status.counters.hedged = self.hedge.sent();
+        status.map_fault.clone_from(&self.map_fault);
         self.lane.set_dirty(status.dirty_bytes);
         let snapshots = self.volume.snapshots().map(<[Snapshot]>::to_vec);
         let said = Said { status, is_drained, snapshots, heard: self.heard };

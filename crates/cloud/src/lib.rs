@@ -17,6 +17,7 @@ pub mod formats;
 mod hedge;
 mod host;
 mod journal;
+mod local;
 mod map;
 mod meta;
 mod removal;

@@ -27,9 +27,9 @@ use chrono::Timelike as _;
 use identities::Identities;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, Inspected, Order, Paths,
-    Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect, is_right_below,
-    prepare, volume_of,
+    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Inspected, Order,
+    Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect,
+    is_right_below, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -440,14 +440,7 @@ impl CloudHomes {
             limits: self.config.limits,
         };
         let paths = self.paths(record);
-        let broken = |cause: layby_cloud::HostError| {
-            let is_open = matches!(cause, layby_cloud::HostError::Open(_));
-            let kind = if is_open { ReportKind::Corrupt } else { ReportKind::Failure };
-            Report::new(kind, error)
-                .cause(cause.to_string())
-                .state("nothing was changed, neither here nor in the store")
-                .hint(RESTORE)
-        };
+        let broken = |cause| broken(error, &cause);
         for path in [&paths.journal, &paths.map] {
             let folder = path.parent().unwrap_or(Path::new("."));
             std::fs::create_dir_all(folder).map_err(|cause| Report::from_io(error, &cause))?;
@@ -481,6 +474,22 @@ const TAKE: &str = "choose another prefix; or take it, with `layby volume create
                     node serves it no more, its clients get errors, and what it has not uploaded \
                     stays in its journal only";
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
+
+const FILES: &str = "look at that file and its disk; the journal takes `journal` bytes below \
+                     `journal_dir`, the map a few below `map_dir`, all of [cloud]";
+
+/// Why what the node keeps of a volume cannot be made or opened.
+fn broken(error: &str, cause: &HostError) -> Report {
+    let (kind, hint) = match cause {
+        HostError::Open(_) | HostError::MapMissing(_) => (ReportKind::Corrupt, RESTORE),
+        HostError::File(_, cause) => (ReportKind::from(cause), FILES),
+        HostError::JournalTooSmall(_) => (ReportKind::Invalid, FILES),
+    };
+    Report::new(kind, error)
+        .cause(cause.to_string())
+        .state("nothing was changed, neither here nor in the store")
+        .hint(hint)
+}
 
 /// Who serves a volume, and what of it can be had.
 fn served_elsewhere(found: &Superblock) -> String {
@@ -552,7 +561,8 @@ impl RemoteHomes for CloudHomes {
             Ok(bytes) => Err(kept(&self.paths(record), bytes)),
             Err(cause) => Err(Report::new(ReportKind::Corrupt, "the journal was not removed")
                 .cause(cause)
-                .state("what the node has of the volume is where it was")),
+                .state("what the node has of the volume is where it was")
+                .hint("`layby salvage` reads what can be read of it")),
         }
     }
 

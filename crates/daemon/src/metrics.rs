@@ -296,8 +296,10 @@ impl Scrape {
         let refused =
             refused.map(|(cause, n)| count(vec![("cause", (*cause).to_owned())], *n)).collect();
         family("layby_clients_refused", "Clients that were not let in").write(encoder, refused)?;
+        let lost = self.node.clouds.iter().filter(|volume| volume.2.is_not_served()).count();
+        let not_served = (self.view.absent.len() + lost) as f64;
         family("layby_volumes_not_served", "Volumes that the node has and cannot serve now")
-            .write(encoder, vec![gauge(vec![], self.view.absent.len() as f64)])?;
+            .write(encoder, vec![gauge(vec![], not_served)])?;
         let block = f64::from(self.view.layout.block_size.bytes());
         family_in(Unit::Bytes, "layby_block", "Size of the cache unit")
             .write(encoder, vec![gauge(vec![], block)])

@@ -5,8 +5,8 @@
 //! was there before, it is read again after the fault is mended.
 
 use layby_tests::{
-    Connection, Node, Options, Refusal, Request, available, binary, layby, must, run, skip,
-    small_levels,
+    Connection, Node, Options, Refusal, Request, SmallDisk, available, binary, layby, must, run,
+    skip, small_levels,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -297,35 +297,13 @@ fn flip(path: &Path) {
     }
 }
 
-/// A small file system of its own, gone with the value.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn new(folder: &Path, size: &str) -> Option<SmallDisk> {
-        fs::create_dir_all(folder).expect("can make it");
-        let size = format!("size={size}");
-        let outcome =
-            run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &folder.to_string_lossy()]);
-        if !outcome.success {
-            skip(&format!("cannot mount a tmpfs: {}", outcome.stderr.trim()));
-        }
-        outcome.success.then(|| SmallDisk(folder.to_path_buf()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        run("umount", &["--lazy", &self.0.to_string_lossy()]);
-    }
-}
-
 /// Goal: a disk too small for the levels is an error at start, not later. Method: 128 MiB of SSD
 /// level on a disk of 32 MiB.
 #[test]
 fn levels_larger_than_their_disk_are_refused() {
     let (work, _) = temporary();
     let Some(disk) = SmallDisk::new(&work.path().join("disk"), "32M") else { return };
-    refused(&disk.0.join("node"), &small_levels()).assert_explains(&[]);
+    refused(&disk.path().join("node"), &small_levels()).assert_explains(&[]);
 }
 
 /// Goal: when the backing disk fills, writers hear of it, readers go on, and nothing that was
@@ -336,7 +314,7 @@ fn a_full_backing_disk_loses_nothing() {
     const STEP: u64 = 256 << 10;
     let (work, _) = temporary();
     let Some(disk) = SmallDisk::new(&work.path().join("disk"), "224M") else { return };
-    let dir = disk.0.join("node");
+    let dir = disk.path().join("node");
     let node = Node::start(&dir, &small_levels());
     node.volume_create("disk", "1GiB", "normal");
     let mut connection = Connection::open(&node.socket(), "disk").expect("the node serves");

@@ -354,7 +354,7 @@ fn cloud_text(of: &CloudAnswer) -> String {
     let refused = refused.unwrap_or_default();
     let resting = of.read_cache_fault.as_ref();
     let resting = resting.map(|why| format!("; the read cache takes nothing: {why}"));
-    let resting = resting.unwrap_or_default();
+    let resting = resting.unwrap_or_default() + &file_faults_text(of);
     let amplification = of.space_amplification.unwrap_or(1.0);
     let kept = match of.snapshots.unwrap_or(0) {
         0 => String::new(),
@@ -367,6 +367,18 @@ fn cloud_text(of: &CloudAnswer) -> String {
         bytes(of.stored_bytes),
         of.requests,
     )
+}
+
+/// What is wrong with the volume's own files.
+fn file_faults_text(of: &CloudAnswer) -> String {
+    let journal = of.journal_fault.as_ref();
+    let journal = journal.map(|why| {
+        format!("; WRITES FAIL until the node is started again, since the journal failed: {why}")
+    });
+    let map = of.map_fault.as_ref();
+    let map =
+        map.map(|why| format!("; the map file cannot be written, writes fill the journal: {why}"));
+    journal.unwrap_or_default() + &map.unwrap_or_default()
 }
 
 /// How discards reach the home, and what became of them.

@@ -272,6 +272,10 @@ pub struct Status {
     pub last_fault: Option<(String, Nanos)>,
     /// Why a call was refused last, if one was.
     pub last_refusal: Option<String>,
+    /// Why the journal failed, if it did: it takes no writes until the volume is opened again.
+    pub journal_fault: Option<String>,
+    /// Why changes of the map file wait, if they do; without them the journal's room is not freed.
+    pub map_fault: Option<String>,
     /// Runs of the map.
     pub runs: u64,
     /// Bytes of blocks that the read cache holds.
@@ -564,6 +568,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 .as_ref()
                 .map(|(fault, at)| (fault.cause.clone(), self.now.since(*at))),
             last_refusal: self.waiting.refusal.clone(),
+            journal_fault: self.write.fault.clone(),
+            map_fault: None,
             runs: self.map.run_count() as u64,
             cached_bytes: self.read_cache.blocks() * block,
             read_cache_fault: self.read_cache.fault().map(str::to_owned),

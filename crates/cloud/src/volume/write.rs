@@ -64,6 +64,8 @@ pub(super) struct Writes<B> {
     pub(super) wanted_next: u64,
     /// The device failed: nothing is taken any more.
     pub(super) is_lost: bool,
+    /// Why.
+    pub(super) fault: Option<String>,
 }
 
 impl<B> Writes<B> {
@@ -83,6 +85,7 @@ impl<B> Writes<B> {
             awaits_copies: false,
             wanted_next: 0,
             is_lost: false,
+            fault: None,
         }
     }
 
@@ -333,6 +336,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn lose_journal(&mut self, end: &End) {
         if let End::Failed(fault) = end {
             self.last_fault = Some((fault.clone(), self.now));
+            self.write.fault.get_or_insert_with(|| fault.cause.clone());
         }
         self.write.is_lost = true;
         self.fail_writes();

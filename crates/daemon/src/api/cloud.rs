@@ -70,6 +70,10 @@ pub struct CloudAnswer {
     pub cached_bytes: u64,
     /// Why the read cache takes nothing now, if it does not.
     pub read_cache_fault: Option<String>,
+    /// Why the journal failed, if it did: the volume takes no writes until the node is started again.
+    pub journal_fault: Option<String>,
+    /// Why changes of the map file wait, if they do: writes go on until the journal is full.
+    pub map_fault: Option<String>,
     /// Segments deleted.
     pub segments_deleted: u64,
     /// Bytes of blocks that cleaning moved.
@@ -115,6 +119,13 @@ pub(crate) fn cloud_answer(homes: &Homes, record: &VolumeRecord) -> Option<Cloud
 }
 
 impl CloudAnswer {
+    /// Whether the volume takes no writes: another node or an older copy has it, or its journal
+    /// failed.
+    #[must_use]
+    pub fn is_not_served(&self) -> bool {
+        self.link == "lost" || self.journal_fault.is_some()
+    }
+
     /// What a volume says of itself; `None` before its first turn.
     #[must_use]
     pub fn of(watch: &Watch) -> Option<CloudAnswer> {
@@ -162,6 +173,8 @@ impl CloudAnswer {
             bytes_cached: counters.bytes_cached,
             cached_bytes: status.cached_bytes,
             read_cache_fault: status.read_cache_fault,
+            journal_fault: status.journal_fault,
+            map_fault: status.map_fault,
             segments_deleted: counters.segments_deleted,
             bytes_moved: counters.bytes_moved,
             cleaning_requests: counters.clean_reads,

@@ -13,6 +13,8 @@ struct Told {
     is_lost: bool,
     damaged: u64,
     is_cache_resting: bool,
+    is_journal_lost: bool,
+    is_map_waiting: bool,
 }
 
 impl Told {
@@ -30,6 +32,7 @@ impl Told {
                 None => tracing::info!(volume, "the read cache takes blocks again"),
             }
         }
+        self.hear_files(volume, said);
         match &status.link {
             Link::Lost(cause) if !self.is_lost => {
                 self.is_lost = true;
@@ -45,6 +48,25 @@ impl Told {
                 tracing::info!(volume, missing, "the volume's store answers again");
             }
             _ => {}
+        }
+    }
+
+    /// What became of the volume's own files.
+    fn hear_files(&mut self, volume: &str, said: &Said) {
+        let status = &said.status;
+        if let Some(cause) = &status.journal_fault
+            && !std::mem::replace(&mut self.is_journal_lost, true)
+        {
+            let missing = status.dirty_bytes;
+            let text = "the volume's journal failed: it takes no writes until the node is started";
+            tracing::error!(volume, cause, missing, "{text}");
+        }
+        let waiting = status.map_fault.as_deref();
+        if waiting.is_some() != std::mem::replace(&mut self.is_map_waiting, waiting.is_some()) {
+            match waiting {
+                Some(cause) => tracing::error!(volume, cause, "the map file cannot be written"),
+                None => tracing::info!(volume, "the map file is written again"),
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ mod classes;
 mod clients;
 mod creation;
 mod deletion;
+mod drain;
 mod exports;
 mod idle;
 mod intents;
@@ -49,7 +50,7 @@ pub use snapshots::SnapshotCreate;
 pub(crate) use take::finish_take;
 pub(crate) use volumes::finish_creations;
 
-use crate::catalog::{Catalog, VolumePhase, VolumeRecord};
+use crate::catalog::{Catalog, VolumeRecord};
 use crate::clients::Clients;
 use crate::config::{ClassConfig, Config, Name};
 use crate::error::{Report, ReportKind};
@@ -65,7 +66,6 @@ use crate::ublk::HostDevices;
 use crate::vhost::{DoorState, GuestDoors};
 use layby_cache::sizing::Slots;
 use layby_cache::{CacheSpec, VolumeSpec};
-use layby_cloud::{Link, Order, Said, Status, Watch};
 use layby_engine::control::{
     Answer, CommandError, Observed, ShardSender, Snapshot, StartReport, VolumePlan,
 };
@@ -73,7 +73,6 @@ use layby_types::{ClassId, ErrorKind, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 
 /// What a shard of this node is asked.
@@ -187,57 +186,6 @@ pub struct NodeFacts {
     pub lost: Vec<Lost>,
     /// Clients that were not let in.
     pub(crate) refusals: Arc<Refusals>,
-}
-
-/// How long a store may refuse or be silent while a drain waits for it.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
-
-/// A volume that uploads all it has, for as long as this lives.
-struct Draining(Watch, u64);
-
-impl Draining {
-    fn begin(watch: &Watch) -> Draining {
-        let number = watch.order(Order::Drain(true));
-        Draining(watch.clone(), number)
-    }
-
-    /// What the volume says when the store has all, or cannot have it; none when it has ended.
-    /// A store that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot have it.
-    async fn end(&self) -> Option<Said> {
-        let is_over = |said: &Said| match said.status.link {
-            Link::Lost(_) => true,
-            Link::Opening => false,
-            Link::Up | Link::Down { .. } => said.is_drained,
-        };
-        let mut taken = 0;
-        loop {
-            let segments = |said: &Said| said.status.counters.segments_put;
-            let goes_on = |said: &Said| is_over(said) || segments(said) > taken;
-            let moved = self.0.wait(|said| said.heard >= self.1 && goes_on(said));
-            match tokio::time::timeout(DRAIN_PATIENCE, moved).await {
-                Ok(said) => {
-                    let said = said?;
-                    if is_over(&said) {
-                        return Some(said);
-                    }
-                    taken = segments(&said);
-                }
-                Err(_) => {
-                    let said = self.0.said()?;
-                    let age = said.status.last_fault.as_ref().map(|(_, age)| *age);
-                    if age.is_some_and(|age| u128::from(age.0) < DRAIN_PATIENCE.as_nanos()) {
-                        return Some(said);
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Draining {
-    fn drop(&mut self) {
-        self.0.order(Order::Drain(false));
-    }
 }
 
 /// The running node.
@@ -382,70 +330,6 @@ impl Control {
             }
         }
         Ok(snapshots)
-    }
-
-    /// Destages every dirty block of a volume, or of all.
-    ///
-    /// # Errors
-    /// A report when there is no such volume or its backing refuses.
-    pub async fn drain(&self, name: Option<&Name>) -> Result<(), Report> {
-        let error = match name {
-            Some(name) => format!("cannot drain volume `{name}`"),
-            None => "cannot drain the node".to_owned(),
-        };
-        let record = match name {
-            Some(name) => Some(self.existing_volume(&error, name)?),
-            None => None,
-        };
-        let layout = &self.view().layout;
-        let asked: Vec<(usize, Option<VolumeId>)> = match &record {
-            Some(record) => {
-                record.parts().map(|part| (layout.shard_of(part), Some(part))).collect()
-            }
-            None => (0..self.shards.len()).map(|shard| (shard, None)).collect(),
-        };
-        let stores = self.begin_drains(record.map(|record| VolumeId(record.id)));
-        let mut drained = Ok(());
-        for (shard, volume) in asked {
-            drained = drained.and(self.drain_shard(shard, volume, &error).await);
-        }
-        let stored = end_drains(stores, name.is_none(), &error).await;
-        if drained.is_ok() {
-            let view = self.view();
-            let drained =
-                view.volumes().filter(|(known, _)| name.is_none_or(|name| name == *known));
-            for id in drained.map(|(_, record)| record.id).collect::<Vec<_>>() {
-                self.clean(VolumeId(id)).await;
-            }
-        }
-        drained.and(stored)
-    }
-
-    async fn drain_shard(
-        &self,
-        shard: usize,
-        volume: Option<VolumeId>,
-        error: &str,
-    ) -> Result<(), Report> {
-        let dirty = "blocks that were not written back are still safe in their level";
-        let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
-        drained.map_err(|e| report(&e, error).state(dirty))
-    }
-
-    /// Has volumes in object stores upload all that they have; one that is not served cannot.
-    fn begin_drains(&self, volume: Option<VolumeId>) -> Vec<(Name, Result<Draining, String>)> {
-        let view = self.view();
-        let wanted = view.known_volumes();
-        let wanted = wanted.filter(|(_, record)| volume.is_none_or(|id| id.0 == record.id));
-        let drains = wanted.filter_map(|(name, record)| match view.absence(name) {
-            Some(_) if record.phase == VolumePhase::Creating => None,
-            Some(absence) => Some((name.clone(), Err(absence.why.cause.clone()))),
-            None => {
-                let watch = self.facts.homes.watch(record)?;
-                Some((name.clone(), Ok(Draining::begin(&watch))))
-            }
-        });
-        drains.collect()
     }
 
     /// Stops every shard: requests end, all is made durable. The node serves nothing afterwards.
@@ -649,38 +533,6 @@ impl Control {
                 .hint("`layby volume list` shows the volumes of this node")
         })
     }
-}
-
-/// Waits until object stores have what their volumes were written before. Each volume that cannot
-/// get there is named, and holds up no other.
-async fn end_drains(
-    drains: Vec<(Name, Result<Draining, String>)>,
-    is_node: bool,
-    error: &str,
-) -> Result<(), Report> {
-    let mut failed = Vec::new();
-    for (name, draining) in drains {
-        let why = match draining {
-            Ok(draining) => match draining.end().await {
-                None => continue,
-                Some(Said { status: Status { link: Link::Lost(why), .. }, .. }) => why,
-                Some(said) if said.is_drained => continue,
-                Some(said) => {
-                    let fault = said.status.last_fault.map(|(cause, _)| cause).unwrap_or_default();
-                    format!("the store has taken nothing for 30 s: {fault}")
-                }
-            },
-            Err(why) => format!("it is not served: {why}"),
-        };
-        failed.push(if is_node { format!("volume `{name}`: {why}") } else { why });
-    }
-    if failed.is_empty() {
-        return Ok(());
-    }
-    Err(Report::new(ReportKind::Failure, error)
-        .cause(failed.join("; "))
-        .state("what the store does not have is in the journal only; the node goes on uploading")
-        .hint("`layby volume show` says how much that is"))
 }
 
 /// Where a shard's answer will come.

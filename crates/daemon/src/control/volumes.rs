@@ -135,8 +135,10 @@ impl Control {
             Err(refused) => {
                 view.catalog.volumes.remove(name);
                 self.publish(view).await.map_err(|e| within(error, e))?;
-                self.release_home(record, is_own_file).await?;
-                Err(refused)
+                match self.release_home(record, is_own_file).await {
+                    Ok(()) => Err(refused),
+                    Err(kept) => Err(refused.state(format!("{}: {}", kept.error, kept.cause))),
+                }
             }
         }
     }

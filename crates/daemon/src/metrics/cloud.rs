@@ -36,6 +36,15 @@ impl Scrape {
         });
         family("layby_cloud_link", "State of the volume's link to its store, 1 for the one it has")
             .write(encoder, links.collect())?;
+        let faults = clouds.iter().flat_map(|volume| {
+            let of = &volume.2;
+            [("journal", &of.journal_fault), ("map", &of.map_fault)].map(|(file, fault)| {
+                let labels = labels(volume).into_iter().chain([("file", file.to_owned())]);
+                gauge(labels.collect(), f64::from(u8::from(fault.is_some())))
+            })
+        });
+        family("layby_cloud_file_failed", "1 where the volume's journal or map file takes nothing")
+            .write(encoder, faults.collect())?;
         family_in(Unit::Bytes, "layby_cloud_dirty", "Bytes of the journal that no store has")
             .write(encoder, gauges(|of| Some(of.dirty_bytes as f64)))?;
         family_in(Unit::Seconds, "layby_cloud_dirty_age", "Age of the oldest write in no store")

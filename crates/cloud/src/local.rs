@@ -1,0 +1,166 @@
+//! A volume's files on the node's disk: reserved, replaced, appended to and synced.
+//!
+//! How: what must be durable is done by one thread per volume, in order. Where the map file finds
+//! no room, changes of it wait in their order and are tried again every second, while syncs of the
+//! journal go on: what a map file says of the journal is true of a later journal, too.
+//! Invariant: the map file is replaced by a rename after a sync, so that one of both is whole; what
+//! was appended in part is cut off before anything else is.
+//! Cost: a thread per volume, idle while nothing is to be synced. Not for: decisions; see `volume`.
+
+use crate::action::{Action, ActionId, End, Fault, FaultKind};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind as Io, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often changes of a map file without room are tried again.
+const ROOM_REST: Duration = Duration::from_secs(1);
+
+/// Reserves a journal's room, so that a full disk is met before the first write is. Where the file
+/// system cannot, the volume says so when the room is short.
+pub(crate) fn allocate(journal: &File, bytes: u64) -> io::Result<()> {
+    match fallocate(journal, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A file that goes with the process, made under a name that it loses at once.
+pub(crate) fn unnamed(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
+/// Replaces a file as a whole, durably.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let next = path.with_extension("next");
+    let mut file = File::create(&next)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        // Half of a file takes room that others may need.
+        let _ = std::fs::remove_file(&next);
+        return Err(error);
+    }
+    std::fs::rename(&next, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    let length = file.metadata()?.len();
+    let written = file.write_all(bytes).and_then(|()| file.sync_data());
+    if written.as_ref().is_err_and(is_full) {
+        file.set_len(length)?;
+    }
+    written
+}
+
+/// Reads a file's bytes from `at` on; all of them or an error.
+pub(crate) fn read_at(file: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+/// What a failed call of the system is to a volume.
+pub(crate) fn failed(error: &io::Error) -> End {
+    End::Failed(Fault { kind: FaultKind::Device, cause: error.to_string() })
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), Io::StorageFull | Io::QuotaExceeded)
+}
+
+/// What the thread tells its volume.
+pub(crate) enum Told {
+    /// An action has ended.
+    End(ActionId, End),
+    /// Why changes of the map file wait, or that they wait no more.
+    MapFault(Option<String>),
+}
+
+/// The thread that performs what must be durable, and the way to it.
+pub(crate) struct Durables {
+    pub sender: Sender<(ActionId, Action)>,
+    pub thread: JoinHandle<()>,
+}
+
+impl Durables {
+    /// Starts the thread. It ends with the channel, or once `tell` answers that nothing listens.
+    pub(crate) fn start(
+        journal: Arc<File>,
+        map: PathBuf,
+        tell: impl Fn(Told) -> bool + Send + 'static,
+    ) -> io::Result<Durables> {
+        let (sender, inbox) = channel();
+        let mut work = Work { journal, map, waiting: VecDeque::new(), is_short: false, tell };
+        let body = move || work.run(&inbox);
+        let thread = std::thread::Builder::new().name("cloud-sync".to_owned()).spawn(body)?;
+        Ok(Durables { sender, thread })
+    }
+}
+
+struct Work<T> {
+    journal: Arc<File>,
+    map: PathBuf,
+    /// Changes of the map file that found no room.
+    waiting: VecDeque<(ActionId, Action)>,
+    is_short: bool,
+    tell: T,
+}
+
+impl<T: Fn(Told) -> bool> Work<T> {
+    fn run(&mut self, inbox: &Receiver<(ActionId, Action)>) {
+        loop {
+            let rest = if self.waiting.is_empty() { Duration::MAX } else { ROOM_REST };
+            let is_heard = match inbox.recv_timeout(rest) {
+                Ok((id, Action::JournalSync)) => self.end(id, self.journal.sync_data()),
+                Ok(change) => {
+                    self.waiting.push_back(change);
+                    self.is_short || self.change_map()
+                }
+                Err(RecvTimeoutError::Timeout) => self.change_map(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if !is_heard {
+                return;
+            }
+        }
+    }
+
+    /// Makes the changes that wait, as far as there is room; whether anybody listens still.
+    fn change_map(&mut self) -> bool {
+        while let Some((_, action)) = self.waiting.front() {
+            let result = match action {
+                Action::MapAppend(bytes) => append(&self.map, bytes),
+                Action::MapReplace(bytes) => replace(&self.map, bytes),
+                _ => unreachable!("others are done elsewhere"),
+            };
+            if let Err(error) = &result
+                && is_full(error)
+            {
+                self.is_short = true;
+                return (self.tell)(Told::MapFault(Some(error.to_string())));
+            }
+            let (id, _) = self.waiting.pop_front().expect("it was just there");
+            if !self.end(id, result) {
+                return false;
+            }
+        }
+        !std::mem::take(&mut self.is_short) || (self.tell)(Told::MapFault(None))
+    }
+
+    fn end(&self, id: ActionId, result: io::Result<()>) -> bool {
+        let end = result.map_or_else(|error| failed(&error), |()| End::Done);
+        (self.tell)(Told::End(id, end))
+    }
+}

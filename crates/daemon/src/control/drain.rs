@@ -1,0 +1,198 @@
+//! Draining: all that was written goes home, for one volume or the whole node.
+//!
+//! How: shards write back what is dirty in their levels; volumes in object stores upload without
+//! waiting for full segments until the store has all.
+//! Invariant: a drain that was answered without an error left nothing behind that was acknowledged
+//! before it began; one that cannot get there ends, and says what stays where.
+//! Cost: a task per drain. Not for: when blocks are written back otherwise; see `layby_cache`.
+
+use super::{Command, Control, report};
+use crate::catalog::VolumePhase;
+use crate::config::Name;
+use crate::error::{Report, ReportKind};
+use layby_cloud::{Link, Order, Said, Status, Watch};
+use layby_types::VolumeId;
+use std::time::Duration;
+
+/// How long a store may refuse or be silent while a drain waits for it.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A volume that uploads all it has, for as long as this lives.
+struct Draining(Watch, u64);
+
+impl Draining {
+    fn begin(watch: &Watch) -> Draining {
+        let number = watch.order(Order::Drain(true));
+        Draining(watch.clone(), number)
+    }
+
+    /// What the volume says when the store has all, or cannot have it; none when it has ended.
+    /// A store that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot have it.
+    async fn end(&self) -> Option<Said> {
+        let is_over = |said: &Said| match said.status.link {
+            Link::Lost(_) => true,
+            _ if said.status.journal_fault.is_some() || said.status.map_fault.is_some() => true,
+            Link::Opening => false,
+            Link::Up | Link::Down { .. } => said.is_drained,
+        };
+        let mut taken = 0;
+        loop {
+            let segments = |said: &Said| said.status.counters.segments_put;
+            let goes_on = |said: &Said| is_over(said) || segments(said) > taken;
+            let moved = self.0.wait(|said| said.heard >= self.1 && goes_on(said));
+            match tokio::time::timeout(DRAIN_PATIENCE, moved).await {
+                Ok(said) => {
+                    let said = said?;
+                    if is_over(&said) {
+                        return Some(said);
+                    }
+                    taken = segments(&said);
+                }
+                Err(_) => {
+                    let said = self.0.said()?;
+                    let age = said.status.last_fault.as_ref().map(|(_, age)| *age);
+                    if age.is_some_and(|age| u128::from(age.0) < DRAIN_PATIENCE.as_nanos()) {
+                        return Some(said);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        self.0.order(Order::Drain(false));
+    }
+}
+
+impl Control {
+    /// Destages every dirty block of a volume, or of all.
+    ///
+    /// # Errors
+    /// A report when there is no such volume or its backing refuses.
+    pub async fn drain(&self, name: Option<&Name>) -> Result<(), Report> {
+        let error = match name {
+            Some(name) => format!("cannot drain volume `{name}`"),
+            None => "cannot drain the node".to_owned(),
+        };
+        let record = match name {
+            Some(name) => Some(self.existing_volume(&error, name)?),
+            None => None,
+        };
+        let layout = &self.view().layout;
+        let asked: Vec<(usize, Option<VolumeId>)> = match &record {
+            Some(record) => {
+                record.parts().map(|part| (layout.shard_of(part), Some(part))).collect()
+            }
+            None => (0..self.shards.len()).map(|shard| (shard, None)).collect(),
+        };
+        let stores = self.begin_drains(record.map(|record| VolumeId(record.id)));
+        let mut drained = Ok(());
+        for (shard, volume) in asked {
+            drained = drained.and(self.drain_shard(shard, volume, &error).await);
+        }
+        let stored = end_drains(stores, name.is_none(), &error).await;
+        if drained.is_ok() {
+            let view = self.view();
+            let drained =
+                view.volumes().filter(|(known, _)| name.is_none_or(|name| name == *known));
+            for id in drained.map(|(_, record)| record.id).collect::<Vec<_>>() {
+                self.clean(VolumeId(id)).await;
+            }
+        }
+        drained.and(stored)
+    }
+
+    async fn drain_shard(
+        &self,
+        shard: usize,
+        volume: Option<VolumeId>,
+        error: &str,
+    ) -> Result<(), Report> {
+        let dirty = "blocks that were not written back are still safe in their level";
+        let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
+        drained.map_err(|e| report(&e, error).state(dirty))
+    }
+
+    /// Has volumes in object stores upload all that they have; one that is not served cannot.
+    fn begin_drains(&self, volume: Option<VolumeId>) -> Vec<(Name, Result<Draining, String>)> {
+        let view = self.view();
+        let wanted = view.known_volumes();
+        let wanted = wanted.filter(|(_, record)| volume.is_none_or(|id| id.0 == record.id));
+        let drains = wanted.filter_map(|(name, record)| match view.absence(name) {
+            Some(_) if record.phase == VolumePhase::Creating => None,
+            Some(absence) => Some((name.clone(), Err(absence.why.cause.clone()))),
+            None => {
+                let watch = self.facts.homes.watch(record)?;
+                Some((name.clone(), Ok(Draining::begin(&watch))))
+            }
+        });
+        drains.collect()
+    }
+}
+
+/// Why a volume's store does not have all that was written.
+enum Undrained {
+    /// The volume goes on trying.
+    Waits(String),
+    /// It does not.
+    Ended(String),
+}
+
+impl Undrained {
+    /// What a volume said when its drain was over; none where the store has all.
+    fn of(said: Said) -> Option<Undrained> {
+        let Status { link, journal_fault, map_fault, last_fault, .. } = said.status;
+        if let Link::Lost(why) = link {
+            return Some(Undrained::Ended(why));
+        }
+        if said.is_drained {
+            return None;
+        }
+        if let Some(fault) = journal_fault {
+            return Some(Undrained::Ended(format!("its journal failed: {fault}")));
+        }
+        if let Some(fault) = map_fault {
+            return Some(Undrained::Waits(format!("its map file cannot be written: {fault}")));
+        }
+        let fault = last_fault.map(|(cause, _)| cause).unwrap_or_default();
+        Some(Undrained::Waits(format!("the store has taken nothing for 30 s: {fault}")))
+    }
+}
+
+/// Waits until object stores have what their volumes were written before. Each volume that cannot
+/// get there is named, and holds up no other.
+async fn end_drains(
+    drains: Vec<(Name, Result<Draining, String>)>,
+    is_node: bool,
+    error: &str,
+) -> Result<(), Report> {
+    let (mut failed, mut waits) = (Vec::new(), false);
+    for (name, draining) in drains {
+        let undrained = match draining {
+            Ok(draining) => draining.end().await.and_then(Undrained::of),
+            Err(why) => Some(Undrained::Ended(format!("it is not served: {why}"))),
+        };
+        let why = match undrained {
+            None => continue,
+            Some(Undrained::Ended(why)) => why,
+            Some(Undrained::Waits(why)) => {
+                waits = true;
+                why
+            }
+        };
+        failed.push(if is_node { format!("volume `{name}`: {why}") } else { why });
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let goes_on = match waits {
+        true => "the node goes on uploading where that failed for the store or the disk",
+        false => "the node uploads it no more",
+    };
+    Err(Report::new(ReportKind::Failure, error)
+        .cause(failed.join("; "))
+        .state(format!("what the store does not have is in the journal only; {goes_on}"))
+        .hint("`layby volume show` says how much that is; `layby salvage` reads a journal"))
+}
