@@ -24,6 +24,8 @@ pub struct SimFaults {
     pub conflicts: u64,
     /// Nothing arrives.
     pub is_cut: bool,
+    /// Puts find no room.
+    pub is_full: bool,
 }
 
 /// What happened, in the words of who looks for moments to cut the power.
@@ -403,7 +405,11 @@ impl SimWorld {
             self.fail_in_part(request);
             return Some(failed(FaultKind::Retry));
         }
-        if matches!(request, Request::Put { .. }) && self.rng.chance(self.faults.conflicts, 100) {
+        let is_put = matches!(request, Request::Put { .. });
+        if is_put && self.faults.is_full {
+            return Some(failed(FaultKind::Retry));
+        }
+        if is_put && self.rng.chance(self.faults.conflicts, 100) {
             return Some(failed(FaultKind::Condition));
         }
         let end = self.perform(request);

@@ -86,7 +86,7 @@ pub struct BackingFinding {
     pub is_in_store: bool,
     /// What is wrong, if anything.
     pub problem: Option<String>,
-    /// Its journal and its map, where it has them in the node's directory and they are whole.
+    /// Its journal and its map, where they are whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalFinding>,
     /// What was read of it in its store.
@@ -251,9 +251,13 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
     let ready = catalog.volumes.iter().filter(|(_, record)| record.phase == VolumePhase::Ready);
     let ready = ready.map(|(name, record)| (name, record, None));
     let deleted = catalog.deleted.iter().map(|gone| (&gone.name, &gone.record, Some(gone)));
+    let dirs = catalog.local_dirs.clone().unwrap_or_default();
     let finding = |(name, record, gone): (&Name, &VolumeRecord, Option<&DeletedRecord>)| {
         let (path, is_in_store) = (homes.name(record), is_store(&record.path));
-        let found = is_in_store.then(|| local_finding(dir, record, catalog.block_bytes)).flatten();
+        let paths = dirs.paths(dir, record);
+        // Of a deleted volume nothing may be left.
+        let is_there = gone.is_none() || paths.journal.exists() || paths.map.exists();
+        let found = (is_in_store && is_there).then(|| local_finding(&paths, catalog.block_bytes));
         let (mut problem, local) = match found {
             Some(Ok(found)) => (None, Some(found)),
             Some(Err(problem)) => (Some(problem), None),

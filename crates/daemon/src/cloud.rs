@@ -17,7 +17,7 @@ mod takeover;
 use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
 use crate::check::{LocalFinding, StoreVerified};
 use crate::config::{
-    CloneSource, CloudConfig, ConditionChoice, Config, KeySource, LOCAL_DIR, Name, UplinkConfig,
+    CloneSource, CloudConfig, ConditionChoice, Config, KeySource, Name, UplinkConfig,
 };
 use crate::control::View;
 use crate::error::{Report, ReportKind};
@@ -62,28 +62,19 @@ pub(crate) fn has_known_scheme(path: &Path) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
-/// What reading a volume's journal and map came to, or what is wrong with them, where they are in
-/// the node's directory; `None` where the configuration put them elsewhere.
-pub(crate) fn local_finding(
-    dir: &Path,
-    record: &VolumeRecord,
-    block_bytes: u32,
-) -> Option<Result<LocalFinding, String>> {
-    let number = record.local_number();
-    let place = |what: &str| dir.join(LOCAL_DIR).join(format!("{number}.{what}"));
-    let paths = Paths { journal: place("journal"), map: place("map") };
-    let is_here = paths.map.exists() || paths.journal.exists();
-    let found = is_here.then(|| inspect(&paths, block_bytes))?;
-    Some(match found {
-        Ok(Inspected { damaged, .. }) if !damaged.is_empty() => Err(damage_text(&damaged)),
-        Ok(Inspected { status, .. }) => Ok(LocalFinding {
-            journal_bytes: status.journal_bytes,
-            dirty_bytes: status.dirty_bytes,
-            map_segments: status.segments,
-            map_runs: status.runs,
-            live_bytes: status.live_bytes,
-        }),
-        Err(error) => Err(error.to_string()),
+/// What reading a volume's journal and map came to, or what is wrong with them.
+pub(crate) fn local_finding(paths: &Paths, block_bytes: u32) -> Result<LocalFinding, String> {
+    let Inspected { status, damaged } =
+        inspect(paths, block_bytes).map_err(|error| error.to_string())?;
+    if !damaged.is_empty() {
+        return Err(damage_text(&damaged));
+    }
+    Ok(LocalFinding {
+        journal_bytes: status.journal_bytes,
+        dirty_bytes: status.dirty_bytes,
+        map_segments: status.segments,
+        map_runs: status.runs,
+        live_bytes: status.live_bytes,
     })
 }
 

@@ -14,7 +14,7 @@ mod folder;
 use crate::activation::Passed;
 use crate::api::Door;
 use crate::assembly::{Prepared, prepare};
-use crate::catalog::{Catalog, DirectoryLock, VolumePhase, VolumeRecord};
+use crate::catalog::{Catalog, DirectoryLock, LocalDirs, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
 use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
@@ -246,8 +246,9 @@ impl Node {
         }
         let sockets = Sockets::bind(&config, passed).await?;
         grow_homes(found.as_ref(), &view, &homes).await?;
-        let Levels { view, is_new, lost, held, before, notes: lost_notes } =
+        let Levels { mut view, is_new, lost, held, before, notes: lost_notes } =
             open_levels(&config, view, is_new, homes.clone()).await?;
+        view.catalog.local_dirs = LocalDirs::of(&config.dir, &config.cloud);
         // The node's identity must be known before a level carries it. What has not changed is not
         // written: a node whose disk is full can still start.
         if found.as_ref() != Some(&view.catalog) {

@@ -802,3 +802,26 @@ fn a_full_disk_below_a_volumes_files_is_said() {
     let node = Node::start(&world.dir("a"), &text(&world.dir("journals")));
     client.reopen(&node).verify();
 }
+
+/// Goal: `layby check` finds journals and maps wherever the configuration puts them, and misses one
+/// that has gone. Method: journals elsewhere, maps in the node's directory, and the other way round.
+#[test]
+fn what_lies_elsewhere_is_checked() {
+    let Some(world) = World::new() else { return };
+    for key in ["journal_dir", "map_dir"] {
+        let elsewhere = world.dir(key);
+        let options = world.options(&format!("{key} = \"{}\"", elsewhere.display()));
+        let node = Node::start(&world.dir(&format!("node-{key}")), &options);
+        let url = format!("{}/{key}", World::url());
+        World::create(&node, VOLUME, &url);
+        node.stop();
+        let check = || world.ask(&format!("node-{key}"), &["check"]);
+        let sound = check();
+        assert!(sound.success && sound.stdout.contains("sound"), "{key}: {sound:?}");
+        let ending = key.trim_end_matches("_dir");
+        let file = elsewhere.join(format!("1.{ending}"));
+        std::fs::remove_file(&file).unwrap_or_else(|cause| panic!("{}: {cause}", file.display()));
+        let unsound = check();
+        assert!(!unsound.success && unsound.stdout.contains(ending), "{key}: {unsound:?}");
+    }
+}

@@ -95,12 +95,6 @@ fn show_in_stores(answer: &CheckAnswer, is_deep: bool, output: &mut Output) -> R
         volumes.add_row(in_store_row(volume));
     }
     output.line(&volumes.to_string())?;
-    for volume in in_stores.iter().filter(|b| b.local.is_none() && b.problem.is_none()) {
-        output.line(&format!(
-            "the journal and the map of `{}` are not in the node's directory and were not read",
-            volume.volume
-        ))?;
-    }
     match is_deep {
         true => Ok(()),
         false => output.line("what stores hold was not read; --backing reads it, too"),

@@ -105,7 +105,7 @@ fn the_probe_leaves_nothing() {
     for seed in 0..100 {
         let mut life = Life::new(seed);
         let (errors, lost_replies, conflicts) = (20, 20, 5);
-        life.world.faults = SimFaults { errors, lost_replies, conflicts, is_cut: false };
+        life.world.faults = SimFaults { errors, lost_replies, conflicts, ..SimFaults::default() };
         life.load(seed % 23);
         cut += probes(&life.world.store);
         life.world.faults.is_cut = false;

@@ -479,7 +479,8 @@ impl Life {
 fn lost_disks_lose_what_the_store_lacks() {
     for seed in 1000..1200 {
         let mut life = Life::new(seed);
-        life.world.faults = Faults { errors: 10, lost_replies: 10, conflicts: 5, is_cut: false };
+        life.world.faults =
+            Faults { errors: 10, lost_replies: 10, conflicts: 5, ..Faults::default() };
         let steps = 300 + life.world.rng.below(1500);
         life.load(steps);
         life.lose_disks(VolumeUuid([8; 16]));
@@ -722,7 +723,7 @@ fn lives_keep_their_promises() {
             let lost_replies = life.world.rng.below(20);
             let is_cut = life.volume.status().committed > 0 && life.world.rng.chance(1, 6);
             let conflicts = life.world.rng.below(10);
-            life.world.faults = Faults { errors, lost_replies, conflicts, is_cut };
+            life.world.faults = Faults { errors, lost_replies, conflicts, is_cut, is_full: false };
             life.world.cache_faults = errors;
             let steps = 100 + life.world.rng.below(1500);
             life.load(steps);

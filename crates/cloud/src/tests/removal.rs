@@ -108,7 +108,7 @@ fn a_deletion_taken_back_loses_nothing() {
         life.volume.set_draining(false);
         life.load(50);
         life.sync_all();
-        let faults = Faults { errors: 20, lost_replies: 20, conflicts: 10, is_cut: false };
+        let faults = Faults { errors: 20, lost_replies: 20, conflicts: 10, ..Faults::default() };
         life.stop();
         let before = objects(&life.world.store);
         let state = life.whole_state();
@@ -232,7 +232,8 @@ fn removals_end_through_faults() {
     for seed in 7200..7240 {
         let mut life = life(seed);
         life.stop();
-        life.world.faults = Faults { errors: 30, lost_replies: 30, conflicts: 20, is_cut: false };
+        life.world.faults =
+            Faults { errors: 30, lost_replies: 30, conflicts: 20, ..Faults::default() };
         if seed % 2 == 0 {
             assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()), "{}", life.line);
         }

@@ -148,7 +148,7 @@ fn snapshots_are_what_they_were() {
         for round in 0..4 {
             let (errors, lost_replies) = (life.world.rng.below(20), life.world.rng.below(20));
             let conflicts = life.world.rng.below(10);
-            life.world.faults = Faults { errors, lost_replies, conflicts, is_cut: false };
+            life.world.faults = Faults { errors, lost_replies, conflicts, ..Faults::default() };
             let steps = 200 + life.world.rng.below(1500);
             life.load(steps);
             life.verify_snapshots();
@@ -368,7 +368,8 @@ fn clones_share_and_never_touch_their_base() {
         let before = base.world.store.objects.clone();
         assert!(clone.read_all() == base.snapshots.held["s0"], "{}", base.line);
         clone.snapshots.every = 80;
-        clone.world.faults = Faults { errors: 10, lost_replies: 10, conflicts: 5, is_cut: false };
+        clone.world.faults =
+            Faults { errors: 10, lost_replies: 10, conflicts: 5, ..Faults::default() };
         for round in 0..3 {
             clone.load(800);
             match round {

@@ -166,6 +166,26 @@ fn reads_do_not_wait_longer_than_their_time() {
     assert_eq!(bench.ended[&again].1.as_deref(), Some(&vec![1; BLOCK as usize][..]));
 }
 
+/// Goal: a store that answers reads and takes no puts is no link that is up, however often it is
+/// asked whose the volume is. Method: a full store, a write, looks between its attempts; then room.
+#[test]
+fn a_full_store_is_no_link_that_is_up() {
+    let mut bench = Bench::new(1);
+    bench.world.faults.is_full = true;
+    bench.write(40, 1, 7);
+    bench.volume.set_draining(true);
+    bench.until(|bench| matches!(bench.volume.status().link, Link::Down { .. }));
+    for _ in 0..200 {
+        bench.volume.look();
+        bench.pass();
+        let link = bench.volume.status().link;
+        assert!(matches!(link, Link::Down { .. }), "{link:?}");
+    }
+    bench.world.faults.is_full = false;
+    bench.until(|bench| matches!(bench.volume.status().link, Link::Up));
+    bench.until(|bench| bench.volume.is_drained());
+}
+
 impl Bench {
     fn wait_of_new_read(&mut self) -> (Nanos, Result<(), ErrorKind>) {
         let token = self.read(1);

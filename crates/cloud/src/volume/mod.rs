@@ -386,7 +386,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.rest(Retry { flight, request, attempt }, fault.clone());
                 return;
             }
-            self.session.on_answer();
+            self.session.on_answer(&request, &flight);
             if let (Request::Put { key, bytes, .. }, End::Failed(_)) = (request, &end)
                 && matches!(
                     flight,
@@ -647,7 +647,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn rest(&mut self, mut retry: Retry, fault: Fault) {
         const REST_MIN: u64 = 50_000_000;
         const DOUBLINGS_MAX: u32 = 8;
-        self.session.on_fault(self.now);
+        self.session.on_fault(&retry.request, self.now);
         self.waiting.on_fault(self.now);
         self.last_fault = Some((fault, self.now));
         if let Flight::ReadChunks { job, parts, fetch: (fetch, _) } = &retry.flight {

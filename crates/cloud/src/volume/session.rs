@@ -87,7 +87,8 @@ pub(super) struct Session {
     epoch: u32,
     /// Segments up to this one were found in the store, though no superblock names them.
     confirmed: u64,
-    down_since: Option<Nanos>,
+    /// Since when requests fail without an answer: puts, and all others.
+    down_since: [Option<Nanos>; 2],
     is_looking: bool,
     /// Asks how the store takes conditions.
     pub(super) probe: Probe,
@@ -105,7 +106,7 @@ impl Session {
             proposed: None,
             epoch: 0,
             confirmed: 0,
-            down_since: None,
+            down_since: [None; 2],
             is_looking: false,
             probe: Probe::default(),
             claim_until: Nanos::NEVER,
@@ -164,7 +165,7 @@ impl Session {
     }
 
     pub(super) fn link(&self, now: Nanos) -> Link {
-        match (&self.state, self.down_since) {
+        match (&self.state, self.down_since[0].or(self.down_since[1])) {
             (State::Lost { why, .. }, _) => Link::Lost(why.clone()),
             (_, Some(since)) => Link::Down { for_time: now.since(since) },
             (State::Open, None) => Link::Up,
@@ -172,13 +173,26 @@ impl Session {
         }
     }
 
-    pub(super) fn on_answer(&mut self) {
-        self.down_since = None;
+    pub(super) fn on_answer(&mut self, request: &Request, flight: &Flight) {
+        self.down_since[kind_of(request)] = None;
+        // What became of a put is known, too.
+        let settles = match flight {
+            Flight::Superblock(step) => !matches!(step, Step::Look { .. }),
+            flight => matches!(flight, Flight::Verify { .. }),
+        };
+        if settles {
+            self.down_since = [None; 2];
+        }
     }
 
-    pub(super) fn on_fault(&mut self, now: Nanos) {
-        self.down_since.get_or_insert(now);
+    pub(super) fn on_fault(&mut self, request: &Request, now: Nanos) {
+        self.down_since[kind_of(request)].get_or_insert(now);
     }
+}
+
+/// A store that is full, or lets nobody put, answers all but puts: that is no link that is up.
+fn kind_of(request: &Request) -> usize {
+    usize::from(matches!(request, Request::Put { .. }))
 }
 
 impl<B: DerefMut<Target = [u8]>> Volume<B> {

@@ -6,7 +6,8 @@
 //! (a page behind a rebound DNS name cannot) and, when a browser says which page sent it, that page
 //! must be ours. The body of a change is read here, within a time.
 //! Invariant: what is not known to be a read is a change; a connection of which nothing is known
-//! makes none; each change, and each attempt at one, is in the audit log.
+//! makes none; each change, and each attempt at one, is in the audit log. A change that has begun
+//! is made to its end, also when its client leaves; a drain and a snapshot are not: they end.
 //! Cost: a few header look-ups per request; a line in a file per change. Not for: NBD clients.
 
 use super::token::Tokens;
@@ -125,7 +126,7 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
         None => (admitted, SOCKET),
     };
     match authority {
-        Ok(authority) => change(&door, who, &asked, authority, request, next).await,
+        Ok(authority) => change(door, who, asked, authority, request, next).await,
         Err(cause) => {
             door.audit.refuse(&who, &asked, &cause);
             let mut response = denied(&cause, hint);
@@ -141,9 +142,9 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
 
 /// Has a change made, with its line in the audit log.
 async fn change(
-    door: &Door,
+    door: Arc<Door>,
     who: Who,
-    asked: &str,
+    asked: String,
     authority: Authority,
     request: Request,
     next: Next,
@@ -163,12 +164,34 @@ async fn change(
             return late;
         }
     };
-    let entry = door.audit.begin(who, asked, &body);
     head.extensions.insert(authority);
-    let response = next.run(Request::from_parts(head, Body::from(body))).await;
-    let cause = response.extensions().get::<Cause>().map(|Cause(text)| text.as_str());
-    entry.end(response.status().as_u16(), cause);
-    response
+    let is_awaited = ends_with_its_client(head.uri.path());
+    let making = async move {
+        let entry = door.audit.begin(who, &asked, &body);
+        let response = next.run(Request::from_parts(head, Body::from(body))).await;
+        let cause = response.extensions().get::<Cause>().map(|Cause(text)| text.as_str());
+        entry.end(response.status().as_u16(), cause);
+        response
+    };
+    if is_awaited {
+        return making.await;
+    }
+    // A client that leaves drops what waits here, which would leave a change half made.
+    match tokio::spawn(making).await {
+        Ok(response) => response,
+        Err(broken) => super::Refused(
+            Report::new(ReportKind::Failure, "the change broke off")
+                .cause(broken.to_string())
+                .state("how much of it was made is not known; what was acknowledged is safe")
+                .hint("the node's log has more; `layby status` shows what there is"),
+        )
+        .into_response(),
+    }
+}
+
+/// Whether a change is over when nothing waits for it: it has nothing that could be half done.
+fn ends_with_its_client(path: &str) -> bool {
+    path.ends_with("/drain") || path.contains("/snapshots")
 }
 
 /// Why a request was refused, for the audit log.

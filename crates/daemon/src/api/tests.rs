@@ -74,6 +74,33 @@ async fn volumes_live_through_the_api() {
     assert_eq!(call(&node, "GET", "/v1/volumes/a", None).await.status, 404);
 }
 
+/// Goal: a change whose client leaves is made to its end, and the audit log says so. Method: a
+/// creation that is dropped after each of its first steps.
+#[tokio::test]
+async fn a_change_outlives_its_client() {
+    let node = MockNode::new("");
+    for steps in 1..6 {
+        let name = format!("v{steps}");
+        let body = json!({"name": name, "size": "1MiB"});
+        let mut creation = Box::pin(call(&node, "POST", "/v1/volumes", Some(body)));
+        for _ in 0..steps {
+            let once = |context: &mut std::task::Context<'_>| {
+                let _ = creation.as_mut().poll(context);
+                std::task::Poll::Ready(())
+            };
+            std::future::poll_fn(once).await;
+        }
+        drop(creation);
+        let log = node.dir.path().join(crate::audit::CHANGES_FILE_NAME);
+        let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+        while lines().lines().count() < steps {
+            tokio::task::yield_now().await;
+        }
+        assert!(!lines().contains("abandoned"), "{}", lines());
+        assert_eq!(call(&node, "GET", &format!("/v1/volumes/{name}"), None).await.status, 200);
+    }
+}
+
 /// Goal: classes, marks and limits change at once. Method: through the API, seen by the shards.
 #[tokio::test]
 async fn settings_change_through_the_api() {

@@ -508,7 +508,13 @@ pub(crate) fn volume(
     volume.discard_delay.check(&place())?;
     super::discard::check_bandwidth(volume.discard_bandwidth, &place())?;
     let store = volume.path.as_deref().filter(|path| crate::cloud::is_store(path));
-    if let Some(path) = store.filter(|path| !crate::cloud::has_known_scheme(path)) {
+    let is_relative = |path: &Path| {
+        path.to_str()
+            .and_then(|text| text.strip_prefix("file://"))
+            .is_some_and(|folder| !folder.starts_with('/'))
+    };
+    let is_no_store = |path: &&Path| !crate::cloud::has_known_scheme(path) || is_relative(path);
+    if let Some(path) = store.filter(is_no_store) {
         let cause = format!("`{}` names no store that there is a client for", path.display());
         let hint = "write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX or \
                     file:///FOLDER";

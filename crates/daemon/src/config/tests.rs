@@ -174,6 +174,10 @@ fn bad_configurations_name_line_and_remedy() {
             "[volume.v]\nsize = \"1MiB\"\npath = \"s4://b/x\"\n".into(),
             &["line 3", "s4://b/x", "s3://BUCKET/PREFIX"],
         ),
+        (
+            "[volume.v]\nsize = \"1MiB\"\npath = \"file://x\"\n".into(),
+            &["line 3", "file://x", "file:///FOLDER"],
+        ),
         ("[class.a]\nshare = { ssd = \"25\" }\n".into(), &["line 2", "no unit", "`25%`"]),
         ("[volume.v]\nallow = [\"10.0.0.0/40\"]\n".into(), &["line 2", "no allow rule"]),
         ("[writeback]\nmerge_size = \"1GiB\"\n".into(), &["line 2", "64KiB to 16MiB"]),

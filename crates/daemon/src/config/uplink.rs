@@ -80,6 +80,10 @@ impl UplinkConfig {
         };
         let windows = self.windows.iter().flatten().map(|window| {
             let (from, until) = (read(&window.from)?, read(&window.until)?);
+            if from == until {
+                let cause = format!("a window from {0} until {0} is empty", window.from);
+                return Err(refused("windows", cause, "leave it out, or set `cap` for all day"));
+            }
             Ok(CapWindow { from, until, cap: cap(window.cap) })
         });
         let windows = windows.collect::<Result<Vec<_>, Problem>>()?;
@@ -219,6 +223,7 @@ mod tests {
         for (bad, key) in [
             ("cap = 5", "cap"),
             ("in_flight = 0", "in_flight"),
+            ("windows = [{ from = \"7:00\", until = \"07:00\", cap = 0 }]", "windows"),
             ("windows = [{ from = \"25:00\", until = \"6:30\", cap = 0 }]", "windows"),
             (
                 "windows = [{ from = \"1:00\", until = \"6:30\", cap = 0 }, \

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::assembly::{Prepared, prepare};
+use crate::catalog::VolumePhase;
 use crate::config::{Overrides, Peer, Percent};
 use hdrhistogram::Histogram;
 use layby_cache::throttle::{LimitPlan, Waits};
