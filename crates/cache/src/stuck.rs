@@ -26,6 +26,12 @@ pub struct StuckAt {
 }
 
 impl Cache {
+    /// Why blocks of a volume could not be written back the last time, if they could not.
+    #[must_use]
+    pub fn destage_fault(&self, id: VolumeId) -> Option<ErrorKind> {
+        self.volumes.get(self.volumes.number(id)?).fault
+    }
+
     /// A volume's backing store does not answer, or does again. Unknown volumes are left out.
     pub fn set_stuck(
         &mut self,

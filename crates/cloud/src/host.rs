@@ -1,9 +1,10 @@
 //! A volume on a thread of its own: its journal and map file are files, its store is real.
 //!
 //! How: calls and ends of actions come through one channel. Journal writes and reads are done by
-//! the thread itself, in order; what must be durable goes to a second thread (`local`); requests to the store are tasks on the daemon's runtime, and so is what encodes the map for it.
-//! Ends of calls go into a queue, and whoever polls is woken. Now and then the store is asked whose
-//! the volume is.
+//! the thread itself, in order; what must be durable goes to a second thread (`local`); requests to
+//! the store are tasks on the daemon's runtime, and so is what encodes the map for it. Ends of
+//! calls go into a queue, and whoever polls is woken. Now and then the store is asked whose the
+//! volume is.
 //! Invariant: the map file is replaced by a rename after a sync, so that one of both is whole.
 //! Cost: two threads per volume, idle while it is, and a request per ten seconds.
 //! Not for: decisions; see `volume`.
@@ -27,7 +28,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::{DerefMut, Range};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -301,6 +302,19 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Inspected, HostError> 
     Ok(Inspected { status: volume.status(), damaged })
 }
 
+/// Opens a journal to be written.
+fn open_journal(path: &Path) -> io::Result<File> {
+    let journal = OpenOptions::new().read(true).write(true).open(path)?;
+    let metadata = journal.metadata()?;
+    if metadata.is_file() {
+        // An earlier version, or a copy, reserved none: without, the volume is served all the same.
+        let _ = allocate(&journal, metadata.len());
+    }
+    // After a kill the system may hold what its device does not: what is shown is durable.
+    journal.sync_data()?;
+    Ok(journal)
+}
+
 /// Whether anything was ever written behind the journal's first page.
 fn is_used(journal: &File) -> io::Result<bool> {
     let mut page = [0; 8];
@@ -336,19 +350,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             let path = path.clone();
             move |error| HostError::File(path, error)
         };
-        let journal = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&paths.journal)
-            .map_err(failed(&paths.journal))?;
-        if let Ok(found) = journal.metadata()
-            && found.is_file()
-        {
-            // Of an earlier version, or restored: without that room, it is served all the same.
-            let _ = allocate(&journal, found.len());
-        }
-        // After a kill the system may hold what its device does not: what is shown is durable.
-        journal.sync_data().map_err(failed(&paths.journal))?;
+        let journal = open_journal(&paths.journal).map_err(failed(&paths.journal))?;
         let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
         let mut read =
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());

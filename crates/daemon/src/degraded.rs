@@ -17,6 +17,7 @@ use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::intents::{self, Found, Intents};
 use crate::levels::{self, Lost};
+use crate::names::Names;
 use crate::node::{ShardRequest, requests};
 use crate::shards::write_back;
 use layby_engine::control::VolumePlan;
@@ -247,7 +248,7 @@ fn offline_requests(
     let mut whole = view.clone();
     whole.layout.is_memory_only = false;
     let (intents, _) = tokio::sync::mpsc::unbounded_channel();
-    let mut requests = requests(config, &whole, plans, false, &intents)?;
+    let mut requests = requests(config, &whole, plans, false, (&intents, &Names::of(view)))?;
     requests.retain(|request| !request.volumes.is_empty());
     for part in requests.iter_mut().flat_map(|request| &mut request.parts) {
         part.is_absent = lost.iter().any(|lost| lost.name == part.level.name);

@@ -13,6 +13,7 @@ use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
 use crate::control::placement::discard_file;
 use crate::error::{Report, ReportKind};
+use crate::names::Names;
 use layby_cloud::Watch;
 use layby_cloud::uplink::Uplink;
 use layby_engine::backing::{PartPlan, SharedLoss};
@@ -176,13 +177,20 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
 pub struct Homes {
     dir: PathBuf,
     remote: Option<Arc<dyn RemoteHomes>>,
+    names: Names,
 }
 
 impl Homes {
     /// Those of the node in `dir`, where some may have an owner.
     #[must_use]
     pub fn new(dir: &Path, remote: Option<Arc<dyn RemoteHomes>>) -> Homes {
-        Homes { dir: dir.to_owned(), remote }
+        Homes { dir: dir.to_owned(), remote, names: Names::default() }
+    }
+
+    /// Names of the volumes, as the last view that was followed has them.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// The owner of a volume's home, unless that is a file or device.
@@ -394,6 +402,7 @@ impl Homes {
 
     /// See [`RemoteHomes::follow`].
     pub fn follow(&self, view: &View, uplink: &UplinkConfig) {
+        self.names.follow(view);
         if let Some(remote) = &self.remote {
             remote.follow(view, uplink);
         }

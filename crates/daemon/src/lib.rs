@@ -36,6 +36,7 @@ pub mod listen;
 pub mod logging;
 mod memory;
 pub mod metrics;
+pub mod names;
 pub mod node;
 pub mod plan;
 pub mod probe;

@@ -381,6 +381,8 @@ impl Scrape {
         let timed_out = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.timed_out)));
         family("layby_volume_timed_out_requests", "Requests that a stuck device made fail")
             .write(encoder, timed_out.collect())?;
+        family("layby_volume_write_back_failing", "1 where dirty blocks cannot be written back")
+            .write(encoder, each(|v| u64::from(v.destage_fault.is_some())))?;
         let calls = owners.iter().map(|o| count(o.labels.clone(), o.sum(|v| v.waits.calls)));
         family("layby_volume_throttled_requests", "Requests that a limit made wait")
             .write(encoder, calls.collect())?;

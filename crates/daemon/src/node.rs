@@ -23,6 +23,7 @@ use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::intents::Intents;
 use crate::metrics::durability;
+use crate::names::Names;
 use crate::recovery::{absences, lost_lines, recovery_line};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
@@ -103,8 +104,8 @@ pub struct ShardRequest {
     pub client_memory: ClientMemory,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
-    /// The names of its volumes and of their parts, for reports.
-    pub names: BTreeMap<VolumeId, Name>,
+    /// The names of volumes and of their parts, for reports and the log.
+    pub names: Names,
     /// Where the shard asks for volumes' write intents.
     pub intents: mpsc::UnboundedSender<VolumeId>,
 }
@@ -438,7 +439,8 @@ async fn launch(
     let (wanting, wanted) = mpsc::unbounded_channel();
     let starting = tokio::task::spawn_blocking(move || {
         let plans = plans(&mut view, &homes, &intents, held)?;
-        let requests = requests(&config, &view, &plans, is_new, &wanting)?;
+        homes.names().follow(&view);
+        let requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
         Ok((start_shards(&*starter, requests)?, view, wanted))
     });
     starting.await.expect("a starter reports, it does not panic")
@@ -542,14 +544,11 @@ pub(crate) fn requests(
     view: &View,
     plans: &[VolumePlan],
     is_new: bool,
-    intents: &mpsc::UnboundedSender<VolumeId>,
+    (intents, names): (&mpsc::UnboundedSender<VolumeId>, &Names),
 ) -> Result<Vec<ShardRequest>, Report> {
     let spec = view.checked_spec("cannot start the node")?;
     let cpus = allowed_cpus();
     let count = view.layout.shards;
-    let volumes = view.catalog.volumes.iter();
-    let named = volumes.flat_map(|(name, record)| record.parts().map(|part| (part, name.clone())));
-    let names: BTreeMap<VolumeId, Name> = named.collect();
     let (client_memory, _) = crate::memory::of_shard(config, count);
     let budget = |name: &str| crate::budget::of(&config.devices, name, &spec, count);
     let request = |index: u8| {

@@ -6,8 +6,9 @@
 //! formatted over.
 
 use crate::assembly::is_device;
-use crate::config::{IoChoice, Name};
+use crate::config::IoChoice;
 use crate::error::{Report, ReportKind};
+use crate::names::Names;
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
 use layby_cache::Event;
 use layby_cache::schedule::ScheduleLimits;
@@ -16,7 +17,6 @@ use layby_engine::core::{Damage, Notice, WearPlan, WrittenBack};
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline};
 use layby_types::{ErrorKind, VolumeId};
-use std::collections::BTreeMap;
 
 /// Starts real shards.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,12 +25,13 @@ pub struct EngineStarter;
 impl ShardStarter for EngineStarter {
     fn start(&self, request: ShardRequest) -> Result<StartedShard, Report> {
         let (shard, intents) = (request.index, request.intents.clone());
+        let names = request.names.clone();
         let about = About::of(&request);
         let plan = plan(request);
         let hear = move |notice| match notice {
             // Where nothing listens the node ends.
             Notice::IntentWanted { volume } => drop(intents.send(volume)),
-            notice => log(shard, &notice),
+            notice => log(shard, &names, &notice),
         };
         let started = start_shard(plan, Box::new(hear));
         let (port, report, thread) = started.map_err(|error| refused(&error, &about))?;
@@ -107,7 +108,7 @@ fn unix_seconds() -> u64 {
 struct About {
     /// Nothing was ever stored in it.
     is_new: bool,
-    names: BTreeMap<VolumeId, Name>,
+    names: Names,
     /// Volumes that were never served.
     new: Vec<VolumeId>,
 }
@@ -121,10 +122,7 @@ impl About {
     }
 
     fn name(&self, volume: VolumeId) -> String {
-        match self.names.get(&volume) {
-            Some(name) => format!("`{name}`"),
-            None => format!("number {}", volume.0),
-        }
+        self.names.quoted(volume)
     }
 }
 
@@ -211,25 +209,26 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
 }
 
 /// What a shard has to say, as a line of the log.
-fn log(shard: u8, notice: &Notice) {
+fn log(shard: u8, names: &Names, notice: &Notice) {
+    let named = |volume: VolumeId| names.text(volume);
     match notice {
         Notice::Cache(Event::CorruptCleanDropped { key, level }) => {
-            let (volume, block) = (key.volume().0, key.block().0);
+            let (volume, block) = (named(key.volume()), key.block().0);
             tracing::warn!(shard, volume, block, level = level.0, "dropped a corrupt clean block");
         }
         Notice::Cache(Event::CorruptDirtyKept { key, level }) => tracing::error!(
             shard,
-            volume = key.volume().0,
+            volume = named(key.volume()),
             block = key.block().0,
             level = level.0,
             "a dirty block is corrupt: reads of it fail until it is written again"
         ),
         Notice::Cache(Event::DestageFailed { volume, kind }) => tracing::error!(
-            shard, volume = volume.0, cause = %kind,
+            shard, volume = named(*volume), cause = %kind,
             "cannot write back; dirty blocks stay where they are and are tried again"
         ),
         Notice::Cache(Event::DestageRecovered { volume }) => {
-            tracing::info!(shard, volume = volume.0, "writing back works again");
+            tracing::info!(shard, volume = named(*volume), "writing back works again");
         }
         Notice::Corrupt(info) => tracing::error!(shard, "{info}"),
         Notice::SegmentRetired { disk, offset, slots: 0 } => tracing::error!(
@@ -257,19 +256,19 @@ fn log(shard: u8, notice: &Notice) {
             tracing::warn!(shard, "a checkpoint could not be written; it is tried again");
         }
         Notice::ClientBroken { peer, volume, reason } => {
-            tracing::info!(shard, peer, volume = volume.0, reason, "disconnected a client");
+            tracing::info!(shard, peer, volume = named(*volume), reason, "disconnected a client");
         }
         Notice::Stuck { place, volume, limit } => tracing::error!(
-            shard, place, volume = volume.map(|volume| volume.0), limit = %limit,
+            shard, place, volume = volume.map(named), limit = %limit,
             "the device does not answer: requests that wait for it end with an error after the \
              limit (`io_timeout`), what was to be written there stays dirty"
         ),
         Notice::Answers { place, volume, span } => tracing::warn!(
-            shard, place, volume = volume.map(|volume| volume.0), after = %span,
+            shard, place, volume = volume.map(named), after = %span,
             "the device answers again"
         ),
         Notice::IntentWanted { volume } => {
-            tracing::debug!(shard, volume = volume.0, "a write intent is wanted");
+            tracing::debug!(shard, volume = named(*volume), "a write intent is wanted");
         }
         Notice::SocketRefused { errno } => {
             tracing::warn!(shard, errno, "a client's socket could not be taken over");

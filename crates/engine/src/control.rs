@@ -414,6 +414,8 @@ pub struct VolumeStats {
     pub lost: u64,
     /// Requests answered with an error since a device or backing store did not answer.
     pub timed_out: u64,
+    /// Why its blocks could not be written back the last time, if they could not.
+    pub destage_fault: Option<ErrorKind>,
 }
 
 /// A device or backing store that owes an end for longer than it may.

@@ -328,6 +328,8 @@ fn a_full_backing_disk_loses_nothing() {
     });
     assert!(matches!(refusal, Some(EIO | ENOSPC)), "1 GiB on 224 MiB: {refusal:?}");
     assert!(!promised.is_empty());
+    let is_said = (0..1000).any(|_| node.layby(&["status"]).contains("cannot be written back to"));
+    assert!(is_said && node.stderr().contains("volume=\"disk\""), "{}", node.stderr());
     let read_all = |connection: &mut Connection| {
         for index in &promised {
             let read = Request::Read { offset: index * STEP, length: STEP as u32 };

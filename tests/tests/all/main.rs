@@ -12,6 +12,7 @@ mod bad_input;
 mod bounds;
 mod clients;
 mod cloud;
+mod cloud_files;
 mod conditions;
 mod crash;
 mod credentials;

@@ -84,6 +84,15 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
             volume.name
         ));
     }
+    for volume in &status.volumes {
+        let Some(why) = &volume.traffic.write_back_fault else { continue };
+        let dirty = bytes(volume.traffic.dirty_bytes.values().sum());
+        lines.push(format!(
+            "volume `{}`: {dirty} cannot be written back to `{}`: {why}; they are safe and tried \
+             again",
+            volume.name, volume.path
+        ));
+    }
     for stuck in &status.stuck {
         let place = match (&stuck.level, &stuck.volume) {
             (Some(level), _) => format!("the device of level `{level}`"),

@@ -108,6 +108,10 @@ pub struct TrafficAnswer {
     /// `io_timeout`.
     #[serde(default)]
     pub timed_out: u64,
+    /// Why dirty blocks could not be written back the last time, if they could not: they stay
+    /// dirty, and are tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back_fault: Option<String>,
 }
 
 /// Discards on their way to homes or devices since the node started, in ranges and bytes.
@@ -555,6 +559,10 @@ impl Reading {
                 .fold(DiscardAnswer::default(), |sum, stats| sum.add(&stats.discards)),
             lost_bytes: stats.iter().map(|stats| stats.lost).sum::<u64>() * self.block_bytes(),
             timed_out: stats.iter().map(|stats| stats.timed_out).sum(),
+            write_back_fault: stats
+                .iter()
+                .find_map(|stats| stats.destage_fault)
+                .map(|kind| kind.to_string()),
         }
     }
 

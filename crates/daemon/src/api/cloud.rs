@@ -70,7 +70,7 @@ pub struct CloudAnswer {
     pub cached_bytes: u64,
     /// Why the read cache takes nothing now, if it does not.
     pub read_cache_fault: Option<String>,
-    /// Why the journal failed, if it did: the volume takes no writes until the node is started again.
+    /// Why the journal failed, if it did: the volume takes no writes until the node is started.
     pub journal_fault: Option<String>,
     /// Why changes of the map file wait, if they do: writes go on until the journal is full.
     pub map_fault: Option<String>,

@@ -170,14 +170,6 @@ fn bad_configurations_name_line_and_remedy() {
         ("[volume.v]\nsize = \"1GiB\"\nclass = \"gold\"\n".into(), &["line 3", "no class `gold`"]),
         ("[volume.\"a/b\"]\nsize = \"1GiB\"\n".into(), &["line 1", "is not a name"]),
         ("[volume.v]\nsize = 1000\n".into(), &["line 2", "multiple of 512"]),
-        (
-            "[volume.v]\nsize = \"1MiB\"\npath = \"s4://b/x\"\n".into(),
-            &["line 3", "s4://b/x", "s3://BUCKET/PREFIX"],
-        ),
-        (
-            "[volume.v]\nsize = \"1MiB\"\npath = \"file://x\"\n".into(),
-            &["line 3", "file://x", "file:///FOLDER"],
-        ),
         ("[class.a]\nshare = { ssd = \"25\" }\n".into(), &["line 2", "no unit", "`25%`"]),
         ("[volume.v]\nallow = [\"10.0.0.0/40\"]\n".into(), &["line 2", "no allow rule"]),
         ("[writeback]\nmerge_size = \"1GiB\"\n".into(), &["line 2", "64KiB to 16MiB"]),
@@ -187,6 +179,16 @@ fn bad_configurations_name_line_and_remedy() {
         ("[class.bulk]\nlatency_objective = \"2h\"\n".into(), &["line 2", "more than 1h"]),
     ];
     each_is_refused(cases);
+}
+
+/// Goal: a place that is no store's is refused before the node starts. Method: as above.
+#[test]
+fn bad_stores_are_refused() {
+    let volume = |place: &str| format!("[volume.v]\nsize = \"1MiB\"\npath = \"{place}\"\n");
+    each_is_refused(vec![
+        (volume("s4://b/x"), &["line 3", "s4://b/x", "s3://BUCKET/PREFIX"]),
+        (volume("file://x"), &["line 3", "file://x", "file:///FOLDER"]),
+    ]);
 }
 
 /// Each text is refused with the file, the state, a hint and these words.

@@ -233,6 +233,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         discards: Default::default(),
         lost: 0,
         timed_out: 0,
+        destage_fault: None,
     };
     let level = LevelStats { slots: 100, slots_used: 50, slots_dirty: 5, ..LevelStats::default() };
     Snapshot {

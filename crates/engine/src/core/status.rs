@@ -111,6 +111,7 @@ impl Core {
             waits: Default::default(),
             discards: home.discards.stats(),
             timed_out: home.stats.timed_out,
+            destage_fault: self.cache.destage_fault(id),
             lost: self.cache.lost().of_volume(id).map(|(_, count)| count).sum(),
         }
     }
