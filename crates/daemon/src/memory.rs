@@ -32,7 +32,7 @@ pub(crate) fn of_shard(config: &Config, shards: u8) -> (ClientMemory, String) {
     let line = format!(
         "client memory {} of {}, and {} for each of up to {} clients",
         format_bytes(memory.bytes_max * u64::from(shards)),
-        format_bytes(granted),
+        format_bytes(granted.next_multiple_of(1 << 20)),
         format_bytes(memory.connection_bytes_free),
         config.nbd.connections_max
     );

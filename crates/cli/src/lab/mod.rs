@@ -45,7 +45,11 @@ pub(crate) struct LabArguments {
 #[derive(Debug, Subcommand)]
 enum LabCommand {
     /// List the experiments
-    List,
+    List {
+        /// Answer in JSON
+        #[arg(long)]
+        json: bool,
+    },
     Run(RunArguments),
 }
 
@@ -149,7 +153,14 @@ impl From<ExperimentArgument> for Experiment {
 
 pub(crate) fn run(arguments: &LabArguments, output: &mut Output) -> Result<(), Failure> {
     match &arguments.command {
-        LabCommand::List => {
+        LabCommand::List { json: true } => {
+            let all = Experiment::ALL.map(|experiment| {
+                let (name, title) = (experiment.name(), experiment.title());
+                serde_json::json!({ "experiment": name, "title": title })
+            });
+            output.json(&all)
+        }
+        LabCommand::List { json: false } => {
             let mut list = table(["experiment", "what it shows"], 2);
             for experiment in Experiment::ALL {
                 list.add_row([experiment.name(), experiment.title()]);

@@ -129,6 +129,7 @@ fn a_lost_journal_asks_for_nothing() {
     let (token, call) = write((1 << 50) + 1, false);
     life.volume.submit(token, call);
     assert!(life.wait(token).0.is_err(), "the journal failed");
+    assert!(life.volume.status().journal_fault.is_some(), "it says so");
     let from = life.now;
     while life.now.since(from) < Nanos::from_secs(5) {
         life.tick();

@@ -7,7 +7,7 @@
 //! must be ours. The body of a change is read here, within a time.
 //! Invariant: what is not known to be a read is a change; a connection of which nothing is known
 //! makes none; each change, and each attempt at one, is in the audit log. A change that has begun
-//! is made to its end, also when its client leaves; a drain and a snapshot are not: they end.
+//! is made to its end, also when its client leaves; only a snapshot is withdrawn then.
 //! Cost: a few header look-ups per request; a line in a file per change. Not for: NBD clients.
 
 use super::token::Tokens;
@@ -191,7 +191,7 @@ async fn change(
 
 /// Whether a change is over when nothing waits for it: it has nothing that could be half done.
 fn ends_with_its_client(path: &str) -> bool {
-    path.ends_with("/drain") || path.contains("/snapshots")
+    path.contains("/snapshots")
 }
 
 /// Why a request was refused, for the audit log.
@@ -222,12 +222,12 @@ fn refusal(request: &Request) -> Option<String> {
         return Some("it names no host".to_owned());
     };
     if !is_loopback(host) {
-        return Some(format!("it is meant for the host `{}`", host.escape_default()));
+        return Some(format!("it is meant for the host `{}`", host.escape_debug()));
     }
     match text(ORIGIN) {
         None => None,
         Some(Ok(origin)) if origin.strip_prefix("http://") == Some(host) => None,
-        Some(Ok(origin)) => Some(format!("the page at `{}` sent it", origin.escape_default())),
+        Some(Ok(origin)) => Some(format!("the page at `{}` sent it", origin.escape_debug())),
         Some(Err(_)) => Some("an unreadable origin sent it".to_owned()),
     }
 }

@@ -423,7 +423,7 @@ async fn recording_take(
     query: Result<Query<TakeQuery>, QueryRejection>,
 ) -> Result<Response, Refused> {
     let Query(query) = query.map_err(|refused| wrong(refused.body_text()))?;
-    let id = id.parse().map_err(|_| wrong(format!("`{}` is no number", id.escape_default())))?;
+    let id = id.parse().map_err(|_| wrong(format!("`{}` is no number", id.escape_debug())))?;
     let bytes = node.take_recorded(id, query.end.unwrap_or(false)).await?.encode();
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }

@@ -110,7 +110,7 @@ fn parse(text: &str) -> Result<Tokens, String> {
                 "line {number} has no token of {TOKEN_BYTES_MIN} characters or more, without blanks"
             ));
         }
-        let name = name.escape_default().to_string();
+        let name = name.escape_debug().to_string();
         tokens.push(Token { name, secret: secret.as_bytes().to_vec() });
     }
     match tokens.len() {

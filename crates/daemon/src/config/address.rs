@@ -25,7 +25,7 @@ impl FromStr for Address {
             format!(
                 "`{}` is no address to listen on: {cause}; write 127.0.0.1:10809, [::1]:10809 or \
                  localhost:10809",
-                text.escape_default()
+                text.escape_debug()
             )
         };
         match text.rsplit_once(':') {

@@ -67,7 +67,7 @@ impl FromStr for Name {
             let shown: String = text.chars().take(Self::LENGTH_MAX).collect();
             Err(format!(
                 "`{}` is not a name; write 1 to {} of A-Z a-z 0-9 . _ -",
-                shown.escape_default(),
+                shown.escape_debug(),
                 Self::LENGTH_MAX
             ))
         }
