@@ -290,6 +290,9 @@ enum Ending {
     Failed(IoError),
 }
 
+/// Some clients say no more where they do not take the node's certificate, or have none to show.
+const LEFT_IN_TLS: SessionError = SessionError { reason: "the client left while TLS began" };
+
 impl From<IoError> for Ending {
     fn from(cause: IoError) -> Self {
         if cause.kind() == Io::UnexpectedEof { Ending::Left } else { Ending::Failed(cause) }
@@ -459,7 +462,10 @@ impl<'a, T: ClientSocket> Negotiation<'a, T> {
             // An alert tells the client why, so it goes out before the error does.
             tls.take_output(&mut wire)?;
             self.socket.write_all(&wire).await?;
-            opened?;
+            opened.map_err(|ending| match ending {
+                Ending::Left => Ending::Broke(LEFT_IN_TLS),
+                ending => ending,
+            })?;
         }
         let names = self.tls.as_ref().and_then(TlsStream::client_names);
         names.into_iter().for_each(|names| self.exports.set_certificate(names));

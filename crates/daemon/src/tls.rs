@@ -6,7 +6,7 @@
 //! Invariant: no byte is lost or read twice when the connection changes hands.
 //! Cost: a copy in and a copy out per record.
 
-use crate::certificate::CertificateNames;
+use crate::certificate::{CertificateNames, doubt};
 use crate::config::NbdConfig;
 use crate::error::{Report, ReportKind};
 use layby_types::{Cipher, SessionError};
@@ -36,6 +36,10 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let path = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_default();
     let (certificate_path, key_path) = (path(&nbd.tls_certificate), path(&nbd.tls_key));
     let certificates = certificates(&certificate_path)?;
+    if let Some(doubt) = certificates.first().and_then(|leaf| doubt(leaf, now_unix())) {
+        let file = certificate_path.display();
+        tracing::warn!(%file, doubt, "clients will not take the node's certificate, or soon");
+    }
     refuse_open_key(&key_path)?;
     let pem = pem("private key", &key_path)?;
     let key = PrivateKeyDer::from_pem_slice(&pem)
@@ -60,6 +64,11 @@ pub fn server_config(nbd: &NbdConfig) -> Result<Arc<ServerConfig>, Report> {
     let config = builder.with_single_cert(certificates, key);
     let config = config.map_err(|e| unusable("certificate", &certificate_path, &e.to_string()))?;
     Ok(Arc::new(config))
+}
+
+/// Seconds since 1970, by this machine's clock.
+fn now_unix() -> i64 {
+    chrono::Utc::now().timestamp()
 }
 
 /// A private key is none that every user may read, or that more than its owner may write.
@@ -103,6 +112,40 @@ fn unusable(what: &str, path: &Path, cause: &str) -> Report {
 }
 
 const BROKEN: SessionError = SessionError { reason: "the client broke TLS" };
+
+/// What went wrong, in a text that an operator can act on.
+fn broken(error: &rustls::Error) -> SessionError {
+    use rustls::AlertDescription as Alert;
+    use rustls::CertificateError as Bad;
+    let reason = match error {
+        rustls::Error::NoCertificatesPresented => "the client showed no certificate",
+        rustls::Error::InvalidCertificate(why) => match why {
+            Bad::Expired | Bad::ExpiredContext { .. } => "the client's certificate has expired",
+            Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+                "the client's certificate is not valid yet, by this node's clock"
+            }
+            Bad::UnknownIssuer | Bad::BadSignature => {
+                "the client's certificate is of an authority that is not in `tls_client_ca`"
+            }
+            Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
+                "the client's certificate is not one for clients"
+            }
+            _ => "the client's certificate is not valid",
+        },
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::UnsupportedCertificate,
+        ) => "the client did not take the node's certificate",
+        rustls::Error::PeerIncompatible(_) => {
+            "the client and the node have no version or cipher of TLS in common"
+        }
+        _ => BROKEN.reason,
+    };
+    SessionError { reason }
+}
 
 /// A TLS connection that opens received bytes record by record.
 pub struct TlsStream {
@@ -163,7 +206,7 @@ impl TlsStream {
                     return Ok(false);
                 }
             }
-            let state = self.connection.process_new_packets().map_err(|_| BROKEN)?;
+            let state = self.connection.process_new_packets().map_err(|error| broken(&error))?;
             let start = clear.len();
             clear.resize(start + state.plaintext_bytes_to_read(), 0);
             self.connection.reader().read_exact(&mut clear[start..]).map_err(|_| BROKEN)?;

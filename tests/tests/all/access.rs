@@ -357,6 +357,9 @@ fn certificates_give_their_volumes() {
     if python(CERTIFIED, &[&tcp(&node), &socket, &brake, &log, &none, &foreign, &bare]) {
         let said = node.stderr();
         assert!(said.contains("`tls_clients` does not give the volume"), "{said}");
+        for cause in ["an authority that is not in `tls_client_ca`", "showed no certificate"] {
+            assert!(said.contains(cause), "{cause}: {said}");
+        }
         node.stop();
     }
 }

@@ -7,7 +7,7 @@
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, wait_until_lost};
 use layby_tests::guest::{Data, Guest, kind};
 use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
-use layby_tests::{Connection, Node, Options, Request, available, binary, run};
+use layby_tests::{Connection, Node, Options, Request, available, binary, must, run};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -353,4 +353,35 @@ fn a_vanished_superblock_stops_a_volume_at_rest() {
     let metrics = first.layby(&["status", "--json"]);
     assert!(metrics.contains("vanished"), "{metrics}");
     assert!(first.stderr().contains("vanished"), "{}", first.stderr());
+}
+
+/// Goal: a node that was put back from an older copy of its directory takes its volume anew, as the
+/// store has it, though the store says that it is this node's. Method: a copy, more writes, the copy
+/// in the directory's place.
+#[test]
+fn a_node_that_was_put_back_takes_its_volume_anew() {
+    let Some(world) = World::new() else { return };
+    let node = start(&world, "a");
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    node.stop();
+    let paths = ["a", "old"].map(|name| world.dir(name).display().to_string());
+    must("cp", &["-a", &paths[0], &paths[1]]);
+    let node = start(&world, "a");
+    let mut client = client.reopen(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    node.stop();
+    must("rm", &["-r", &paths[0]]);
+    must("mv", &[&paths[1], &paths[0]]);
+    let node = start(&world, "a");
+    let is_lost = (0..6000).any(|_| node.layby(&["volume", "show", VOLUME]).contains("link lost"));
+    assert!(is_lost && node.stderr().contains("older copy"), "{}", node.stderr());
+    assert!(take(&node).contains("took volume maps"));
+    let mut client = client.reopen(&node);
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &node);
 }

@@ -96,7 +96,8 @@ impl Control {
         }
         let asked = old.clone();
         let taken = self.at_homes(move |homes| homes.taken(&asked)).await;
-        let Some(taken) = taken.filter(|_| !found.is_own) else {
+        // Another copy of this node, or a later day of it, may have it under this node's name.
+        let Some(taken) = taken else {
             return match absence {
                 Some(absence) => Err(absence.refusal(error, name)),
                 None if is_alike(old, new) => Ok(false),
