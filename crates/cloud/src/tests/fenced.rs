@@ -180,6 +180,51 @@ fn what_no_superblock_names_is_salvaged() {
     assert!(unnamed > 20, "{unnamed} of 100 had such segments");
 }
 
+/// Goal: what the node that took a volume has of it is not missing, also where no superblock of the
+/// one that lost it named its segments; and nothing that is missing is left out. Method: moments of
+/// lives; another node takes the volume, the first one looks; the store and what salvage finds.
+#[test]
+fn what_the_next_session_has_is_not_missing() {
+    let mut adopted = 0;
+    for seed in 7300..7400 {
+        let mut life = Life::new(seed);
+        life.load(100 + seed % 97);
+        let disks = life.world.disks.clone();
+        let range = life.synced..=life.submitted();
+        let named = left_over(&disks.map_file, &mut |at, length| disks.read(at, length));
+        let named = named.expect("the files are whole").left.len();
+        let history = life.history.clone();
+        let mut old = life.lose_disks(VolumeUuid([7; 16]));
+        life.settle();
+        let mut world = World::new(seed, disks);
+        old.look();
+        for _ in 0..200 {
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            world.take(old.take_actions());
+            let end = world.step();
+            std::mem::swap(&mut world.store, &mut life.world.store);
+            if let Some((id, end)) = end {
+                old.on_end(id, end);
+            }
+            life.now = life.now.saturating_add(Nanos::from_millis(50));
+            old.on_tick(life.now);
+        }
+        if !old.is_taken() {
+            continue;
+        }
+        (life.world.disks, life.history) = (world.disks, history);
+        let state = salvaged_state(&life);
+        let mut counts = range;
+        assert!(counts.any(|count| life.is_prefix(&state, count)), "seed {seed}");
+        let disks = &life.world.disks;
+        let found = left_over(&disks.map_file, &mut |at, length| disks.read(at, length));
+        let left = found.expect("the files are whole").left.len();
+        assert!(left <= named, "seed {seed}");
+        adopted += usize::from(left < named);
+    }
+    assert!(adopted > 20, "{adopted} of 100 had such segments");
+}
+
 /// Goal: a node whose clients do not write finds out that the store has lost the volume, keeps what
 /// it has of it, and does not take one answer for it. Method: the superblock leaves the store, and
 /// comes back between two looks; it leaves for good.

@@ -38,8 +38,8 @@ pub(super) fn plan(node: VolumeUuid) -> Plan {
 }
 
 /// A write or zeroing, as the oracle remembers it.
-#[derive(Clone, Debug)]
-struct Written {
+#[derive(Clone)]
+pub(super) struct Written {
     blocks: Range<u64>,
     is_zero: bool,
 }
@@ -55,7 +55,7 @@ pub(super) struct Life {
     pub(super) world: World,
     pub(super) volume: Volume<Vec<u8>>,
     pub(super) now: Nanos,
-    history: Vec<Written>,
+    pub(super) history: Vec<Written>,
     /// Writes below this number survive a power cut; all are acknowledged in order.
     pub(super) synced: usize,
     acknowledged: BTreeSet<usize>,

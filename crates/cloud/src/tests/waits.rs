@@ -166,6 +166,37 @@ fn reads_do_not_wait_longer_than_their_time() {
     assert_eq!(bench.ended[&again].1.as_deref(), Some(&vec![1; BLOCK as usize][..]));
 }
 
+/// Goal: a store that fails is not asked by every read at once, over and over; each read is served
+/// when it answers again. Method: 500 reads, a second of which the store refuses all; the requests
+/// of that second, then how long the reads take.
+#[test]
+fn a_store_that_fails_is_asked_by_few() {
+    let blocks = 500;
+    let mut bench = Bench::sized(1, blocks, (JOURNAL, 0));
+    let written: Vec<u64> = (0..blocks).map(|block| bench.write(block, 1, 9)).collect();
+    bench.volume.set_draining(true);
+    written.into_iter().for_each(|token| assert_eq!(bench.wait(token).1, Ok(())));
+    bench.until(|bench| bench.volume.is_drained());
+    bench.volume.forget_all_uploaded();
+    bench.volume.set_wait(WaitPlan::default());
+    bench.world.faults.errors = 100;
+    let (from, requests) = (bench.now, bench.volume.status().counters.requests);
+    let reads: Vec<u64> = (0..blocks).map(|block| bench.read(block)).collect();
+    bench.until(|bench| bench.now.since(from) >= Nanos::from_secs(1));
+    let asked = bench.volume.status().counters.requests - requests;
+    assert!((2..=100).contains(&asked), "{asked} requests in a second");
+    let first = bench.volume.status().counters.requests;
+    let at = bench.now;
+    bench.until(|bench| bench.now.since(at) >= Nanos::from_secs(1));
+    let asked = bench.volume.status().counters.requests - first;
+    assert!((1..=100).contains(&asked), "{asked} requests in the next");
+    bench.world.faults.errors = 0;
+    let at = bench.now;
+    bench.until(|bench| reads.iter().all(|token| bench.result(*token).is_some()));
+    assert!(bench.now.since(at) < Nanos::from_secs(1), "{}", bench.now.since(at));
+    assert!(reads.iter().all(|token| bench.result(*token) == Some(Ok(()))));
+}
+
 /// Goal: a store that answers reads and takes no puts is no link that is up, however often it is
 /// asked whose the volume is. Method: a full store, a write, looks between its attempts; then room.
 #[test]

@@ -14,7 +14,7 @@ use crate::meta::{Born, Committed, Frame};
 use crate::removal::{KEYS_MAX, is_right_below};
 use crate::segment::SegmentName;
 use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
-use crate::superblock::Checkpointed;
+use crate::superblock::{Checkpointed, Superblock};
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
@@ -102,17 +102,44 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// The session behind this one has segments of this one that no superblock of it named: what
+    /// they hold is not missing in the store. Their numbers end where that session's begin; what
+    /// later sessions say is not looked at, since they do not say that.
+    pub(super) fn note_adopted(&mut self, block: &Superblock) {
+        let behind = block.epochs.iter().find(|start| start.epoch == self.session.epoch() + 1);
+        let Some(adopted) = behind.map(|start| start.first.saturating_sub(1)) else { return };
+        let marks = self.upload.marks.iter().copied();
+        let under_way = self.upload.numbers_under_way();
+        let adopted_next = marks.chain(under_way).filter(|(number, _)| *number <= adopted);
+        let journal_next = adopted_next.map(|(_, next)| next).max().unwrap_or(0);
+        if journal_next > self.commit.recorded.journal_next {
+            let committed = self.committed(adopted.min(self.map.number), journal_next);
+            self.commit.recorded = committed;
+            self.act(
+                Action::MapAppend(Frame::Committed(committed).encode()),
+                Flight::TakenRecorded,
+            );
+            self.journal.release(journal_next);
+        }
+    }
+
+    /// What the map file is to say where the store has segments up to `number`, and with them the
+    /// journal before the batch `journal_next`.
+    fn committed(&self, number: u64, journal_next: u64) -> Committed {
+        let first = self.journal.batches.iter().find(|batch| batch.seq >= journal_next);
+        let journal_at = first.map_or(self.journal.head, |batch| batch.at);
+        let epoch = self.session.epoch();
+        let journal_life = first.map_or(self.journal.ring.id.life, |batch| batch.life);
+        Committed { epoch, number, journal_at, journal_next, journal_life }
+    }
+
     /// The superblock names all segments up to `number`.
     pub(super) fn on_committed(&mut self, number: u64) {
         let mut journal_next = self.commit.recorded.journal_next;
         while let Some((_, next)) = self.upload.marks.pop_front_if(|mark| mark.0 <= number) {
             journal_next = journal_next.max(next);
         }
-        let first = self.journal.batches.iter().find(|batch| batch.seq >= journal_next);
-        let journal_at = first.map_or(self.journal.head, |batch| batch.at);
-        let epoch = self.session.epoch();
-        let journal_life = first.map_or(self.journal.ring.id.life, |batch| batch.life);
-        let committed = Committed { epoch, number, journal_at, journal_next, journal_life };
+        let committed = self.committed(number, journal_next);
         if committed == self.commit.recorded {
             return self.delete_dead(number);
         }

@@ -21,6 +21,7 @@ mod read_cache;
 mod recover;
 mod session;
 mod snapshots;
+mod turns;
 mod upload;
 mod uploaded;
 mod wait;
@@ -236,6 +237,9 @@ pub struct Volume<B> {
     /// Calls that wait until it has, and since when.
     held: Vec<(Nanos, u64, BackingOperation<B>)>,
     waiting: wait::Waiting,
+    turns: turns::Turns,
+    /// Of a volume that is lost, see [`Status::dirty_bytes`].
+    lost_bytes: u64,
     is_draining: bool,
     is_stopping: bool,
     /// The last fault, and when it was.
@@ -246,7 +250,8 @@ pub struct Volume<B> {
 /// What can be said of a volume's safety.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Bytes of the journal that the cloud does not have.
+    /// Bytes of the journal that the cloud does not have; of a volume that is lost, bytes of its
+    /// blocks, as salvage finds them.
     pub dirty_bytes: u64,
     /// Age of the oldest write that the cloud does not have.
     pub dirty_age: Nanos,
@@ -387,6 +392,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 return;
             }
             self.session.on_answer(&request, &flight);
+            if matches!(flight, Flight::ReadChunks { .. }) {
+                self.turns.on_answer();
+            }
             if let (Request::Put { key, bytes, .. }, End::Failed(_)) = (request, &end)
                 && matches!(
                     flight,
@@ -453,7 +461,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_lost = self.session.is_lost();
         let is_wanted = |retry: &Retry| !is_lost || matches!(retry.request, Request::Get { .. });
         for (_, retry) in due.into_iter().filter(|(_, retry)| is_wanted(retry)) {
-            self.ask_again(retry);
+            match &retry.flight {
+                // Nobody waits for it any more.
+                Flight::ReadChunks { job, parts, fetch } if !self.is_reading(*job) => {
+                    self.drop_chunks(fetch.0, parts);
+                }
+                _ => self.ask_again(retry),
+            }
         }
         self.confirm_claim();
         self.record_horizon();
@@ -498,7 +512,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Whether the cloud has all that was written.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.write.is_idle() && !self.journal.batches.iter().any(|batch| !batch.entries.is_empty())
+        let is_stored = match self.session.is_taken() {
+            true => self.lost_bytes == 0,
+            false => !self.journal.batches.iter().any(|batch| !batch.entries.is_empty()),
+        };
+        self.write.is_idle() && is_stored
     }
 
     /// Whether the volume is not this node's any more.
@@ -551,7 +569,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let totals = self.map.totals();
         let oldest = self.journal.batches.iter().find(|batch| !batch.entries.is_empty());
         Status {
-            dirty_bytes: oldest.map_or(0, |batch| self.journal.head - batch.at),
+            dirty_bytes: match self.session.is_lost() {
+                true => self.lost_bytes,
+                false => oldest.map_or(0, |batch| self.journal.head - batch.at),
+            },
             dirty_age: oldest
                 .map_or(Nanos::ZERO, |batch| Nanos(self.now.0.saturating_sub(batch.since.0))),
             journal_bytes: self.journal.ring.capacity,
@@ -606,6 +627,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn ask_again(&mut self, retry: Retry) {
+        if matches!(retry.flight, Flight::ReadChunks { .. }) {
+            if let Some(at) = self.turns.wait(self.now) {
+                return self.resting.push((at, retry));
+            }
+            self.turns.begin(self.now);
+        }
         let id = ActionId(self.action_next);
         self.counters.requests += 1;
         self.counters.repeated += u64::from(retry.attempt > 0);
@@ -651,6 +678,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.waiting.on_fault(self.now);
         self.last_fault = Some((fault, self.now));
         if let Flight::ReadChunks { job, parts, fetch: (fetch, _) } = &retry.flight {
+            self.turns.on_fault(self.now, &mut self.rng);
             self.delay_chunks(*fetch);
             if !self.is_reading(*job) {
                 // Nobody waits for it any more.

@@ -13,7 +13,7 @@ use super::upload::Uploads;
 use super::write::Writes;
 use super::{LocalPlace, Plan, Volume};
 use crate::journal::{
-    Journal, JournalEntry, JournalError, PAGE_BYTES, Ring, RingId, ScanStart, Scanned, scan,
+    Batch, Journal, JournalEntry, JournalError, PAGE_BYTES, Ring, RingId, ScanStart, Scanned, scan,
 };
 use crate::map::CloudMap;
 use crate::meta::{self, Born, Committed, Frame};
@@ -184,7 +184,7 @@ impl<B> Volume<B> {
         let mut map_file = map_file(born, &map, tail, seq_next);
         let mark = taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode());
         map_file.extend(mark);
-        let volume = Volume {
+        let mut volume = Volume {
             now,
             rng: Rng::new(seed),
             action_next: 0,
@@ -207,16 +207,30 @@ impl<B> Volume<B> {
             clean: super::clean::Cleaning::default(),
             snapshots: super::snapshots::Snapshots::default(),
             is_known,
+            lost_bytes: 0,
             awaits_map: false,
             held: Vec::new(),
             waiting: super::wait::Waiting::default(),
+            turns: super::turns::Turns::default(),
             is_draining: false,
             is_stopping: false,
             last_fault: None,
             counters: super::Counters::default(),
             plan,
         };
+        if volume.session.is_lost() {
+            volume.count_lost();
+        }
         Ok(Opened { volume, map_file, damaged })
+    }
+}
+
+impl<B> Volume<B> {
+    /// Counts what only the journal has of a volume that uploads no more.
+    pub(super) fn count_lost(&mut self) {
+        let left = overlay_of(&self.journal.batches, self.commit.recorded.journal_next);
+        let blocks: u64 = left.iter().map(|(blocks, _)| blocks.end - blocks.start).sum();
+        self.lost_bytes = blocks * u64::from(self.plan.block_bytes);
     }
 }
 
@@ -231,9 +245,13 @@ fn damaged_runs(
     runs.map(|(blocks, _)| (blocks.start * block, (blocks.end - blocks.start) * block)).collect()
 }
 
-fn overlay_of(batches: &[crate::journal::Batch], journal_next: u64) -> Runs<LocalPlace> {
+/// The newest writes of all blocks in batches from `journal_next` on.
+pub(super) fn overlay_of<'a>(
+    batches: impl IntoIterator<Item = &'a Batch>,
+    journal_next: u64,
+) -> Runs<LocalPlace> {
     let mut overlay = Runs::default();
-    for batch in batches.iter().filter(|batch| batch.seq >= journal_next) {
+    for batch in batches.into_iter().filter(|batch| batch.seq >= journal_next) {
         for entry in &batch.entries {
             let blocks = (entry.blocks.end - entry.blocks.start).min(u64::from(u16::MAX)) as u16;
             let (seq, at, crc) = (batch.seq, entry.at, entry.crc);

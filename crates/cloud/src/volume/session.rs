@@ -236,6 +236,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.awaits_map = false;
         self.fail_writes();
         self.fail_snapshots();
+        self.count_lost();
         match self.is_known {
             true => self.release_held(),
             // What was learned of the volume so far is not the volume.
@@ -680,6 +681,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Another node has taken the volume.
     fn lose_to(&mut self, block: &Superblock) {
+        self.note_adopted(block);
         let (node, epoch) = (&block.node, block.epoch);
         self.lose_to_other(format!("node {node} has taken the volume, in epoch {epoch}"));
     }

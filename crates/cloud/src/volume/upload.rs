@@ -65,6 +65,13 @@ impl Uploads {
     }
 }
 
+impl Uploads {
+    /// Segments that were cut and are not in the map, and the batch behind each.
+    pub(super) fn numbers_under_way(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.under_way.iter().map(|upload| (upload.number, upload.journal_next))
+    }
+}
+
 impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Batches that the next segment takes, if it is time for one.
     fn cut(&self) -> Option<Range<usize>> {
