@@ -22,6 +22,8 @@ const SWEEP_LOOKS: u32 = 4096;
 const FREES_PER_CALL: u32 = 32;
 /// How long destaging pauses after a failure.
 const DESTAGE_PAUSE: Nanos = Nanos::from_secs(1);
+/// How long after a failure destages have to end well until that is reported.
+const DESTAGE_WELL_AFTER: Nanos = Nanos::from_secs(5);
 /// When a level that holds more than its limit is looked at again.
 const SHRINK_PAUSE: Nanos = Nanos::from_millis(10);
 /// When a sweep that found nothing in its bounded looks goes on.
@@ -296,8 +298,8 @@ impl Cache {
         let is_stuck = self.volumes.get(number).is_stuck;
         let Err(kind) = result else {
             // One end does not say that what else was given to it ends.
-            if !is_stuck && self.volumes.get_mut(number).fault.take().is_some() {
-                self.actions.push(Action::Report(Event::DestageRecovered { volume }));
+            if !is_stuck {
+                self.note_destages_well(moment.now, number);
             }
             return;
         };
@@ -314,11 +316,28 @@ impl Cache {
         }
         self.destage_not_before = self.destage_not_before.max(until);
         self.volumes.has_faults = true;
-        if self.volumes.get_mut(number).fault.replace(kind).is_none() {
+        let state = self.volumes.get_mut(number);
+        state.fault = Some(kind);
+        if state.told.replace((kind, moment.now)).is_none() {
             self.actions.push(Action::Report(Event::DestageFailed { volume, kind }));
         }
         self.fail_waiting(moment, number, kind);
         self.fail_drains(number, kind);
+    }
+
+    /// A destage of the volume ended well. That they all do is reported when none failed for a
+    /// while, or nothing is left to destage.
+    fn note_destages_well(&mut self, now: Nanos, number: u16) {
+        let is_dirty = self.levels.iter().any(|level| level.holding(number).dirty > 0);
+        let volume = self.volumes.get_mut(number);
+        volume.fault = None;
+        let is_over = |(_, failed): &mut (ErrorKind, Nanos)| {
+            !is_dirty || now.since(*failed) >= DESTAGE_WELL_AFTER
+        };
+        if volume.told.take_if(is_over).is_some() {
+            let event = Event::DestageRecovered { volume: volume.id };
+            self.actions.push(Action::Report(event));
+        }
     }
 
     /// Drains that want the volume's blocks home end.

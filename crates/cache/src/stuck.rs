@@ -29,7 +29,7 @@ impl Cache {
     /// Why blocks of a volume could not be written back the last time, if they could not.
     #[must_use]
     pub fn destage_fault(&self, id: VolumeId) -> Option<ErrorKind> {
-        self.volumes.get(self.volumes.number(id)?).fault
+        self.volumes.get(self.volumes.number(id)?).told.map(|(kind, _)| kind)
     }
 
     /// A volume's backing store does not answer, or does again. Unknown volumes are left out.
@@ -49,7 +49,8 @@ impl Cache {
         let inflight = volume.destages_inflight;
         if is_stuck {
             volume.destage_not_before = Nanos::NEVER;
-            let is_new = volume.fault.replace(ErrorKind::Retry).is_none();
+            volume.fault = Some(ErrorKind::Retry);
+            let is_new = volume.told.replace((ErrorKind::Retry, moment.now)).is_none();
             self.destages_inflight -= inflight;
             self.volumes.has_faults = true;
             if is_new {
@@ -61,7 +62,8 @@ impl Cache {
         } else {
             volume.destage_not_before = moment.now;
             self.destages_inflight += inflight;
-            if volume.fault.take().is_some() {
+            volume.fault = None;
+            if volume.told.take().is_some() {
                 self.actions.push(Action::Report(Event::DestageRecovered { volume: id }));
             }
         }

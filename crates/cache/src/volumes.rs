@@ -46,6 +46,9 @@ pub(crate) struct VolumeState {
     pub(crate) through: Option<Box<Through>>,
     /// Why destaging fails now, if it does.
     pub(crate) fault: Option<ErrorKind>,
+    /// What was reported of it and not taken back, and when a destage failed last: a home that is
+    /// full takes a block now and then.
+    pub(crate) told: Option<(ErrorKind, Nanos)>,
     /// No destage of the volume is started before this, after one failed.
     pub(crate) destage_not_before: Nanos,
     /// Destages in flight.
@@ -123,6 +126,7 @@ impl Volumes {
             logged: false,
             through: spec.write_through.then(|| Box::new(Through::new(blocks))),
             fault: None,
+            told: None,
             destage_not_before: Nanos::ZERO,
             destages_inflight: 0,
             is_stuck: false,

@@ -175,9 +175,11 @@ fn full_backing_store_is_an_error_not_a_hang() {
         failed += u32::from(answer.result == Err(ErrorKind::Full));
     }
     assert_eq!(failed, 8, "eight blocks fit, the others are refused");
+    assert_eq!(host.cache.destage_fault(VolumeId(1)), Some(ErrorKind::Full));
     host.backing_fault = None;
     host.tick(Nanos::from_secs(10));
     host.settle();
+    assert_eq!(host.cache.destage_fault(VolumeId(1)), None);
     assert_eq!(host.run(VolumeId(1), call(Operation::Write, 0, 4096), 9).result, Ok(()));
     for block in 0..8u64 {
         let answer = host.run(VolumeId(1), call(Operation::Read, block * 4096, 4096), 0);

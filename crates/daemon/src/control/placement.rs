@@ -99,10 +99,12 @@ fn place_in_store(
     }
     let Some(Size(length)) = size else {
         let cause = "a volume in an object store has no length of its own yet".to_owned();
-        return Err(refused(ReportKind::Invalid, cause, "add --size"));
+        return Err(refused(ReportKind::Invalid, cause, HINT_SIZE));
     };
     Ok((store.to_owned(), length))
 }
+
+const HINT_SIZE: &str = "add --size, for a new volume; or --take, for one that is there";
 
 /// Bytes of a file or device, `None` when there is nothing of that name.
 fn existing_length(path: &Path) -> std::io::Result<Option<u64>> {
