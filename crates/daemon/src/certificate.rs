@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, DnType, KeyPair};
 
-    /// Goal: the end of a certificate is told in time, and nothing before. Method: one of two months,
-    /// looked at before, in and after them.
+    /// Goal: the end of a certificate is told in time, and nothing before. Method: one of two
+    /// months, looked at before, in and after them.
     #[test]
     fn an_end_is_told() {
         let mut params = CertificateParams::new(Vec::new()).expect("good names");

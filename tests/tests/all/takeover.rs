@@ -356,8 +356,8 @@ fn a_vanished_superblock_stops_a_volume_at_rest() {
 }
 
 /// Goal: a node that was put back from an older copy of its directory takes its volume anew, as the
-/// store has it, though the store says that it is this node's. Method: a copy, more writes, the copy
-/// in the directory's place.
+/// store has it, though the store says that it is this node's. Method: a copy, more writes, then
+/// the copy in the directory's place.
 #[test]
 fn a_node_that_was_put_back_takes_its_volume_anew() {
     let Some(world) = World::new() else { return };

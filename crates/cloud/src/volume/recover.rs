@@ -218,9 +218,7 @@ impl<B> Volume<B> {
             counters: super::Counters::default(),
             plan,
         };
-        if volume.session.is_lost() {
-            volume.count_lost();
-        }
+        volume.count_lost();
         Ok(Opened { volume, map_file, damaged })
     }
 }
@@ -228,6 +226,9 @@ impl<B> Volume<B> {
 impl<B> Volume<B> {
     /// Counts what only the journal has of a volume that uploads no more.
     pub(super) fn count_lost(&mut self) {
+        if !self.session.is_lost() {
+            return;
+        }
         let left = overlay_of(&self.journal.batches, self.commit.recorded.journal_next);
         let blocks: u64 = left.iter().map(|(blocks, _)| blocks.end - blocks.start).sum();
         self.lost_bytes = blocks * u64::from(self.plan.block_bytes);
