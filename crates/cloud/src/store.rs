@@ -115,12 +115,15 @@ impl Store {
     /// pass. For who has nothing else to do meanwhile: a volume repeats its requests itself.
     pub async fn insist(&self, request: Request, attempts_max: u32) -> End {
         const REST_MIN: Duration = Duration::from_millis(200);
+        const REST_MAX: Duration = Duration::from_secs(5);
+        let mut rest = REST_MIN;
         let mut attempt = 1;
         loop {
             match self.perform(request.clone()).await {
                 End::Failed(fault) if fault.kind == FaultKind::Retry && attempt < attempts_max => {
                     // Nothing tells that the store answers again but asking it.
-                    tokio::time::sleep(REST_MIN * (1 << (attempt - 1))).await;
+                    tokio::time::sleep(rest).await;
+                    rest = REST_MAX.min(rest * 2);
                     attempt += 1;
                 }
                 end => return end,

@@ -11,6 +11,7 @@ use object_store::{
     PutMultipartOptions, PutResult,
 };
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a double does instead of answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +24,15 @@ enum Quirk {
     Unconditional,
     /// Its client panics.
     Panicking,
+    /// It refuses so many reads.
+    Throttling(u32),
 }
 
 #[derive(Debug)]
 struct Double {
     memory: InMemory,
     quirk: Quirk,
+    asked: AtomicU32,
 }
 
 impl fmt::Display for Double {
@@ -86,6 +90,9 @@ impl ObjectStore for Double {
             match self.quirk {
                 Quirk::Silent => std::future::pending().await,
                 Quirk::Panicking => panic!("the client of a double"),
+                Quirk::Throttling(reads) if self.asked.fetch_add(1, Ordering::Relaxed) < reads => {
+                    return Err(Error::Generic { store: "double", source: "slow down".into() });
+                }
                 _ => {}
             }
             let is_head = options.head;
@@ -140,7 +147,7 @@ impl ObjectStore for Double {
 }
 
 fn store(quirk: Quirk) -> Store {
-    let double = Double { memory: InMemory::new(), quirk };
+    let double = Double { memory: InMemory::new(), quirk, asked: AtomicU32::new(0) };
     let (prefix, url) = (Path::from("maps"), "double://maps".to_owned());
     Store { store: Arc::new(double), prefix, url, key: None }
 }
@@ -188,6 +195,22 @@ async fn silence_is_given_up_in_time() {
         let time = REQUEST_TIME + Duration::from_secs(seconds);
         let got = given_up(&bodiless, get(&key, None)).await;
         assert!(got >= time && got <= time + Duration::from_secs(1), "{bytes}: {got:?}");
+    }
+}
+
+/// Goal: a store that throttles for a minute and more is asked on, ever less often, and no longer
+/// than was said. Method: a store that refuses some reads; attempts and time.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_read_is_asked_on() {
+    for (refused, attempts, is_read) in [(20, 30, true), (30, 30, false), (3, 4, true)] {
+        let slow = store(Quirk::Throttling(refused));
+        let stored = slow.perform(create("segments/1", 8)).await;
+        assert!(matches!(stored, End::Stored(_)), "{stored:?}");
+        let begun = Instant::now();
+        let end = slow.insist(get("segments/1", None), attempts).await;
+        assert_eq!(matches!(end, End::Bytes(..)), is_read, "{refused}: {end:?}");
+        let most = 5 * u64::from(attempts);
+        assert!(begun.elapsed() <= Duration::from_secs(most), "{refused}: {:?}", begun.elapsed());
     }
 }
 
