@@ -422,6 +422,9 @@ impl Homes {
             return owner.problem(record);
         }
         let path = self.path(record);
+        if std::fs::metadata(&path).is_ok_and(|found| found.is_dir()) {
+            return Some(format!("`{}` is a directory", path.display()));
+        }
         let length = std::fs::File::open(&path).and_then(|mut file| file.seek(SeekFrom::End(0)));
         match length {
             Ok(length) if length < record.length => Some(format!(

@@ -32,7 +32,7 @@ use crate::tls_files::{TlsFiles, tls_of};
 pub use crate::url_file::CONTROL_URL_FILE_NAME;
 use crate::url_file::UrlFile;
 use crate::{api, listen};
-use folder::open_directory;
+use folder::{load_catalog, open_directory};
 use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::ClientMemory;
@@ -232,7 +232,7 @@ impl Node {
         let tls = tls_of(&config.nbd)?;
         let lock = open_directory(&config.dir)?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
-        let found = Catalog::load(&config.dir)?;
+        let found = load_catalog(&config)?;
         let cloud = CloudHomes::new(&config, tokio::runtime::Handle::current());
         let cloud = Arc::new(cloud);
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);

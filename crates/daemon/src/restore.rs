@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// How often a request is tried before a restore gives up: for two minutes of a store that throttles
-/// or is away, since what was read before would be read again.
+/// How often a request is tried before a restore gives up: for two minutes of a store that
+/// throttles or is away, since what was read before would be read again.
 const ATTEMPTS_MAX: u32 = 30;
 /// The same until the store has answered once: an address or credentials are wrong, most likely,
 /// and who waits should hear so within two seconds of such answers.

@@ -194,7 +194,11 @@ fn a_first_start_over_data_is_refused() {
     node_with_data(&own, &small_levels());
     let lost = ["catalog.json", "volumes"].map(|name| (own.join(name), work.path().join(name)));
     lost.iter().for_each(|(from, to)| fs::rename(from, to).expect("can move"));
+    refused(&own, &small_levels()).assert_explains(&["has run here", "put the node's own"]);
+    let intents = ["intents.json", "intents"].map(|name| own.join(name));
+    fs::rename(&intents[0], &intents[1]).expect("can move");
     refused(&own, &small_levels()).assert_explains(&["a level of another node", "catalog.json"]);
+    fs::rename(&intents[1], &intents[0]).expect("can move");
     fs::remove_dir_all(own.join("volumes")).expect("it has nothing");
     lost.iter().for_each(|(to, from)| fs::rename(from, to).expect("can move"));
     assert_data_is_there(&own, &small_levels());

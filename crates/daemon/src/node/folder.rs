@@ -6,10 +6,11 @@
 //! Cost: a few system calls per start. Not for: what commands may name; see `config`.
 
 use super::CONTROL_URL_FILE_NAME;
-use crate::catalog::DirectoryLock;
-use crate::config::LOCAL_DIR;
+use crate::catalog::{CATALOG_FILE_NAME, Catalog, DirectoryLock};
+use crate::config::{Config, Format, LOCAL_DIR};
 use crate::control::volumes::VOLUMES_DIR_NAME;
-use crate::error::Report;
+use crate::error::{Report, ReportKind};
+use crate::intents::INTENTS_FILE_NAME;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -62,4 +63,25 @@ fn close_to_others(folder: &Path) {
     {
         tracing::warn!(folder = %folder.display(), %cause, "other users can read this folder");
     }
+}
+
+/// The catalog of a node that has run, if any. A directory in which one has, and whose catalog is
+/// gone, is no new one: what its files hold would be taken for another node's, or for left-overs.
+///
+/// # Errors
+/// A report where that is so, or the catalog cannot be read.
+pub(super) fn load_catalog(config: &Config) -> Result<Option<Catalog>, Report> {
+    let found = Catalog::load(&config.dir)?;
+    let has_run = config.dir.join(INTENTS_FILE_NAME).exists();
+    if found.is_some() || config.format == Format::All || !has_run {
+        return Ok(found);
+    }
+    let dir = config.dir.display();
+    Err(Report::new(ReportKind::Corrupt, format!("cannot start the node in `{dir}`"))
+        .cause(format!("`{CATALOG_FILE_NAME}` is missing, though a node has run here"))
+        .state("nothing was changed; levels and volumes' files are as they were")
+        .hint(format!(
+            "put the node's own `{CATALOG_FILE_NAME}` back, with which all its data is there; or \
+             start a new node in another directory"
+        )))
 }
