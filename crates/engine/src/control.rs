@@ -504,6 +504,8 @@ pub struct LevelStats {
     pub segments_retired: u64,
     /// Of these, out of use until they are tested.
     pub segments_suspect: u64,
+    /// Of these, segments with a block that can be neither read nor moved.
+    pub segments_damaged: u64,
     /// Bytes of one of its segments.
     pub segment_bytes: u64,
     /// What became of freed segments on their way to the device, where it has a log.

@@ -98,6 +98,13 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
                 level.name, level.segments_retired, level.segments, level.segments_suspect
             ));
         }
+        if level.segments_damaged > 0 {
+            lines.push(format!(
+                "level {}: {} of {} segments hold a block that cannot be read; `layby check` names \
+                 it, and writing it whole frees them",
+                level.name, level.segments_damaged, level.segments
+            ));
+        }
     }
     lines
 }

@@ -365,6 +365,10 @@ pub struct LevelAnswer {
     /// Of these, out of use until they are tested.
     #[serde(default)]
     pub segments_suspect: u64,
+    /// Of these, segments with a block that can be neither read nor moved: they are free again once
+    /// that block is written or let go.
+    #[serde(default)]
+    pub segments_damaged: u64,
     /// Bytes of one of its segments.
     #[serde(default)]
     pub segment_bytes: u64,
@@ -710,6 +714,7 @@ impl Reading {
             segments: sum(|l| l.segments),
             segments_retired: sum(|l| l.segments_retired),
             segments_suspect: sum(|l| l.segments_suspect),
+            segments_damaged: sum(|l| l.segments_damaged),
             segment_bytes: shards.first().map_or(0, |shard| shard.segment_bytes),
             discards: level_discards(&shards),
             hints: HintAnswer::of(&shards),

@@ -114,8 +114,10 @@ impl Scrape {
             let sum = |of: fn(&LevelStats) -> u64| shards.clone().map(of).sum::<u64>();
             let all = sum(|l| l.segments);
             let (retired, suspect) = (sum(|l| l.segments_retired), sum(|l| l.segments_suspect));
-            let counts = [("used", all - retired - suspect), ("retired", retired)];
-            let counts = counts.into_iter().chain([("suspect", suspect)]);
+            let damaged = sum(|l| l.segments_damaged);
+            let used = all.saturating_sub(retired + suspect + damaged);
+            let counts = [("used", used), ("retired", retired), ("suspect", suspect)];
+            let counts = counts.into_iter().chain([("damaged", damaged)]);
             counts.filter(move |_| all > 0).map(move |(state, count)| {
                 let labels = vec![("level", name.to_owned()), ("state", state.to_owned())];
                 gauge(labels, count as f64)

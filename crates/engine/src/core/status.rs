@@ -139,7 +139,7 @@ impl Core {
 
     fn level_stats(&self, index: usize) -> LevelStats {
         let view = self.cache.level_view(LevelIndex(index as u8), self.now);
-        let (mut wear, mut segments, mut discards) = (None, [0; 4], None);
+        let (mut wear, mut segments, mut discards) = (None, [0; 5], None);
         let (device_bytes_written, cleaned, corrupt, store_bytes) = match &self.levels[index] {
             Level::Memory(slab) => (slab.bytes_written, 0, 0, 0),
             Level::Nvm(store) => {
@@ -153,7 +153,8 @@ impl Core {
                 wear = self.wear_stats(index, &counters);
                 let (retired, suspect) = (store.segments_retired(), store.segments_suspect());
                 let (count, bytes) = (u64::from(store.segment_count()), store.segment_bytes());
-                segments = [count, retired as u64, suspect as u64, bytes];
+                let damaged = u64::from(store.segments_damaged());
+                segments = [count, retired as u64, suspect as u64, bytes, damaged];
                 discards = Some(store.discard_stats());
                 (counters.bytes_device(), cleaned, counters.corrupt_blocks, store.memory_bytes())
             }
@@ -178,6 +179,7 @@ impl Core {
             segments_retired: segments[1],
             segments_suspect: segments[2],
             segment_bytes: segments[3],
+            segments_damaged: segments[4],
             discards,
             hints: None,
         }

@@ -78,6 +78,12 @@ impl LogStore {
         self.retiring.retired.len()
     }
 
+    /// Segments with a block that cannot be moved: they are free again once it is let go.
+    #[must_use]
+    pub fn segments_damaged(&self) -> u32 {
+        self.segments_damaged
+    }
+
     /// Segments that are out of use until a test shows what they are worth.
     #[must_use]
     pub fn segments_suspect(&self) -> usize {
