@@ -23,6 +23,7 @@ pub mod cloud;
 pub mod config;
 pub mod control;
 mod degraded;
+mod descriptors;
 pub mod error;
 mod exposure;
 mod free;

@@ -12,7 +12,7 @@
 mod places;
 
 use crate::api::Caller;
-use crate::sockets::UnixSocket;
+use crate::sockets::{AcceptFaults, UnixSocket};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -58,6 +58,7 @@ where
     F: Future<Output = std::io::Result<(T, Caller)>>,
 {
     let places = Arc::new(Places::new(CONTROL_CONNECTIONS_MAX));
+    let mut faults = AcceptFaults::default();
     loop {
         match accept().await {
             Ok((stream, caller)) => {
@@ -89,8 +90,7 @@ where
                 place.set_task(task.abort_handle());
             }
             Err(cause) => {
-                tracing::warn!(%cause, "cannot accept a control client");
-                crate::sockets::rest_after_failed_accept().await;
+                faults.rest("cannot accept a control client", &cause).await;
             }
         }
     }

@@ -224,7 +224,7 @@ impl Node {
     /// # Errors
     /// As [`Node::start`].
     pub async fn start_on(
-        config: Config,
+        mut config: Config,
         starter: Arc<dyn ShardStarter>,
         passed: Passed,
     ) -> Result<Node, Report> {
@@ -233,6 +233,8 @@ impl Node {
         let lock = open_directory(&config.dir)?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = load_catalog(&config)?;
+        let volumes = found.as_ref().map_or(0, |catalog| catalog.volumes.len());
+        let few_files = crate::descriptors::bound(&mut config, volumes);
         let cloud = CloudHomes::new(&config, tokio::runtime::Handle::current());
         let cloud = Arc::new(cloud);
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
@@ -267,7 +269,7 @@ impl Node {
         let view = came_up(&config.dir, view, &homes)?;
         crate::control::log_start(found.as_ref(), &view);
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
-        notes.extend(sockets.exposure(&config, &view));
+        notes.extend(sockets.exposure(&config, &view).into_iter().chain(few_files));
         let uris = sockets.uris(&config.nbd);
         notes.extend(lost_notes);
         let dir = config.dir.clone();

@@ -16,6 +16,7 @@ use crate::control::{Command, Control, PeerExports};
 use crate::error::Report;
 use crate::refusals::{Refusals, Refused};
 use crate::session::Served;
+use crate::sockets::AcceptFaults;
 use crate::tls::{RECORD_BODY_BYTES_MAX, RECORD_HEAD_BYTES, TlsStream};
 use crate::tls_files::{TlsFiles, tls_of};
 use layby_engine::control::{ClientId, Connection};
@@ -104,7 +105,7 @@ impl NbdServer {
             tls: Arc::new(TlsFiles::new(nbd, tls)),
             mode: nbd.tls,
             handshake_timeout: Duration::from_nanos(timeout.0),
-            places: Places::new(nbd.connections_max),
+            places: Places::new(nbd.connections_max, nbd.half_open_max),
             dropping: Arc::default(),
         }
     }
@@ -123,16 +124,18 @@ impl NbdServer {
 
     /// Accepts clients of the unix socket until the task is dropped.
     pub async fn accept_unix(self, listener: &UnixListener) {
+        let mut faults = AcceptFaults::default();
         loop {
             match listener.accept().await {
                 Ok((socket, _)) => self.admit(socket, Peer::Unix, "unix".to_owned()),
-                Err(cause) => accept_failed(&cause).await,
+                Err(cause) => faults.rest("cannot accept a client", &cause).await,
             }
         }
     }
 
     /// Accepts clients of a TCP address until the task is dropped.
     pub async fn accept_tcp(self, listener: &TcpListener) {
+        let mut faults = AcceptFaults::default();
         loop {
             match listener.accept().await {
                 Ok((socket, address)) => {
@@ -142,7 +145,7 @@ impl NbdServer {
                         self.admit(socket, Peer::Network(address.ip()), address.to_string());
                     }
                 }
-                Err(cause) => accept_failed(&cause).await,
+                Err(cause) => faults.rest("cannot accept a client", &cause).await,
             }
         }
     }
@@ -271,11 +274,6 @@ fn prepare_tcp(socket: &TcpStream) -> std::io::Result<()> {
     // A client whose machine died would otherwise hold its place for ever.
     rustix::net::sockopt::set_socket_keepalive(socket, true)?;
     Ok(())
-}
-
-async fn accept_failed(cause: &IoError) {
-    tracing::warn!(%cause, "cannot accept a client");
-    crate::sockets::rest_after_failed_accept().await;
 }
 
 /// Why a client never entered an export.

@@ -16,9 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::time::Instant;
 
 /// Wait after a failed accept, so that a lack of descriptors is not met with a busy loop.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Time between two lines about failed accepts.
+const ACCEPT_LINE_EVERY: Duration = Duration::from_secs(1);
 /// Who may connect to the control socket: the node's user, for it has no other login.
 pub const CONTROL_SOCKET_MODE: u32 = 0o600;
 /// Who may connect to the NBD socket: the node's user and group.
@@ -106,10 +109,27 @@ pub fn adopt_tcp(listener: std::net::TcpListener) -> Result<TcpListener, Report>
     taken.map_err(|cause| listen_refused("a passed socket", &cause))
 }
 
-/// Lets a moment pass after an accept that failed: the backlog stays, and no event says when there
-/// are descriptors again.
-pub(crate) async fn rest_after_failed_accept() {
-    tokio::time::sleep(ACCEPT_RETRY).await;
+/// Accepts of one socket that failed: a line a second at most says so.
+#[derive(Default)]
+pub(crate) struct AcceptFaults {
+    said: Option<Instant>,
+    left_out: u64,
+}
+
+impl AcceptFaults {
+    /// Says what failed, and lets a moment pass: the backlog stays, and no event says when there
+    /// are descriptors again.
+    pub(crate) async fn rest(&mut self, what: &'static str, cause: &std::io::Error) {
+        let now = Instant::now();
+        if self.said.is_none_or(|said| now.duration_since(said) >= ACCEPT_LINE_EVERY) {
+            let left_out = std::mem::take(&mut self.left_out);
+            tracing::warn!(%cause, left_out, "{what}");
+            self.said = Some(now);
+        } else {
+            self.left_out += 1;
+        }
+        tokio::time::sleep(ACCEPT_RETRY).await;
+    }
 }
 
 /// Makes the folder of a socket, which others may enter: the socket's own mode says who connects.

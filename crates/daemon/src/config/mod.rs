@@ -45,7 +45,7 @@ pub use limits::{
     BANDWIDTH_BURST_MAX, BANDWIDTH_MAX, BANDWIDTH_MIN, BURST_PARTS_DEFAULT, IOPS_BURST_MAX,
     IOPS_MAX, IOPS_MIN, LimitsConfig,
 };
-pub use nbd::{ClientRules, NbdConfig, TlsMode};
+pub use nbd::{ClientRules, HALF_OPEN_MAX, NbdConfig, TlsMode};
 pub use roots::VolumeRoots;
 pub use segments::{HintChoice, SegmentConfig};
 pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};

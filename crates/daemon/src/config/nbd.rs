@@ -65,9 +65,14 @@ pub struct NbdConfig {
     pub tls_clients: Option<ClientRules>,
     /// Clients at once.
     pub connections_max: u32,
+    /// Clients of each kind of socket that have not chosen a volume, at once.
+    pub half_open_max: usize,
     /// How long a client may take until it has chosen its volume.
     pub handshake_timeout: Nanos,
 }
+
+/// Clients of one kind that have not entered, at most.
+pub const HALF_OPEN_MAX: usize = 256;
 
 impl NbdConfig {
     pub(super) fn of(dir: &Path, table: file::NbdTable, overrides: &Overrides) -> NbdConfig {
@@ -85,6 +90,7 @@ impl NbdConfig {
             tls_client_ca: table.tls_client_ca.map(|path| dir.join(path)),
             tls_clients: table.tls_clients,
             connections_max: table.connections_max.unwrap_or(CONNECTIONS_DEFAULT),
+            half_open_max: HALF_OPEN_MAX,
             handshake_timeout: timeout,
         }
     }

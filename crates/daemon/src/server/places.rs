@@ -15,8 +15,6 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
 
-/// Clients of one kind that have not entered at most.
-pub(super) const HALF_OPEN_MAX: usize = 256;
 /// Places that are kept for each volume at most; for all of them at most a quarter.
 const VOLUME_PLACES: u32 = 4;
 /// Places that are kept for unix sockets at most, and a sixteenth.
@@ -35,6 +33,7 @@ pub(super) struct Places(Arc<Shared>);
 
 struct Shared {
     max: u32,
+    half_max: usize,
     state: Mutex<State>,
     left: Notify,
 }
@@ -78,14 +77,16 @@ pub(super) struct Entered {
 }
 
 impl Places {
-    pub(super) fn new(max: u32) -> Places {
-        Places(Arc::new(Shared { max, state: Mutex::default(), left: Notify::new() }))
+    /// Places for `max` clients that have entered, and for `half_max` of each kind that have not.
+    pub(super) fn new(max: u32, half_max: usize) -> Places {
+        let (state, left) = (Mutex::default(), Notify::new());
+        Places(Arc::new(Shared { max, half_max, state, left }))
     }
 
     /// A place for a client that has come; tells whether another one had to go.
     pub(super) fn begin(&self, kind: Kind) -> (Half, bool) {
         let mut state = self.0.lock();
-        let victim = state.victim(kind);
+        let victim = state.victim(kind, self.0.half_max);
         if let Some(index) = victim
             && let Some(waiting) = state.half.remove(index)
         {
@@ -134,9 +135,9 @@ impl Shared {
 
 impl State {
     /// Who goes for another one of its kind.
-    fn victim(&self, kind: Kind) -> Option<usize> {
+    fn victim(&self, kind: Kind, half_max: usize) -> Option<usize> {
         let own = || self.half.iter().enumerate().filter(|(_, waiting)| waiting.kind == kind);
-        if own().count() < HALF_OPEN_MAX {
+        if own().count() < half_max {
             return None;
         }
         let with_task = own().filter(|(_, waiting)| waiting.own.task.get().is_some());
@@ -202,12 +203,13 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::HALF_OPEN_MAX;
 
     /// Goal: no volume's clients, and no network's, take what is kept for others. Method: one
     /// volume takes all it gets, then the others come.
     #[test]
     fn places_are_kept_for_others() {
-        let places = Places::new(64);
+        let places = Places::new(64, HALF_OPEN_MAX);
         let mut all = Vec::new();
         all.extend(std::iter::from_fn(|| places.enter(Kind::Network, 0, 3)));
         assert_eq!(all.len(), 64 - 2 * 4 - 4, "but for two volumes and unix sockets");
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn few_places_serve_many_volumes() {
         for max in 1..20 {
-            let places = Places::new(max);
+            let places = Places::new(max, HALF_OPEN_MAX);
             let volumes = 0..100;
             let entered = volumes.map(|volume| places.enter(Kind::Unix, volume, 100));
             assert_eq!(entered.flatten().collect::<Vec<_>>().len(), max as usize);
@@ -240,7 +242,7 @@ mod tests {
     /// that has spoken, then a flood, whose tasks hold their places.
     #[tokio::test]
     async fn the_oldest_silent_client_goes() {
-        let places = Places::new(1);
+        let places = Places::new(1, HALF_OPEN_MAX);
         let come = |kind| {
             let (half, has_dropped) = places.begin(kind);
             half.spawn(|half| async move {

@@ -12,7 +12,7 @@ mod messages;
 
 use crate::config::{Name, Peer, is_allowed};
 use crate::control::{Control, View};
-use crate::sockets::{NBD_SOCKET_MODE, UnixSocket};
+use crate::sockets::{AcceptFaults, NBD_SOCKET_MODE, UnixSocket};
 use device::Device;
 use layby_frontend::vhost::GuestDisk;
 use layby_types::VolumeId;
@@ -178,12 +178,12 @@ struct Listener {
 impl Listener {
     async fn run(&self, socket: &UnixSocket) {
         let mut last: Option<oneshot::Receiver<()>> = None;
+        let mut faults = AcceptFaults::default();
         loop {
             let stream = match socket.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(cause) => {
-                    tracing::warn!(volume = %self.name, %cause, "cannot accept a guest");
-                    crate::sockets::rest_after_failed_accept().await;
+                    faults.rest("cannot accept a guest", &cause).await;
                     continue;
                 }
             };
