@@ -121,6 +121,7 @@ impl ClonePlan {
             block_bytes: base.block_bytes,
             node: self.node.to_string(),
             epoch: 0,
+            session: 0,
             revision: 0,
             committed: through,
             checkpoint: Some(checkpoint),

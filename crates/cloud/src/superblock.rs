@@ -47,7 +47,11 @@ pub struct Superblock {
     pub node: String,
     /// The session that serves it.
     pub epoch: u32,
-    /// Changes of this object, so that no two are alike.
+    /// A number that this session drew: two copies of a node that claim the volume at once put
+    /// superblocks that are alike but for this. None in those of earlier versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub session: u64,
+    /// Changes of this object, so that no two of a session are alike.
     pub revision: u64,
     /// All segments up to this one are the volume.
     pub committed: u64,
@@ -64,6 +68,11 @@ pub struct Superblock {
     /// Where the volume was deleted: nobody serves it, and its objects go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<Deleted>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// That a volume was deleted.
@@ -201,6 +210,7 @@ mod tests {
             block_bytes: 4096,
             node: "11".into(),
             epoch: 3,
+            session: 0,
             revision: 4,
             committed: 17,
             checkpoint: Some(Checkpointed { number: 10, epoch: 2 }),
@@ -214,7 +224,7 @@ mod tests {
     /// Goal: a superblock is read as written, and damage is seen. Method: round trip, each byte.
     #[test]
     fn superblocks_round_trip() {
-        let block = example();
+        let block = Superblock { session: 7, ..example() };
         let bytes = block.encode();
         assert_eq!(Superblock::decode(&bytes).as_ref(), Some(&block));
         for at in 0..bytes.len() {

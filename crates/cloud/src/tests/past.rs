@@ -3,9 +3,10 @@
 //! How: a volume is filled until the store has all; then the store, or the node's disks, become
 //! what they were before, or an object that the store took is gone. The node starts.
 
-use super::lives::{BLOCK, Life};
-use crate::volume::Link;
-use layby_types::BackingOperation;
+use super::lives::{BLOCK, Life, NODE, open, plan};
+use crate::simulated::SimWorld as World;
+use crate::volume::{Link, Volume};
+use layby_types::{BackingOperation, Rng};
 
 /// A volume whose store has all that was written.
 fn filled(seed: u64) -> Life {
@@ -88,5 +89,56 @@ fn an_older_copy_of_the_node_is_refused() {
         let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
         assert!(why.contains("older copy"), "{why}");
         assert!(life.volume.is_taken(), "nothing of it is read, seed {seed}");
+    }
+}
+
+/// A copy of a node beside the node itself, with disks of its own.
+struct Copy {
+    world: World,
+    volume: Volume<Vec<u8>>,
+}
+
+impl Copy {
+    /// Does one thing at a store that others have, too.
+    fn step(&mut self, life: &mut Life) {
+        std::mem::swap(&mut self.world.store, &mut life.world.store);
+        self.world.take(self.volume.take_actions());
+        if let Some((id, end)) = self.world.step() {
+            self.volume.on_end(id, end);
+        }
+        std::mem::swap(&mut self.world.store, &mut life.world.store);
+        self.volume.on_tick(life.now);
+    }
+}
+
+/// Goal: of two copies of a node's directory that start at once, one serves the volume, and the
+/// other one learns that it does not; also where both claim it at the same moment. Method: both on
+/// one store, their steps in every order, by seed; then looks.
+#[test]
+fn two_copies_of_a_node_do_not_both_serve() {
+    for seed in 0..200 {
+        let mut life = filled(seed);
+        life.stop();
+        let mut world = World::new(seed + 1, life.world.disks.clone());
+        let volume = open(&mut world, plan(NODE), life.now);
+        let mut copy = Copy { world, volume };
+        life.open_again();
+        let mut rng = Rng::new(seed);
+        for _ in 0..2000 {
+            match rng.chance(1, 2) {
+                true => copy.step(&mut life),
+                false => life.tick(),
+            }
+        }
+        for _ in 0..3 {
+            life.volume.look();
+            copy.volume.look();
+            for _ in 0..500 {
+                copy.step(&mut life);
+                life.tick();
+            }
+        }
+        let lost = [&life.volume, &copy.volume].map(Volume::is_lost);
+        assert_ne!(lost[0], lost[1], "one serves it, seed {seed}: {lost:?}");
     }
 }

@@ -203,7 +203,7 @@ impl<B> Volume<B> {
             at_hand: super::around::AtHand::default(),
             upload,
             commit: Commits::new(born, tail),
-            session: taken.map_or_else(Session::new, Session::taken),
+            session: session(taken, seed),
             clean: super::clean::Cleaning::default(),
             snapshots: super::snapshots::Snapshots::default(),
             is_known,
@@ -234,6 +234,18 @@ impl<B> Volume<B> {
         self.lost_bytes = blocks * u64::from(self.plan.block_bytes);
     }
 }
+
+/// The session of a volume that is opened, with a number of its own from what chance it has.
+fn session(taken: Option<String>, seed: u64) -> Session {
+    let number = Rng::new(seed ^ SESSION_SALT).next_u64();
+    match taken {
+        Some(why) => Session::taken(why, number),
+        None => Session::new(number),
+    }
+}
+
+/// Keeps a session's number apart from what else is drawn from the same seed.
+const SESSION_SALT: u64 = u64::from_le_bytes(*b"session:");
 
 /// Where the newest version of blocks is one of these damaged payloads, in bytes of the volume.
 fn damaged_runs(

@@ -85,6 +85,8 @@ pub(super) struct Session {
     current: Option<(Superblock, Tag)>,
     proposed: Option<Superblock>,
     epoch: u32,
+    /// What this session's superblocks say, see [`Superblock::session`].
+    number: u64,
     /// Segments up to this one were found in the store, though no superblock names them.
     confirmed: u64,
     /// Since when requests fail without an answer: puts, and all others.
@@ -99,8 +101,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new() -> Self {
+    /// One that will say that it is `number`, which no other session is likely to have drawn.
+    pub(super) fn new(number: u64) -> Self {
         Session {
+            number,
             state: State::New,
             current: None,
             proposed: None,
@@ -115,8 +119,8 @@ impl Session {
     }
 
     /// Of a volume that another node has, as an earlier life of this one found out.
-    pub(super) fn taken(why: String) -> Self {
-        Session { state: State::Lost { why, is_taken: true }, ..Session::new() }
+    pub(super) fn taken(why: String, number: u64) -> Self {
+        Session { state: State::Lost { why, is_taken: true }, ..Session::new(number) }
     }
 
     pub(super) fn epoch(&self) -> u32 {
@@ -505,6 +509,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if !is_open {
             block.deleted = None;
             block.epoch += 1;
+            block.session = self.session.number;
             let (epoch, first) = (block.epoch, block.committed + 1);
             block.epochs.retain(|start| start.first < first);
             block.epochs.push(EpochStart { epoch, first });
@@ -571,6 +576,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             block_bytes: self.plan.block_bytes,
             node: self.plan.node.to_string(),
             epoch: 0,
+            session: 0,
             revision: 0,
             committed: 0,
             checkpoint: None,
@@ -649,9 +655,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if !self.session.is_open() || is_planted(Plant::FenceIgnored) {
             return;
         }
-        let is_session = self.is_own(&block)
-            && block.epoch == self.session.epoch
-            && block.volume == self.plan.volume.to_string();
+        let is_session = self.is_this_session(&block);
         if !is_session && block.epoch >= self.session.epoch {
             return self.lose_to(&block);
         }
@@ -672,6 +676,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         ));
     }
 
+    /// Whether a superblock says that this session put it.
+    fn is_this_session(&self, block: &Superblock) -> bool {
+        self.is_own(block)
+            && block.epoch == self.session.epoch
+            && block.session == self.session.number
+            && block.volume == self.plan.volume.to_string()
+    }
+
     /// Whether a superblock says that this session put it, in words that it did not put.
     fn is_forged(&self, block: &Superblock) -> bool {
         let known = self.session.current().into_iter().chain(self.session.proposed());
@@ -683,7 +695,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn lose_to(&mut self, block: &Superblock) {
         self.note_adopted(block);
         let (node, epoch) = (&block.node, block.epoch);
-        self.lose_to_other(format!("node {node} has taken the volume, in epoch {epoch}"));
+        self.lose_to_other(match self.is_own(block) {
+            true => format!("another copy of this node has taken the volume, in epoch {epoch}"),
+            false => format!("node {node} has taken the volume, in epoch {epoch}"),
+        });
     }
 
     /// A replacement did not go through: either it did and its answer was lost, or the volume was
@@ -696,7 +711,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.session.proposed.as_ref() == Some(&block) {
             return self.on_proposed(tag);
         }
-        let is_fenced = !(self.is_own(&block) && block.epoch == self.session.epoch);
+        let is_fenced = !self.is_this_session(&block);
         if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
             return self.lose_to(&block);
         }
