@@ -7,6 +7,7 @@
 //! Cost: two system calls per start. Not for: volumes that are created while the node runs; what is
 //! set aside for them is bounded by what the start knew.
 
+use crate::catalog::Catalog;
 use crate::config::{Config, HALF_OPEN_MAX};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -30,7 +31,8 @@ fn raised() -> u64 {
 }
 
 /// Lets no more clients in than open files allow; a line where these are fewer than configured.
-pub(crate) fn bound(config: &mut Config, volumes: usize) -> Option<String> {
+pub(crate) fn bound(config: &mut Config, found: Option<&Catalog>) -> Option<String> {
+    let volumes = found.map_or(0, |catalog| catalog.volumes.len());
     bound_to(config, volumes, raised())
 }
 

@@ -233,10 +233,8 @@ impl Node {
         let lock = open_directory(&config.dir)?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = load_catalog(&config)?;
-        let volumes = found.as_ref().map_or(0, |catalog| catalog.volumes.len());
-        let few_files = crate::descriptors::bound(&mut config, volumes);
-        let cloud = CloudHomes::new(&config, tokio::runtime::Handle::current());
-        let cloud = Arc::new(cloud);
+        let few_files = crate::descriptors::bound(&mut config, found.as_ref());
+        let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
         let homes = Homes::new(&config.dir, Some(cloud.clone()));

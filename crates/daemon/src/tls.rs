@@ -100,6 +100,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Report> {
 }
 
 fn pem(what: &str, path: &Path) -> Result<Vec<u8>, Report> {
+    // A pipe that nothing is written into would be waited for, and files after it never read.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(unusable(what, path, "it is no file"));
+    }
     crate::config::read_small(path, FILE_BYTES_MAX)
         .map_err(|cause| unusable(what, path, &cause.to_string()))
 }

@@ -5,9 +5,10 @@
 //! docs/security.md.
 
 use layby_tests::guest::{Data, Guest, kind};
-use layby_tests::{Connection, HttpRequest, Node, Options, Request, layby};
+use layby_tests::{Connection, HttpRequest, Node, Options, Request, binary, layby};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -246,4 +247,30 @@ fn files_that_never_end_are_refused() {
     }
     let zero = layby(&["trace", "info", "/dev/zero", "--format", "csv"]);
     assert!(!zero.success, "{zero:?}");
+}
+
+/// Goal: clients that take every place that they get leave files open for the node itself, however
+/// few the process may have, and the start says so. Method: a limit of 512; idle clients until none
+/// is let in; a command, and a client of another volume.
+#[test]
+fn a_low_limit_of_files_keeps_room_for_operators() {
+    let work = TempDir::new().expect("a temporary folder");
+    let (dir, file) = (work.path().join("node"), work.path().join("layby.toml"));
+    let levels = layby_tests::small_levels().config.expect("it is a configuration");
+    let config = "[nbd]\nlisten = [\"127.0.0.1:0\"]\n\
+                  [volume.a]\nsize = \"1MiB\"\n[volume.b]\nsize = \"1MiB\"\n";
+    std::fs::write(&file, format!("{config}\n{levels}")).expect("a writable folder");
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=512:512").arg(binary()).arg("serve").arg("--dir").arg(&dir);
+    command.arg("--config").arg(&file);
+    let node = Node::spawn(command, &dir);
+    let node = node.unwrap_or_else(|refused| panic!("{refused:?}"));
+    assert!(node.said().contains("since the process may have 512 files open"), "{}", node.said());
+    let address = tcp_address(&node);
+    let held: Vec<TcpStream> = std::iter::from_fn(|| enter(&address, "a")).take(600).collect();
+    assert!((16..512).contains(&held.len()), "{} clients", held.len());
+    assert!(node.layby(&["status"]).contains("serving"));
+    behave(&node, "b", 10);
+    assert!(!node.stderr().contains("Too many open files"), "{}", node.stderr());
+    node.stop();
 }

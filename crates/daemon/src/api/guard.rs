@@ -111,6 +111,7 @@ fn is_http(who: &Who) -> bool {
 /// Lets a request pass, or answers in its place.
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let foreign = refusal(&request);
+    let is_foreign = foreign.is_some();
     if is_read(request.method()) {
         return match foreign {
             None => next.run(request).await,
@@ -130,7 +131,7 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
         Err(cause) => {
             door.audit.refuse(&who, &asked, &cause);
             let mut response = denied(&cause, hint);
-            if is_http(&who) && !door.tokens.is_empty() {
+            if is_http(&who) && !door.tokens.is_empty() && !is_foreign {
                 *response.status_mut() = StatusCode::UNAUTHORIZED;
                 let scheme = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(WWW_AUTHENTICATE, scheme);

@@ -55,7 +55,7 @@ fn taken(dir: &Path, lock: &Path) -> Report {
     Report::new(ReportKind::InUse, format!("cannot use the node directory `{}`", dir.display()))
         .cause(holder)
         .state("nothing was changed; the other process goes on")
-        .hint("stop it first, or start this node with another --dir")
+        .hint("stop it first, or name another directory with --dir")
 }
 
 #[cfg(test)]

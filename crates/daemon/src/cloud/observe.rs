@@ -1,15 +1,23 @@
 //! What happens to volumes in object stores, told in the node's log as it happens.
 //!
 //! How: a task per volume hears what its thread says and compares that with what it said before.
-//! Invariant: a line per change, so that a store which fails for hours fills no log.
+//! Invariant: a line per change, so that a store which fails for hours fills no log; one that fails
+//! now and then answers again once it has for a while.
 //! Cost: a comparison a few times a second. Not for: how things are; see the control API.
 
 use layby_cloud::{Link, Said, Watch};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a store answers without a fault until that is told.
+const STEADY_AFTER: Duration = Duration::from_secs(2);
 
 /// What was told last.
 #[derive(Default)]
 struct Told {
     is_down: bool,
+    /// Since when it answers, where that was not told yet.
+    up_since: Option<Instant>,
     is_lost: bool,
     damaged: u64,
     is_cache_resting: bool,
@@ -39,16 +47,24 @@ impl Told {
                 let missing = status.dirty_bytes;
                 tracing::error!(volume, cause, missing, "the volume is not this node's any more");
             }
-            Link::Down { .. } if !self.is_down => {
-                self.is_down = true;
+            Link::Down { .. } if self.is_down => self.up_since = None,
+            Link::Down { .. } => {
+                (self.is_down, self.up_since) = (true, None);
                 tracing::warn!(volume, cause = fault, "the volume's store does not answer");
             }
-            Link::Up if std::mem::take(&mut self.is_down) => {
+            Link::Up if self.is_down && self.is_steady() => {
+                self.is_down = false;
                 let missing = status.dirty_bytes;
                 tracing::info!(volume, missing, "the volume's store answers again");
             }
             _ => {}
         }
+    }
+
+    /// Whether the store has answered for a while.
+    fn is_steady(&mut self) -> bool {
+        let now = Instant::now();
+        now.duration_since(*self.up_since.get_or_insert(now)) >= STEADY_AFTER
     }
 
     /// What became of the volume's own files.
