@@ -29,19 +29,20 @@ pub(crate) fn absences(view: &View, reports: &[StartReport]) -> Vec<(Name, Absen
 
 /// What is not known of each volume, a line each; said in the log, too.
 pub(crate) fn lost_lines(view: &View, reports: &[StartReport]) -> Vec<String> {
-    let size = |bytes| layby_types::format_bytes(bytes);
     let line = |lost: &LostRange| {
         let holds = |record: &VolumeRecord| record.parts().any(|part| part == lost.volume);
         let name = view.volumes().find(|(_, record)| holds(record)).map(|(name, _)| name);
         let name = name.map_or_else(String::new, |name| format!(" `{name}`"));
+        let named: Vec<String> =
+            lost.named.iter().map(|(at, length)| format!("{at}+{length}")).collect();
+        let more = if lost.ranges as usize > lost.named.len() { ", …" } else { "" };
         format!(
-            "lost: {} blocks of volume{name} (number {}) in {} range(s) between {} and {}: errors \
-             until they are written whole, see `layby check`",
+            "lost: {} blocks of volume{name} (number {}) in {} range(s), at bytes {}{more}: errors \
+             until they are written whole, trimmed or zeroed",
             lost.blocks,
             lost.volume.0,
             lost.ranges,
-            size(lost.start),
-            size(lost.end)
+            named.join(", ")
         )
     };
     let lines: Vec<String> =

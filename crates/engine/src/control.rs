@@ -636,8 +636,11 @@ pub struct HomeRefusal {
     pub cause: String,
 }
 
+/// Ranges of a volume that are named where it has lost some, at most.
+pub const LOST_NAMED_MAX: usize = 16;
+
 /// What is not known of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
     /// The volume.
     pub volume: VolumeId,
@@ -649,4 +652,6 @@ pub struct LostRange {
     pub blocks: u64,
     /// In so many ranges.
     pub ranges: u64,
+    /// The first [`LOST_NAMED_MAX`] of them: a first byte and a length each.
+    pub named: Vec<(u64, u64)>,
 }

@@ -155,49 +155,36 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
     newest
 }
 
-fn read_entries<R: ReadAt + ?Sized>(
-    bytes: &mut Bytes<'_, R>,
-    region: &Region,
-    checkpoint: &Checkpoint,
-) -> (HashMap<u64, Candidate>, Lost) {
-    let (mut table, mut lost) = (HashMap::new(), Lost::default());
-    let mut slots = HashSet::new();
-    let mut entries = 0;
-    let first = 2 + checkpoint.area * region.area_blocks;
-    for index in 0..checkpoint.chunks.min(region.area_blocks - 1) {
-        let at = (first + index) * region.block;
-        let Some(page) = bytes.get(at, 4096) else { continue };
-        let is_sound = |page: &[u8]| {
-            named(page, b"LAYBYCKC", region)
-                && u64_at(page, 16) == checkpoint.seq
-                && u64::from(u32_at(page, 24)) == index
-                && u32_at(page, 28) <= 146
-                && u32_at(page, 36) == crc(&[&page[..36]])
-                && u32_at(page, 32) == crc(&[&page[64..3584]])
-        };
-        let rebuilt = rebuilt(&page, is_sound);
-        if rebuilt.is_some() {
-            let sentence = format!("a sector of chunk {index} of the checkpoint is damaged");
-            bytes.report.problem(at, sentence);
-        }
-        let page = rebuilt.unwrap_or(page);
-        if !is_sound(&page) {
-            bytes.report.problem(at, format!("chunk {index} of the checkpoint is damaged"));
-            continue;
-        }
-        for position in 0..u32_at(&page, 28) as usize {
+/// The entries of a checkpoint as they are gathered.
+#[derive(Default)]
+struct Entries {
+    table: HashMap<u64, Candidate>,
+    lost: Lost,
+    slots: HashSet<u32>,
+    count: u64,
+}
+
+impl Entries {
+    /// Takes those of a sound chunk, which lies at byte `at`.
+    fn take<R: ReadAt + ?Sized>(
+        &mut self,
+        bytes: &mut Bytes<'_, R>,
+        (region, seq): (&Region, u64),
+        (page, at): (&[u8], u64),
+    ) {
+        for position in 0..u32_at(page, 28) as usize {
             let entry = &page[64 + 24 * position..];
-            entries += 1;
+            self.count += 1;
             if is_lost_entry(entry) {
-                lost.add(entry);
+                self.lost.add(entry);
                 continue;
             }
-            if !slots.insert(u32_at(entry, 8)) {
+            if !self.slots.insert(u32_at(entry, 8)) {
                 let sentence = format!("slot {} is in the checkpoint twice", u32_at(entry, 8));
                 bytes.report.problem(at, sentence);
             }
             let candidate = Candidate {
-                seq: checkpoint.seq,
+                seq,
                 location: u32_at(entry, 12).into(),
                 crc: u32_at(entry, 16),
                 dirty: u32_at(entry, 20) & 1 != 0,
@@ -210,17 +197,84 @@ fn read_entries<R: ReadAt + ?Sized>(
                 let name = block_name(key);
                 bytes.report.problem(at, format!("{name} lies outside of all segments"));
             } else {
-                let twice_at = table.contains_key(&key).then_some(at);
-                table.insert(key, Candidate { twice_at, ..candidate });
+                let twice_at = self.table.contains_key(&key).then_some(at);
+                self.table.insert(key, Candidate { twice_at, ..candidate });
             }
         }
     }
-    if entries != checkpoint.entries {
-        let sentence = format!("checkpoint has {entries} of its {} entries", checkpoint.entries);
+}
+
+fn is_chunk(page: &[u8], region: &Region, seq: u64, index: u64) -> bool {
+    named(page, b"LAYBYCKC", region)
+        && u64_at(page, 16) == seq
+        && u64::from(u32_at(page, 24)) == index
+        && u32_at(page, 28) <= 146
+        && u32_at(page, 36) == crc(&[&page[..36]])
+        && u32_at(page, 32) == crc(&[&page[64..3584]])
+}
+
+/// Pages of parity behind so many chunks: one for 32 to 64 of them, a power of two, 16 at most,
+/// and none where the area has no room.
+fn parity_pages(chunks: u64, area_blocks: u64) -> u64 {
+    let mut pages = 1;
+    while pages < 16 && chunks / 32 >= 2 * pages {
+        pages *= 2;
+    }
+    if chunks > 0 && chunks + pages < area_blocks { pages } else { 0 }
+}
+
+fn read_entries<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    checkpoint: &Checkpoint,
+) -> (HashMap<u64, Candidate>, Lost) {
+    let mut entries = Entries::default();
+    let (seq, pages) = (checkpoint.seq, parity_pages(checkpoint.chunks, region.area_blocks));
+    let (mut sums, mut missing) = (vec![vec![0_u8; 4096]; pages as usize], Vec::new());
+    let first = 2 + checkpoint.area * region.area_blocks;
+    for index in 0..checkpoint.chunks.min(region.area_blocks - 1) {
+        let at = (first + index) * region.block;
+        let page = bytes.get(at, 4096).unwrap_or_else(|| vec![0; 4096]);
+        let is_sound = |page: &[u8]| is_chunk(page, region, seq, index);
+        let rebuilt = rebuilt(&page, is_sound);
+        if rebuilt.is_some() {
+            let sentence = format!("a sector of chunk {index} of the checkpoint is damaged");
+            bytes.report.problem(at, sentence);
+        }
+        let page = rebuilt.unwrap_or(page);
+        if !is_sound(&page) {
+            missing.push((index, at));
+            continue;
+        }
+        if pages > 0 {
+            add(&mut sums[(index % pages) as usize], &page);
+        }
+        entries.take(bytes, (region, seq), (&page, at));
+    }
+    for (index, at) in missing {
+        let guard = (pages > 0).then(|| (first + checkpoint.chunks + index % pages) * region.block);
+        let rest = guard.and_then(|guard| bytes.get(guard, 4096)).map(|mut page| {
+            add(&mut page, &sums[(index % pages) as usize]);
+            page
+        });
+        let rest = rest.filter(|page| is_chunk(page, region, seq, index));
+        let made_up = if rest.is_some() { "; its parity page makes up for it" } else { "" };
+        bytes.report.problem(at, format!("chunk {index} of the checkpoint is damaged{made_up}"));
+        if let Some(page) = rest {
+            entries.take(bytes, (region, seq), (&page, at));
+        }
+    }
+    let Entries { table, lost, count, .. } = entries;
+    if count != checkpoint.entries {
+        let sentence = format!("checkpoint has {count} of its {} entries", checkpoint.entries);
         bytes.report.problem((first - 1) * region.block, sentence);
         undecided(bytes, (first - 1) * region.block, checkpoint.seq);
     }
     (table, lost)
+}
+
+fn add(sum: &mut [u8], page: &[u8]) {
+    sum.iter_mut().zip(page).for_each(|(sum, byte)| *sum ^= byte);
 }
 
 /// What damage leaves open.

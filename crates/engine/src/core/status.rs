@@ -4,7 +4,9 @@
 //! stores when asked. Cost: two histogram increments per request.
 
 use super::{Core, Level};
-use crate::control::{LevelStats, LostRange, OperationStats, Snapshot, VolumeStats};
+use crate::control::{
+    LOST_NAMED_MAX, LevelStats, LostRange, OperationStats, Snapshot, VolumeStats,
+};
 use crate::io::DiskId;
 use hdrhistogram::Histogram;
 use layby_types::{Call, LevelIndex, Nanos, Operation};
@@ -127,10 +129,14 @@ impl Core {
                 Some(last) => {
                     (last.end, last.blocks) = (end, last.blocks + count);
                     last.ranges += 1;
+                    if last.named.len() < LOST_NAMED_MAX {
+                        last.named.push((start, end - start));
+                    }
                 }
                 None => {
                     let (volume, blocks, ranges) = (first.volume(), count, 1);
-                    found.push(LostRange { volume, start, end, blocks, ranges });
+                    let named = vec![(start, end - start)];
+                    found.push(LostRange { volume, start, end, blocks, ranges, named });
                 }
             }
         }

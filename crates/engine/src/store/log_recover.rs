@@ -17,6 +17,7 @@ use super::log_layout::{
     BATCH_MAGIC, BatchHeader, BatchName, CHUNK_MAGIC, CheckpointEntry, LOG_MAGIC, LogGeometry,
     Record, SEGMENT_MAGIC, SegmentHeader, TRAILER_MAGIC, Trailer, decode_chunk,
 };
+use super::log_parity::{Sums, pages_of};
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
 use super::lost;
@@ -309,36 +310,76 @@ impl<'a> Scan<'a> {
         trailer: &Trailer,
         area: usize,
     ) -> Result<(Vec<CheckpointEntry>, Option<CorruptInfo>), StoreError> {
-        let mut missing = None;
+        let mut parts: Vec<(u32, Vec<CheckpointEntry>)> = Vec::new();
+        let (mut sums, mut missing) = (Sums::new(), Vec::new());
         let first = self.geometry.checkpoint_first(area) + 1;
         let block = self.geometry.block_bytes as usize;
-        let mut entries = Vec::new();
         let chunks = trailer.chunks.min(self.geometry.checkpoint_blocks - 1);
         let step = (super::log_layout::BATCH_DATA_MAX / block) as u32;
         for start in (0..chunks).step_by(step as usize) {
             let pages = self.read(io, first + start, step.min(chunks - start))?;
             for (index, page) in (start..).zip(pages.chunks_exact(block)) {
                 let decode = |page: &[u8]| decode_chunk(page, self.instance, trailer.seq, index);
-                let found = decode_or_rebuild(page, CHUNK_MAGIC, decode);
-                let is_rebuilt = found.as_ref().is_none_or(|(_, is_rebuilt)| *is_rebuilt);
+                if let Some(part) = decode(page) {
+                    sums.add(index, page);
+                    parts.push((index, part));
+                    continue;
+                }
                 let crcs = super::log_layout::chunk_crcs(page);
-                let info =
-                    is_rebuilt.then(|| self.corrupt(first + index, "checkpoint chunk", crcs));
-                match (found, info) {
-                    (None, info) => missing = missing.or(info),
-                    (found, info) => {
-                        entries.extend(found.into_iter().flat_map(|(part, _)| part));
-                        self.recovered.damaged.extend(info);
+                let info = self.corrupt(first + index, "checkpoint chunk", crcs);
+                let rebuilt = rebuild(page, CHUNK_MAGIC, |page| decode(page).is_some());
+                match rebuilt.as_deref().and_then(|page| Some((page, decode(page)?))) {
+                    Some((page, part)) => {
+                        sums.add(index, page);
+                        parts.push((index, part));
+                        self.recovered.damaged.push(info);
                     }
+                    None => missing.push((index, info)),
                 }
             }
             io.recycle(pages);
         }
+        let found = self.rebuild_chunks(io, (trailer, first), &sums, &mut missing)?;
+        parts.extend(found);
+        parts.sort_unstable_by_key(|(index, _)| *index);
+        let entries: Vec<_> = parts.into_iter().flat_map(|(_, part)| part).collect();
+        let mut missing = missing.into_iter().map(|(_, info)| info).next();
         if entries.len() as u64 != trailer.entries {
             let whole = || self.corrupt(first - 1, "checkpoint", (0, 0));
             missing = missing.or_else(|| Some(whole()));
         }
         Ok((entries, missing))
+    }
+
+    /// Chunks that are missing and that their parity page gives back; the others stay in `missing`.
+    fn rebuild_chunks(
+        &mut self,
+        io: &mut dyn Io,
+        (trailer, first): (&Trailer, u32),
+        sums: &Sums,
+        missing: &mut Vec<(u32, CorruptInfo)>,
+    ) -> Result<Vec<(u32, Vec<CheckpointEntry>)>, StoreError> {
+        let pages = pages_of(trailer.chunks, self.geometry.checkpoint_blocks);
+        let mut parts = Vec::new();
+        for (index, info) in core::mem::take(missing) {
+            if pages == 0 {
+                missing.push((index, info));
+                continue;
+            }
+            let page = index % pages;
+            let mut sum = self.read(io, first + trailer.chunks + page, 1)?;
+            // Where another chunk of the page is missing, too, this is no chunk.
+            sums.put(page, pages, &mut sum);
+            match decode_chunk(&sum, self.instance, trailer.seq, index) {
+                Some(part) => {
+                    parts.push((index, part));
+                    self.recovered.damaged.push(info);
+                }
+                None => missing.push((index, info)),
+            }
+            io.recycle(sum);
+        }
+        Ok(parts)
     }
 
     /// Reads every segment's header, many at a time: there are a million in a TiB.

@@ -37,6 +37,7 @@ mod log_clean;
 mod log_discard;
 mod log_horizon;
 pub mod log_layout;
+mod log_parity;
 mod log_read;
 mod log_recover;
 mod log_replay;

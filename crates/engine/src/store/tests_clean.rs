@@ -236,7 +236,7 @@ fn a_damaged_segment_gives_room_once_it_is_empty() {
 #[test]
 fn a_log_without_room_for_copies_refuses() {
     let refused = AtomicU32::new(0);
-    for_each_seed(40, |seed| {
+    for_each_seed(100, |seed| {
         let mut rng = Rng::new(seed);
         let mut churn = Churn::new(seed, 2 << 20, BlockSize::MIN);
         let slots = churn.log.slot_count();

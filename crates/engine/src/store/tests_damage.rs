@@ -11,11 +11,26 @@ impl World {
     /// Damages a sector of every structure of the log, or makes it unreadable.
     pub(super) fn lose_sectors(&mut self) {
         let bytes = self.io.peek(self.log_disk);
+        let number = |page: &[u8], at: usize| {
+            u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"))
+        };
+        let (mut generation, mut next) = (0, 0);
         for (block, page) in bytes.chunks(BLOCK as usize).enumerate() {
             // What power loss tore has lost its sector already.
             let is_whole =
                 (0..512).all(|at| (0..8).fold(0, |sum, it| sum ^ page[512 * it + at]) == 0);
-            if page.starts_with(b"LAYBY") && is_whole {
+            if page.starts_with(b"LAYBYSEG") {
+                (generation, next) = (number(page, 24), block + 1);
+            }
+            let is_batch = page.starts_with(b"LAYBYBAT");
+            let is_next = block == next && number(page, 16) == generation;
+            if is_batch && is_next && is_whole {
+                next += 1 + usize::from(u16::from_le_bytes([page[58], page[59]]));
+            }
+            // An earlier descriptor may lie where a torn batch was to go: nothing vouches for that
+            // batch, but power loss leaves no sector that cannot be read.
+            let is_stale = is_batch && !is_next;
+            if page.starts_with(b"LAYBY") && is_whole && !is_stale {
                 let at = block as u64 * BLOCK + 512 * self.rng.below(8);
                 match self.rng.chance(1, 2) {
                     true => self.io.fail_reads(self.log_disk, at, 512),

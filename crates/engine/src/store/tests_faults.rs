@@ -232,6 +232,11 @@ fn rotten_checkpoint_leaves_its_blocks_undecided() {
     let (_, recovered) = open(&mut io, disk);
     assert_eq!((recovered.damaged[0].offset, recovered.entries.len()), (at, 1));
     io.corrupt(disk, at + 600, 10);
+    assert_eq!(problems(&io, disk, StoreKind::Log), [at], "its parity page makes up for it");
+    let (_, recovered) = open(&mut io, disk);
+    assert_eq!((recovered.damaged[0].offset, recovered.entries.len()), (at, 1));
+    assert!(recovered.undecided.is_none());
+    io.corrupt(disk, at + BLOCK + 70, 10);
     let refused = LogStore::open(&mut io, strict(disk), SeqSource::new(Seq(1))).err();
     let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
     assert_eq!((info.offset, info.what), (at, "checkpoint chunk"));
