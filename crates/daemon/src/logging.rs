@@ -3,9 +3,12 @@
 //! How: `tracing`, filtered by `LAYBY_LOG` (such as `debug` or `layby_daemon=trace`), `info` when
 //! it is not set, or cannot be understood, which the log then says.
 //! Invariant: standard output stays free for what a command answers; a log that cannot be written
-//! (its disk is full, its reader gone) is silent and harms nobody.
+//! (its disk is full, its reader gone or not reading) is silent and holds nothing up.
 
 use crate::error::Report;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 use tracing_subscriber::EnvFilter;
 
 /// What the environment calls the filter.
@@ -54,6 +57,52 @@ pub fn note_stop(signal: &str) {
     tracing::info!(signal, "stop asked");
 }
 
+/// Bytes that go into a pipe at once or not at all.
+const PIECE_BYTES: usize = 4096;
+
+/// Lines of which standard error took nothing, or not all.
+static LOST: Mutex<u64> = Mutex::new(0);
+
+/// Standard error, as long as it takes something: a pipe that nothing reads, or a terminal that was
+/// stopped, would hold up whatever has a line to say, clients and signals among it.
+struct Writer;
+
+impl Write for Writer {
+    /// Takes all of a line, also what standard error does not.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+        if *lost > 0 {
+            let note = format!("{lost} line(s) of the log were lost: nothing read them\n");
+            if !is_writable() {
+                *lost += 1;
+                return Ok(line.len());
+            }
+            std::io::stderr().write_all(note.as_bytes())?;
+            *lost = 0;
+        }
+        for piece in line.chunks(PIECE_BYTES) {
+            if !is_writable() {
+                *lost += 1;
+                break;
+            }
+            std::io::stderr().write_all(piece)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether standard error takes a piece now.
+fn is_writable() -> bool {
+    let stderr = std::io::stderr();
+    let mut waiting = [PollFd::new(&stderr, PollFlags::OUT)];
+    // What cannot be asked, as a closed one, fails at once when it is written.
+    !matches!(rustix::event::poll(&mut waiting, Some(&Timespec::default())), Ok(0))
+}
+
 /// Starts the log of this process; a second call changes nothing.
 pub fn start(format: LogFormat) {
     let wanted = std::env::var(FILTER_VARIABLE).ok().filter(|text| !text.is_empty());
@@ -64,7 +113,7 @@ pub fn start(format: LogFormat) {
     // Complaints of the log about itself would go to the same place, and panic there.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Writer)
         .log_internal_errors(false);
     // A test may have started one; then the first stays.
     let _ = match format {
