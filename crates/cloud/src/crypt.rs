@@ -59,6 +59,15 @@ impl Key {
         is_whole.then(|| Key::new(&bytes))
     }
 
+    /// What tells this key from others and gives nothing of it away: the tag of no bytes, in
+    /// hexadecimal, under a nonce that no object has.
+    #[must_use]
+    pub fn check(&self) -> String {
+        let sealed = self.seal("key check", b"", |nonce| nonce.fill(0));
+        let tag = &sealed[sealed.len() - TAG_BYTES..];
+        tag.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// An object's bytes as the store gets them; `random` fills nonces, which must never repeat.
     pub(crate) fn seal(
         &self,

@@ -27,8 +27,8 @@ use chrono::Timelike as _;
 use identities::Identities;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Inspected, Order,
-    Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect,
+    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Inspected, Key,
+    Order, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect,
     is_right_below, prepare, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
@@ -37,7 +37,7 @@ use layby_engine::io::{Buffer, Waker};
 use layby_types::{ClassId, ErrorKind, VolumeId, format_bytes};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) use takeover::take_back;
 
@@ -407,6 +407,9 @@ impl CloudHomes {
                 .hint("correct the volume's path or key, or the environment that the node runs in")
         };
         let key = self.keys.read(record.key.as_ref()).map_err(bad)?;
+        let paths = self.paths(record);
+        let check = key.as_ref().map(Key::check);
+        key_is_known(&paths, check.as_deref()).map_err(bad)?;
         let store = match record.phase {
             VolumePhase::Creating => Store::create(&url),
             _ => Store::open(&url),
@@ -430,7 +433,6 @@ impl CloudHomes {
                 && self.config.conditional_puts == ConditionChoice::Required,
             limits: self.config.limits,
         };
-        let paths = self.paths(record);
         let broken = |cause| broken(error, &cause);
         for path in [&paths.journal, &paths.map] {
             let folder = path.parent().unwrap_or(Path::new("."));
@@ -452,7 +454,8 @@ impl CloudHomes {
         if !backing.damaged().is_empty() {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
-        self.runtime.spawn(observe::observe(name.to_string(), backing.watch()));
+        let check = check.map(|check| (key_check_file(&paths), check));
+        self.runtime.spawn(observe::observe(name.to_string(), backing.watch(), check));
         let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
         self.watches().insert(record.id, watched);
         Ok(Prepared { name: url, backing: Mutex::new(Some(backing)), waker })
@@ -468,6 +471,22 @@ const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has
 
 const FILES: &str = "look at that file and its disk; the journal takes `journal` bytes below \
                      `journal_dir`, the map a few below `map_dir`, all of [cloud]";
+
+/// Where a node notes which key a volume's objects were found to be sealed with.
+fn key_check_file(paths: &Paths) -> PathBuf {
+    paths.map.with_extension("key")
+}
+
+/// Whether a key is the one that the store was opened with before, as far as that was noted: with
+/// another one, what is written could never be uploaded, and reads would look like damage.
+fn key_is_known(paths: &Paths, check: Option<&str>) -> Result<(), String> {
+    let Ok(noted) = std::fs::read_to_string(key_check_file(paths)) else { return Ok(()) };
+    match check {
+        Some(check) if check == noted.trim() => Ok(()),
+        Some(_) => Err("its key is not the one that its objects are encrypted with".to_owned()),
+        None => Err("its objects are encrypted, and it has no key".to_owned()),
+    }
+}
 
 /// Why what the node keeps of a volume cannot be made or opened.
 fn broken(error: &str, cause: &HostError) -> Report {

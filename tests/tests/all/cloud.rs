@@ -6,6 +6,7 @@
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, contents, wait_until_lost};
 use layby_tests::link::{Answer, Cut, Effect, Fault, Operation, StoreError};
 use layby_tests::{Connection, Node, Options, Request, S3Server, binary};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -638,7 +639,8 @@ fn an_encrypted_volume_needs_its_key() {
     let mut client = client.reopen(&node);
     client.verify();
     client.write(200);
-    drop(killed(&world, node, client));
+    let (node, client) = killed(&world, node, client);
+    drop(node);
     std::fs::write(&key, "f0".repeat(32)).expect("the test's own file");
     let mut restore = Command::new(binary());
     restore.args(["restore", &url, "--key", &source]);
@@ -646,6 +648,18 @@ fn an_encrypted_volume_needs_its_key() {
     let refused = refused.expect("the program runs");
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("not encrypted with this key"), "{text}");
+    another_key_serves_nothing(&world, &key, client);
+}
+
+/// With another key a volume is not served, and takes nothing that it could not upload; with the
+/// right one it is served again by itself.
+fn another_key_serves_nothing(world: &World, key: &Path, client: Client) {
+    let node = world.start("a");
+    let listed = || node.layby(&["volume", "list"]);
+    assert!(listed().contains("its key is not the one that its objects"), "{}", listed());
+    std::fs::write(key, "0f".repeat(32)).expect("the test's own file");
+    assert!((0..5000).any(|_| !listed().contains("is not served")), "{}", listed());
+    client.reopen(&node).verify();
 }
 
 /// Goal: bytes that a network changed are fetched again, and no client sees an error. Method: a

@@ -6,6 +6,10 @@
 //! Cost: a comparison a few times a second. Not for: how things are; see the control API.
 
 use layby_cloud::{Link, Said, Watch};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -87,11 +91,20 @@ impl Told {
     }
 }
 
-/// Tells of a volume until it ends.
-pub(super) async fn observe(volume: String, watch: Watch) {
+/// Tells of a volume until it ends. Once its store was read with the key, what tells that key from
+/// others is noted in a file of its own.
+pub(super) async fn observe(volume: String, watch: Watch, mut key: Option<(PathBuf, String)>) {
     let mut told = Told::default();
     let mut changes = watch.changes();
     while let Some(said) = changes.next().await {
         told.hear(&volume, &said);
+        if matches!(said.status.link, Link::Up)
+            && let Some((path, check)) = key.take()
+        {
+            let mut options = OpenOptions::new();
+            let made = options.write(true).create_new(true).mode(0o600).open(path);
+            // One that is there is the same; without one, the next start asks nothing of the key.
+            let _ = made.and_then(|mut file| file.write_all(check.as_bytes()));
+        }
     }
 }

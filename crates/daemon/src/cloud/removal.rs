@@ -195,7 +195,8 @@ impl CloudHomes {
     /// What the node keeps of a volume goes.
     pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
         let paths = self.paths(record);
-        for path in [paths.journal, paths.map] {
+        let key = super::key_check_file(&paths);
+        for path in [paths.journal, paths.map, key] {
             match std::fs::remove_file(&path) {
                 Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
                     let error = format!("cannot remove `{}`", path.display());
