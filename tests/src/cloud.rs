@@ -176,7 +176,16 @@ impl Client {
     /// When the node does not serve it.
     #[must_use]
     pub fn open(node: &Node) -> Client {
-        let connection = Connection::open(&node.socket(), VOLUME).expect("the node serves it");
+        Client::open_at(node, VOLUME)
+    }
+
+    /// A client of a volume of that name that holds nothing.
+    ///
+    /// # Panics
+    /// When the node does not serve it.
+    #[must_use]
+    pub fn open_at(node: &Node, name: &str) -> Client {
+        let connection = Connection::open(&node.socket(), name).expect("the node serves it");
         Client { connection, rng: Rng::new(7), writes: 0, blocks: vec![0; BLOCKS as usize] }
     }
 

@@ -12,6 +12,7 @@ mod guest;
 mod nightly;
 mod process;
 mod setup;
+mod stores;
 mod suites;
 mod tidy;
 mod tools;
@@ -55,6 +56,17 @@ enum Chore {
         /// Same seed, same files
         #[arg(long, default_value_t = 1)]
         seed: u64,
+    },
+    /// Live a volume's whole life, and race for one, on object stores that others wrote
+    Stores {
+        /// These alone: versitygw, moto, s3rver, azurite, fake-gcs-server, rclone
+        names: Vec<String>,
+        /// How often each race is run
+        #[arg(long, default_value_t = 20)]
+        rounds: u32,
+        /// Those that take long to build, too
+        #[arg(long)]
+        nightly: bool,
     },
     /// Kill a node again and again, and hold it to what it promised
     Crash {
@@ -154,6 +166,7 @@ fn run(root: &Path, chore: Chore) -> Result<(), Failure> {
             fuzz::run(root, &target, seconds, keep)
         }
         Chore::Fuzz { target: None, seconds, seed, .. } => suites::mutated(root, seconds, seed),
+        Chore::Stores { names, rounds, nightly } => stores::run(root, &names, rounds, nightly),
         Chore::Soak { minutes, seed } => suites::soak(root, minutes, seed),
         Chore::Nightly { minutes, night } => nightly::run(root, minutes, night),
         Chore::Simulate { planted, options } => suites::simulate(root, planted, &options),

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+mod clouds;
 mod place;
 mod profile;
 #[cfg(test)]

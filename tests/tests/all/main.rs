@@ -48,6 +48,7 @@ mod sizing;
 mod snapshots;
 mod spellings;
 mod store;
+mod stores;
 mod stuck;
 mod takeover;
 mod trace;

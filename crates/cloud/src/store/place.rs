@@ -6,6 +6,7 @@
 //! Invariant: a URL that names no store is refused here, with what to write instead.
 //! Cost: nothing is asked. Not for: whether the store is there; its first request tells.
 
+use super::clouds;
 use super::profile::Profile;
 use crate::removal::PREFIXES;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
@@ -92,8 +93,8 @@ fn client(scheme: &str, root: &str) -> Result<Option<Client>, String> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = match scheme {
         "s3" => s3(with_profile(AmazonS3Builder::from_env().with_url(root))?),
-        "az" => az(MicrosoftAzureBuilder::from_env().with_url(root)),
-        "gs" => gs(GoogleCloudStorageBuilder::from_env().with_url(root)),
+        "az" => az(clouds::azure(MicrosoftAzureBuilder::from_env().with_url(root), &variable)?),
+        "gs" => gs(clouds::google(GoogleCloudStorageBuilder::from_env().with_url(root), &variable)),
         _ => return Ok(None),
     };
     client.map(Some)
@@ -184,15 +185,22 @@ fn s3(builder: AmazonS3Builder) -> Result<Client, String> {
 fn az(builder: MicrosoftAzureBuilder) -> Result<Client, String> {
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
     let endpoint = endpoint.as_deref().map(|value| (value, "AZURE_STORAGE_ENDPOINT"));
-    let builder = builder.with_retry(retry()).with_client_options(options(endpoint)?);
-    built(builder.build())
+    let options = options(endpoint)?;
+    clouds::check_azure(&builder, &variable)?;
+    built(builder.with_retry(retry()).with_client_options(options).build())
 }
 
 fn gs(builder: GoogleCloudStorageBuilder) -> Result<Client, String> {
     let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
-    let endpoint = endpoint.as_deref().map(|value| (value, "GOOGLE_BASE_URL"));
-    let builder = builder.with_retry(retry()).with_client_options(options(endpoint)?);
-    built(builder.build())
+    let name = "GOOGLE_BASE_URL (or STORAGE_EMULATOR_HOST)";
+    let options = options(endpoint.as_deref().map(|value| (value, name)))?;
+    clouds::check_google(&builder, &variable)?;
+    built(builder.with_retry(retry()).with_client_options(options).build())
+}
+
+/// A variable of this process.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn built<S: ObjectStore>(client: Result<S, Error>) -> Result<Client, String> {
