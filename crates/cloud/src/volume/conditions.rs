@@ -2,15 +2,16 @@
 //!
 //! How: the probe puts a small object with a key of its own four times: create, create again,
 //! replace the version that it has, replace one that it has no more. Where the second or the fourth
-//! goes through, the store ignores conditions, and two nodes could replace the superblock in turn
-//! without either noticing. Such a store is refused, or, where the plan says so, the superblock is
-//! looked at before each replacement and read back behind it; a session opens only after its claim
-//! has stood for [`CLAIM_REST`], and gives way to another node's that came later.
+//! goes through, and a second probe says the same, the store ignores conditions, and two nodes
+//! could replace the superblock in turn without either noticing. Such a store is refused, or, where
+//! the plan says so, the superblock is looked at before each replacement and read back behind it; a
+//! session opens only after its claim has stood for [`CLAIM_REST`], and gives way to another node's
+//! that came later.
 //! Invariant: a session that opens knows how its store takes conditions. With looks there is one
 //! owner as long as no put arrives later than a claim's rest after the look before it; a put that
 //! does is found by the next look, and the newer session's superblock is put again.
-//! Cost: six requests per opening, unless the caller knows the store; with looks two reads per
-//! replacement, and the rest of a claim per opening.
+//! Cost: six requests per opening, ten where conditions are ignored, unless the caller knows the
+//! store; with looks two reads per replacement, and the rest of a claim per opening.
 
 use super::session::Step;
 use super::{Flight, Volume};
@@ -69,6 +70,9 @@ pub(super) struct Probe {
     nonce: u64,
     /// The version before the replacement.
     old: Option<Tag>,
+    /// The store seemed to ignore conditions once: another copy of the node may have swept the
+    /// object away in between.
+    is_repeated: bool,
 }
 
 const REFUSED: &str = "the store ignores the conditions of puts, so that two nodes could serve the \
@@ -80,7 +84,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn probe_or_fetch(&mut self) {
         match self.plan.puts {
             ConditionalPuts::Unknown => {
-                self.session.probe = Probe { nonce: self.rng.next_u64(), old: None };
+                self.session.probe = Probe { nonce: self.rng.next_u64(), ..Probe::default() };
                 self.probe_put(0);
             }
             ConditionalPuts::Kept => self.fetch_superblock(Step::Fetch),
@@ -141,7 +145,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             (Put::Replace, End::Stored(_)) => self.probe_put(3),
             (Put::CreateAgain | Put::ReplaceOld, End::Stored(_)) => {
-                self.end_probe(ConditionalPuts::Ignored);
+                if self.session.probe.is_repeated {
+                    return self.end_probe(ConditionalPuts::Ignored);
+                }
+                let nonce = self.rng.next_u64();
+                self.session.probe = Probe { nonce, old: None, is_repeated: true };
+                self.probe_put(0);
             }
             (Put::CreateAgain, _) => self.probe_put(2),
             (Put::ReplaceOld, _) => self.end_probe(ConditionalPuts::Kept),
