@@ -95,6 +95,10 @@ impl Spread {
     pub(crate) fn stays_below(self, bar: f64) -> bool {
         self.most[1] < bar
     }
+    /// The same where the bar itself is good enough.
+    pub(crate) fn stays_within(self, bar: f64) -> bool {
+        self.most[1] <= bar
+    }
     pub(crate) fn whole(self) -> String {
         format!("{:.0} ± {:.0}", self.median, self.half_range)
     }

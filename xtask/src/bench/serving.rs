@@ -241,11 +241,15 @@ fn shown(unit: Unit, throughput: f64) -> String {
 
 fn document(plan: &Plan<'_>, jobs: &[Job], samples: &[Sample]) -> Result<Report, Failure> {
     let mut table = String::new();
-    let mut wins = [0, 0];
+    let mut counts = [0, 0, 0];
     for (index, job) in jobs.iter().enumerate().filter(|(_, job)| job.offered.is_none()) {
         let ratio = ratio(samples, index);
-        wins[usize::from(ratio.median < 1.0)] += 1;
-        let verdict = if ratio.median < 1.0 { "Layby loses" } else { "Layby wins" };
+        let (place, verdict) = match (ratio.reaches(1.0), ratio.stays_below(1.0)) {
+            (true, _) => (0, "Layby wins"),
+            (_, true) => (1, "Layby loses"),
+            _ => (2, "neither is ahead in four rounds of five"),
+        };
+        counts[place] += 1;
         // Writing to a string cannot fail.
         let _ = writeln!(
             table,
@@ -269,9 +273,11 @@ fn document(plan: &Plan<'_>, jobs: &[Job], samples: &[Sample]) -> Result<Report,
     );
     draw(plan, jobs, samples)?;
     let heading = format!(
-        "How does Layby serve beside its peers? Ahead in {} of {} jobs.",
-        wins[0],
-        wins[0] + wins[1]
+        "How does Layby serve beside its peers? Ahead in {} of {} jobs, behind in {}, by four \
+         rounds of five.",
+        counts[0],
+        counts.iter().sum::<i32>(),
+        counts[1]
     );
     Ok(Report { heading, table })
 }

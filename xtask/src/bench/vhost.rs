@@ -34,8 +34,6 @@ const COMMON: &str = "--name=measure --thread --ioengine=io_uring --direct=1 --b
 const WARMING: [&str; 2] = ["--rw=write --end_fsync=1", "--rw=read"];
 /// Slots of the disks on the machine's bus.
 const SLOTS: [u32; 2] = [4, 5];
-/// What a job is called whose latency is asked for.
-const ALONE: usize = 0;
 
 /// One measurement.
 struct Sample {
@@ -168,7 +166,7 @@ fn report(samples: &[Sample]) -> Report {
         "| job | IOPS over the peer's | p50 over the peer's | CPU per I/O over the peer's |\n\
          | --- | ---: | ---: | ---: |\n",
     );
-    let mut is_met = true;
+    let mut missed = Vec::new();
     for (job, (name, _)) in JOBS.iter().enumerate() {
         for (server, shown) in ["layby", "storage-daemon"].into_iter().enumerate() {
             // Writing to a string cannot fail.
@@ -177,14 +175,22 @@ fn report(samples: &[Sample]) -> Report {
         let iops = ratio(samples, job, |s| s.figures.iops);
         let p50 = ratio(samples, job, |s| s.figures.latency_us_p50);
         let cpu = ratio(samples, job, |s| s.cpu_us_per_io);
-        is_met &= iops.median >= 1.0 && (job != ALONE || p50.median <= 1.0);
+        if !iops.reaches(1.0) {
+            missed.push(format!("IOPS of {name}"));
+        }
+        if !p50.stays_within(1.0) {
+            missed.push(format!("p50 of {name}"));
+        }
         let cells = [iops, p50, cpu].map(Spread::fraction).join(" | ");
         let _ = writeln!(ratios, "| {name} | {cells} |");
     }
     let heading = format!(
         "Does a guest see as many IOPS, and as low a p50, on a disk of Layby as of \
          qemu-storage-daemon? {}",
-        if is_met { "Yes." } else { "Not always." }
+        match missed.is_empty() {
+            true => "Yes, in four rounds of five.".to_owned(),
+            false => format!("Not in four rounds of five: {}.", missed.join(", ")),
+        }
     );
     let by = guest::accelerator();
     let table = format!(
