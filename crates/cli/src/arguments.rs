@@ -126,8 +126,9 @@ pub(crate) struct ServeArguments {
     /// How the log is written to standard error
     #[arg(long, value_name = "FORMAT", default_value = "human")]
     pub(crate) log_format: LogFormatArgument,
-    /// Do not start where damage leaves open which version of some blocks is the newest; else these
-    /// blocks are errors until they are written whole
+    /// Do not start where damage leaves open which version of some blocks is the newest, or a level
+    /// is lost; else such blocks are errors until they are written whole, and the node goes without
+    /// the level
     #[arg(long)]
     pub(crate) strict: bool,
     /// After a kill, lose everything that was not durable, as a power cut would (tests only)

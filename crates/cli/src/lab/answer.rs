@@ -7,6 +7,7 @@
 use crate::output::{Failure, Output};
 use layby_lab::{Claim, Document};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Serialize)]
@@ -140,14 +141,25 @@ fn lines(document: &Document) -> Vec<String> {
     }
     for section in &document.sections {
         let Some(table) = &section.table else { continue };
+        let named_by = name_columns(&table.rows, table.columns.len());
         for row in &table.rows {
-            let first = row.first().map_or("", String::as_str);
-            for (column, value) in table.columns.iter().zip(row).skip(1) {
-                say(["table", &section.heading, first, column, value]);
+            let name = row[..named_by.min(row.len())].join(", ");
+            for (column, value) in table.columns.iter().zip(row).skip(named_by) {
+                say(["table", &section.heading, &name, column, value]);
             }
         }
     }
     lines
+}
+
+/// Columns that tell a table's rows apart: the first, and as many behind it as are needed.
+fn name_columns(rows: &[Vec<String>], columns: usize) -> usize {
+    let are_apart = |count: &usize| {
+        let names: BTreeSet<&[String]> =
+            rows.iter().map(|row| &row[..(*count).min(row.len())]).collect();
+        names.len() == rows.len()
+    };
+    (1..columns).find(are_apart).unwrap_or(1)
 }
 
 fn quoted(cell: &str) -> String {

@@ -22,7 +22,10 @@ fn parameters(options: &Options) -> Section {
     say("drawn links (seconds, per sample)", format!("{}, {}", USUAL.0, USUAL.1));
     say("lte-congested (seconds, per sample)", format!("{}, {}", DAY.0, DAY.1));
     say("seeds", format!("{} from {}", options.runs, options.seed));
-    say("requests: time to be uploaded in (intervals)", format!("{WITHIN:?}, as likely each"));
+    say(
+        "requests: time to be uploaded in (intervals)",
+        format!("{}, as likely each", WITHIN.map(|n| n.to_string()).join(", ")),
+    );
     let (least, most) = SIZE_PERCENT;
     say("requests: size (% of the mean link in that time)", format!("{least} to {most}, evenly"));
     Section {
