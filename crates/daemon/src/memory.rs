@@ -7,7 +7,7 @@
 //! Invariant: what is printed is what the shards enforce.
 //! Cost: some small files, once per start. Not for: levels of memory, whose sizes are configured.
 
-use crate::config::{Config, Size};
+use crate::config::{Config, Kind, Size};
 use layby_engine::ClientMemory;
 use layby_types::format_bytes;
 use std::fs::File;
@@ -16,6 +16,8 @@ use std::path::Path;
 
 /// Clients hold at most one part of so many unless told otherwise.
 const SHARE: u64 = 32;
+/// About what the node takes beside levels and clients.
+const OWN_BYTES: u64 = 64 << 20;
 /// The most that they get unasked.
 const BYTES_DEFAULT_MAX: u64 = 128 << 20;
 /// A shard's part, for a request of the longest kind and others beside it.
@@ -37,6 +39,25 @@ pub(crate) fn of_shard(config: &Config, shards: u8) -> (ClientMemory, String) {
         config.nbd.connections_max
     );
     (memory, line)
+}
+
+/// A line where levels in memory and clients may want more than the process may have: the system
+/// ends it then.
+pub(crate) fn shortage(config: &Config, shards: u8) -> Option<String> {
+    let granted = granted();
+    let clients = share(granted, config.client_memory, shards).bytes_max * u64::from(shards);
+    let memory = config.levels.iter().filter(|level| level.kind == Kind::Memory);
+    let levels: u64 = memory.map(|level| level.size).sum();
+    (levels + clients + OWN_BYTES > granted).then(|| {
+        format!(
+            "levels in memory of {}, clients' {} and the node's own {} are more than the {} that \
+             this process may have: make the levels smaller, or its limit larger",
+            format_bytes(levels),
+            format_bytes(clients),
+            format_bytes(OWN_BYTES),
+            format_bytes(granted)
+        )
+    })
 }
 
 fn share(granted: u64, configured: Option<Size>, shards: u8) -> ClientMemory {

@@ -29,7 +29,8 @@ use rustls::ServerConfig;
 use std::io::{Error as IoError, ErrorKind as Io};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -488,12 +489,28 @@ async fn receive(
     if received? == 0 { Err(Ending::Left) } else { Ok(()) }
 }
 
+/// A path as a URI holds it.
+fn encoded(path: &Path) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte));
+            }
+            // Writing to a string cannot fail.
+            _ => drop(write!(text, "%{byte:02X}")),
+        }
+    }
+    text
+}
+
 /// Ready-to-paste addresses of a node's volumes.
 #[must_use]
 pub fn uris(nbd: &NbdConfig, unix: &[PathBuf], tcp: &[SocketAddr]) -> Vec<String> {
     let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let unix = unix.iter().map(whole);
-    let unix = unix.map(|path| format!("nbd+unix:///VOLUME?socket={}", path.display()));
+    let unix = unix.map(|path| format!("nbd+unix:///VOLUME?socket={}", encoded(&path)));
     let scheme = if nbd.tls == TlsMode::Off { "nbd" } else { "nbds" };
     let tcp = tcp.iter().map(|address| format!("{scheme}://{address}/VOLUME"));
     unix.chain(tcp).collect()

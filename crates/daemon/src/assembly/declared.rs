@@ -20,6 +20,7 @@ use crate::error::Report;
 use crate::homes::Homes;
 use layby_types::format_bytes;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The volume of a new node that is told nothing.
 pub const VOLUME_NAME_DEFAULT: &str = "vol0";
@@ -190,8 +191,8 @@ fn update_volume(
     if record.configured.as_ref() == Some(declared) {
         return Ok(());
     }
-    let path = declared.path.as_deref().map(|path| config.dir.join(path));
-    if let Some(path) = path.filter(|path| *path != config.dir.join(&record.path)) {
+    let is_other = |path: &&Path| config.dir.join(path) != config.dir.join(&record.path);
+    if let Some(path) = declared.path.as_deref().filter(is_other) {
         return Err(refused(
             format!(
                 "volume `{name}` lies in `{}`; the configuration says `{}`",

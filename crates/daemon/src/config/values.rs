@@ -248,8 +248,10 @@ impl FromStr for Amount {
         }
         let is_bare = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         if is_bare(text.trim()) && text.trim() != "0" {
+            let percent = if text.trim().len() < 3 { text.trim() } else { "25" };
             return Err(format!(
-                "`{text}` has no unit; write `{text}%` of the level, or a size such as `{text}MiB`"
+                "`{text}` has no unit; write `{percent}%` of the level, or a size such as \
+                 `{text}MiB`"
             ));
         }
         parse_bytes(text).map(Amount::Bytes).map_err(|_| {
