@@ -8,6 +8,7 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 mod clones;
+mod folders;
 mod identities;
 mod keys;
 mod observe;
@@ -178,7 +179,9 @@ fn device_of(path: &Path) -> Option<u64> {
 
 /// The owner of all homes of a node that are object stores.
 pub struct CloudHomes {
+    dir: PathBuf,
     config: CloudConfig,
+    folders: folders::Folders,
     keys: keys::Keys,
     node: Mutex<Option<(NodeId, u32)>>,
     runtime: tokio::runtime::Handle,
@@ -236,10 +239,11 @@ impl CloudHomes {
     #[must_use]
     pub fn new(config: &Config, runtime: tokio::runtime::Handle) -> Self {
         let uplink = Uplink::new(config.uplink.limits(), time_of_day, runtime.clone());
-        let (keys, config) = (keys::Keys::of(config), config.cloud.clone());
+        let (keys, dir, config) =
+            (keys::Keys::of(config), config.dir.clone(), config.cloud.clone());
         let (node, watches) = (Mutex::default(), Mutex::default());
-        let identities = Identities::default();
-        CloudHomes { config, keys, node, runtime, uplink, watches, identities }
+        let (identities, folders) = (Identities::default(), folders::Folders::default());
+        CloudHomes { dir, config, folders, keys, node, runtime, uplink, watches, identities }
     }
 
     /// Runs the commands of the configuration that print keys, all at once, for the start that
@@ -337,14 +341,24 @@ impl CloudHomes {
             let untouched = "the store was not changed";
             Report::new(kind, error).cause(cause).state(untouched).hint(hint)
         };
-        if let Ok(map) = std::fs::read(&paths.map) {
-            return volume_of(&map).ok_or_else(|| {
-                let cause = format!("`{}` is damaged", paths.map.display());
-                refused(ReportKind::Corrupt, cause, RESTORE)
-            });
-        }
         let is_new = record.phase == VolumePhase::Creating;
         let takes = self.takes(name, record);
+        match std::fs::read(&paths.map) {
+            Ok(map) => {
+                return volume_of(&map).ok_or_else(|| {
+                    let cause = format!("`{}` is damaged", paths.map.display());
+                    refused(ReportKind::Corrupt, cause, RESTORE)
+                });
+            }
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                let cause = format!("`{}`: {cause}", paths.map.display());
+                return Err(refused(ReportKind::Failure, cause, FILES));
+            }
+            Err(_) if !is_new && !takes => {
+                return Err(refused(ReportKind::Corrupt, gone(&paths), GONE));
+            }
+            Err(_) => {}
+        }
         let found = self.superblock(store);
         let found = found.and_then(|found| self.finish_removal(store, found, is_new, takes));
         let found = found.map_err(|fault| {
@@ -398,6 +412,12 @@ impl CloudHomes {
         })
     }
 
+    /// Whether journals and maps of this node may lie where they are to.
+    fn claim_folders(&self) -> Result<(), String> {
+        let folders = [self.config.journal_dir.as_path(), self.config.map_dir.as_path()];
+        self.folders.claim(&self.dir, folders, self.node().0)
+    }
+
     fn open(&self, error: &str, name: &Name, record: &VolumeRecord) -> Result<Prepared, Report> {
         let url = url_of(record);
         let bad = |cause: String| {
@@ -407,6 +427,7 @@ impl CloudHomes {
                 .hint("correct the volume's path or key, or the environment that the node runs in")
         };
         let key = self.keys.read(record.key.as_ref()).map_err(bad)?;
+        self.claim_folders().map_err(bad)?;
         let paths = self.paths(record);
         let check = key.as_ref().map(Key::check);
         key_is_known(&paths, check.as_deref()).map_err(bad)?;
@@ -434,10 +455,6 @@ impl CloudHomes {
             limits: self.config.limits,
         };
         let broken = |cause| broken(error, &cause);
-        for path in [&paths.journal, &paths.map] {
-            let folder = path.parent().unwrap_or(Path::new("."));
-            std::fs::create_dir_all(folder).map_err(|cause| Report::from_io(error, &cause))?;
-        }
         let (instance, seed) = draw()?;
         prepare(&plan, &paths, self.config.journal_bytes, instance).map_err(broken)?;
         let waker = Arc::new(OnceLock::<Waker>::new());
@@ -469,8 +486,17 @@ const TAKE: &str = "choose another prefix; or take it, with `layby volume create
                     stays in its journal only";
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
 
+const GONE: &str = "mount their disk, or set `journal_dir` and `map_dir` of [cloud] back: the node \
+                    tries again by itself; `layby volume create NAME --path URL --take` goes on \
+                    with what the store has";
 const FILES: &str = "look at that file and its disk; the journal takes `journal` bytes below \
                      `journal_dir`, the map a few below `map_dir`, all of [cloud]";
+
+/// What is missing where a node has nothing of a volume that it served.
+fn gone(paths: &Paths) -> String {
+    let (journal, map) = (paths.journal.display(), paths.map.display());
+    format!("`{map}` is missing, and with `{journal}` what the store does not have yet")
+}
 
 /// Where a node notes which key a volume's objects were found to be sealed with.
 fn key_check_file(paths: &Paths) -> PathBuf {
@@ -578,6 +604,15 @@ impl RemoteHomes for CloudHomes {
 
     fn identity(&self, record: &VolumeRecord) -> Option<String> {
         self.identity_of(record)
+    }
+
+    fn leftover(&self, record: &VolumeRecord) -> Option<String> {
+        if let Err(cause) = self.claim_folders() {
+            return Some(cause);
+        }
+        let paths = self.paths(record);
+        let found = [paths.map, paths.journal].into_iter().find(|path| path.exists())?;
+        Some(format!("`{}` is there, of a volume that this node does not know", found.display()))
     }
 
     fn taken_back(&self, name: &Name, record: &VolumeRecord) -> Option<u64> {

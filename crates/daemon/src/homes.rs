@@ -71,6 +71,11 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Files that would be taken for a new volume's, though they are another one's.
+    fn leftover(&self, _record: &VolumeRecord) -> Option<String> {
+        None
+    }
+
     /// The length of a volume that this node had, that another one serves by now, and that is to be
     /// taken back: what the node has of it is of an older history. May take long.
     fn taken_back(&self, _name: &Name, _record: &VolumeRecord) -> Option<u64> {
@@ -290,6 +295,12 @@ impl Homes {
     #[must_use]
     pub fn identity(&self, record: &VolumeRecord) -> Option<String> {
         self.owner(record)?.identity(record)
+    }
+
+    /// See [`RemoteHomes::leftover`].
+    #[must_use]
+    pub fn leftover(&self, record: &VolumeRecord) -> Option<String> {
+        self.owner(record)?.leftover(record)
     }
 
     /// See [`RemoteHomes::taken_back`].

@@ -103,11 +103,26 @@ fn is_writable() -> bool {
     !matches!(rustix::event::poll(&mut waiting, Some(&Timespec::default())), Ok(0))
 }
 
+/// A word that would name a target of which there is none, where a level was meant: nothing at all
+/// would be logged.
+fn no_level(filter: &str) -> Option<String> {
+    const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "off"];
+    let is_known = |word: &str| {
+        let is_level = LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
+        is_level || word.contains('=') || word.contains('[') || word.starts_with("layby")
+    };
+    let mut words = filter.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let word = words.find(|word| !is_known(word))?;
+    Some(format!("`{word}` is neither a level ({}) nor a target", LEVELS.join(", ")))
+}
+
 /// Starts the log of this process; a second call changes nothing.
 pub fn start(format: LogFormat) {
     let wanted = std::env::var(FILTER_VARIABLE).ok().filter(|text| !text.is_empty());
     let read = wanted.as_deref().map(EnvFilter::try_new).transpose();
     let refused = read.as_ref().err().map(ToString::to_string);
+    let refused = refused.or_else(|| wanted.as_deref().and_then(no_level));
+    let read = if refused.is_some() { Ok(None) } else { read };
     let filter = read.ok().flatten().unwrap_or_else(|| EnvFilter::new("info"));
     let is_plain = std::env::var_os(PLAIN_VARIABLE).is_some_and(|text| !text.is_empty());
     // Complaints of the log about itself would go to the same place, and panic there.
@@ -125,5 +140,22 @@ pub fn start(format: LogFormat) {
     };
     if let Some(cause) = refused {
         tracing::warn!(wanted, cause, "{FILTER_VARIABLE} is not understood: `info` is logged");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a word that is no level is told, since it would silence the log. Method: by hand.
+    #[test]
+    fn words_that_are_no_level_are_told() {
+        for good in ["info", "WARN", "layby_daemon=trace,warn", "layby_engine", "h2=off", ""] {
+            assert_eq!(no_level(good), None, "{good}");
+        }
+        for bad in ["warning", "inf0", "info,verbose", "nonsense=,,:x"] {
+            let is_told = no_level(bad).is_some() || EnvFilter::try_new(bad).is_err();
+            assert!(is_told, "{bad}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::assembly::{Prepared, prepare};
 use crate::catalog::{Catalog, DirectoryLock, LocalDirs, VolumePhase, VolumeRecord};
 use crate::cloud::{CloudHomes, take_back};
 use crate::config::{Config, IoChoice, LevelConfig, MAIN_DEVICE, Name, NbdConfig};
+use crate::control::volumes::leftover;
 use crate::control::{Absence, Control, NodeFacts, ShardPort, View};
 use crate::degraded::{Levels, begin_intents, open_levels};
 use crate::error::{Report, ReportKind};
@@ -242,9 +243,8 @@ impl Node {
         let Prepared { view, notes, is_new, begun } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
-        if config.volumes.values().any(|volume| volume.ublk) {
-            crate::ublk::check("cannot start the node").await?;
-        }
+        check_devices(&config).await?;
+        refuse_leftovers(found.as_ref(), &view, &homes)?;
         let sockets = Sockets::bind(&config, passed).await?;
         grow_homes(found.as_ref(), &view, &homes).await?;
         let Levels { mut view, is_new, lost, held, before, notes: lost_notes } =
@@ -642,6 +642,23 @@ fn watch(started: Vec<StartedShard>) -> Watched {
         });
     }
     (ports, reports, ended)
+}
+
+/// Whether this kernel has the devices that the configuration asks for.
+async fn check_devices(config: &Config) -> Result<(), Report> {
+    match config.volumes.values().any(|volume| volume.ublk) {
+        true => crate::ublk::check("cannot start the node").await,
+        false => Ok(()),
+    }
+}
+
+/// Volumes that the configuration adds begin with no other one's files.
+fn refuse_leftovers(found: Option<&Catalog>, view: &View, homes: &Homes) -> Result<(), Report> {
+    let is_known = |name: &Name| found.is_some_and(|found| found.volumes.contains_key(name));
+    let new = view.catalog.volumes.iter().filter(|(name, _)| !is_known(name));
+    new.filter_map(|(name, record)| Some((name, homes.leftover(record)?))).try_for_each(
+        |(name, found)| Err(leftover(&format!("cannot create volume `{name}`"), found)),
+    )
 }
 
 /// Remembers that levels and backing files are there from now on.

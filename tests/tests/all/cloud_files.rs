@@ -3,6 +3,7 @@
 //! How: as `cloud`, with journals and maps on small file systems and in other folders.
 
 use layby_tests::cloud::{Client, VOLUME, World};
+use layby_tests::link::Cut;
 use layby_tests::{Node, SmallDisk};
 use std::path::Path;
 
@@ -18,7 +19,8 @@ fn a_full_disk_below_a_volumes_files_is_said() {
         let (journals, maps) = (journals.display(), maps.path().display());
         world.options(&format!("journal_dir = \"{journals}\"\nmap_dir = \"{maps}\""))
     };
-    let node = Node::start(&world.dir("narrow"), &text(narrow.path()));
+    let tight = world.options(&format!("journal_dir = \"{}\"", narrow.path().display()));
+    let node = Node::start(&world.dir("narrow"), &tight);
     world.try_create("narrow").assert_explains(&["No space left on device"]);
     node.stop();
 
@@ -70,4 +72,86 @@ fn what_lies_elsewhere_is_checked() {
         let unsound = check();
         assert!(!unsound.success && unsound.stdout.contains(ending), "{key}: {unsound:?}");
     }
+}
+
+/// Goal: journals and maps of a folder are one node's, while it runs and later; the other node says
+/// so and changes nothing. Method: two nodes, one folder, a volume each.
+#[test]
+fn a_folder_of_journals_is_one_nodes() {
+    let Some(world) = World::new() else { return };
+    let shared = world.dir("shared");
+    let options = world.options(&format!("journal_dir = \"{}\"", shared.display()));
+    let first = Node::start(&world.dir("a"), &options);
+    World::create(&first, VOLUME, &World::url());
+    let mut client = Client::open(&first);
+    client.write(200);
+    let second = Node::start(&world.dir("b"), &options);
+    let (size, url) = ("8MiB", format!("{}-b", World::url()));
+    let words = ["volume", "create", "other", "--size", size, "--path", &url];
+    world.ask("b", &words).assert_explains(&["another node keeps journals", "journal_dir"]);
+    first.stop();
+    world.ask("b", &words).assert_explains(&["of node", "journal_dir"]);
+    second.stop();
+    let first = Node::start(&world.dir("a"), &options);
+    let mut client = client.reopen(&first);
+    client.verify();
+    client.verify_store(&world, &first);
+}
+
+/// Goal: a volume whose journal and map are both missing is not served from the store as if nothing
+/// were missing; it is again once they are back, with all that was flushed, or goes on with what
+/// the store has where that is said. Method: writes that no store has, files moved away and back.
+#[test]
+fn missing_journal_and_map_are_missed() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    world.link.cut(Cut::Refuse);
+    client.write(100);
+    node.kill9();
+    world.link.restore();
+    let [kept, away] = ["a/cloud", "away"].map(|name| world.dir(name));
+    std::fs::rename(&kept, &away).expect("the test's own folder");
+    let node = world.start("a");
+    let listed = || node.layby(&["volume", "list"]);
+    assert!(listed().contains("1.map` is missing, and with"), "{}", listed());
+    let _ = std::fs::remove_dir_all(&kept);
+    std::fs::rename(&away, &kept).expect("the test's own folder");
+    assert!((0..5000).any(|_| !listed().contains("is not served")), "{}", listed());
+    let mut client = client.reopen(&node);
+    client.verify();
+    client.verify_store(&world, &node);
+    node.kill9();
+    std::fs::remove_dir_all(&kept).expect("the test's own folder");
+    let node = world.start("a");
+    let taken = node.layby(&["volume", "create", VOLUME, "--path", &World::url(), "--take"]);
+    assert!(taken.contains("took volume maps"), "{taken}");
+    client.reopen(&node).verify();
+}
+
+/// Goal: a volume that is made where an older catalog was put back does not begin with what the
+/// journal of a volume holds that this catalog does not know. Method: a catalog of before.
+#[test]
+fn a_journal_of_an_unknown_volume_is_left_alone() {
+    let Some(world) = World::new() else { return };
+    let node = world.start("a");
+    node.stop();
+    let [catalog, old] = ["a/catalog.json", "old.json"].map(|name| world.dir(name));
+    std::fs::copy(&catalog, &old).expect("the test's own file");
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(100);
+    node.kill9();
+    let new = std::fs::read(&catalog).expect("it is there");
+    std::fs::copy(&old, &catalog).expect("the test's own file");
+    let node = world.start("a");
+    let (size, url) = ("8MiB", format!("{}-b", World::url()));
+    let words = ["volume", "create", "other", "--size", size, "--path", &url];
+    world.ask("a", &words).assert_explains(&["1.map", "of a volume that this node does not know"]);
+    node.kill9();
+    std::fs::write(&catalog, new).expect("the test's own file");
+    let node = world.start("a");
+    client.reopen(&node).verify();
 }

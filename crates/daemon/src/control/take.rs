@@ -95,7 +95,14 @@ impl Control {
             self.has_found_out(old).await;
         }
         let asked = old.clone();
-        let taken = self.at_homes(move |homes| homes.taken(&asked)).await;
+        let is_gone = absence.is_some() && found.is_own;
+        let taken = self.at_homes(move |homes| {
+            // Whoever says that it is to be taken gives up what its files held.
+            let is_gone = is_gone && homes.leftover(&asked).is_none();
+            let by = || Taken { by: "its journal and map are not here".into(), bytes_lost: 0 };
+            homes.taken(&asked).or_else(|| is_gone.then(by))
+        });
+        let taken = taken.await;
         // Another copy of this node, or a later day of it, may have it under this node's name.
         let Some(taken) = taken else {
             return match absence {

@@ -107,6 +107,10 @@ impl Control {
         let record = record.clone();
         view.checked_spec(error)?;
         self.admit(&view, error)?;
+        let asked = record.clone();
+        if let Some(found) = self.at_homes(move |homes| homes.leftover(&asked)).await {
+            return Err(leftover(error, found));
+        }
         if let Some((old, found)) = had
             && !self.let_go(&name, (&old, &record), &found, error).await?
         {
@@ -671,4 +675,12 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     record.discard_bandwidth = bandwidth.filter(|Size(rate)| *rate > 0);
     record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
+}
+
+/// A new volume would begin with what another one's journal holds.
+pub(crate) fn leftover(error: &str, found: String) -> Report {
+    Report::new(ReportKind::InUse, error).cause(found).state("nothing was changed").hint(
+        "give each node folders of its own; put the catalog back that knows the volume; or \
+             move its journal and its map away",
+    )
 }
