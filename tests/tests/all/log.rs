@@ -4,11 +4,12 @@
 //! has stopped. Invariant: what clients alone can cause has a bounded number of lines, and the
 //! counts in these lines leave none out. Not for: the audit log; see `door`.
 
-use layby_tests::{Connection, Node, Options, small_levels};
+use layby_tests::{Connection, Node, Options, binary, layby, must, small_levels};
 use serde_json::Value;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 fn temporary() -> (TempDir, PathBuf) {
@@ -196,4 +197,27 @@ fn stops_are_logged() {
         only(&lines, "ready");
         only(&lines, "stopped");
     }
+}
+
+/// Goal: a log that nothing reads holds nothing up: neither a start, a command nor a stop. Method:
+/// a pipe at standard error that is full before the node begins.
+#[test]
+fn a_log_that_nothing_reads_holds_nothing_up() {
+    let (work, dir) = temporary();
+    let config = work.path().join("layby.toml");
+    std::fs::write(&config, small_levels().config.expect("it has one")).expect("our own folder");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = Command::new("sh");
+    let script = "head -c 65536 /dev/zero >&2; exec \"$0\" serve --dir \"$1\" --config \"$2\"";
+    command.args(["-c", script]).arg(binary()).arg(&dir).arg(&config);
+    command.env("LAYBY_LOG", "debug").stdout(Stdio::piped()).stderr(writer);
+    let mut node = command.spawn().expect("there is a shell");
+    let said = BufReader::new(node.stdout.take().expect("it is piped")).lines();
+    let is_ready = said.map_while(Result::ok).any(|line| line.starts_with("ready"));
+    assert!(is_ready, "it starts");
+    let status = layby(&["status", "--dir", &dir.to_string_lossy()]);
+    assert!(status.success, "{status:?}");
+    must("kill", &["-TERM", &node.id().to_string()]);
+    assert!(node.wait().expect("it is ours").success());
+    drop(reader);
 }

@@ -147,7 +147,9 @@ fn a_volume_lives_on_the_store() {
     copy.write(200);
     client.verify();
     copy.verify();
-    node.layby(&["drain"]);
+    for volume in [VOLUME, "copy"] {
+        node.layby(&["volume", "drain", volume]);
+    }
     site.verify_store(VOLUME, &["--snapshot", "monday"], &monday);
     site.verify_store("copy", &[], &copy.blocks);
 
@@ -212,13 +214,13 @@ fn a_paused_owner_changes_nothing() {
         client.write(100);
         first.layby(&["volume", "drain", &volume]);
         let mut old = client.clone_at(&first, &volume);
-        first.signal("STOP");
+        first.signal("-STOP");
         let taken = site.take("b", &volume);
         assert!(taken.success, "round {round}: {taken:?}");
         let mut client = client.reopen_at(&second, &volume);
         client.verify();
         client.write(100);
-        first.signal("CONT");
+        first.signal("-CONT");
         let data = vec![0xee; BLOCK as usize];
         let is_refused = (0..QUESTIONS_MAX).any(|_| {
             let write = Request::Write { offset: 0, data: data.clone(), fua: true };

@@ -84,7 +84,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn probe_or_fetch(&mut self) {
         match self.plan.puts {
             ConditionalPuts::Unknown => {
-                self.session.probe = Probe { nonce: self.rng.next_u64(), ..Probe::default() };
+                let (nonce, is_repeated) = (self.rng.next_u64(), self.session.probe.is_repeated);
+                self.session.probe = Probe { nonce, old: None, is_repeated };
                 self.probe_put(0);
             }
             ConditionalPuts::Kept => self.fetch_superblock(Step::Fetch),
@@ -148,9 +149,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 if self.session.probe.is_repeated {
                     return self.end_probe(ConditionalPuts::Ignored);
                 }
-                let nonce = self.rng.next_u64();
-                self.session.probe = Probe { nonce, old: None, is_repeated: true };
-                self.probe_put(0);
+                self.session.probe.is_repeated = true;
+                self.end_probe(ConditionalPuts::Unknown);
             }
             (Put::CreateAgain, _) => self.probe_put(2),
             (Put::ReplaceOld, _) => self.end_probe(ConditionalPuts::Kept),

@@ -399,6 +399,12 @@ impl Control {
             return Err(refused.state("it is deleted as before, and can still come back"));
         }
         self.deletions.forget(number);
+        let mut done = View::clone(&self.view());
+        if let Some(record) = done.catalog.volumes.get_mut(&new_name) {
+            record.take = false;
+        }
+        // Where that cannot be written down, the next start does it.
+        drop(self.publish(done).await);
         self.devices.attach_asked(self, &new_name, &error).await.map(|()| new_name)
     }
 }
@@ -429,6 +435,8 @@ fn brought_back(
     })?;
     (record.local, record.phase) = (Some(record.local_number()), VolumePhase::Ready);
     record.id = id.0;
+    // Its journal and map went with the deletion: the store has all that there is.
+    record.take = true;
     check_record(&view, new_name, &record, error)?;
     view.catalog.deleted.retain(|other| other.record.id != deleted.record.id);
     view.catalog.volumes.insert(new_name.clone(), record);
