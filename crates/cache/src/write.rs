@@ -176,9 +176,14 @@ impl Cache {
         self.submit(op, action);
     }
 
-    /// Finds room for a store and hands it over; what finds none waits, without holding any.
+    /// Finds room for a store and hands it over; what finds none waits, without holding any. A part
+    /// of a request that has failed ends with it: the answer is known, and each part may wait long.
     pub(crate) fn place(&mut self, moment: &mut Moment<'_>, id: OpId) {
         let (volume, first, count) = self.extent(id);
+        let request = self.store_mut(id).request;
+        if let Some(kind) = self.requests.get(&request).and_then(|state| state.error) {
+            return self.end_store(moment, id, Err(kind));
+        }
         let Some(level) = self.store_mut(id).level else { return self.pass_through(moment, id) };
         let index = usize::from(level.0);
         let mut slots: Few<(Slot, bool)> = Few::new();

@@ -70,3 +70,17 @@ fn a_failed_write_below_is_tried_again() {
     assert_eq!(host.drained.pop(), Some((2, Ok(()))));
     assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "nothing is dirty");
 }
+
+/// Goal: a write that has failed in part asks for nothing more: each part may wait for long, and
+/// the answer is known. Method: a write of 64 blocks into a level of 16 slots that takes nothing.
+#[test]
+fn a_failed_write_asks_for_nothing_more() {
+    let mut host = Host::new(spec([8, 8, 16]), &[volume(1, 1, 64)], 1);
+    host.level_fault = Some(ErrorKind::Retry);
+    let answer = host.run(VolumeId(1), call(Operation::Write, 0, 64 * 4096), 7);
+    assert_eq!(answer.result, Err(ErrorKind::Retry));
+    assert_eq!(host.level_writes[2], 1);
+    host.level_fault = None;
+    assert_eq!(host.run(VolumeId(1), call(Operation::Read, 0, 4096), 0).cells, [0; CELLS]);
+    write(&mut host, 1, 63);
+}

@@ -64,6 +64,8 @@ pub(super) struct Host {
     pub(super) level_writes: Vec<u64>,
     pub(super) reads_below: Vec<(BlockIndex, u32)>,
     pub(super) backing_fault: Option<ErrorKind>,
+    /// What stores into levels end with.
+    pub(super) level_fault: Option<ErrorKind>,
     /// Blocks that no level can return.
     pub(super) unreadable: BTreeSet<BlockKey>,
     pub(super) specs: Vec<VolumeSpec>,
@@ -99,6 +101,7 @@ impl Host {
             level_writes: std::vec![0; levels],
             reads_below: Vec::new(),
             backing_fault: None,
+            level_fault: None,
             unreadable: BTreeSet::new(),
             specs: volumes.to_vec(),
             request_next: 0,
@@ -349,6 +352,10 @@ impl Host {
                 (op, Ok(()))
             }
             Action::WriteLevel { op, level, ref entries, .. } => {
+                if let Some(kind) = self.level_fault {
+                    self.level_writes[usize::from(level.0)] += 1;
+                    return (op, Err(kind));
+                }
                 let entries = entries.clone();
                 self.store(&action, level, &entries);
                 (op, Ok(()))
