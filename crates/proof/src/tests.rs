@@ -59,7 +59,7 @@ fn lives_that_failed_once() {
 }
 
 /// Seeds of simulation runs, drawn in full, that failed once.
-const REGRESSION_SEEDS: [u64; 11] = [
+const REGRESSION_SEEDS: [u64; 12] = [
     993_010_447,
     1_800_005_740,
     3_000_000_722,
@@ -71,6 +71,7 @@ const REGRESSION_SEEDS: [u64; 11] = [
     7_500_147_746,
     7_500_220_524,
     7_500_235_089,
+    8_200_049_935,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device
@@ -81,8 +82,9 @@ const REGRESSION_SEEDS: [u64; 11] = [
 /// (4000071006), a write that was refused while a sync was to free its room (4000121543), a client
 /// that was cut off since its answer had taken long (7100009429), writes that waited for room which
 /// one of them had made and not taken (7200127742), a volume that spun since its journal had failed
-/// (7500147746), and cleaning that went round beside damaged segments (7500220524, 7500235089). A
-/// fix is also held by a test of its own, since a seed's run changes with the code.
+/// (7500147746), cleaning that went round beside damaged segments (7500220524, 7500235089), and a
+/// failed write whose every piece waited for a lost device in turn (8200049935). A fix is also held
+/// by a test of its own, since a seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();

@@ -4,7 +4,8 @@
 //! of its own to the core, under the number of the whole. The bytes of a read gather in one
 //! buffer of the core's, each piece's at its place, which goes to the client as it is.
 //! Invariant: the client is answered once, when every piece has ended; a write's piece that failed
-//! makes the whole fail, and each block holds its old version or its new one, as with any write.
+//! makes the whole fail, and each block holds its old version or its new one, as with any write;
+//! no piece is submitted once one has failed, since each may wait as long as that one did.
 //! Cost: an entry per request that is cut, none otherwise.
 
 use super::pass::Pass;
@@ -100,7 +101,8 @@ impl Cuts {
                 return Submitted { bytes_held, is_last: true };
             }
         }
-        unreachable!("the last piece ends the request's cutting")
+        self.end_cutting(number);
+        Submitted { bytes_held, is_last: true }
     }
 
     /// Submits a piece; true when memory answered it at once.
@@ -124,13 +126,15 @@ impl Cuts {
         submit(core, io, asker, volume, *piece, bytes, place)
     }
 
-    /// The next piece, which bears the request's number as its cookie; `None` when all were taken.
+    /// The next piece, which bears the request's number as its cookie; `None` when all were taken,
+    /// or one has failed.
     fn next_piece(&mut self, number: u32, piece_bytes: u64) -> Option<Call> {
         let cut = self.get(number);
         let offset = cut.call.offset + cut.submitted;
         let left = cut.call.length - cut.submitted;
         let length = left.min(piece_bytes - offset % piece_bytes);
-        (left > 0).then_some(Call { cookie: u64::from(number), offset, length, ..cut.call })
+        let is_wanted = left > 0 && cut.error.is_none();
+        is_wanted.then_some(Call { cookie: u64::from(number), offset, length, ..cut.call })
     }
 
     /// The piece was submitted; true when it was the last.
@@ -143,6 +147,13 @@ impl Cuts {
             self.current = None;
         }
         is_last
+    }
+
+    /// No more pieces of the request that was begun.
+    fn end_cutting(&mut self, number: u32) {
+        let cut = self.get(number);
+        cut.submitted = cut.call.length;
+        self.current = None;
     }
 
     /// A piece ended.
@@ -162,10 +173,44 @@ impl Cuts {
 
     /// The client is gone: no more pieces. The number of the request that was being submitted.
     pub(super) fn give_up(&mut self) -> Option<u32> {
-        let number = self.current.take()?;
+        let number = self.current?;
+        self.end_cutting(number);
         let cut = self.get(number);
-        cut.submitted = cut.call.length;
         cut.error = cut.error.or(Some(ErrorKind::Closed));
         Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no piece of a request is begun once one has failed, and the request ends once, with
+    /// that error. Method: a write of four pieces of which the first fails.
+    #[test]
+    fn a_failed_request_asks_for_no_more_pieces() {
+        let (operation, length) = (Operation::Write, 4 * 4096);
+        let flags = layby_types::CallFlags::default();
+        let call = Call { cookie: 0, operation, offset: 0, length, flags };
+        let whole = |waiting| Cut {
+            call,
+            submitted: 0,
+            waiting,
+            error: None,
+            gathering: None,
+            started: Nanos::ZERO,
+        };
+        let mut cuts = Cuts { places: vec![Some(whole(0))], current: Some(0), is_part: false };
+        let piece = cuts.next_piece(0, 4096).expect("nothing has failed");
+        assert!(!cuts.on_submitted(0, &piece, false));
+        assert!(cuts.next_piece(0, 4096).is_some(), "it is under way");
+        let (asker, result) = (Asker(0), Err(ErrorKind::Retry));
+        cuts.on_piece(&Finished { asker, call: piece, result });
+        assert!(cuts.next_piece(0, 4096).is_none());
+        assert!(cuts.take_ended(0).is_none(), "its bytes are still to be passed over");
+        cuts.end_cutting(0);
+        assert!(!cuts.is_cutting());
+        let (_, result) = cuts.take_ended(0).expect("nothing is under way");
+        assert_eq!(result, Err(ErrorKind::Retry));
     }
 }
