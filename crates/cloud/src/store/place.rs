@@ -78,7 +78,8 @@ fn folder(folder: &str) -> Result<(Client, Path), String> {
     let rest = folder.strip_prefix(there).ok().and_then(std::path::Path::to_str);
     let prefix = Path::parse(rest.unwrap_or_default()).map_err(|error| error.to_string())?;
     let store = LocalFileSystem::new_with_prefix(there).map_err(|error| error.to_string())?;
-    Ok((Arc::new(store.with_fsync(true)), prefix))
+    // What a deleted volume leaves is nothing, no empty folders either.
+    Ok((Arc::new(store.with_fsync(true).with_automatic_cleanup(true)), prefix))
 }
 
 fn bad_url(url: &str) -> String {
@@ -348,5 +349,28 @@ mod tests {
         for store in [made, store] {
             assert!(matches!(store.perform(get.clone()).await, End::Bytes(..)));
         }
+    }
+
+    /// Goal: a volume that is deleted leaves no folders of its objects. Method: objects in two
+    /// folders, deleted one by one and together.
+    #[tokio::test]
+    async fn deleting_leaves_no_folders() {
+        use crate::action::{Condition, End, Request};
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let url = format!("file://{}", folder.path().display());
+        let store = super::super::Store::create(&url).expect("it can be made");
+        for key in ["segments/1/2", "segments/1/3", "checkpoints/1"] {
+            let (key, condition) = (key.to_owned(), Condition::Create);
+            let put = Request::Put { key, bytes: vec![1].into(), condition };
+            assert!(matches!(store.perform(put).await, End::Stored(_)));
+        }
+        let one = Request::Delete { key: "checkpoints/1".to_owned() };
+        let keys = ["segments/1/2", "segments/1/3"].map(str::to_owned).to_vec();
+        for request in [one, Request::DeleteMany { keys }] {
+            let end = store.perform(request).await;
+            assert!(matches!(end, End::Done), "{end:?}");
+        }
+        let left = std::fs::read_dir(folder.path()).expect("the store stays");
+        assert_eq!(left.count(), 0);
     }
 }
