@@ -329,7 +329,23 @@ impl Host {
         }
     }
 
+    /// What a write that a planted fault meets ends with.
+    fn faulted(&mut self, action: &Action) -> Option<(OpId, ErrorKind)> {
+        match *action {
+            Action::WriteLevel { op, level, .. } => {
+                let kind = self.level_fault?;
+                self.level_writes[usize::from(level.0)] += 1;
+                Some((op, kind))
+            }
+            Action::WriteBacking { op, .. } => Some((op, self.backing_fault?)),
+            _ => None,
+        }
+    }
+
     fn end(&mut self, action: Action) -> (OpId, Result<(), ErrorKind>) {
+        if let Some((op, kind)) = self.faulted(&action) {
+            return (op, Err(kind));
+        }
         match action {
             Action::ReadLevel { op, level, slots } => {
                 let held = &self.slots[usize::from(level.0)];
@@ -352,18 +368,11 @@ impl Host {
                 (op, Ok(()))
             }
             Action::WriteLevel { op, level, ref entries, .. } => {
-                if let Some(kind) = self.level_fault {
-                    self.level_writes[usize::from(level.0)] += 1;
-                    return (op, Err(kind));
-                }
                 let entries = entries.clone();
                 self.store(&action, level, &entries);
                 (op, Ok(()))
             }
             Action::WriteBacking { op, volume, first, count, source, durable } => {
-                if let Some(kind) = self.backing_fault {
-                    return (op, Err(kind));
-                }
                 let content = |index| self.content_of(op, source, index);
                 let contents: Vec<Content> = (0..count as usize).map(content).collect();
                 for (index, content) in contents.iter().enumerate() {
