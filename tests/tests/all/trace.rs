@@ -85,6 +85,8 @@ fn mistakes_are_explained() {
     refusal(&["trace", "convert", &bad, &odd], 4).assert_explains(&["--overwrite"]);
     refusal(&["trace", "convert", &bad, &at("x.msr"), "--to", "msr"], 2).assert_explains(&["msr"]);
     refusal(&["trace", "generate", &out, "--exponent", "11"], 2).assert_explains(&["exponent"]);
+    let misplaced = ["trace", "generate", &out, "--shape", "sequential", "--hot-blocks", "5%"];
+    refusal(&misplaced, 2).assert_explains(&["--hot-blocks", "sequential"]);
     let counted = info(&bad, &["--lenient"]);
     assert_eq!(counted["total"]["requests"], 1);
     assert_eq!(counted["skipped"][0]["reason"], "not a number");

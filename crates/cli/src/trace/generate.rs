@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use layby_daemon::config::{Percent, Size, Time};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::types::VolumeId;
-use layby_trace::{Generator, GeneratorSpec, Reader, Shape, TraceError, Unit, Writer, create};
+use layby_trace::{Generator, GeneratorSpec, Reader, Shape, Unit, Writer, create};
 
 /// Generate a trace: Zipf, sequential, hot and cold, mixed
 #[derive(Debug, Args)]
@@ -44,18 +44,18 @@ pub(super) struct GenerateArguments {
     /// Time from one request to the next
     #[arg(long, value_name = "TIME", default_value = "100us")]
     interval: Time,
-    /// zipf, mixed: how strongly few blocks are favoured, 0 to 10
-    #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
-    exponent: f64,
-    /// hot-cold: requests that go to hot blocks
-    #[arg(long, value_name = "SHARE", default_value = "90%", value_parser = super::rate)]
-    hot_accesses: f64,
-    /// hot-cold: blocks that are hot
-    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = super::rate)]
-    hot_blocks: f64,
-    /// mixed: requests of the sequential stream
-    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = super::rate)]
-    sequential_share: f64,
+    /// zipf, mixed: how strongly few blocks are favoured, 0 to 10 [default: 1.0]
+    #[arg(long, value_name = "NUMBER")]
+    exponent: Option<f64>,
+    /// hot-cold: requests that go to hot blocks [default: 90%]
+    #[arg(long, value_name = "SHARE", value_parser = super::rate)]
+    hot_accesses: Option<f64>,
+    /// hot-cold: blocks that are hot [default: 10%]
+    #[arg(long, value_name = "SHARE", value_parser = super::rate)]
+    hot_blocks: Option<f64>,
+    /// mixed: requests of the sequential stream [default: 50%]
+    #[arg(long, value_name = "SHARE", value_parser = super::rate)]
+    sequential_share: Option<f64>,
     /// Number of the volume
     #[arg(long, value_name = "N", default_value_t = 0)]
     volume: u32,
@@ -65,7 +65,7 @@ pub(super) struct GenerateArguments {
 }
 
 /// [`Shape`] without its numbers, as a flag's value.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ShapeArgument {
     Zipf,
     Sequential,
@@ -73,17 +73,34 @@ enum ShapeArgument {
     Mixed,
 }
 
+/// A flag of other shapes than the wanted one that was given all the same.
+fn misplaced(arguments: &GenerateArguments) -> Option<&'static str> {
+    use ShapeArgument::{HotCold, Mixed, Zipf};
+    let flags: [(_, Option<f64>, &[ShapeArgument]); 4] = [
+        ("--exponent", arguments.exponent, &[Zipf, Mixed]),
+        ("--hot-accesses", arguments.hot_accesses, &[HotCold]),
+        ("--hot-blocks", arguments.hot_blocks, &[HotCold]),
+        ("--sequential-share", arguments.sequential_share, &[Mixed]),
+    ];
+    let mut misplaced = flags
+        .into_iter()
+        .filter(|(_, given, shapes)| given.is_some() && !shapes.contains(&arguments.shape));
+    misplaced.next().map(|(flag, ..)| flag)
+}
+
 fn spec(arguments: &GenerateArguments) -> GeneratorSpec {
-    let exponent = arguments.exponent;
+    let exponent = arguments.exponent.unwrap_or(1.0);
+    let percent = |given: Option<f64>, default: f64| given.map_or(default, |share| share * 100.0);
     let shape = match arguments.shape {
         ShapeArgument::Zipf => Shape::Zipf { exponent },
         ShapeArgument::Sequential => Shape::Sequential,
         ShapeArgument::HotCold => Shape::HotCold {
-            accesses_percent: arguments.hot_accesses * 100.0,
-            blocks_percent: arguments.hot_blocks * 100.0,
+            accesses_percent: percent(arguments.hot_accesses, 90.0),
+            blocks_percent: percent(arguments.hot_blocks, 10.0),
         },
         ShapeArgument::Mixed => {
-            Shape::Mixed { sequential_percent: arguments.sequential_share * 100.0, exponent }
+            let sequential_percent = percent(arguments.sequential_share, 50.0);
+            Shape::Mixed { sequential_percent, exponent }
         }
     };
     GeneratorSpec {
@@ -101,7 +118,13 @@ fn spec(arguments: &GenerateArguments) -> GeneratorSpec {
 pub(super) fn run(arguments: &GenerateArguments, output: &mut Output) -> Result<(), Failure> {
     let target = &arguments.target;
     let format = target_format(target)?;
-    let mut generator = Generator::new(spec(arguments)).map_err(|cause| refused(&cause))?;
+    if let Some(flag) = misplaced(arguments) {
+        let shape = arguments.shape.to_possible_value().expect("every shape has a name");
+        let cause = format!("{flag} is not for the shape {}", shape.get_name());
+        return Err(refused(&cause).into());
+    }
+    let mut generator =
+        Generator::new(spec(arguments)).map_err(|cause| refused(&cause.to_string()))?;
     check_absent(target)?;
     let failed = |cause| unwritten(target, &cause);
     let mut writer = Box::new(create(&target.out, format, Unit::Bytes).map_err(failed)?);
@@ -121,9 +144,9 @@ pub(super) fn run(arguments: &GenerateArguments, output: &mut Output) -> Result<
     ))
 }
 
-fn refused(cause: &TraceError) -> Report {
+fn refused(cause: &str) -> Report {
     Report::new(ReportKind::Invalid, "cannot generate such a trace")
-        .cause(cause.to_string())
+        .cause(cause)
         .state("nothing was written")
         .hint("add --help to see what each flag takes")
 }
