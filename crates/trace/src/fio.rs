@@ -3,8 +3,9 @@
 //! The first line is `fio version 2 iolog` or `fio version 3 iolog`. Then, with a time in
 //! microseconds in front in version 3: `file add|open|close`, which holds no request, or
 //! `file read|write|trim offset length`, or `file sync|datasync|sync_file_range` with or without
-//! numbers, which is a flush. Version 2 has `file wait microseconds` in place of times; the waits
-//! are added up.
+//! numbers, which is a flush. Version 2 has `file wait milliseconds` in place of times: fio's replay
+//! rests until so long after its own start (iolog.c, `read_iolog_get`), though its manual says
+//! microseconds since the wait before.
 //! Invariant: each file is a volume. Cost: as any text, see `text`.
 //! Not for: version 1, which names no file; fio itself has refused it since 2008.
 
@@ -16,6 +17,7 @@ use crate::text::{Columns, Lines, Sink, number};
 use layby_types::{Nanos, Operation};
 
 const MICRO_NANOS: u64 = 1000;
+const MILLI_NANOS: u64 = 1_000_000;
 const ACTIONS: &str = "read, write, trim, sync, datasync, wait (version 2), add, open or close";
 
 /// The first line of version 2.
@@ -28,7 +30,7 @@ pub(crate) const HEADER_V3: &str = "fio version 3 iolog";
 pub(crate) struct Fio {
     has_times: bool,
     has_header: bool,
-    /// Version 2: the waits so far.
+    /// Version 2: the latest instant that was waited for.
     waited: Nanos,
     volumes: Volumes,
 }
@@ -55,10 +57,10 @@ impl Fio {
         instant(number("time", columns.get(0))?, MICRO_NANOS)
     }
 
-    fn wait(&mut self, micros: &[u8]) -> Result<(), Box<Fault>> {
-        let span = instant(number("wait", micros)?, MICRO_NANOS)?;
-        // Past the end of time all instants are alike; that is no reason to refuse a trace.
-        self.waited = self.waited.saturating_add(span);
+    fn wait(&mut self, millis: &[u8]) -> Result<(), Box<Fault>> {
+        let until = instant(number("wait", millis)?, MILLI_NANOS)?;
+        // fio does not rest for what is past.
+        self.waited = self.waited.max(until);
         Ok(())
     }
 }

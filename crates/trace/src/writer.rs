@@ -25,8 +25,6 @@ use tempfile::{NamedTempFile, TempPath};
 const FILE_MODE: u32 = 0o600;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
-/// fio passes over shorter waits, so they are gathered up to this.
-const FIO_WAIT_MICROS_MIN: u64 = 100;
 /// Bits of an oracleGeneral identifier that hold the sector of a block device.
 const ORACLE_SECTOR_BITS: u32 = 48;
 const SECTOR_BYTES: u64 = 512;
@@ -214,8 +212,8 @@ impl<W: Write> Writer for Csv<W> {
 struct Fio<W: Write> {
     buffer: Buffered<W>,
     has_times: bool,
-    /// Version 2: how far the waits so far reach.
-    waited: Nanos,
+    /// Version 2: milliseconds that the last wait reaches.
+    waited: u64,
     opened: HashSet<VolumeId>,
     written: Written,
 }
@@ -224,7 +222,7 @@ impl<W: Write> Fio<W> {
     fn new(mut buffer: Buffered<W>, has_times: bool) -> Result<Self, TraceError> {
         let header = if has_times { HEADER_V3 } else { HEADER_V2 };
         buffer.line(format_args!("{header}\n"))?;
-        let (waited, opened) = (Nanos::ZERO, HashSet::new());
+        let (waited, opened) = (0, HashSet::new());
         Ok(Fio { buffer, has_times, waited, opened, written: Written::default() })
     }
 
@@ -233,10 +231,10 @@ impl<W: Write> Fio<W> {
         if self.has_times {
             return self.buffer.line(format_args!("{} volume-{} ", at.0 / 1000, volume.0));
         }
-        let micros = at.since(self.waited).0 / 1000;
-        if micros >= FIO_WAIT_MICROS_MIN {
-            self.waited = self.waited + Nanos::from_micros(micros);
-            self.buffer.line(format_args!("volume-{} wait {micros} 0\n", volume.0))?;
+        let millis = at.0 / 1_000_000;
+        if millis > self.waited {
+            self.waited = millis;
+            self.buffer.line(format_args!("volume-{} wait {millis} 0\n", volume.0))?;
         }
         self.buffer.line(format_args!("volume-{} ", volume.0))
     }

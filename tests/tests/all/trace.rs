@@ -114,6 +114,15 @@ fn fio_understands_the_logs() {
         let done = fio(&replay);
         let expected = format!("total={},{},0,0", total["reads"], total["writes"]);
         assert!(done.contains(&expected), "{version}: not {expected}:\n{done}");
+        // Waits of a wrong unit would last for minutes, which ends fio.
+        let rows = "0,0,read,0,4096\n400000000,0,write,4096,4096\n400000000,0,read,8192,4096";
+        let (csv, log) = (at(&format!("{version}.csv")), at(&format!("slow-{name}")));
+        fs::write(&csv, format!("at_ns,volume,operation,offset,length\n{rows}\n"))
+            .expect("the folder takes files");
+        answer(&["trace", "convert", &csv, &log, "--to", version]);
+        let replay = [format!("--read_iolog={log}"), format!("--replay_redirect={disk}")];
+        let done = fio(&replay);
+        assert!(done.contains("total=2,1,0,0"), "{version}:\n{done}");
     }
     let (log, file) = (at("own.log"), format!("--filename={disk}"));
     fio(&["--rw=randrw".to_owned(), "--bs=4k".to_owned(), file, format!("--write_iolog={log}")]);

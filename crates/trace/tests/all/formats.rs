@@ -57,7 +57,7 @@ fio version 2 iolog
 /a read 0 4096
 /a wait 250 0
 /b write 45056 4096
-/a wait 50
+/a wait 200
 /a sync 0 0
 /a close
 ";
@@ -75,8 +75,8 @@ fn fio_logs() {
     assert_eq!(read(FIO_V3.as_bytes(), Format::FioV3), expected);
     let expected = [
         record(0, 0, Read, 0, 4096),
-        record(250_000, 1, Write, 45_056, 4096),
-        record(300_000, 0, Flush, 0, 0),
+        record(250_000_000, 1, Write, 45_056, 4096),
+        record(250_000_000, 0, Flush, 0, 0),
     ];
     assert_eq!(read(FIO_V2.as_bytes(), Format::FioV2), expected);
     let mut reader = open(FIO_V2.as_bytes(), Format::FioV2, LENIENT);
