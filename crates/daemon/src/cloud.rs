@@ -121,7 +121,7 @@ pub(crate) fn store_finding(
         return Some(StoreFinding { problem, verified, is_snapshot });
     }
     let source = Source { url, key, snapshot: snapshot.map(Name::as_str), deleted };
-    let read = restore(source, None, &mut |_, _| ());
+    let read = restore(source, None, &mut |_| ());
     let is_snapshot = snapshot.is_some();
     let answer = match read {
         Err(report) if is_snapshot && report.kind == ReportKind::NotFound => {

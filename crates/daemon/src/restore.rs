@@ -18,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// How often a request is tried before a restore gives up: for two minutes of a store that
 /// throttles or is away, since what was read before would be read again.
@@ -25,6 +26,8 @@ const ATTEMPTS_MAX: u32 = 30;
 /// The same until the store has answered once: an address or credentials are wrong, most likely,
 /// and who waits should hear so within two seconds of such answers.
 const ATTEMPTS_FIRST_MAX: u32 = 4;
+/// How often it is said that a store is silent.
+const SILENCE: Duration = Duration::from_secs(5);
 
 const IMAGE: ImageWords = ImageWords {
     error: "cannot restore into",
@@ -107,16 +110,32 @@ fn with_bases(own: Store, restored: &Restored) -> Result<Vec<Store>, String> {
     Ok(std::iter::once(own).chain(bases?).collect())
 }
 
+/// How far a restore is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Bytes of data that were read, of so many.
+    Read {
+        /// Those read.
+        bytes: u64,
+        /// All.
+        total: u64,
+    },
+    /// The store has not answered a request for so long; it is asked on.
+    Waiting(Duration),
+}
+
 /// Reads a volume, or a snapshot of it, into `file`, which must not exist, or only to verify it.
-/// `progress` hears bytes done and bytes in all.
+/// `progress` hears how far it is, also where the store is silent.
 ///
 /// # Errors
 /// A report when there is no volume, the store fails, or the file cannot be written.
 pub fn restore(
     source: Source<'_>,
     file: Option<&Path>,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<RestoreAnswer, Report> {
+    let progress = RefCell::new(progress);
+    let tell = |what| progress.borrow_mut()(what);
     let url = source.url;
     let error = format!("cannot restore the volume at `{url}`");
     let store = source.open().map_err(|cause| unreadable(url, &error, cause))?;
@@ -128,7 +147,10 @@ pub fn restore(
         let attempts_max = asked.begin(key);
         let (base, key) = split_key(key);
         let at = base.map_or(0, |base| base + 1);
-        let fetched = runtime.block_on(fetch(&stores.borrow()[at], key, range, attempts_max));
+        let request = Request::Get { key: key.to_owned(), range };
+        let stores = stores.borrow();
+        let fetched = fetch(&stores[at], request, attempts_max, &tell);
+        let fetched = runtime.block_on(fetched);
         asked.end(fetched)
     };
     let (target, total, done) = (RefCell::new(None), Cell::new(0), Cell::new(0));
@@ -147,7 +169,7 @@ pub fn restore(
     };
     let mut sink = |offset: u64, bytes: &[u8]| {
         done.set(done.get() + bytes.len() as u64);
-        progress(done.get(), total.get());
+        tell(Progress::Read { bytes: done.get(), total: total.get() });
         match &*target.borrow() {
             Some(image) => image.write(offset, bytes).map_err(|e| e.to_string()),
             None => Ok(()),
@@ -244,14 +266,22 @@ fn damaged((range, object): (Range<u64>, String)) -> DamagedRange {
     DamagedRange { offset: range.start, length: range.end - range.start, object }
 }
 
+/// Insists on a read; `tell` hears now and then that the store is silent.
 async fn fetch(
     store: &Store,
-    key: &str,
-    range: Option<Range<u64>>,
+    get: Request,
     attempts_max: u32,
+    tell: &dyn Fn(Progress),
 ) -> Result<bytes::Bytes, Fault> {
-    let request = Request::Get { key: key.to_owned(), range };
-    match store.insist(request, attempts_max).await {
+    let begun = Instant::now();
+    let mut end = std::pin::pin!(store.insist(get, attempts_max));
+    let end = loop {
+        match tokio::time::timeout(SILENCE, end.as_mut()).await {
+            Ok(end) => break end,
+            Err(_) => tell(Progress::Waiting(begun.elapsed())),
+        }
+    };
+    match end {
         End::Bytes(bytes, _) => Ok(bytes),
         End::Failed(Fault { kind: FaultKind::Retry, cause }) => {
             let cause = format!("after {attempts_max} attempts: {cause}");

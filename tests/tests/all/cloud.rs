@@ -6,8 +6,9 @@
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, contents, wait_until_lost};
 use layby_tests::link::{Answer, Cut, Effect, Fault, Operation, StoreError};
 use layby_tests::{Connection, Node, Options, Request, S3Server, binary};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Goal: what is written reaches the store, and the store alone gives it back, byte for byte; a
@@ -240,6 +241,27 @@ fn a_store_without_conditions_serves() {
     taken.verify_store(&world, &second);
     wait_until_lost(&node);
     taken.verify_store(&world, &second);
+}
+
+/// Goal: a restore from a silent store says what it waits for, and goes on when the store answers.
+/// Method: a link behind which nothing passes until the first such line.
+#[test]
+fn a_restore_says_that_the_store_is_silent() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(20);
+    client.verify_store(&world, &node);
+    world.link.cut(Cut::Hang);
+    let mut restore = Command::new(binary());
+    restore.args(["restore", &World::url()]).envs(S3Server::environment(&world.link.endpoint()));
+    restore.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut restore = restore.spawn().expect("the program starts");
+    let mut said = BufReader::new(restore.stderr.take().expect("it is piped")).lines();
+    let first = said.next().expect("it says something").expect("it is text");
+    assert!(first.contains("has not answered for 5 s"), "{first}");
+    world.link.restore();
+    assert!(restore.wait().expect("it ends").success(), "{:?}", said.collect::<Vec<_>>());
 }
 
 /// Goal: damage in the store is found, named and never served, and a check says what it has read

@@ -5,11 +5,11 @@
 //! Cost: nothing beside the reading.
 
 use crate::arguments::RestoreArguments;
-use crate::output::{Failure, Output, bytes};
+use crate::output::{Failure, Output, bytes, note};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use layby_daemon::config::Name;
 use layby_daemon::error::{Report, ReportKind};
-use layby_daemon::restore::{RestoreAnswer, Source, restore as restore_volume};
+use layby_daemon::restore::{Progress, RestoreAnswer, Source, restore as restore_volume};
 
 /// Damaged ranges that are listed for a person.
 const RANGES_SHOWN: usize = 10;
@@ -22,9 +22,14 @@ pub(crate) fn restore(arguments: &RestoreArguments, output: &mut Output) -> Resu
     let bar = ProgressBar::with_draw_target(Some(0), target);
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {eta} left");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let mut progress = |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let mut progress = |what| match what {
+        Progress::Read { bytes, total } => {
+            bar.set_length(total);
+            bar.set_position(bytes);
+        }
+        Progress::Waiting(span) => bar.suspend(|| {
+            note(&format!("the store has not answered for {} s; it is asked on", span.as_secs()));
+        }),
     };
     let source = Source {
         url: &arguments.url,
