@@ -18,6 +18,9 @@ use tokio::time::Instant;
 
 /// A recording from which nothing was taken for so long may be replaced by another.
 pub const RECORDING_SILENCE_MAX: Duration = Duration::from_secs(30);
+/// A recorder comes ten times a second: one that has not come for so long will not end by being
+/// asked to.
+const RECORDER_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The first bytes of a list of requests.
 const MAGIC: &[u8; 8] = b"LBYREQ01";
 const HEADER_BYTES: usize = 24;
@@ -144,13 +147,19 @@ impl Control {
         Ok(RecordingAnswer { seconds, ..recording.about.clone() })
     }
 
-    /// Asks the recorder to end; it takes the rest first.
+    /// Asks the recorder to end; it takes the rest first. Where the recorder is gone the recording
+    /// is over.
     ///
     /// # Errors
-    /// A report when nothing is being recorded.
+    /// A report when nothing is being recorded, or a shard has ended.
     pub async fn stop_recording(&self) -> Result<(), Report> {
         let mut place = self.recording.lock().await;
-        place.as_mut().ok_or_else(none)?.is_ending = true;
+        let recording = place.as_mut().ok_or_else(none)?;
+        recording.is_ending = true;
+        if recording.taken_last.elapsed() >= RECORDER_SILENCE_MAX {
+            self.weave(&mut Vec::new(), &mut 0, true).await?;
+            *place = None;
+        }
         Ok(())
     }
 
@@ -208,10 +217,14 @@ impl Control {
 }
 
 fn busy(other: &Recording) -> Report {
+    let (id, silent) = (other.about.id, other.taken_last.elapsed());
+    let is_gone = silent >= RECORDER_SILENCE_MAX;
+    let silence = format!(", though its recorder has not come for {} s", silent.as_secs());
+    let silence = if is_gone { silence.as_str() } else { "" };
     Report::new(ReportKind::InUse, "cannot record")
-        .cause(format!("recording {} is under way", other.about.id))
-        .state("it goes on undisturbed")
-        .hint("`layby record stop` ends it; one whose recorder is gone is free after 30 s")
+        .cause(format!("recording {id} is under way{silence}"))
+        .state(if is_gone { "nothing was changed" } else { "it goes on undisturbed" })
+        .hint("`layby record stop` ends it; where its recorder was killed, 5 s after that")
 }
 
 fn none() -> Report {
@@ -315,6 +328,12 @@ mod tests {
         control.stop_recording().await.expect("it is on");
         assert!(control.take_recorded(second, false).await.expect("the rest").is_ended);
         assert!(control.recording().await.is_err());
+        control.start_recording(start()).await.expect("free");
+        tokio::time::advance(RECORDER_SILENCE_MAX).await;
+        let busy = control.start_recording(start()).await.expect_err("taken").to_string();
+        assert!(busy.contains("has not come for 5 s"), "{busy}");
+        control.stop_recording().await.expect("it is on");
+        assert!(control.recording().await.is_err(), "its recorder is gone, and it is over");
         let missing = RecordingStart { volumes: vec!["none".parse().expect("a name")] };
         let refused = control.start_recording(missing).await.expect_err("no such volume");
         assert_eq!(refused.kind, ReportKind::NotFound);
