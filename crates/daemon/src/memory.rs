@@ -31,10 +31,11 @@ const DEPTH_MAX: usize = 64;
 pub(crate) fn of_shard(config: &Config, shards: u8) -> (ClientMemory, String) {
     let granted = granted();
     let memory = share(granted, config.client_memory, shards);
+    let of = granted.map(|granted| format_bytes(granted.next_multiple_of(1 << 20)));
     let line = format!(
         "client memory {} of {}, and {} for each of up to {} clients",
         format_bytes(memory.bytes_max * u64::from(shards)),
-        format_bytes(granted.next_multiple_of(1 << 20)),
+        of.as_deref().unwrap_or("a memory that the system does not tell"),
         format_bytes(memory.connection_bytes_free),
         config.nbd.connections_max
     );
@@ -44,8 +45,8 @@ pub(crate) fn of_shard(config: &Config, shards: u8) -> (ClientMemory, String) {
 /// A line where levels in memory and clients may want more than the process may have: the system
 /// ends it then.
 pub(crate) fn shortage(config: &Config, shards: u8) -> Option<String> {
-    let granted = granted();
-    let clients = share(granted, config.client_memory, shards).bytes_max * u64::from(shards);
+    let granted = granted()?;
+    let clients = share(Some(granted), config.client_memory, shards).bytes_max * u64::from(shards);
     let memory = config.levels.iter().filter(|level| level.kind == Kind::Memory);
     let levels: u64 = memory.map(|level| level.size).sum();
     (levels + clients + OWN_BYTES > granted).then(|| {
@@ -60,25 +61,27 @@ pub(crate) fn shortage(config: &Config, shards: u8) -> Option<String> {
     })
 }
 
-fn share(granted: u64, configured: Option<Size>, shards: u8) -> ClientMemory {
+fn share(granted: Option<u64>, configured: Option<Size>, shards: u8) -> ClientMemory {
     let shards = u64::from(shards);
     let all = configured.map_or_else(
         || {
-            let needed = (SHARD_BYTES_MIN * shards).min(granted / 8);
-            (granted / SHARE).min(BYTES_DEFAULT_MAX).max(needed)
+            let needed = SHARD_BYTES_MIN * shards;
+            granted.map_or(BYTES_DEFAULT_MAX.max(needed), |granted| {
+                (granted / SHARE).min(BYTES_DEFAULT_MAX).max(needed.min(granted / 8))
+            })
         },
         |size| size.0,
     );
     ClientMemory { bytes_max: all / shards, ..ClientMemory::DEFAULT }
 }
 
-/// Bytes of memory that this process may have.
-fn granted() -> u64 {
+/// Bytes of memory that this process may have, where the system tells.
+fn granted() -> Option<u64> {
     let machine = text(Path::new("/proc/meminfo")).as_deref().and_then(machine_bytes);
     let groups = text(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let groups = group_files(&groups).into_iter().filter_map(|path| text(Path::new(&path)));
     let limits = groups.filter_map(|text| text.trim().parse().ok());
-    limits.chain(machine).min().unwrap_or(BYTES_DEFAULT_MAX * SHARE)
+    limits.chain(machine).min()
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -127,13 +130,14 @@ mod tests {
     fn shares_follow_what_is_granted() {
         const MIB: u64 = 1 << 20;
         let of = |granted: u64, configured: Option<u64>, shards: u8| {
-            share(granted, configured.map(Size), shards).bytes_max
+            share(Some(granted), configured.map(Size), shards).bytes_max
         };
         assert_eq!(of(64 << 30, None, 1), 128 * MIB);
         assert_eq!(of(64 << 30, None, 4), 48 * MIB);
         assert_eq!(of(1 << 30, None, 1), 48 * MIB);
         assert_eq!(of(256 * MIB, None, 1), 32 * MIB, "not more than an eighth");
         assert_eq!(of(1 << 30, Some(96 * MIB), 2), 48 * MIB);
+        assert_eq!(share(None, None, 4).bytes_max, 48 * MIB, "the system does not tell");
     }
 
     /// Goal: both versions of control groups are understood, up to their roots. Method: texts as
@@ -149,6 +153,6 @@ mod tests {
         let files = group_files("7:cpu,memory:/x\n3:cpu:/y\nbroken\n");
         assert!(files.contains(&"/sys/fs/cgroup/memory/x/memory.limit_in_bytes".to_owned()));
         assert!(!files.iter().any(|file| file.contains("/y")), "{files:?}");
-        assert!(granted() > 0);
+        assert!(granted().is_some_and(|bytes| bytes > 0));
     }
 }
