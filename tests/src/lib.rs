@@ -33,7 +33,7 @@ pub use mount::{Attached, Mounted, SmallDisk, mount_unavailable};
 pub use node::{Held, Node, Options, Refusal, binary, layby, small_levels};
 pub use python::{promtool, python_script, python_tool};
 pub use s3::S3Server;
-pub use tool::{Outcome, available, fio_available, must, python, run, say, skip};
+pub use tool::{Outcome, available, fio_available, missing, must, python, run, say, skip};
 pub use wire::{Head, OptionReply, Part, Wire};
 
 /// The seed of this run: `LAYBY_SEED`, or 1. A failing test prints it.

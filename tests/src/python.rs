@@ -5,7 +5,7 @@
 //! Invariant: another version than the pinned one is not used. Not for: libnbd's module, which
 //! belongs to the distribution's Python; see `tool`.
 
-use crate::tool::{Outcome, run, skip};
+use crate::tool::{Outcome, missing, run};
 use std::path::PathBuf;
 
 const REQUIREMENTS: &str = include_str!("../data/python.requirements");
@@ -22,7 +22,7 @@ pub fn python_tool(name: &str) -> Option<String> {
     let folder = cache().join("python-tools");
     let installed = std::fs::read_to_string(folder.join("requirements")).unwrap_or_default();
     if installed != REQUIREMENTS {
-        skip("Python tools missing (`cargo xtask setup-tests` installs them)");
+        missing("Python tools missing (`cargo xtask setup-tests` installs them)");
         return None;
     }
     Some(folder.join("bin").join(name).to_string_lossy().into_owned())
@@ -45,7 +45,7 @@ pub fn promtool() -> Option<String> {
     }
     let is_installed = std::process::Command::new("promtool").arg("--version").output().is_ok();
     if !is_installed {
-        skip("promtool missing (`cargo xtask setup-tests` fetches it)");
+        missing("promtool missing (`cargo xtask setup-tests` fetches it)");
         return None;
     }
     Some("promtool".to_owned())

@@ -236,7 +236,7 @@ fn program() -> Option<PathBuf> {
     let program =
         cache.unwrap_or_default().join(format!("layby/versitygw-{}/versitygw", VERSION.trim()));
     if !program.exists() {
-        tool::skip("versitygw missing (`cargo xtask setup-tests` builds it)");
+        tool::missing("versitygw missing (`cargo xtask setup-tests` builds it)");
         return None;
     }
     Some(program)

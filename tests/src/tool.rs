@@ -1,7 +1,8 @@
 //! Foreign programs: whether they are here, and what they said.
 //!
 //! How: every program runs under `timeout`, so that a hang is a failure with a name.
-//! Invariant: a missing program is a visible `skipped:` line, even where output is captured.
+//! Invariant: a missing program is a visible `skipped:` line, even where output is captured, and
+//! fails the test where `CI` says that all were to be installed.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -40,11 +41,11 @@ pub fn available(programs: &[&str]) -> bool {
     let folders: Vec<&str> = folders.split(':').chain(["/usr/sbin", "/sbin"]).collect();
     let found =
         |program: &str| folders.iter().any(|folder| Path::new(folder).join(program).exists());
-    let missing = programs.iter().find(|program| !found(program));
-    if let Some(program) = missing {
-        skip(&format!("{program} missing (`cargo xtask setup-tests` installs it)"));
+    let absent = programs.iter().find(|program| !found(program));
+    if let Some(program) = absent {
+        missing(&format!("{program} missing (`cargo xtask setup-tests` installs it)"));
     }
-    missing.is_none()
+    absent.is_none()
 }
 
 /// Whether fio is installed and knows NBD; some distributions build it without.
@@ -55,12 +56,22 @@ pub fn fio_available() -> bool {
     }
     let knows = run("fio", &["--enghelp=nbd"]).stdout.contains("uri");
     if !knows {
-        skip("this fio was built without its nbd engine");
+        missing("this fio was built without its nbd engine");
     }
     knows
 }
 
-/// Says that the current test does not run, and why.
+/// Says that the current test does not run for want of a program.
+///
+/// # Panics
+/// In CI, which installs them all.
+#[track_caller]
+pub fn missing(reason: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{reason}");
+    skip(reason);
+}
+
+/// Says that the current test does not run, and why: the machine itself cannot.
 pub fn skip(reason: &str) {
     say(&format!("skipped: {reason}"));
 }
@@ -120,7 +131,7 @@ pub fn python(script: &str, arguments: &[&str]) -> bool {
     // The distribution's own interpreter: another one first in PATH would not know the module.
     const PYTHON: &str = "/usr/bin/python3";
     if !Path::new(PYTHON).exists() || !run(PYTHON, &["-c", "import nbd"]).success {
-        skip("python3-libnbd missing (`cargo xtask setup-tests` installs it)");
+        missing("python3-libnbd missing (`cargo xtask setup-tests` installs it)");
         return false;
     }
     let words: Vec<&str> = ["-c", script].into_iter().chain(arguments.iter().copied()).collect();

