@@ -437,7 +437,7 @@ impl Cache {
         if !is_store || self.evictions_inflight as usize >= self.waiting[level].len() {
             return;
         }
-        let scope = self.scope(level, volume);
+        let scope = self.yielding_scope(level, first);
         self.push_down_coldest(moment, level, Some(volume), scope);
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Holding {
     pub(crate) dirty: u32,
     /// Dirty slots that cannot be read.
     pub(crate) sick: u32,
+    /// Slots that are being stored and will be dirty, and are not yet.
+    pub(crate) storing: u32,
 }
 
 /// See the file's header.
@@ -71,6 +73,8 @@ pub(crate) struct Level {
     /// A dirty block was unreadable once.
     pub(crate) has_sick: bool,
     pub(crate) dirty: u32,
+    /// Slots that will be dirty, of all volumes.
+    pub(crate) storing: u32,
     /// Dirty slots on their way home.
     pub(crate) destaging: u32,
     pub(crate) dirtied_last: Nanos,
@@ -119,6 +123,7 @@ impl Level {
             borrowed: 0,
             has_sick: false,
             dirty: 0,
+            storing: 0,
             destaging: 0,
             dirtied_last: Nanos::ZERO,
             gate: Gate::default(),
@@ -421,6 +426,18 @@ impl Level {
         self.flags[slot.0 as usize] = HELD | DIRTY | ((epoch as u8) << EPOCH_SHIFT);
         self.dirty += 1;
         self.holding_mut(volume).dirty += 1;
+    }
+
+    /// So many slots of the volume more are being stored and will be dirty.
+    pub(crate) fn begin_storing(&mut self, volume: u16, slots: u32) {
+        self.storing += slots;
+        self.holding_mut(volume).storing += slots;
+    }
+
+    /// So many of them are dirty now, or will not be.
+    pub(crate) fn end_storing(&mut self, volume: u16, slots: u32) {
+        self.storing -= slots;
+        self.holding_mut(volume).storing -= slots;
     }
 
     /// The backing store has got this version from the level, now or in an earlier life.

@@ -31,6 +31,7 @@ mod miniature;
 mod op;
 mod rank;
 mod read;
+mod reserve;
 mod room;
 pub mod sizing;
 mod slab;

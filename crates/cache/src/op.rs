@@ -127,6 +127,8 @@ pub(crate) struct Store {
     pub(crate) level: Option<LevelIndex>,
     /// Slot per block, and whether it is new to the block.
     pub(crate) slots: Few<(Slot, bool)>,
+    /// How many of them count as being stored.
+    pub(crate) counted: u32,
 }
 
 /// Where a store's data comes from.

@@ -50,6 +50,9 @@ impl Cache {
     /// Whether waiting for room in the level can end: there is a free slot that the volume may
     /// take, or somebody who has to yield one.
     pub(crate) fn may_have_room(&self, level: usize, volume: u16) -> bool {
+        if !self.may_dirty(level, volume) {
+            return true;
+        }
         let (held, scope) = (&self.levels[level], self.scope(level, volume));
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
         held.limit > 0 && (has_free || held.may_yield(&self.volumes, level, volume, scope))
@@ -173,7 +176,7 @@ impl Cache {
     /// Starts what will free a slot for a waiting store.
     fn relieve(&mut self, moment: &mut Moment<'_>, level: usize, id: OpId) {
         let volume = self.ops.get(id.0).volume;
-        let scope = self.scope(level, volume);
+        let scope = self.yielding_scope(level, id);
         self.push_down_coldest(moment, level, Some(volume), scope);
     }
 
@@ -249,7 +252,11 @@ impl Cache {
             return None;
         }
         let below = self.level_below(level, volume)?;
+        if !self.may_dirty(below, volume) {
+            return None;
+        }
         let to = self.allocate(moment, below, volume)?;
+        self.levels[below].begin_storing(volume, 1);
         let key = self.levels[level].key(slot);
         let from = (LevelIndex(level as u8), slot);
         let to = (LevelIndex(below as u8), to);
@@ -289,6 +296,7 @@ impl Cache {
         }
         let evict_was_storing = evict.storing;
         let (above, below) = (usize::from(from.0.0), usize::from(to.0.0));
+        self.levels[below].end_storing(volume, 1);
         if result.is_ok() {
             self.counters[above].evictions += 1;
             self.counters[below].writes += 1;
@@ -352,7 +360,9 @@ impl Cache {
     }
 
     fn is_hopeless(&self, level: usize, volume: u16) -> bool {
-        let (held, scope) = (&self.levels[level], self.scope(level, volume));
+        let is_full = !self.may_dirty(level, volume);
+        let scope = if is_full { Scope::Volume } else { self.scope(level, volume) };
+        let held = &self.levels[level];
         let yielding = held.yielding(&self.volumes, (level, volume, scope));
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
         let is_within = |key: BlockKey| {
@@ -361,14 +371,18 @@ impl Cache {
         let slots = held.slots_of(is_within);
         // What is being stored now may leave afterwards.
         let holdings = yielding.iter().map(|number| held.holding(*number));
-        let is_settled = holdings.map(|h| h.used + h.borrowed).sum::<u32>() as usize == slots.len();
+        let is_settled = holdings.map(|h| h.used + h.borrowed).sum::<u32>() as usize == slots.len()
+            && (!is_full || held.holding(volume).storing == 0);
         // Blocks that wait for the same room cannot yield theirs.
         let waits = |slot: Slot| {
             let op = self.busy.get(&held.key(slot));
             op.is_some_and(|op| self.waiting[level].contains(op))
         };
-        let is_lost =
-            |slot: &Slot| held.is_sick(*slot) || waits(*slot) || self.is_cut_off(level, *slot);
+        // Where too much is dirty, no clean block helps.
+        let is_lost = |slot: &Slot| {
+            let is_useless = is_full && !held.is_dirty(*slot);
+            is_useless || held.is_sick(*slot) || waits(*slot) || self.is_cut_off(level, *slot)
+        };
         !has_free && !slots.is_empty() && is_settled && slots.iter().all(is_lost)
     }
 

@@ -113,7 +113,8 @@ impl Cache {
     ) {
         let level = self.landing(moment, volume, count).map(|l| LevelIndex(l as u8));
         let phase = StorePhase::Waiting;
-        let store = Store { request, durable, origin, phase, level, slots: Few::new() };
+        let slots = Few::new();
+        let store = Store { request, durable, origin, phase, level, slots, counted: 0 };
         let id = self.start(volume, first, count, Task::Store(store), true);
         for block in first.0..first.0 + u64::from(count) {
             let key = self.key(volume, BlockIndex(block));
@@ -188,6 +189,7 @@ impl Cache {
         let index = usize::from(level.0);
         let mut slots: Few<(Slot, bool)> = Few::new();
         let mut entries = Few::new();
+        let storing = self.levels[index].holding(volume).storing;
         for block in first.0..first.0 + u64::from(count) {
             let key = self.key(volume, BlockIndex(block));
             let Some(slot) = self.slot_for(moment, index, volume, key) else { break };
@@ -211,7 +213,9 @@ impl Cache {
         }
         let rest = (slots.len() < count as usize).then(|| self.split(id, slots.len() as u32));
         let moves = self.has_copy_outside(volume, index, first, slots.len() as u64);
+        let counted = self.levels[index].holding(volume).storing - storing;
         let store = self.store_mut(id);
+        store.counted = counted;
         store.durable |= moves;
         store.phase = StorePhase::Storing;
         store.slots = slots;
@@ -225,7 +229,8 @@ impl Cache {
         }
     }
 
-    /// The slot that will hold the block (and whether it is new to it).
+    /// The slot that will hold the block (and whether it is new to it). One that is not dirty yet
+    /// counts as being stored.
     fn slot_for(
         &mut self,
         moment: &mut Moment<'_>,
@@ -233,13 +238,25 @@ impl Cache {
         volume: u16,
         key: layby_types::BlockKey,
     ) -> Option<(Slot, bool)> {
-        if let Some(slot) = self.levels[level].find(volume, key) {
-            if !self.levels[level].is_borrowed(slot) {
-                return Some((slot, false));
-            }
-            self.drop_copy(volume, level, slot, false);
+        let found = self.levels[level].find(volume, key);
+        if let Some(slot) = found.filter(|slot| self.levels[level].is_dirty(*slot)) {
+            return Some((slot, false));
         }
-        self.allocate(moment, level, volume).map(|slot| (slot, true))
+        let may_dirty = self.may_dirty(level, volume);
+        let own = found.filter(|slot| may_dirty && !self.levels[level].is_borrowed(*slot));
+        let slot = match (own, found) {
+            (Some(slot), _) => (slot, false),
+            (None, copy) => {
+                // What waits holds no slot: others would wait for that.
+                if let Some(slot) = copy {
+                    self.drop_copy(volume, level, slot, false);
+                }
+                let slot = if may_dirty { self.allocate(moment, level, volume) } else { None };
+                (slot?, true)
+            }
+        };
+        self.levels[level].begin_storing(volume, 1);
+        Some(slot)
     }
 
     /// Cuts a store after `kept` blocks; the rest becomes a store of its own.
@@ -256,7 +273,8 @@ impl Cache {
         let origin = Origin::Payload { offset: offset + kept * block_bytes };
         let (request, durable, level) = (store.request, store.durable, store.level);
         let phase = StorePhase::Waiting;
-        let store = Store { request, durable, origin, phase, level, slots: Few::new() };
+        let slots = Few::new();
+        let store = Store { request, durable, origin, phase, level, slots, counted: 0 };
         let rest = self.start(volume, first, count, Task::Store(store), false);
         self.ops.get_mut(rest.0).queue = moved;
         for block in first.0..first.0 + u64::from(count) {
@@ -568,6 +586,7 @@ impl Cache {
         let class = self.volumes.get(volume).class;
         let store = self.store_mut(id);
         let (request, level) = (store.request, store.level);
+        let counted = core::mem::take(&mut store.counted);
         // Slots are left only after a failure: new ones go back, old ones hold either version.
         let slots = core::mem::take(&mut store.slots);
         for (slot, fresh) in slots {
@@ -578,6 +597,9 @@ impl Cache {
             }
             self.levels[usize::from(level.0)].release(volume, class, slot);
             self.actions.push(Action::Free { level, slot, superseded: false });
+        }
+        if let Some(level) = level {
+            self.levels[usize::from(level.0)].end_storing(volume, counted);
         }
         match level {
             _ if result.is_ok() => {}

@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often a request is tried before a restore gives up: for two minutes of a store that
 /// throttles or is away, since what was read before would be read again.
@@ -159,13 +159,7 @@ pub fn restore(
         stores.replace(opened.map_err(|cause| unreadable(url, &error, cause))?);
         total.set(restored.live_bytes());
         done.set(kept);
-        let (size, mut target) = (restored.size_bytes(), target.borrow_mut());
-        match (file, &*target) {
-            (Some(path), None) => *target = Some(Image::begin(path, size, &IMAGE)?),
-            (_, Some(begun)) if kept == 0 => begun.begin_anew(size)?,
-            _ => {}
-        }
-        Ok(())
+        Ok(prepare(&mut target.borrow_mut(), file, restored.size_bytes(), kept)?)
     };
     let mut sink = |offset: u64, bytes: &[u8]| {
         done.set(done.get() + bytes.len() as u64);
@@ -203,6 +197,21 @@ pub fn restore(
         damaged: pass.damaged.into_iter().map(damaged).collect(),
         partial,
     })
+}
+
+/// Makes the file ready for a volume of so many bytes, of which it has `kept` already.
+fn prepare(
+    target: &mut Option<Image>,
+    file: Option<&Path>,
+    size: u64,
+    kept: u64,
+) -> Result<(), Report> {
+    match (file, &*target) {
+        (Some(path), None) => *target = Some(Image::begin(path, size, &IMAGE)?),
+        (_, Some(begun)) if kept == 0 => begun.begin_anew(size)?,
+        _ => {}
+    }
+    Ok(())
 }
 
 /// What was asked of stores so far.
@@ -273,12 +282,15 @@ async fn fetch(
     attempts_max: u32,
     tell: &dyn Fn(Progress),
 ) -> Result<bytes::Bytes, Fault> {
-    let begun = Instant::now();
+    let mut silences = 0;
     let mut end = std::pin::pin!(store.insist(get, attempts_max));
     let end = loop {
         match tokio::time::timeout(SILENCE, end.as_mut()).await {
             Ok(end) => break end,
-            Err(_) => tell(Progress::Waiting(begun.elapsed())),
+            Err(_) => {
+                silences += 1;
+                tell(Progress::Waiting(SILENCE * silences));
+            }
         }
     };
     match end {

@@ -3,9 +3,9 @@
 //! The first line is `fio version 2 iolog` or `fio version 3 iolog`. Then, with a time in
 //! microseconds in front in version 3: `file add|open|close`, which holds no request, or
 //! `file read|write|trim offset length`, or `file sync|datasync|sync_file_range` with or without
-//! numbers, which is a flush. Version 2 has `file wait milliseconds` in place of times: fio's replay
-//! rests until so long after its own start (iolog.c, `read_iolog_get`), though its manual says
-//! microseconds since the wait before.
+//! numbers, which is a flush. Version 2 has `file wait milliseconds` in place of times: fio's
+//! replay rests until so long after its own start (iolog.c, `read_iolog_get`), though its manual
+//! says microseconds since the wait before.
 //! Invariant: each file is a volume. Cost: as any text, see `text`.
 //! Not for: version 1, which names no file; fio itself has refused it since 2008.
 

@@ -347,6 +347,37 @@ fn a_full_backing_disk_loses_nothing() {
     read_all(&mut Connection::open(&node.socket(), "disk").expect("the node serves"));
 }
 
+/// Goal: a volume whose home is full fails alone. Method: one fills its small disk and all that it
+/// gets of the levels; others on another disk write more than the levels hold.
+#[test]
+fn a_full_home_fails_its_volume_alone() {
+    const STEP: u64 = 256 << 10;
+    let (work, dir) = temporary();
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "32M") else { return };
+    fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o755)).expect("can change it");
+    let mut options = small_levels();
+    options.arguments = vec!["--volume-root".into(), disk.path().display().to_string()];
+    let node = Node::start(&dir, &options);
+    let path = disk.path().join("full.img").display().to_string();
+    node.layby(&["volume", "create", "full", "--size", "1GiB", "--path", &path]);
+    node.volume_create("near", "1GiB", "normal");
+    node.volume_create("urgent", "1GiB", "critical");
+    let write = |connection: &mut Connection, index: u64| {
+        let data = vec![(index % 251 + 1) as u8; STEP as usize];
+        let write = Request::Write { offset: index * STEP, data, fua: true };
+        connection.call(&write).expect("a full disk does not end the connection")
+    };
+    let open = |name| Connection::open(&node.socket(), name).expect("the node serves");
+    let mut full = open("full");
+    let refusal = (0..full.size() / STEP).find_map(|index| write(&mut full, index).err());
+    assert!(matches!(refusal, Some(EIO | ENOSPC)), "1 GiB on 32 MiB: {refusal:?}");
+    for name in ["near", "urgent"] {
+        let mut connection = open(name);
+        let failure = (0..1024).find_map(|index| write(&mut connection, index).err());
+        assert_eq!(failure, None, "writes of `{name}` fail for want of another volume's disk");
+    }
+}
+
 /// Goal: a folder that may not be written is named. Method: another user's folder, as `nobody`
 /// where we are root and may write everything.
 #[test]

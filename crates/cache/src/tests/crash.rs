@@ -247,6 +247,24 @@ fn histories_under_every_policy() {
     });
 }
 
+/// Goal: the same where most of the levels is dirty, and a part of them is kept. Method: levels of
+/// 16 to 40 blocks with and without guarantees, watermarks that let all become dirty.
+#[test]
+fn histories_in_levels_full_of_dirty_blocks() {
+    each_seed(400, |seed| {
+        let mut spec = spec([4, 16 + (seed % 7) as u32, 16 + (seed % 25) as u32]);
+        for level in &mut spec.levels {
+            (level.watermarks.dirty_red, level.watermarks.dirty_green) = (100, 100);
+        }
+        let mut volumes = [volume(1, 0, BLOCKS), volume(2, 1, BLOCKS), volume(3, 1, BLOCKS)];
+        if seed % 3 == 1 {
+            spec.classes[0].shares[2].guaranteed = 5;
+            volumes[1].shares[2].guaranteed = 3;
+        }
+        one_history(spec, &volumes, seed);
+    });
+}
+
 /// Goal: the same with other lists of levels: none persistent, NVM alone, SSD alone, SSD below
 /// memory. Method: as above.
 #[test]

@@ -64,6 +64,8 @@ pub(super) struct Host {
     pub(super) level_writes: Vec<u64>,
     pub(super) reads_below: Vec<(BlockIndex, u32)>,
     pub(super) backing_fault: Option<ErrorKind>,
+    /// The volume whose backing store has it; all without.
+    pub(super) faulty: Option<VolumeId>,
     /// What stores into levels end with.
     pub(super) level_fault: Option<ErrorKind>,
     /// Blocks that no level can return.
@@ -101,6 +103,7 @@ impl Host {
             level_writes: std::vec![0; levels],
             reads_below: Vec::new(),
             backing_fault: None,
+            faulty: None,
             level_fault: None,
             unreadable: BTreeSet::new(),
             specs: volumes.to_vec(),
@@ -167,6 +170,14 @@ impl Host {
     }
 
     /// Actions that have not ended.
+    /// Lets so many seconds go by, a quarter at a time.
+    pub(super) fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds * 4 {
+            self.tick(Nanos::from_millis(250));
+            self.settle();
+        }
+    }
+
     pub(super) fn under_way(&self) -> usize {
         self.pending.len()
     }
@@ -337,7 +348,10 @@ impl Host {
                 self.level_writes[usize::from(level.0)] += 1;
                 Some((op, kind))
             }
-            Action::WriteBacking { op, .. } => Some((op, self.backing_fault?)),
+            Action::WriteBacking { op, volume, .. } => {
+                let is_faulty = self.faulty.is_none_or(|faulty| faulty == volume);
+                Some((op, self.backing_fault.filter(|_| is_faulty)?))
+            }
             _ => None,
         }
     }

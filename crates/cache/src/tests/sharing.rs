@@ -308,6 +308,53 @@ fn stores_are_refused_where_only_sick_blocks_would_yield() {
     assert_eq!(host.completed.pop().map(|answer| answer.result), Some(Err(ErrorKind::Full)));
 }
 
+/// Goal: a volume whose home is full fails alone: others of any class write on, one block or many
+/// at once, new blocks and clean ones. Method: it writes more than the level has, one by one and
+/// together, before its home fails and after it; then others write twice what the level has.
+#[test]
+fn a_full_home_leaves_the_others_room() {
+    for seed in 0..60 {
+        let volumes = [volume(1, 1, 512), volume(2, 1, 512), volume(3, 0, 512)];
+        let mut host = Host::new(spec([4, 4, 128]), &volumes, seed);
+        for block in 0..64u64 {
+            host.run(VolumeId(2), call(Operation::Write, block * 4096, 4096), 1);
+        }
+        (host.faulty, host.backing_fault) = (Some(VolumeId(1)), Some(ErrorKind::Full));
+        let count = if host.rng.chance(1, 2) { 1 } else { 8 };
+        for block in (0..256u64).step_by(count) {
+            host.submit(VolumeId(1), write_of(block, count), 9);
+            if host.rng.chance(1, 2) {
+                host.settle();
+            }
+        }
+        host.wait(8);
+        let failed = host.completed.drain(..).filter(|answer| answer.result.is_err()).count();
+        assert!(failed > 256 / count / 4, "SEED={seed}: {failed} writes do not fit");
+        for round in 0..4u32 {
+            for block in (0..64u64).step_by(count) {
+                host.submit(VolumeId(2), write_of(block, count), 10 + round);
+                host.submit(VolumeId(3), write_of(block, count), 20 + round);
+            }
+            host.wait(8);
+        }
+        let answers: std::vec::Vec<_> =
+            host.completed.drain(..).map(|answer| answer.result).collect();
+        assert_eq!(answers, std::vec![Ok(()); 4 * 2 * 64 / count], "SEED={seed}");
+        for (id, value) in [(2, 13), (3, 23)] {
+            let read = host.run(VolumeId(id), call(Operation::Read, 0, 64 * 4096), 0);
+            assert!(read.cells.iter().all(|cell| *cell == value), "SEED={seed}");
+        }
+        host.backing_fault = None;
+        host.wait(8);
+        let written = host.run(VolumeId(1), call(Operation::Write, 0, 4096), 1);
+        assert_eq!(written.result, Ok(()), "SEED={seed}");
+    }
+}
+
+fn write_of(block: u64, count: usize) -> Call {
+    call(Operation::Write, block * 4096, count as u64 * 4096)
+}
+
 /// Goal: a store does not wait for ever for room that another volume's failing home would have to
 /// make. Method: that volume holds the whole level, dirty; then its home is well again.
 #[test]
