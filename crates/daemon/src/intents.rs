@@ -2,8 +2,9 @@
 //!
 //! How: a file beside the catalog names, by number, the volumes that were changed since they were
 //! last clean, and the levels that may hold such changes. It is replaced as a whole, as the catalog
-//! is, but under a lock of its own, since a write waits for it. A node that lost a level serves the
-//! volumes that have no intent there.
+//! is, but under a lock of its own, since a write waits for it, and within the room that it has, so
+//! that a full disk keeps no volume from being changed. A node that lost a level serves the volumes
+//! that have no intent there.
 //! Invariant: an intent is durable before the first change of a clean volume starts (the shard
 //! holds it), and is removed only after the shard found the volume clean and nothing recorded it
 //! since. A file that is missing or damaged counts as an intent of every volume in every level.
@@ -15,7 +16,7 @@ use crate::config::Name;
 use crate::control::View;
 use crate::error::Report;
 use crate::homes::Homes;
-use crate::replace::replace;
+use crate::replace::replace_within;
 use layby_engine::control::VolumePlan;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,6 +123,10 @@ impl Intents {
         if !is_same {
             save(dir, &state)?;
         }
+        if !dir.join(STAGED_FILE_NAME).exists() {
+            // Room for the next ones. Where there is none now, they say so if there is none then.
+            let _ = save(dir, &state);
+        }
         Ok(Intents { dir: dir.to_owned(), state: Arc::new(Mutex::new(state)) })
     }
 
@@ -210,12 +215,12 @@ fn save(dir: &Path, state: &BTreeMap<u32, Intent>) -> Result<(), Report> {
     let volumes = state.iter().map(|(id, intent)| (*id, intent.levels.clone())).collect();
     let crc32c = checksum(&volumes);
     let envelope = Envelope { format: FORMAT.to_owned(), version: VERSION, crc32c, volumes };
-    let mut bytes = serde_json::to_vec_pretty(&envelope).expect("numbers and names are keys");
+    let mut bytes = serde_json::to_vec(&envelope).expect("numbers and names are keys");
     bytes.push(b'\n');
-    replace(dir, (STAGED_FILE_NAME, INTENTS_FILE_NAME), &bytes).map_err(|cause| {
+    replace_within(dir, (STAGED_FILE_NAME, INTENTS_FILE_NAME), &bytes).map_err(|cause| {
         let path = dir.join(INTENTS_FILE_NAME);
         Report::from_io(format!("cannot write the write intents `{}`", path.display()), &cause)
-            .state("no stored data is affected; writes to volumes that were clean wait")
+            .state("no stored data is affected; writes to volumes that were clean fail")
             .hint("make room or correct the permissions; it is tried again")
     })
 }

@@ -270,6 +270,9 @@ pub enum Command<S> {
     Clean(VolumeId, Answer<bool>),
     /// A volume's write intent is recorded, durably: its changes may start.
     RecordIntent(VolumeId, Answer<()>),
+    /// A volume's write intent, which the shard wants, cannot be recorded now: its changes end with
+    /// this error until it is.
+    RefuseIntent(VolumeId, ErrorKind, Answer<()>),
     /// Note the requests of clients to these volumes, or to all where none is named.
     StartRecording(Vec<VolumeId>, Answer<()>),
     /// Hand over what was noted since the last time, and note nothing more with `end`.

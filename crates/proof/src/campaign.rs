@@ -115,6 +115,7 @@ impl Tally {
         self.destroyed += other.destroyed;
         self.restored += other.restored;
         self.clean_checked += other.clean_checked;
+        self.intents_refused += other.intents_refused;
         self.written_back += other.written_back;
         self.steps += other.steps;
         for (kind, count) in other.faults {

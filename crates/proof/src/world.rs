@@ -73,6 +73,8 @@ pub struct Tally {
     pub faults: BTreeMap<&'static str, u64>,
     /// Clean volumes whose backing store alone was held against the oracle after a power cut.
     pub clean_checked: u64,
+    /// Write intents that a disk did not take.
+    pub intents_refused: u64,
     /// Volumes that were written back without the NVM level, and held against it.
     pub written_back: u64,
     /// Windows between two steps that were passed, and that a power cut fell into.
@@ -164,7 +166,7 @@ impl<'a> World<'a> {
             host: SimHost::new(io),
             homes: homes.collect(),
             rng: Rng::new(life.seed ^ 0xc0de),
-            catalog: lost::Catalog::new(life.shape.remote),
+            catalog: lost::Catalog::new(life.shape.remote, life.seed),
             node: None,
             commands: channel().0,
             clients: (0..CLIENTS).map(|_| None).collect(),
@@ -601,7 +603,7 @@ impl World<'_> {
         self.note(|| format!("client {number}: {:?} of {version}: {result:?}", call.operation));
         if let Err(errno) = result {
             self.tally.errors += 1;
-            return if self.is_tolerant {
+            return if self.is_tolerant || self.catalog.has_refused(volume) {
                 Ok(())
             } else {
                 let home = self.describe_home(volume);

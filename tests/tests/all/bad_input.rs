@@ -9,6 +9,7 @@ use layby_tests::{
     skip, small_levels,
 };
 use std::fs;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -376,6 +377,40 @@ fn a_full_home_fails_its_volume_alone() {
         let failure = (0..1024).find_map(|index| write(&mut connection, index).err());
         assert_eq!(failure, None, "writes of `{name}` fail for want of another volume's disk");
     }
+}
+
+/// Goal: a full disk below the node's own directory keeps no volume from being written. Method:
+/// levels and homes elsewhere; volumes that are clean, before and after a restart, once the disk
+/// takes nothing.
+#[test]
+fn a_full_directory_keeps_nobody_from_writing() {
+    let (work, homes) = temporary();
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "4M") else { return };
+    fs::create_dir(&homes).expect("can make it");
+    let ssd = work.path().join("ssd.level");
+    let mut options = Options::config(format!(
+        "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\n[[level]]\n\
+         name = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\npath = \"{}\"\n",
+        ssd.display()
+    ));
+    options.arguments = vec!["--volume-root".into(), homes.display().to_string()];
+    let dir = disk.path().join("node");
+    let node = Node::start(&dir, &options);
+    for name in ["first", "second"] {
+        let path = homes.join(name).display().to_string();
+        node.layby(&["volume", "create", name, "--size", "64MiB", "--path", &path]);
+    }
+    let mut filler = fs::File::create(disk.path().join("filler")).expect("the disk has room");
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    let write = |node: &Node, name: &str| {
+        let mut connection = Connection::open(&node.socket(), name).expect("the node serves");
+        let write = Request::Write { offset: 0, data: vec![7; 1 << 20], fua: true };
+        connection.call(&write).expect("the connection stays").expect("its home has room");
+    };
+    write(&node, "first");
+    node.kill9();
+    let node = Node::start(&dir, &options);
+    write(&node, "second");
 }
 
 /// Goal: a folder that may not be written is named. Method: another user's folder, as `nobody`

@@ -4,8 +4,8 @@
 //! How: a task records what shards want, whatever else changes meanwhile, and tells them. Another
 //! one looks once a minute for volumes of which no level holds a dirty block and that were not
 //! changed lately, has their shards make sure, and removes their intents.
-//! Invariant: see [`crate::intents`]. A disk that refuses holds up the first changes of volumes
-//! that were clean, and nothing else; it is tried again.
+//! Invariant: see [`crate::intents`]. A disk that refuses makes the first changes of volumes that
+//! were clean fail, and nothing else; it is tried again.
 //! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, whose intents
 //! stay.
 
@@ -16,7 +16,7 @@ use crate::degraded;
 use crate::error::{Report, ReportKind};
 use crate::intents::{levels_of, may_be_dirty};
 use layby_engine::core::Damage;
-use layby_types::VolumeId;
+use layby_types::{ErrorKind, VolumeId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,10 @@ use tokio::time::MissedTickBehavior;
 
 /// Rest before an intent that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often it is tried until changes that wait for it end with an error.
+const TRIES: u32 = 3;
+/// How often it is tried until the log says again that it fails.
+const TRIES_UNSAID: u32 = 60;
 /// How often volumes that may be clean are looked for.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Periods without a change after which a volume with clients counts as left alone. One without
@@ -78,7 +82,7 @@ impl Quiet {
 impl Control {
     /// Records the intent of a volume that is to be changed and has its shard go on.
     async fn record_intent(&self, volume: VolumeId) {
-        loop {
+        for attempt in 1_u32.. {
             let view = self.view();
             let mut records = view.catalog.volumes.values();
             // A volume that is gone has no clients whose changes could wait.
@@ -88,7 +92,19 @@ impl Control {
             match recorded {
                 Ok(()) => break,
                 Err(refused) => {
-                    tracing::error!(volume = volume.0, cause = refused.cause, "{}", refused.error);
+                    if attempt % TRIES_UNSAID == 1 {
+                        let (cause, error) = (&refused.cause, &refused.error);
+                        tracing::error!(volume = volume.0, cause, "{error}; writes to it fail");
+                    }
+                    if attempt == TRIES {
+                        let kind = match refused.kind {
+                            ReportKind::Full => ErrorKind::Full,
+                            _ => ErrorKind::Retry,
+                        };
+                        let shard = self.view().layout.shard_of(volume);
+                        let refuse = |answer| Command::RefuseIntent(volume, kind, answer);
+                        let _ = self.ask(shard, refuse).await;
+                    }
                     // Nothing tells that there is room again but trying.
                     tokio::time::sleep(RETRY).await;
                 }

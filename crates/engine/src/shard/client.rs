@@ -303,9 +303,9 @@ impl<S: Session> Client<S> {
         self.is_leaving |= !self.is_dead && io.has_peer_left(self.socket);
     }
 
-    /// Whether the first call is a change of a volume that became read-only, and has not begun.
-    fn is_refused(&self, gate: &Gate, call: &Call) -> bool {
-        gate.refuses(self.volume, call) && !self.cuts.is_cutting()
+    /// Why the first call is refused, if it has not begun.
+    fn refusal(&self, gate: &Gate, call: &Call) -> Option<ErrorKind> {
+        gate.refusal(self.volume, call).filter(|_| !self.cuts.is_cutting())
     }
 
     /// Whether the first call may start now, or is on its way already. It is paid for once, and
@@ -517,12 +517,13 @@ impl<S: Session> Client<S> {
                 }
                 Parsed::Answered { consumed } => consumed_all += consumed,
                 Parsed::Goodbye => self.is_leaving = true,
-                Parsed::Call { consumed, call, .. } if self.is_refused(gate, &call) => {
-                    self.reply_short(io, &call, &Err(ErrorKind::Denied));
-                    self.hold = Hold::Open;
-                    consumed_all += consumed;
-                }
                 Parsed::Call { consumed, call, payload } => {
+                    if let Some(kind) = self.refusal(gate, &call) {
+                        self.reply_short(io, &call, &Err(kind));
+                        self.hold = Hold::Open;
+                        consumed_all += consumed;
+                        continue;
+                    }
                     if !self.may_start(gate, &call)
                         || !self.has_room(memory, &call, pass, capacity)
                         || !self.take_call(io, core, (call, payload), pass)

@@ -129,8 +129,9 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.pending.drains.insert(ticket, answer);
                 self.core.drain(&mut self.io, ticket, volume);
             }
-            Command::Clean(volume, answer) => self.begin_cleaning(volume, answer),
-            Command::RecordIntent(volume, answer) => self.record_intent(volume, answer),
+            command @ (Command::Clean(..)
+            | Command::RecordIntent(..)
+            | Command::RefuseIntent(..)) => self.on_intents(command),
             Command::StartRecording(volumes, answer) => {
                 self.start_recording(volumes);
                 answer(Ok(()));
@@ -168,6 +169,19 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn stop_queue(&mut self, number: u32, answer: Answer<u16>) {
         self.guests.stop(&mut self.io, number, answer);
         self.find_best();
+    }
+
+    /// Which volumes are clean, and which may be changed.
+    fn on_intents(&mut self, command: Command<S>) {
+        match command {
+            Command::Clean(volume, answer) => self.begin_cleaning(volume, answer),
+            Command::RecordIntent(volume, answer) => self.record_intent(volume, answer),
+            Command::RefuseIntent(volume, kind, answer) => {
+                self.gate.refuse_intent(volume, kind);
+                answer(Ok(()));
+            }
+            _ => unreachable!("not a command on write intents"),
+        }
     }
 
     /// What clients may do, and who of them is there.

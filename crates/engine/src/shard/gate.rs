@@ -3,13 +3,13 @@
 //! How: [`Throttle`] and [`Intents`] decide; a client that is refused keeps the call in its buffer
 //! and receives nothing more, so that its peer is held back by the socket, and is named again when
 //! it may go on. A change waits for the intent first, then for the limits. Changes of a volume that
-//! became read-only do not wait: they are answered with an error.
+//! became read-only, or whose intent cannot be recorded, do not wait: they end with an error.
 //! Invariant: a client waits with one call at a time, and with that one only.
 //! Cost: a look-up in an empty map where nothing has a limit.
 
-use super::intent::Intents;
+use super::intent::{Intents, changes};
 use layby_cache::throttle::{Cost, LimitPlan, Throttle, Waits};
-use layby_types::{Call, Nanos, Operation, VolumeId};
+use layby_types::{Call, ErrorKind, Nanos, VolumeId};
 use std::collections::HashSet;
 
 /// See the file's header.
@@ -45,11 +45,11 @@ impl Gate {
         self.intents.may_start(volume, u64::from(client), call)
     }
 
-    /// Whether `call` is a change of a volume that is not to be changed.
-    pub(super) fn refuses(&self, volume: VolumeId, call: &Call) -> bool {
-        let changes =
-            matches!(call.operation, Operation::Write | Operation::Trim | Operation::WriteZeroes);
-        changes && self.read_only.contains(&volume)
+    /// Why `call`, which changes its volume, is refused whatever it might wait for: the volume is
+    /// not to be changed, or its intent cannot be recorded.
+    pub(super) fn refusal(&self, volume: VolumeId, call: &Call) -> Option<ErrorKind> {
+        let is_denied = changes(call.operation) && self.read_only.contains(&volume);
+        if is_denied { Some(ErrorKind::Denied) } else { self.intents.refusal(volume, call) }
     }
 
     /// Refuses changes of a volume from now on, or no more.
@@ -72,6 +72,11 @@ impl Gate {
                 self.released.push(asker);
             }
         }
+    }
+
+    /// A volume's write intent cannot be recorded now: what waited for it asks again.
+    pub(super) fn refuse_intent(&mut self, volume: VolumeId, kind: ErrorKind) {
+        self.released.extend(self.intents.refuse(volume, kind).into_keys());
     }
 
     /// When [`Gate::take_released`] is worth a call.

@@ -165,9 +165,9 @@ impl Guest {
                 }
             }
             let call = self.taken.expect("it was just taken, or before");
-            if self.is_refused(gate, &call) {
+            if let Some(kind) = self.refusal(gate, &call) {
                 (self.taken, self.hold) = (None, Hold::Open);
-                self.ring.finish(&call, Err(ErrorKind::Denied))?;
+                self.ring.finish(&call, Err(kind))?;
                 continue;
             }
             if !self.may_start(gate, &call) {
@@ -182,11 +182,12 @@ impl Guest {
         Ok(())
     }
 
-    /// Whether the call that was taken is a change of a volume that became read-only, and neither
-    /// has begun nor waits. What comes by a link was let in by the client's shard.
-    fn is_refused(&self, gate: &Gate, call: &Call) -> bool {
+    /// Why the call that was taken is refused, if it neither has begun nor waits. What comes by a
+    /// link was let in by the client's shard.
+    fn refusal(&self, gate: &Gate, call: &Call) -> Option<ErrorKind> {
         let is_fresh = self.hold != Hold::Held && !self.cuts.is_cutting();
-        self.link.is_none() && is_fresh && gate.refuses(self.volume, call)
+        let is_own = self.link.is_none() && is_fresh;
+        gate.refusal(self.volume, call).filter(|_| is_own)
     }
 
     /// Whether a call may start now, or is on its way already. It is paid for once, and what was

@@ -3,14 +3,15 @@
 //! How: a volume without a write intent is *clean*: its backing store has all of it, so that a node
 //! that loses a level still serves it. The first change of a clean volume waits until the control
 //! plane has recorded the intent, which survives power loss; reads and flushes pass. A start that
-//! finds changes of a clean volume in a level wants the intent before anything passes.
+//! finds changes of a clean volume in a level wants the intent before anything passes. Where the
+//! control plane cannot record it, changes end with an error until it can.
 //! Invariant: no change of a clean volume starts. A waiter is named once, or is cancelled.
 //! Cost: a look-up in an empty map where every volume has its intent; a catalog's write for the
 //! first change of a clean volume. Source: the write-intent bitmap of Linux's md, per volume.
 
 use layby_cache::throttle::Cost;
 use layby_types::planted::{Plant, is_planted};
-use layby_types::{Call, Operation, VolumeId};
+use layby_types::{Call, ErrorKind, Operation, VolumeId};
 use std::collections::{BTreeMap, HashMap};
 
 /// See the file's header.
@@ -27,6 +28,8 @@ struct Waiting {
     is_wanted: bool,
     /// Reads wait, too: they would show what a level alone has.
     holds_all: bool,
+    /// The intent cannot be recorded now: changes end with this error and wait no more.
+    refused: Option<ErrorKind>,
     /// By asker, so that one that asks again waits once.
     askers: BTreeMap<u64, Cost>,
 }
@@ -81,6 +84,24 @@ impl Intents {
         self.clean.remove(&volume).map_or_else(BTreeMap::new, |waiting| waiting.askers)
     }
 
+    /// The volume's intent cannot be recorded now: what waited is to ask again, and to be refused.
+    /// What waits for a revived volume waits on: what it reads may go with a level.
+    pub(super) fn refuse(&mut self, volume: VolumeId, kind: ErrorKind) -> BTreeMap<u64, Cost> {
+        match self.clean.get_mut(&volume) {
+            Some(waiting) if !waiting.holds_all => {
+                waiting.refused = Some(kind);
+                std::mem::take(&mut waiting.askers)
+            }
+            _ => BTreeMap::new(),
+        }
+    }
+
+    /// Why `call` cannot be answered well now.
+    pub(super) fn refusal(&self, volume: VolumeId, call: &Call) -> Option<ErrorKind> {
+        let refused = self.clean.get(&volume)?.refused;
+        refused.filter(|_| changes(call.operation))
+    }
+
     /// Volumes whose intent is to be recorded, each once.
     pub(super) fn take_wanted(&mut self) -> Vec<VolumeId> {
         std::mem::take(&mut self.wanted)
@@ -95,7 +116,7 @@ impl Intents {
 }
 
 /// Whether an operation may leave in a level what the backing store does not have.
-fn changes(operation: Operation) -> bool {
+pub(super) fn changes(operation: Operation) -> bool {
     match operation {
         Operation::Write | Operation::Trim | Operation::WriteZeroes => true,
         Operation::Read | Operation::Flush | Operation::Cache | Operation::BlockStatus => false,

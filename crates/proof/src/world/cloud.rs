@@ -115,7 +115,7 @@ impl World<'_> {
         self.has_crashed = true;
         self.is_bereft |= self.has_lied;
         self.heal();
-        self.catalog = Catalog::new(self.life.shape.remote);
+        self.catalog = Catalog::new(self.life.shape.remote, self.life.seed);
         self.start(true)?;
         if self.is_over { Ok(()) } else { self.settle() }
     }

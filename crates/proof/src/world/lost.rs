@@ -15,12 +15,17 @@ use layby_engine::control::{Command, CommandError};
 use layby_engine::core::{Damage, Notice, WrittenBack};
 use layby_engine::io::PowerCut;
 use layby_engine::write_back_on;
-use layby_types::{Rng, VolumeId};
+use layby_types::{ErrorKind, Rng, VolumeId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// The level that is taken for lost.
 const NVM: usize = 1;
+
+/// In one of so many lives intents are refused now and then.
+const REFUSING_LIVES: u64 = 8;
+/// Tells that chance from a life's others.
+const REFUSING: u64 = 0x1a7e_0000_0000_0000;
 
 /// What the node said of write intents, in its order: a volume, and whether it is clean.
 type Said = Arc<Mutex<Vec<(VolumeId, bool)>>>;
@@ -30,12 +35,29 @@ type Said = Arc<Mutex<Vec<(VolumeId, bool)>>>;
 pub(super) struct Catalog {
     clean: [bool; VOLUMES],
     said: Said,
+    /// Volumes whose intent was refused once.
+    refused: [bool; VOLUMES],
+    /// Chance for a disk that takes no intents now and then, in some lives.
+    refusing: Option<Rng>,
 }
 
 impl Catalog {
     /// Volumes that are made now are clean, but those in object stores, which no level holds.
-    pub(super) fn new(remote: [bool; VOLUMES]) -> Catalog {
-        Catalog { clean: remote.map(|is_remote| !is_remote), said: Said::default() }
+    pub(super) fn new(remote: [bool; VOLUMES], seed: u64) -> Catalog {
+        let mut rng = Rng::new(seed ^ REFUSING);
+        let refusing = rng.chance(1, REFUSING_LIVES).then_some(rng);
+        let clean = remote.map(|is_remote| !is_remote);
+        Catalog { clean, said: Said::default(), refused: [false; VOLUMES], refusing }
+    }
+
+    /// Whether changes of the volume may have failed for want of an intent.
+    pub(super) fn has_refused(&self, volume: usize) -> bool {
+        self.refused[volume]
+    }
+
+    /// Whether the disk takes no intent this time.
+    fn refuses(&mut self) -> bool {
+        self.refusing.as_mut().is_some_and(|rng| rng.chance(3, 4))
     }
 
     pub(super) fn is_clean(&self, volume: usize) -> bool {
@@ -69,6 +91,15 @@ impl World<'_> {
     pub(super) fn take_intents(&mut self) {
         let said = std::mem::take(&mut *self.catalog.said.lock().expect("one thread"));
         for (volume, is_clean) in said {
+            if !is_clean && self.catalog.refuses() {
+                // Its clients hear of it, and it is tried again.
+                let refuse = Command::RefuseIntent(volume, ErrorKind::Full, Box::new(drop));
+                self.command(refuse);
+                self.tally.intents_refused += 1;
+                self.catalog.refused[volume.0 as usize] = true;
+                self.catalog.said.lock().expect("one thread").push((volume, false));
+                continue;
+            }
             self.catalog.clean[volume.0 as usize] = is_clean;
             if !is_clean {
                 self.command(Command::RecordIntent(volume, Box::new(drop)));
