@@ -760,7 +760,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         status.counters.requests += self.hedge.sent();
         status.counters.hedged = self.hedge.sent();
         status.map_fault.clone_from(&self.map_fault);
-        self.lane.set_dirty(status.dirty_bytes);
+        self.lane.set_dirty(status.dirty_bytes, status.upload_bytes);
         let snapshots = self.volume.snapshots().map(<[Snapshot]>::to_vec);
         let said = Said { status, is_drained, snapshots, heard: self.heard };
         // Somebody may look later, too.

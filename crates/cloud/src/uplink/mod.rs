@@ -82,6 +82,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct Dirty {
     class: ClassId,
+    /// As they are expected to go up.
     bytes: u64,
     /// How old it may get, where somebody has said so.
     age_max: Option<Nanos>,
@@ -175,12 +176,12 @@ impl Uplink {
         self.pump(state);
     }
 
-    /// How many bytes of a volume are in no store.
-    fn set_dirty(&self, volume: VolumeId, bytes: u64) {
+    /// How many bytes of a volume are in no store, and how many are expected to go up for them.
+    fn set_dirty(&self, volume: VolumeId, bytes: u64, expected: u64) {
         let mut state = self.state();
         state.queue.set_dirty(volume, bytes);
         if let Some(dirty) = state.dirty.get_mut(&volume) {
-            dirty.bytes = bytes;
+            dirty.bytes = expected;
         }
     }
 
@@ -226,7 +227,10 @@ impl Uplink {
     pub fn time_to_drain(&self, volume: VolumeId) -> Option<Nanos> {
         let now = self.now();
         let state = self.state();
-        let class = state.dirty.get(&volume)?.class;
+        let Dirty { class, bytes, .. } = *state.dirty.get(&volume)?;
+        if bytes == 0 {
+            return Some(Nanos::ZERO);
+        }
         let is_strict = state.strict.contains(&class);
         // A strict class waits for no other.
         let goes_before = |dirty: &&Dirty| !is_strict || state.strict.contains(&dirty.class);
@@ -320,8 +324,8 @@ impl Lane {
         Lane::new(&uplink, VolumeId(0))
     }
 
-    pub(crate) fn set_dirty(&self, bytes: u64) {
-        self.uplink.set_dirty(self.volume, bytes);
+    pub(crate) fn set_dirty(&self, bytes: u64, expected: u64) {
+        self.uplink.set_dirty(self.volume, bytes, expected);
     }
 
     /// How long the volume's clients wait, over the link as it is expected to be.
@@ -434,7 +438,7 @@ mod tests {
             let runtime = tokio::runtime::Handle::current();
             let uplink = Uplink::new(UplinkLimits::DEFAULT, || TimeOfDay::MIDNIGHT, runtime);
             let lane = Lane::new(&uplink, VolumeId(1));
-            lane.set_dirty(4 * MIB);
+            lane.set_dirty(4 * MIB, 4 * MIB);
             let mut permit = lane.ask(4 * MIB, Nanos::ZERO).come().await.expect("there is room");
             permit.patience = Duration::from_secs(600);
             let upload = async {
@@ -445,6 +449,9 @@ mod tests {
             let waiting = lane.ask(4 * MIB, Nanos::ZERO).come().await.expect("there is room");
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert!(uplink.time_to_drain(VolumeId(1)).is_some(), "it is not late yet");
+            let other = Lane::new(&uplink, VolumeId(2));
+            assert_eq!(uplink.time_to_drain(VolumeId(2)), Some(Nanos::ZERO), "it has nothing");
+            drop(other);
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert_eq!(uplink.time_to_drain(VolumeId(1)).is_some(), is_known);
             tokio::time::sleep(Duration::from_secs(90)).await;

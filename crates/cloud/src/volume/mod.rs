@@ -253,6 +253,8 @@ pub struct Status {
     /// Bytes of the journal that the cloud does not have; of a volume that is lost, bytes of its
     /// blocks, as salvage finds them.
     pub dirty_bytes: u64,
+    /// Bytes that these are expected to be on their way to the store, by the last segments.
+    pub upload_bytes: u64,
     /// Age of the oldest write that the cloud does not have.
     pub dirty_age: Nanos,
     /// Bytes of the journal.
@@ -568,11 +570,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let block = u64::from(self.plan.block_bytes);
         let totals = self.map.totals();
         let oldest = self.journal.batches.iter().find(|batch| !batch.entries.is_empty());
+        let dirty_bytes = match self.session.is_lost() {
+            true => self.lost_bytes,
+            false => oldest.map_or(0, |batch| self.journal.head - batch.at),
+        };
         Status {
-            dirty_bytes: match self.session.is_lost() {
-                true => self.lost_bytes,
-                false => oldest.map_or(0, |batch| self.journal.head - batch.at),
-            },
+            dirty_bytes,
+            upload_bytes: self.upload.expected_bytes(dirty_bytes),
             dirty_age: oldest
                 .map_or(Nanos::ZERO, |batch| Nanos(self.now.0.saturating_sub(batch.since.0))),
             journal_bytes: self.journal.ring.capacity,

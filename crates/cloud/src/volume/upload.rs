@@ -52,11 +52,32 @@ pub(super) struct Uploads {
     pub(super) marks: VecDeque<(u64, u64)>,
     /// Bytes appended to the map file since it was replaced.
     pub(super) map_file_bytes: u64,
+    /// Of the last segments, newer ones for more: bytes of the journal, and of their objects.
+    recent: (u64, u64),
 }
 
 impl Uploads {
     pub(super) fn count(&self) -> usize {
         self.under_way.len()
+    }
+
+    /// A segment of so many bytes of the journal has become an object of so many.
+    fn note_size(&mut self, journal: u64, object: u64) {
+        let (journals, objects) = self.recent;
+        self.recent = (journals - journals / 4 + journal, objects - objects / 4 + object);
+    }
+
+    /// Bytes of objects that so much of the journal is expected to become: overwritten blocks are
+    /// left out, and the rest may be compressed. As many where nothing is known.
+    pub(super) fn expected_bytes(&self, journal: u64) -> u64 {
+        let (journals, objects) = self.recent;
+        match journals {
+            0 => journal,
+            _ => {
+                let expected = u128::from(journal) * u128::from(objects) / u128::from(journals);
+                u64::try_from(expected).unwrap_or(u64::MAX)
+            }
+        }
     }
 
     /// The last segment on its way, or recorded.
@@ -182,8 +203,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if parts.iter().any(|(_, bytes)| bytes.is_none()) {
             return;
         }
+        let read =
+            parts.iter().filter_map(|(_, bytes)| bytes.as_ref()).map(Bytes::len).sum::<usize>();
         match self.build(number) {
-            Some(builder) => self.put_segment(number, builder),
+            Some(builder) => {
+                let put = self.put_segment(number, builder);
+                self.upload.note_size(read as u64, put);
+            }
             None => self.on_rot(),
         }
     }
@@ -234,7 +260,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         Some(builder)
     }
 
-    fn put_segment(&mut self, number: u64, builder: Builder) {
+    /// Puts a segment; answers its bytes.
+    fn put_segment(&mut self, number: u64, builder: Builder) -> u64 {
         let upload = self.upload.under_way.iter_mut().find(|upload| upload.number == number);
         let upload = upload.expect("it was just built");
         let name = SegmentName { number, epoch: self.session.epoch() };
@@ -243,8 +270,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if is_planted(Plant::JournalFreedEarly) {
             self.journal.release(upload.journal_next);
         }
+        let length = bytes.len() as u64;
         let (key, bytes, condition) = (name.key(), bytes.into(), Condition::Create);
         self.ask(Request::Put { key, bytes, condition }, Flight::SegmentPut { number });
+        length
     }
 
     /// Uploads what cleaning has gathered.
@@ -294,5 +323,26 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.lose_journal(end);
         }
         self.upload.recorded = self.upload.recorded.max(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is to go up is expected to shrink as it did of late. Method: nothing known, then
+    /// segments of an eighth, then such that do not shrink.
+    #[test]
+    fn what_shrank_is_expected_to_shrink() {
+        const MIB: u64 = 1 << 20;
+        let mut uploads = Uploads::default();
+        assert_eq!(uploads.expected_bytes(16 * MIB), 16 * MIB);
+        (0..3).for_each(|_| uploads.note_size(8 * MIB, MIB));
+        let shrunk = uploads.expected_bytes(16 * MIB);
+        assert!((2 * MIB - MIB / 8..=2 * MIB + MIB / 8).contains(&shrunk), "{shrunk}");
+        (0..20).for_each(|_| uploads.note_size(8 * MIB, 8 * MIB));
+        let whole = uploads.expected_bytes(16 * MIB);
+        assert!((16 * MIB - MIB / 4..=16 * MIB).contains(&whole), "{whole}");
+        assert!(uploads.expected_bytes(u64::MAX) > u64::MAX / 2, "no overflow");
     }
 }
