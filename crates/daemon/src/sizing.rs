@@ -19,15 +19,17 @@ use layby_cache::sizing::{
 use layby_cache::{CacheSpec, EvictionKind, Observation};
 use layby_engine::control::{Observed, VolumeObserved};
 use layby_types::{Nanos, VolumeId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 /// Volumes asked for in one command: a shard makes a curve of each, some ten microseconds.
 const VOLUMES_PER_QUESTION: usize = 16;
-/// How much a measured latency counts against those before it.
+/// How much a measured latency counts against those before it; the first one counts alone.
 const LATENCY_WEIGHT: f64 = 0.5;
+/// The backing stores' place among what is measured.
+const HOME: usize = usize::MAX;
 
 /// What sizing knows after a period.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +91,8 @@ pub struct VolumeSizing {
 pub struct Sizer {
     control: Arc<Control>,
     latencies: Vec<Latencies>,
+    /// By shard, the levels' numbers and [`HOME`] of what was measured once.
+    measured: Vec<BTreeSet<usize>>,
     moves: Vec<u64>,
     state: SizingState,
 }
@@ -117,7 +121,8 @@ impl Sizer {
         let shards = usize::from(view.layout.shards);
         let first = control.facts().config.sizing.latencies(&view.layout.levels);
         let (latencies, moves) = (vec![first; shards], vec![0; shards]);
-        Sizer { control, latencies, moves, state: SizingState::default() }
+        let measured = vec![BTreeSet::new(); shards];
+        Sizer { control, latencies, measured, moves, state: SizingState::default() }
     }
 
     /// Sizes for as long as the node runs; never ends, unless nothing is to be watched.
@@ -195,17 +200,20 @@ impl Sizer {
     /// Takes in measured latencies; what was configured stays.
     fn learn(&mut self, shard: usize, levels: &[LevelConfig], seen: &Observed) {
         let config = &self.control.facts().config.sizing;
-        let blend = |known: &mut f64, measured: Option<f64>, name: &str| {
+        let once = &mut self.measured[shard];
+        let mut blend = |known: &mut f64, measured: Option<f64>, (place, name): (usize, &str)| {
             if let (Some(ns), None) = (measured, config.configured_ns(name)) {
-                *known += (ns - *known) * LATENCY_WEIGHT;
+                // What was assumed before says nothing.
+                let weight = if once.insert(place) { 1.0 } else { LATENCY_WEIGHT };
+                *known += (ns - *known) * weight;
             }
         };
         let known = &mut self.latencies[shard];
         for (index, level) in levels.iter().enumerate() {
             let measured = seen.levels_read_ns.get(index).copied().flatten();
-            blend(&mut known.levels[index], measured, level.name.as_str());
+            blend(&mut known.levels[index], measured, (index, level.name.as_str()));
         }
-        blend(&mut known.home, seen.home_read_ns, crate::config::SIZING_HOME);
+        blend(&mut known.home, seen.home_read_ns, (HOME, crate::config::SIZING_HOME));
     }
 
     /// Joins what was predicted for the period to what it showed.
@@ -418,7 +426,7 @@ mod tests {
         let first = SizingAnswer::of(&node.control);
         assert!(first.volumes[0].predicted.is_none() && first.shards[0].is_move);
         assert!((first.shards[0].latency_us["home"] - 2000.0).abs() < 1e-6, "it was configured");
-        assert!((first.shards[0].latency_us["ssd"] - 75.0).abs() < 1e-6, "half way from 100");
+        assert!((first.shards[0].latency_us["ssd"] - 50.0).abs() < 1e-6, "as measured");
         answer(&node, observed());
         sizer.period().await;
         let second = SizingAnswer::of(&node.control);
