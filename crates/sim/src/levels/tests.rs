@@ -289,8 +289,8 @@ fn reads_at_once_are_the_same_reads() {
 /// loads beside those that were written down; who changes a decision on purpose, renews them.
 #[test]
 fn decisions_are_those_written_down() {
-    let counting = [0x6e8e5a9848792aba, 0x335a62cef81e4199, 0x56882638f4ce1762, 0x8c8c9c8264c208e8];
-    let queueing = [0xee320d3a3805e310, 0xc1f0298e868aa03e, 0xd23d8b948fd53120, 0xec1febaf9fdac394];
+    let counting = [0x4805e6b9292584ee, 0x65d4d2ce6641e547, 0xfba25ac4ed018e71, 0xe1fba981e3176b9b];
+    let queueing = [0x4fbff3faf1b02d17, 0x636251aed7111900, 0x267f1bd555668ea9, 0x848d9296b061f58];
     for (mode, expected) in [(Mode::Counting, counting), (Mode::Queueing, queueing)] {
         let found: Vec<u64> = (0..4).map(|seed| digest(seed, mode)).collect();
         assert_eq!(found, expected, "{mode:?}: {found:#x?}");
