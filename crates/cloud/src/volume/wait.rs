@@ -77,7 +77,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if bytes <= free_bytes {
             return false;
         }
-        let [bytes, free_bytes] = [bytes, free_bytes].map(|all| self.upload.expected_bytes(all));
         let ask = Ask { bytes, accepted_within: Some(within), uploaded_within: None };
         let room = Room { free_bytes, ahead_bytes: 0 };
         let expected = self.waiting.plan.drain.map(|drain| admit(&ask, &room, Some(drain)));
