@@ -27,13 +27,16 @@ const REFUSING_LIVES: u64 = 8;
 /// Tells that chance from a life's others.
 const REFUSING: u64 = 0x1a7e_0000_0000_0000;
 
-/// What the node said of write intents, in its order: a volume, and whether it is clean.
-type Said = Arc<Mutex<Vec<(VolumeId, bool)>>>;
+/// What the node said of write intents, in its order: a volume whose intent is wanted, or that is
+/// clean, and how often its intent had been recorded when that was asked.
+type Said = Arc<Mutex<Vec<(VolumeId, Option<u64>)>>>;
 
 /// The catalog's part of write intents.
 #[derive(Default)]
 pub(super) struct Catalog {
     clean: [bool; VOLUMES],
+    /// How often each intent was recorded: what was recorded since is not removed.
+    stamps: [u64; VOLUMES],
     said: Said,
     /// Volumes whose intent was refused once.
     refused: [bool; VOLUMES],
@@ -47,7 +50,7 @@ impl Catalog {
         let mut rng = Rng::new(seed ^ REFUSING);
         let refusing = rng.chance(1, REFUSING_LIVES).then_some(rng);
         let clean = remote.map(|is_remote| !is_remote);
-        Catalog { clean, said: Said::default(), refused: [false; VOLUMES], refusing }
+        Catalog { clean, refusing, ..Catalog::default() }
     }
 
     /// Whether changes of the volume may have failed for want of an intent.
@@ -69,17 +72,18 @@ impl Catalog {
         let said = Arc::clone(&self.said);
         move |notice| {
             if let Notice::IntentWanted { volume } = notice {
-                said.lock().expect("one thread").push((*volume, false));
+                said.lock().expect("one thread").push((*volume, None));
             }
         }
     }
 
     /// Asks the node to make a volume clean.
     pub(super) fn clean<S>(&self, volume: usize) -> Command<S> {
+        let stamp = self.stamps[volume];
         let (said, volume) = (Arc::clone(&self.said), VolumeId(volume as u32));
         let answer = move |result: Result<bool, CommandError>| {
             if result == Ok(true) {
-                said.lock().expect("one thread").push((volume, true));
+                said.lock().expect("one thread").push((volume, Some(stamp)));
             }
         };
         Command::Clean(volume, Box::new(answer))
@@ -90,18 +94,20 @@ impl World<'_> {
     /// Takes down what the node said of write intents, and tells it.
     pub(super) fn take_intents(&mut self) {
         let said = std::mem::take(&mut *self.catalog.said.lock().expect("one thread"));
-        for (volume, is_clean) in said {
-            if !is_clean && self.catalog.refuses() {
+        for (volume, clean) in said {
+            let index = volume.0 as usize;
+            if let Some(stamp) = clean {
+                self.catalog.clean[index] |= self.catalog.stamps[index] == stamp;
+            } else if self.catalog.refuses() {
                 // Its clients hear of it, and it is tried again.
                 let refuse = Command::RefuseIntent(volume, ErrorKind::Full, Box::new(drop));
                 self.command(refuse);
                 self.tally.intents_refused += 1;
-                self.catalog.refused[volume.0 as usize] = true;
-                self.catalog.said.lock().expect("one thread").push((volume, false));
-                continue;
-            }
-            self.catalog.clean[volume.0 as usize] = is_clean;
-            if !is_clean {
+                self.catalog.refused[index] = true;
+                self.catalog.said.lock().expect("one thread").push((volume, None));
+            } else {
+                self.catalog.clean[index] = false;
+                self.catalog.stamps[index] += 1;
                 self.command(Command::RecordIntent(volume, Box::new(drop)));
             }
         }
