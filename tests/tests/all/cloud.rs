@@ -67,36 +67,6 @@ fn a_cut_link_is_not_seen_by_clients() {
     client.verify_store(&world, &node);
 }
 
-/// Goal: an outage is not seen by readers of what was written here, however long ago: once the
-/// journal has wrapped several times, each block is still read without the store, which a working
-/// set of 8 MiB above memory of 2 shows. Method: every block written, then half of them over and
-/// over, a store that hangs, each block read once more; requests for objects are counted.
-#[test]
-fn an_outage_is_not_seen_once_the_journal_has_wrapped() {
-    let Some(world) = World::new() else { return };
-    let mut options = world.options("");
-    let text = options.config.take().expect("there is one").replace("\"16MiB\"", "\"2MiB\"");
-    options.config = Some(text.replace("\"96MiB\"", "\"16MiB\""));
-    let node = Node::start(&world.dir("a"), &options);
-    World::create(&node, VOLUME, &World::url());
-    let mut client = Client::open(&node);
-    client.write_each();
-    for _ in 0..16 {
-        client.write_first(BLOCKS / 2);
-        node.layby(&["volume", "drain", VOLUME]);
-    }
-    let reads = world.link.counts().requests_of(Operation::Get);
-    world.link.cut(Cut::Hang);
-    client.verify();
-    assert_eq!(world.link.counts().requests_of(Operation::Get), reads, "no read asked the store");
-    world.link.restore();
-    let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
-    let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
-    let cached = shown["cloud"]["bytes_cached"].as_u64().expect("a number");
-    assert!(cached > 0 && cached < 18 * BLOCKS / 2 * BLOCK, "{cached} bytes were cached");
-    client.verify_store(&world, &node);
-}
-
 /// Goal: whatever the store answers, clients see nothing of it, nothing is lost, nothing doubled.
 /// Method: writes and a drain, the first three requests under each fault; then the image.
 #[test]

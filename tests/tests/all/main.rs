@@ -39,6 +39,7 @@ mod machine;
 mod metrics;
 mod missing;
 mod new_files;
+mod outage;
 mod parity;
 mod protocol;
 mod record;

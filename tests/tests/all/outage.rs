@@ -1,0 +1,76 @@
+//! Outages of a store that clients do not see, through the binary, on a real store behind a link.
+//!
+//! How: the node knows the store by a link that the test cuts; see `layby_tests::cloud`. A read
+//! that waited for the store would never end, since the store comes back after it.
+
+use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World};
+use layby_tests::link::{Cut, Operation};
+use layby_tests::{Connection, Node, Request};
+use layby_types::Rng;
+
+/// Goal: an outage is not seen by readers of what was written here, however long ago: once the
+/// journal has wrapped several times, each block is still read without the store, which a working
+/// set of 8 MiB above memory of 2 shows. Method: every block written, then half of them over and
+/// over, a store that hangs, each block read once more; requests for objects are counted.
+#[test]
+fn an_outage_is_not_seen_once_the_journal_has_wrapped() {
+    let Some(world) = World::new() else { return };
+    let mut options = world.options("");
+    let text = options.config.take().expect("there is one").replace("\"16MiB\"", "\"2MiB\"");
+    options.config = Some(text.replace("\"96MiB\"", "\"16MiB\""));
+    let node = Node::start(&world.dir("a"), &options);
+    World::create(&node, VOLUME, &World::url());
+    let mut client = Client::open(&node);
+    client.write_each();
+    for _ in 0..16 {
+        client.write_first(BLOCKS / 2);
+        node.layby(&["volume", "drain", VOLUME]);
+    }
+    let reads = world.link.counts().requests_of(Operation::Get);
+    world.link.cut(Cut::Hang);
+    client.verify();
+    assert_eq!(world.link.counts().requests_of(Operation::Get), reads, "no read asked the store");
+    world.link.restore();
+    let shown = node.layby(&["volume", "show", VOLUME, "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+    let cached = shown["cloud"]["bytes_cached"].as_u64().expect("a number");
+    assert!(cached > 0 && cached < 18 * BLOCKS / 2 * BLOCK, "{cached} bytes were cached");
+    client.verify_store(&world, &node);
+}
+
+/// Goal: outages one after the other are not seen by mixed load at depth: with a working set below
+/// the levels' room no read waits for the store. Method: in each outage eight connections read and
+/// write, most often few blocks; what they ask ends before the store answers again, and no object
+/// is asked for.
+#[test]
+fn outages_are_not_seen_by_mixed_load() {
+    const READERS: u64 = 7;
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write_each();
+    for round in 0..4 {
+        node.layby(&["volume", "drain", VOLUME]);
+        let gets = world.link.counts().requests_of(Operation::Get);
+        world.link.cut(if round % 2 == 0 { Cut::Hang } else { Cut::Refuse });
+        std::thread::scope(|scope| {
+            for reader in 0..READERS {
+                let mut connection = Connection::open(&node.socket(), VOLUME).expect("it serves");
+                let mut rng = Rng::new(round * READERS + reader);
+                scope.spawn(move || {
+                    for _ in 0..400 {
+                        let skewed = (BLOCKS as f64).powf(rng.unit()) as u64 % BLOCKS;
+                        let read = Request::Read { offset: skewed * BLOCK, length: BLOCK as u32 };
+                        connection.call(&read).expect("it serves").expect("no error is seen");
+                    }
+                });
+            }
+            client.write(400);
+            client.verify();
+        });
+        let asked = world.link.counts().requests_of(Operation::Get) - gets;
+        assert_eq!(asked, 0, "reads asked the store in outage {round}");
+        world.link.restore();
+    }
+    client.verify_store(&world, &node);
+}
