@@ -16,7 +16,7 @@ use crate::config::Name;
 use crate::control::View;
 use crate::error::Report;
 use crate::homes::Homes;
-use crate::replace::replace_within;
+use crate::replace::{ROOM, replace_within};
 use layby_engine::control::VolumePlan;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,9 +123,16 @@ impl Intents {
         if !is_same {
             save(dir, &state)?;
         }
-        if !dir.join(STAGED_FILE_NAME).exists() {
-            // Room for the next ones. Where there is none now, they say so if there is none then.
-            let _ = save(dir, &state);
+        let has_room = || {
+            let staged = std::fs::metadata(dir.join(STAGED_FILE_NAME));
+            staged.is_ok_and(|staged| staged.len() >= ROOM)
+        };
+        // Each save gives one of the two files its room. Where there is none now, the next intents
+        // say so if there is none then.
+        for _ in 0..2 {
+            if !has_room() {
+                let _ = save(dir, &state);
+            }
         }
         Ok(Intents { dir: dir.to_owned(), state: Arc::new(Mutex::new(state)) })
     }
@@ -288,6 +295,25 @@ mod tests {
         let stamp = intents.stamp(7).expect("recorded");
         assert!(intents.remove(7, stamp).expect("writable"));
         assert!(known(&dir).is_empty() && intents.is_clean(7));
+    }
+
+    /// Goal: after a start both files have the room that the next intents take, also where an
+    /// earlier build wrote a shorter one. Method: a short file and no staged one; their lengths.
+    #[test]
+    fn a_start_makes_room() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let volumes = BTreeMap::from([(7, levels(&["ssd"]))]);
+        Intents::begin(dir.path(), volumes.clone(), &read(dir.path())).expect("writable");
+        let path = dir.path().join(INTENTS_FILE_NAME);
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        std::fs::write(&path, text.trim_end()).expect("writable");
+        std::fs::remove_file(dir.path().join(STAGED_FILE_NAME)).expect("it is there");
+        Intents::begin(dir.path(), volumes.clone(), &read(dir.path())).expect("writable");
+        for name in [INTENTS_FILE_NAME, STAGED_FILE_NAME] {
+            let length = std::fs::metadata(dir.path().join(name)).expect("it is there").len();
+            assert!(length >= ROOM, "{name} has {length} bytes");
+        }
+        assert_eq!(known(&dir), volumes);
     }
 
     /// Goal: a damaged file counts as an intent of every volume. Method: each byte of it changed.

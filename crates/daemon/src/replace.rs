@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 /// Bytes of a file that is replaced within the room it has are a multiple of this.
-const ROOM: usize = 16 << 10;
+pub(crate) const ROOM: u64 = 16 << 10;
 
 /// Replaces a file of a node's directory as a whole, durably: the new one is written beside it, by
 /// the first of the names, and put in its place.
@@ -34,10 +34,9 @@ pub(crate) fn replace_within(
 ) -> std::io::Result<()> {
     let mut file =
         File::options().write(true).create(true).truncate(false).open(dir.join(staged))?;
-    let room =
-        bytes.len().next_multiple_of(ROOM).max(file.metadata()?.len().try_into().unwrap_or(0));
+    let room = (bytes.len() as u64).next_multiple_of(ROOM).max(file.metadata()?.len());
     let mut padded = bytes.to_vec();
-    padded.resize(room, b'\n');
+    padded.resize(room as usize, b'\n');
     file.write_all(&padded)?;
     file.sync_all()?;
     let folder = File::open(dir)?;
