@@ -1,11 +1,14 @@
-//! Room for dirty blocks: what each volume has of a persistent level, whatever the others do.
+//! Reserved room for dirty blocks: what each volume has of a persistent level, whatever the others
+//! write.
 //!
-//! How: a dirty block can leave only by its home. Where that is full or gone, a volume would fill
-//! the level, and every other one's writes would fail though its own home is sound. So a part of
-//! each persistent level is kept: a sixteenth, in equal parts, and what is guaranteed, up to a
-//! quarter of the level. While more of a level is dirty than the rest, a volume makes blocks dirty
-//! only as far as its part or its guarantee, and else waits for its own blocks to go home.
-//! Invariant: what waits for that has a dirty block of its volume, or one that becomes dirty.
+//! How: a dirty block leaves a level only by write-back. Where its backing store is full or gone, a
+//! volume would fill the level, and every other volume's writes would fail though their backing
+//! stores are sound. So a part of each persistent level is reserved: a sixteenth, in equal parts,
+//! and what is guaranteed, up to a quarter of the level. While more of a level is dirty than the
+//! rest, a volume makes blocks dirty only up to its part or its guarantee; beyond that its stores
+//! wait until blocks of its own are written back.
+//! Invariant: a store that waits for that belongs to a volume with a dirty block, or with one that
+//! becomes dirty.
 //! Cost: a comparison per block stored; where the level is that dirty, a walk over the volumes.
 //! Not for: a volume alone in its level, which may use all of it.
 

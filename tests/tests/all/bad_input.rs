@@ -383,7 +383,7 @@ fn a_full_home_fails_its_volume_alone() {
 /// levels and homes elsewhere; volumes that are clean, before and after a restart, once the disk
 /// takes nothing.
 #[test]
-fn a_full_directory_keeps_nobody_from_writing() {
+fn a_full_directory_leaves_volumes_writable() {
     let (work, homes) = temporary();
     let Some(disk) = SmallDisk::new(&work.path().join("disk"), "4M") else { return };
     fs::create_dir(&homes).expect("can make it");

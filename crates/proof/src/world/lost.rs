@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex};
 /// The level that is taken for lost.
 const NVM: usize = 1;
 
-/// In one of so many lives intents are refused now and then.
+/// In one of so many runs intents are refused now and then.
 const REFUSING_LIVES: u64 = 8;
-/// Tells that chance from a life's others.
+/// Tells that chance from a run's others.
 const REFUSING: u64 = 0x1a7e_0000_0000_0000;
 
 /// What the node said of write intents, in its order: a volume whose intent is wanted, or that is
@@ -40,7 +40,7 @@ pub(super) struct Catalog {
     said: Said,
     /// Volumes whose intent was refused once.
     refused: [bool; VOLUMES],
-    /// Chance for a disk that takes no intents now and then, in some lives.
+    /// Chance for a disk that takes no intents now and then, in some runs.
     refusing: Option<Rng>,
 }
 
