@@ -223,8 +223,9 @@ async fn send(
             sleep_until(link.lane(way).book(bytes.len(), width)).await;
             link.open().await;
         }
-        writer.write_all(&bytes).await?;
+        // First: the peer may look at the counts as soon as it has the bytes.
         link.board.passed(way, bytes.len());
+        writer.write_all(&bytes).await?;
     }
     writer.shutdown().await
 }
