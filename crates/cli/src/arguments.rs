@@ -23,8 +23,8 @@ use crate::replay::ReplayArguments;
 use crate::trace::TraceArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layby_daemon::config::{
-    Address, Admission, AllowRule, Amount, DIR_DEFAULT, IoChoice, LimitsConfig, Name, Percent,
-    Size, Time,
+    Address, Admission, AllowRule, Amount, Bandwidth, DIR_DEFAULT, IoChoice, LimitsConfig, Name,
+    Percent, Size, Time,
 };
 use layby_daemon::config::{
     CloneSource, CompressionChange, CompressionChoice, KeySource, UplinkWindow,
@@ -507,9 +507,9 @@ pub(crate) struct LimitArguments {
     /// Requests that may come at once after calm; 0 is a tenth of a second's
     #[arg(long, value_name = "N")]
     pub(crate) iops_burst: Option<u64>,
-    /// Bytes in a second at most, such as 100MiB; 0 is no limit
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) bandwidth_max: Option<Size>,
+    /// Bytes in a second at most, such as 100MiB/s or 80Mbit/s; 0 is no limit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) bandwidth_max: Option<Bandwidth>,
     /// Bytes that may come at once after calm; 0 is a tenth of a second's
     #[arg(long, value_name = "SIZE")]
     pub(crate) bandwidth_burst: Option<Size>,
@@ -605,18 +605,18 @@ pub(crate) struct WritebackArguments {
 #[command(after_help = "\
 Examples:
   layby uplink
-  layby uplink --cap 10MiB
+  layby uplink --cap 80Mbit/s
   layby uplink --cap 2MiB --window 22:00-06:30=0
   layby uplink --cap 0 --no-windows
 
-Sizes are per second, 0 is no cap. Times are the machine's local ones. Changes hold at once and last
-until the configuration's [uplink] is edited.")]
+A rate is bytes in a second (10MiB/s, or 10MiB) or bits (80Mbit/s); 0 is no cap. Times are the
+machine's local ones. Changes hold at once and last until the configuration's [uplink] is edited.")]
 pub(crate) struct UplinkArguments {
     /// Bytes in a second at most, outside of all windows; 0 is no cap
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) cap: Option<Size>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) cap: Option<Bandwidth>,
     /// A part of every day with a cap of its own (can be repeated); replaces those there are
-    #[arg(long, value_name = "FROM-UNTIL=SIZE", value_parser = parse_window)]
+    #[arg(long, value_name = "FROM-UNTIL=RATE", value_parser = parse_window)]
     pub(crate) window: Vec<UplinkWindow>,
     /// Have no such parts of the day
     #[arg(long, conflicts_with = "window")]
@@ -628,7 +628,7 @@ pub(crate) struct UplinkArguments {
 fn parse_window(text: &str) -> Result<UplinkWindow, String> {
     let parts = text.split_once('=').and_then(|(span, cap)| Some((span.split_once('-')?, cap)));
     let ((from, until), cap) = parts.ok_or("write it as 22:00-06:30=10MiB")?;
-    let cap = cap.parse::<Size>().map_err(|error| error.to_string())?;
+    let cap = cap.parse::<Bandwidth>().map_err(|error| error.to_string())?;
     Ok(UplinkWindow { from: from.to_owned(), until: until.to_owned(), cap })
 }
 

@@ -14,7 +14,8 @@ mod lock;
 pub use lock::DirectoryLock;
 
 use crate::config::{
-    AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig, VolumeConfig,
+    AllowRule, Amount, Bandwidth, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig,
+    VolumeConfig,
 };
 use crate::config::{
     CloneSource, CloudConfig, CompressionChoice, DiscardChoice, DiscardWait, KeySource, LOCAL_DIR,
@@ -214,7 +215,7 @@ pub struct VolumeRecord {
     pub discard_delay: DiscardWait,
     /// Bytes per second that its home is asked to discard at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discard_bandwidth: Option<Size>,
+    pub discard_bandwidth: Option<Bandwidth>,
     /// It is a block device of this host's kernel, too. Left out where it is not, as in catalogs
     /// from before there were such devices.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

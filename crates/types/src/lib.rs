@@ -33,6 +33,6 @@ pub use instant::{Nanos, parse_duration};
 pub use request::{Call, CallFlags, Extent, Operation, RequestId};
 pub use rng::Rng;
 pub use session::{Cipher, Parsed, Session, SessionError};
-pub use size::{ByteSize, ParseSizeError, format_bytes, parse_bytes};
+pub use size::{ByteSize, ParseRateError, ParseSizeError, format_bytes, parse_bytes, parse_rate};
 pub use stripes::Stripes;
 pub use volume::{Volume, VolumeDone};

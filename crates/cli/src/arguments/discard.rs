@@ -1,7 +1,7 @@
 //! How a volume's discards reach its home, as flags of `volume create` and `volume set`.
 
 use clap::{Args, ValueEnum};
-use layby_daemon::config::{DiscardChoice, DiscardWait, Size};
+use layby_daemon::config::{Bandwidth, DiscardChoice, DiscardWait};
 
 /// What is left out stays as it is; of a new volume, as the flags say.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -12,9 +12,9 @@ pub(crate) struct DiscardArguments {
     /// How long delayed discards wait: a time, or `adaptive` [default of a new volume: 5s]
     #[arg(long, value_name = "TIME")]
     pub(crate) discard_delay: Option<DiscardWait>,
-    /// Bytes that its home is asked to discard in a second at most, such as 500MiB; 0 is no limit
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) discard_bandwidth: Option<Size>,
+    /// Bytes that its home is asked to discard in a second at most, such as 500MiB/s; 0 is none
+    #[arg(long, value_name = "RATE")]
+    pub(crate) discard_bandwidth: Option<Bandwidth>,
 }
 
 /// Whether and when discards reach a volume's home.

@@ -75,7 +75,7 @@ pub(super) fn uplink_lines(of: &UplinkAnswer) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use layby_daemon::config::Size;
+    use layby_daemon::config::Bandwidth;
 
     /// Goal: whatever the time of day is, all caps are told. Method: windows beside a cap, beside
     /// none, and no windows.
@@ -84,10 +84,10 @@ mod tests {
         let window = |from: &str, until: &str, mib: u64| UplinkWindow {
             from: from.to_owned(),
             until: until.to_owned(),
-            cap: Size(mib << 20),
+            cap: Bandwidth(mib << 20),
         };
         let windows = Some(vec![window("22:00", "06:30", 0), window("07:00", "09:00", 1)]);
-        let mut settings = UplinkConfig { cap: Some(Size(2 << 20)), windows, in_flight: None };
+        let mut settings = UplinkConfig { cap: Some(Bandwidth(2 << 20)), windows, in_flight: None };
         let [night, morning] =
             ["from 22:00 until 06:30: no cap", "from 07:00 until 09:00: at most 1.00 MiB/s"];
         let lines = timetable_lines(&settings);

@@ -11,8 +11,8 @@ use super::wear::{HealthAnswer, HintAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
 use crate::cloud::{is_store, placement_note};
 use crate::config::{
-    AllowRule, Amount, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size, Time,
-    VolumeConfig,
+    AllowRule, Amount, Bandwidth, ClassConfig, Kind, LimitsConfig, Name, Percent, Policy, Size,
+    Time, VolumeConfig,
 };
 use crate::config::{CloneSource, DiscardChoice, DiscardWait};
 use crate::control::{Control, View};
@@ -228,7 +228,7 @@ pub struct VolumeAnswer {
     pub discard_delay: DiscardWait,
     /// Bytes per second that its home is asked to discard at most; left out where it has no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discard_bandwidth: Option<Size>,
+    pub discard_bandwidth: Option<Bandwidth>,
     /// The shard that serves it; of several, the first.
     pub shard: u8,
     /// How many shards serve it.

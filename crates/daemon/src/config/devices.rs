@@ -5,7 +5,7 @@
 //! Invariant: what is read can be reckoned with: no latency of nothing, at least one channel.
 //! Cost: read once per start. Not for: what the figures are used for; see [`crate::admission`].
 
-use super::{Name, Place, Problem, Size, Time};
+use super::{Bandwidth, Name, Place, Problem, Time};
 use layby_device::Model;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ struct Description {
     read: Time,
     write: Option<Time>,
     channels: Option<u16>,
-    bandwidth: Option<String>,
+    bandwidth: Option<Bandwidth>,
     dollars_per_tb: Option<u32>,
 }
 
@@ -61,10 +61,6 @@ fn read_file(path: &Path) -> Result<Vec<Model>, String> {
 
 fn model(description: Description) -> Result<Model, String> {
     let Description { name, read, write, channels, bandwidth, dollars_per_tb } = description;
-    let bandwidth = bandwidth.map(|text| {
-        let size = text.trim().strip_suffix("/s").and_then(|size| size.parse::<Size>().ok());
-        size.map(|size| size.0).ok_or_else(|| format!("`{text}` is no bandwidth such as 1GiB/s"))
-    });
     let (write, channels) = (write.unwrap_or(read), channels.unwrap_or(1));
     if read.0.0 == 0 || write.0.0 == 0 || channels == 0 {
         return Err(format!("device `{name}` takes no time, or has no channel"));
@@ -73,7 +69,7 @@ fn model(description: Description) -> Result<Model, String> {
         name: name.as_str().to_owned(),
         read: read.0,
         write: write.0,
-        channel_bytes_per_second: bandwidth.transpose()?.unwrap_or(0),
+        channel_bytes_per_second: bandwidth.map_or(0, |rate| rate.0),
         channels,
         dollars_per_tb: dollars_per_tb.unwrap_or(0),
     })

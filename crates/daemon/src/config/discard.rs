@@ -4,7 +4,7 @@
 //! Invariant: what has passed [`DiscardWait::check`] is within the policy's bounds.
 //! Cost: read at start and on a live change only.
 
-use super::{Place, Problem, Size, Time};
+use super::{Bandwidth, Place, Problem, Size, Time};
 use layby_cache::discards::{DelayLimits, DiscardDelay, DiscardLimits, DiscardMode};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -99,12 +99,12 @@ impl fmt::Display for DiscardWait {
 super::values::written_as_text!(DiscardWait, "5s");
 
 /// Whether bytes per second that are discarded at most are within the policy's bounds.
-pub(super) fn check_bandwidth(bandwidth: Option<Size>, place: &Place) -> Result<(), Problem> {
+pub(super) fn check_bandwidth(bandwidth: Option<Bandwidth>, place: &Place) -> Result<(), Problem> {
     let (least, most) = (DiscardLimits::BYTES_PER_SECOND_MIN, DiscardLimits::BYTES_PER_SECOND_MAX);
     match bandwidth {
-        Some(Size(rate)) if !(least..=most).contains(&rate) => {
+        Some(Bandwidth(rate)) if !(least..=most).contains(&rate) => {
             let cause = format!("{} is outside {} to {}", Size(rate), Size(least), Size(most));
-            let hint = "write a size such as 500MiB";
+            let hint = "write a rate such as 500MiB/s";
             Err(Problem::new(place.clone(), "discard_bandwidth", cause, hint))
         }
         _ => Ok(()),
@@ -116,7 +116,7 @@ pub(super) fn check_bandwidth(bandwidth: Option<Size>, place: &Place) -> Result<
 pub fn discard_limits(
     choice: DiscardChoice,
     wait: DiscardWait,
-    bandwidth: Option<Size>,
+    bandwidth: Option<Bandwidth>,
 ) -> DiscardLimits {
     let mode = match choice {
         DiscardChoice::Off => DiscardMode::Off,
@@ -127,7 +127,7 @@ pub fn discard_limits(
         DiscardWait::Fixed(Time(delay)) => DiscardDelay::Fixed(delay),
         DiscardWait::Adaptive => DiscardDelay::ADAPTIVE,
     };
-    let bytes_per_second_max = bandwidth.map_or(0, |Size(rate)| rate);
+    let bytes_per_second_max = bandwidth.map_or(0, |Bandwidth(rate)| rate);
     DiscardLimits { mode, delay, bytes_per_second_max, ..DiscardLimits::DEFAULT }
 }
 

@@ -6,7 +6,7 @@
 //! Not for: use by the running node; that is [`super::Config`].
 
 use super::LimitsConfig;
-use super::values::{AllowRule, Amount, Name, Patience, Percent, Size, Time};
+use super::values::{AllowRule, Amount, Bandwidth, Name, Patience, Percent, Size, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ pub(super) struct LevelTable {
     pub(super) segment: Option<Size>,
     pub(super) discard: Option<super::DiscardChoice>,
     pub(super) discard_delay: Option<super::DiscardWait>,
-    pub(super) discard_bandwidth: Option<Size>,
+    pub(super) discard_bandwidth: Option<Bandwidth>,
     pub(super) hints: Option<super::HintChoice>,
     pub(super) dirty_red: Option<Percent>,
     pub(super) dirty_green: Option<Percent>,
@@ -159,7 +159,7 @@ pub(super) struct VolumeTable {
     pub(super) limits: LimitsConfig,
     pub(super) discard: super::DiscardChoice,
     pub(super) discard_delay: super::DiscardWait,
-    pub(super) discard_bandwidth: Option<Size>,
+    pub(super) discard_bandwidth: Option<Bandwidth>,
     pub(super) ublk: bool,
     pub(super) key: Option<super::KeySource>,
     pub(super) compression: Option<super::CompressionChoice>,

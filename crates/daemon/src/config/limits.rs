@@ -6,7 +6,7 @@
 //! of shards.
 //! Cost: read at start and on a live change only.
 
-use super::{Place, Problem, Size};
+use super::{Bandwidth, Place, Problem, Size};
 use layby_cache::throttle::{Limits, Rate};
 use layby_types::format_bytes;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct LimitsConfig {
     pub iops_burst: Option<u64>,
     /// Bytes in a second; in a change, 0 is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bandwidth_max: Option<Size>,
+    pub bandwidth_max: Option<Bandwidth>,
     /// Bytes that may come at once after calm; a tenth of a second's when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_burst: Option<Size>,
@@ -55,19 +55,24 @@ impl LimitsConfig {
     #[must_use]
     pub fn changed(self, change: LimitsConfig) -> LimitsConfig {
         let number = |old: Option<u64>, new: Option<u64>| new.or(old).filter(|value| *value > 0);
-        let size = |old: Option<Size>, new: Option<Size>| {
-            number(old.map(|size| size.0), new.map(|size| size.0)).map(Size)
-        };
         let burst_goes = |new: Option<u64>| new == Some(0);
         let iops_gone = burst_goes(change.iops_max) && change.iops_burst.is_none();
         let bandwidth_gone =
-            burst_goes(change.bandwidth_max.map(|size| size.0)) && change.bandwidth_burst.is_none();
+            burst_goes(change.bandwidth_max.map(|rate| rate.0)) && change.bandwidth_burst.is_none();
         LimitsConfig {
             iops_max: number(self.iops_max, change.iops_max),
             iops_burst: number(self.iops_burst, change.iops_burst).filter(|_| !iops_gone),
-            bandwidth_max: size(self.bandwidth_max, change.bandwidth_max),
-            bandwidth_burst: size(self.bandwidth_burst, change.bandwidth_burst)
-                .filter(|_| !bandwidth_gone),
+            bandwidth_max: number(
+                self.bandwidth_max.map(|rate| rate.0),
+                change.bandwidth_max.map(|rate| rate.0),
+            )
+            .map(Bandwidth),
+            bandwidth_burst: number(
+                self.bandwidth_burst.map(|size| size.0),
+                change.bandwidth_burst.map(|size| size.0),
+            )
+            .filter(|_| !bandwidth_gone)
+            .map(Size),
         }
     }
 
@@ -77,7 +82,8 @@ impl LimitsConfig {
         let outside = |value: Option<u64>, least: u64, most: u64| {
             value.filter(|value| !(least..=most).contains(value))
         };
-        let size = |size: Option<Size>| size.map(|size| size.0);
+        let rate = self.bandwidth_max.map(|rate| rate.0);
+        let burst = self.bandwidth_burst.map(|size| size.0);
         for (key, value, most) in
             [("iops_max", self.iops_max, IOPS_MAX), ("iops_burst", self.iops_burst, IOPS_BURST_MAX)]
         {
@@ -87,8 +93,8 @@ impl LimitsConfig {
             }
         }
         for (key, value, least, most) in [
-            ("bandwidth_max", size(self.bandwidth_max), BANDWIDTH_MIN, BANDWIDTH_MAX),
-            ("bandwidth_burst", size(self.bandwidth_burst), 1, BANDWIDTH_BURST_MAX),
+            ("bandwidth_max", rate, BANDWIDTH_MIN, BANDWIDTH_MAX),
+            ("bandwidth_burst", burst, 1, BANDWIDTH_BURST_MAX),
         ] {
             if let Some(value) = outside(value, least, most) {
                 let bounds = (format_bytes(least), format_bytes(most));
@@ -152,7 +158,7 @@ mod tests {
         let first = LimitsConfig {
             iops_max: Some(500),
             iops_burst: Some(7),
-            bandwidth_max: Some(Size(1 << 20)),
+            bandwidth_max: Some(Bandwidth(1 << 20)),
             ..none
         };
         let limits = none.changed(first);
@@ -162,7 +168,9 @@ mod tests {
         let limits = limits.changed(LimitsConfig { iops_max: Some(0), ..none });
         assert_eq!((limits.iops_max, limits.iops_burst), (None, None));
         assert_eq!(limits.bandwidth_burst_or_default(), Some((1 << 20) / 10));
-        assert!(limits.changed(LimitsConfig { bandwidth_max: Some(Size(0)), ..none }).is_none());
+        assert!(
+            limits.changed(LimitsConfig { bandwidth_max: Some(Bandwidth(0)), ..none }).is_none()
+        );
     }
 
     /// Goal: bounds are kept, and a burst needs its limit. Method: one value beyond each.
@@ -173,8 +181,8 @@ mod tests {
             LimitsConfig { iops_max: Some(IOPS_MAX + 1), ..none },
             LimitsConfig { iops_burst: Some(5), ..none },
             LimitsConfig { iops_max: Some(5), iops_burst: Some(IOPS_BURST_MAX + 1), ..none },
-            LimitsConfig { bandwidth_max: Some(Size(BANDWIDTH_MIN - 1)), ..none },
-            LimitsConfig { bandwidth_max: Some(Size(BANDWIDTH_MAX + 1)), ..none },
+            LimitsConfig { bandwidth_max: Some(Bandwidth(BANDWIDTH_MIN - 1)), ..none },
+            LimitsConfig { bandwidth_max: Some(Bandwidth(BANDWIDTH_MAX + 1)), ..none },
             LimitsConfig { bandwidth_burst: Some(Size(5)), ..none },
         ] {
             let problem = bad.check(&place()).expect_err("out of bounds");
@@ -183,7 +191,7 @@ mod tests {
         let edge = LimitsConfig {
             iops_max: Some(IOPS_MIN),
             iops_burst: Some(IOPS_BURST_MAX),
-            bandwidth_max: Some(Size(BANDWIDTH_MAX)),
+            bandwidth_max: Some(Bandwidth(BANDWIDTH_MAX)),
             bandwidth_burst: Some(Size(BANDWIDTH_BURST_MAX)),
         };
         assert_eq!(edge.check(&place()), Ok(()));

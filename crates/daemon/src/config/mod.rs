@@ -52,7 +52,7 @@ pub use sizing::{Counts, HOME as SIZING_HOME, Objective, SizingConfig};
 pub use trust::check_trusted;
 pub(crate) use trust::{check_trusted_dir, foreign_owner};
 pub use uplink::{ClassUplink, UplinkConfig, UplinkWindow};
-pub use values::{AllowRule, Amount, Name, Peer, Percent, Size, Time, is_allowed};
+pub use values::{AllowRule, Amount, Bandwidth, Name, Peer, Percent, Size, Time, is_allowed};
 
 use crate::error::Report;
 use checks::Source;
@@ -333,7 +333,7 @@ pub struct VolumeConfig {
     pub discard_delay: DiscardWait,
     /// Bytes per second that its home is asked to discard at most; none for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discard_bandwidth: Option<Size>,
+    pub discard_bandwidth: Option<Bandwidth>,
     /// It is a block device of this host's kernel, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ublk: bool,

@@ -7,7 +7,7 @@
 
 use super::checks::{Place, Problem};
 use super::discard::discard_limits;
-use super::{DiscardChoice, DiscardWait, Kind, Size};
+use super::{Bandwidth, DiscardChoice, DiscardWait, Kind, Size};
 use crate::plan::PART_ALIGNMENT;
 use layby_cache::discards::DiscardLimits;
 use layby_engine::store::SegmentPlan;
@@ -62,7 +62,7 @@ pub(super) struct SegmentKeys {
     pub(super) segment: Option<Size>,
     pub(super) discard: Option<DiscardChoice>,
     pub(super) discard_delay: Option<DiscardWait>,
-    pub(super) discard_bandwidth: Option<Size>,
+    pub(super) discard_bandwidth: Option<Bandwidth>,
     pub(super) hints: Option<HintChoice>,
 }
 

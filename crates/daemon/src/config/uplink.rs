@@ -6,7 +6,7 @@
 //! Cost: read at start and on a live change only.
 
 use super::cloud::{DIRTY_AGE_MAX, DIRTY_AGE_MIN};
-use super::{Place, Problem, Size, Time};
+use super::{Bandwidth, Place, Problem, Time};
 use layby_cloud::uplink::{
     Cap, CapWindow, ClassPlan, ClassWaits, Share, TimeOfDay, Timetable, UplinkLimits,
 };
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub struct UplinkConfig {
     /// Bytes in a second at most, outside of all windows; 0 is no cap.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cap: Option<Size>,
+    pub cap: Option<Bandwidth>,
     /// Parts of the day with a cap of their own; they do not overlap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<Vec<UplinkWindow>>,
@@ -37,11 +37,11 @@ pub struct UplinkWindow {
     /// When it ends; before `from` it is the next day's.
     pub until: String,
     /// Bytes in a second at most; 0 is no cap.
-    pub cap: Size,
+    pub cap: Bandwidth,
 }
 
-fn cap(size: Size) -> Cap {
-    if size.0 == 0 { Cap::None } else { Cap::BytesPerSecond(size.0) }
+fn cap(rate: Bandwidth) -> Cap {
+    if rate.0 == 0 { Cap::None } else { Cap::BytesPerSecond(rate.0) }
 }
 
 fn time(text: &str) -> Option<TimeOfDay> {
@@ -213,7 +213,8 @@ mod tests {
         };
         assert_eq!(at(&config, 12), Cap::BytesPerSecond(8 << 20));
         assert_eq!([at(&config, 23), at(&config, 3)], [Cap::None; 2]);
-        let config = config.changed(UplinkConfig { cap: Some(Size(0)), ..UplinkConfig::default() });
+        let config =
+            config.changed(UplinkConfig { cap: Some(Bandwidth(0)), ..UplinkConfig::default() });
         assert_eq!([at(&config, 12), at(&config, 23)], [Cap::None; 2]);
     }
 

@@ -7,7 +7,7 @@
 //! check.
 
 use layby_engine::core::IO_TIMEOUT_DEFAULT;
-use layby_types::{ByteSize, Nanos, parse_bytes, parse_duration};
+use layby_types::{ByteSize, Nanos, parse_bytes, parse_duration, parse_rate};
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Borrow;
@@ -113,39 +113,81 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SizeVisitor)
+        deserializer.deserialize_any(BytesVisitor("a size such as `64GiB`", Size))
     }
 }
 
-struct SizeVisitor;
+/// Bytes in a second, written `100MiB`, `100MiB/s`, `80Mbit/s` or as a plain integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bandwidth(pub u64);
 
-impl Visitor<'_> for SizeVisitor {
-    type Value = Size;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size such as `64GiB`")
+impl FromStr for Bandwidth {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_rate(text).map(Bandwidth).map_err(|refused| refused.to_string())
     }
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Size, E> {
+}
+
+impl fmt::Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ByteSize(self.0).fmt(f)
+    }
+}
+
+impl Serialize for Bandwidth {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bandwidth {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BytesVisitor("a rate such as `100MiB/s`", Bandwidth))
+    }
+}
+
+/// What is expected, and what a number of bytes becomes.
+struct BytesVisitor<T>(&'static str, fn(u64) -> T);
+
+impl<T: FromStr<Err = String>> Visitor<'_> for BytesVisitor<T> {
+    type Value = T;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
         text.parse().map_err(E::custom)
     }
-    fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<Size, E> {
-        Ok(Size(bytes))
+    fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<T, E> {
+        Ok(self.1(bytes))
     }
-    fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<Size, E> {
-        u64::try_from(bytes).map(Size).map_err(|_| E::custom("a size cannot be negative"))
+    fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<T, E> {
+        u64::try_from(bytes).map(self.1).map_err(|_| E::custom("it cannot be negative"))
     }
+}
+
+fn text_or_integer(example: &str) -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+    utoipa::openapi::ObjectBuilder::new()
+        .schema_type(utoipa::openapi::schema::SchemaType::from_iter([
+            utoipa::openapi::schema::Type::String,
+            utoipa::openapi::schema::Type::Integer,
+        ]))
+        .examples([serde_json::Value::from(example)])
+        .into()
 }
 
 impl utoipa::PartialSchema for Size {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::SchemaType::from_iter([
-                utoipa::openapi::schema::Type::String,
-                utoipa::openapi::schema::Type::Integer,
-            ]))
-            .examples([serde_json::Value::from("64GiB")])
-            .into()
+        text_or_integer("64GiB")
     }
 }
+
+impl utoipa::PartialSchema for Bandwidth {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        text_or_integer("100MiB")
+    }
+}
+
+impl utoipa::ToSchema for Bandwidth {}
 impl utoipa::ToSchema for Size {}
 
 /// A span of time, written `5s`.

@@ -5,7 +5,7 @@
 //! Invariant: unknown fields are refused, so that a misspelt one is never silently ignored.
 
 use crate::config::{
-    Admission, AllowRule, Amount, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
+    Admission, AllowRule, Amount, Bandwidth, ClassUplink, LimitsConfig, Name, Percent, Size, Time,
 };
 use crate::config::{
     CloneSource, CompressionChange, CompressionChoice, DiscardChoice, DiscardWait, KeySource,
@@ -54,7 +54,7 @@ pub struct VolumeCreate {
     pub discard_delay: DiscardWait,
     /// Bytes per second that its home is asked to discard at most; without it there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discard_bandwidth: Option<Size>,
+    pub discard_bandwidth: Option<Bandwidth>,
     /// It is a block device of this host's kernel, too.
     #[serde(default)]
     pub ublk: bool,
@@ -117,7 +117,7 @@ pub struct VolumePatch {
     pub discard_delay: Option<DiscardWait>,
     /// Bytes per second that its home is asked to discard at most; zero takes the limit away.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub discard_bandwidth: Option<Size>,
+    pub discard_bandwidth: Option<Bandwidth>,
     /// Whether it is a block device of this host's kernel, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ublk: Option<bool>,

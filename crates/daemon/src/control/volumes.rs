@@ -14,8 +14,8 @@ use super::{
 use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
 use crate::config::{
-    CloneSource, CompressionChange, LimitsConfig, Name, Place, Problem, Size, VolumeConfig,
-    built_in, checks,
+    Bandwidth, CloneSource, CompressionChange, LimitsConfig, Name, Place, Problem, Size,
+    VolumeConfig, built_in, checks,
 };
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
@@ -672,7 +672,7 @@ fn apply(record: &mut VolumeRecord, name: &Name, patch: VolumePatch) -> Result<(
     record.discard = patch.discard.unwrap_or(record.discard);
     record.discard_delay = patch.discard_delay.unwrap_or(record.discard_delay);
     let bandwidth = patch.discard_bandwidth.or(record.discard_bandwidth);
-    record.discard_bandwidth = bandwidth.filter(|Size(rate)| *rate > 0);
+    record.discard_bandwidth = bandwidth.filter(|Bandwidth(rate)| *rate > 0);
     record.ublk = patch.ublk.unwrap_or(record.ublk);
     Ok(())
 }
