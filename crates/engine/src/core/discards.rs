@@ -272,12 +272,26 @@ impl Core {
                 discards.table.give_back(bytes.clone(), now);
             }
         }
+        if result.is_err() {
+            // The home may have been cut meanwhile.
+            self.drop_discards_behind(io, id, u64::MAX);
+        }
         let blocks = self.blocks_of(&bytes);
         match result {
             Ok(()) => self.end_delays(io, id, blocks),
             Err(kind) => self.fail_delays(id, blocks, kind),
         }
         self.note_discards(id);
+    }
+
+    /// A home, or what a part has of one, ends here, or where its file does: what waits behind the
+    /// end is done for, and a file would refuse it for ever.
+    pub(super) fn drop_discards_behind(&mut self, io: &mut dyn Io, id: VolumeId, length: u64) {
+        let Some(home) = self.homes.get_mut(&id) else { return };
+        let end = home.backing.length(io).unwrap_or(length);
+        home.discards.table.forget(end..u64::MAX);
+        let first = self.cache.spec().block_size.block_of(end).0;
+        self.end_delays(io, id, first..u64::MAX);
     }
 
     /// Whether a part of these blocks waits or is in flight.

@@ -702,10 +702,10 @@ impl Core {
         volume: VolumeId,
         length: u64,
     ) -> Result<(), (ErrorKind, String)> {
-        match self.homes.get_mut(&volume) {
-            Some(home) => home.backing.resize(io, length),
-            None => Ok(()),
-        }
+        let Some(home) = self.homes.get_mut(&volume) else { return Ok(()) };
+        home.backing.resize(io, length)?;
+        self.drop_discards_behind(io, volume, length);
+        Ok(())
     }
 
     /// A specification with the slots that the levels really have.

@@ -472,10 +472,12 @@ impl Core {
         length: u64,
     ) -> Result<(), (ErrorKind, String)> {
         match self.homes.get_mut(&volume) {
-            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length),
-            Some(home) => home.backing.resize(io, length),
-            None => Err((ErrorKind::Closed, "no such volume".into())),
+            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length)?,
+            Some(home) => home.backing.resize(io, length)?,
+            None => return Err((ErrorKind::Closed, "no such volume".into())),
         }
+        self.drop_discards_behind(io, volume, length);
+        Ok(())
     }
 
     /// Whether requests of a volume can be answered: its other parts, if it has any, are reached.

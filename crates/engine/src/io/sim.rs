@@ -593,6 +593,15 @@ impl Io for SimIo {
         self.sockets[socket.0 as usize].has_ended()
     }
 
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        let mut disk = self.disk(disk);
+        if disk.is_gone || disk.mapped {
+            return Err(Errno::NODEV.into());
+        }
+        disk.resize(length);
+        Ok(())
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
         self.disk(disk).length()
     }

@@ -244,6 +244,35 @@ fn a_refused_discard_is_repeated() {
     assert!(is_all(&world.read(VOLUME, 0, 2 * BLOCK).expect("a read"), 0));
 }
 
+/// Goal: a home that is cut while discards wait or are in flight behind its new end is asked for
+/// none of them for ever; a checkpoint and a stop succeed, and what is before the end is zeroed.
+/// Method: trims across the end and behind it, one that fails after the cut, then each of them.
+#[test]
+fn a_shorter_home_is_asked_for_nothing_behind_its_end() {
+    each_seed(20, |seed| {
+        for is_flying in [false, true] {
+            let mut world = waiting(seed);
+            trim(&mut world, 2, 3);
+            trim(&mut world, 6, 2);
+            if is_flying {
+                world.io.fail_next(world.homes[HOME], OperationKind::Zero, Errno::IO);
+                set(&mut world, DiscardMode::Immediate);
+                world.core.turn(&mut world.io);
+            }
+            let (id, length) = (VolumeId(VOLUME), 4 * BLOCK);
+            world.core.resize_home(&mut world.io, id, length).expect("files are cut");
+            set(&mut world, DiscardMode::Immediate);
+            turn_until(&mut world, |world| {
+                stats(world).pending.ranges == 0 && home_block(world, 2) == 0
+            });
+            assert!(stats(&world).refused <= 2 * u64::from(is_flying), "SEED={seed}");
+            assert_eq!([1, 3].map(|block| home_block(&world, block)), [40, 0], "SEED={seed}");
+            checkpoint(&mut world);
+            world.core.shut_down(&mut world.io).expect("nothing is left that would fail");
+        }
+    });
+}
+
 /// Goal: mode off ignores trims and keeps room. Method: a trim changes nothing, a zeroing zeroes.
 #[test]
 fn mode_off_ignores_trims() {

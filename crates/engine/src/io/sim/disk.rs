@@ -61,9 +61,14 @@ impl Change {
         self.apply_part(pages, 0..self.length());
     }
 
-    /// Applies the bytes `part`, counted from the change's start.
+    /// Applies the bytes `part`, counted from the change's start; what lay behind an end that has
+    /// come nearer is gone.
     fn apply_part(&self, pages: &mut Pages, part: Range<u64>) {
         let offset = self.offset + part.start;
+        let part = part.start..part.end.min(pages.length().saturating_sub(self.offset));
+        if part.is_empty() {
+            return;
+        }
         match &self.content {
             Content::Bytes(bytes) => {
                 pages.write(offset, &bytes[part.start as usize..part.end as usize]);
@@ -155,6 +160,15 @@ impl SimDisk {
 
     pub(super) fn length(&self) -> u64 {
         self.current.length()
+    }
+
+    /// Gives the disk another length, durably: what lies behind a nearer end never comes back.
+    pub(super) fn resize(&mut self, length: u64) {
+        if let Some(over) = self.length().checked_sub(length).filter(|over| *over > 0) {
+            self.change(Change { durable: true, ..Change::zero(length, over) });
+        }
+        self.current.resize(length);
+        self.durable.resize(length);
     }
 
     pub(super) fn extents(&self, offset: u64, length: u64) -> Vec<DiskExtent> {

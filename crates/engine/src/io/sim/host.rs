@@ -72,6 +72,10 @@ impl Io for SimHost {
         self.machine().wait(deadline, done);
     }
 
+    fn resize_disk(&mut self, disk: DiskId, length: u64) -> Result<(), IoError> {
+        self.machine().resize_disk(disk, length)
+    }
+
     fn disk_length(&self, disk: DiskId) -> u64 {
         self.io.borrow().disk_length(disk)
     }

@@ -41,6 +41,15 @@ impl Pages {
         self.length
     }
 
+    /// Cuts off what lies behind a nearer end, or adds zeros.
+    pub(super) fn resize(&mut self, length: u64) {
+        if length < self.length {
+            self.zero(length, self.length - length);
+            self.pages.split_off(&length.div_ceil(PAGE as u64));
+        }
+        self.length = length;
+    }
+
     /// Fills `bytes` from `offset`, with zeros past the end.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) {
         let mut rest = bytes;
