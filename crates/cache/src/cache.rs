@@ -302,6 +302,7 @@ impl Cache {
         let blocks = self.spec.block_size.blocks_in(spec.length);
         let state = self.volumes.get_mut(volume);
         let class_old = core::mem::replace(&mut state.class, class);
+        state.length = spec.length;
         state.blocks = blocks;
         state.shares = spec.shares;
         self.cut_lost(spec.id, blocks);
@@ -318,6 +319,12 @@ impl Cache {
     #[must_use]
     pub fn blocks_of(&self, volume: VolumeId) -> u64 {
         self.volumes.number(volume).map_or(0, |number| self.volumes.get(number).blocks)
+    }
+
+    /// Bytes of a volume, zero for an unknown one; its last block may be partial.
+    #[must_use]
+    pub fn length_of(&self, volume: VolumeId) -> u64 {
+        self.volumes.number(volume).map_or(0, |number| self.volumes.get(number).length)
     }
 
     /// The class of a volume, `None` for an unknown one.

@@ -29,6 +29,8 @@ pub struct VolumeCounters {
 pub(crate) struct VolumeState {
     pub(crate) id: VolumeId,
     pub(crate) class: usize,
+    /// Its bytes; the last block may be partial.
+    pub(crate) length: u64,
     pub(crate) blocks: u64,
     pub(crate) shares: [Share; LEVELS_MAX],
     /// The shares that live sizing gave it, in slots; they yield to every guarantee.
@@ -116,6 +118,7 @@ impl Volumes {
         let state = VolumeState {
             id: spec.id,
             class: usize::from(spec.class.0),
+            length: spec.length,
             blocks,
             shares: spec.shares,
             sized: None,

@@ -4,7 +4,9 @@
 //! with a clean stop and `layby check`. `LAYBY_IMAGE_SIZE` makes the images larger.
 //! Not for: crashes, see `crash`; file systems, see `filesystem`.
 
-use layby_tests::{Node, available, fio_available, layby, must, python, seed, small_levels};
+use layby_tests::{
+    Connection, Node, Request, available, fio_available, layby, must, python, seed, small_levels,
+};
 use layby_types::{Rng, parse_bytes};
 use serde_json::Value;
 use std::fs::File;
@@ -422,4 +424,31 @@ fn a_resize_is_seen_by_new_connections() {
     let said = must("qemu-io", &reads);
     assert!(!said.contains("verification failed"), "{said}");
     setup.finish();
+}
+
+/// Goal: a volume that grows within its last block has a home of its new size: what is written and
+/// flushed there is at home after a drain, and the next start serves it. Method: one sector more,
+/// written by a client and drained; then a change of class, a stop, a check, a start, a read.
+#[test]
+fn a_growth_within_a_block_reaches_the_home() {
+    const SECTOR: u64 = 512;
+    let (before, after) = ((5 << 20) + SECTOR, (5 << 20) + 2 * SECTOR);
+    let data = vec![0x77; SECTOR as usize];
+    for class in ["normal", "critical"] {
+        let setup = Setup::new();
+        setup.node.volume_create("odd", &before.to_string(), class);
+        setup.node.layby(&["volume", "resize", "odd", "--size", &after.to_string()]);
+        let open = |node: &Node| Connection::open(&node.socket(), "odd").expect("it is served");
+        let write = Request::Write { offset: before, data: data.clone(), fua: true };
+        open(&setup.node).call(&write).expect("the node answers").expect("the volume has it");
+        setup.node.layby(&["volume", "drain", "odd"]);
+        let home = std::fs::read(setup.path("node/volumes/odd")).expect("its home");
+        assert_eq!((home.len() as u64, home.ends_with(&data)), (after, true), "{class}");
+        setup.node.layby(&["volume", "set", "odd", "--class", "bulk"]);
+        let setup = setup.restart();
+        let read = Request::Read { offset: before, length: SECTOR as u32 };
+        let answer = open(&setup.node).call(&read).expect("the node answers");
+        assert_eq!(answer.expect("it is readable"), data, "{class}");
+        setup.finish();
+    }
 }

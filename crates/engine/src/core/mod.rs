@@ -689,7 +689,7 @@ impl Core {
     /// Bytes of a volume, zero for an unknown one.
     #[must_use]
     pub fn length_of(&self, volume: VolumeId) -> u64 {
-        self.cache.blocks_of(volume) * u64::from(self.cache.spec().block_size.bytes())
+        self.cache.length_of(volume)
     }
 
     /// Gives a volume's home another length.
