@@ -352,14 +352,14 @@ impl Cache {
         let waiting: Few<OpId> = self.waiting[level].iter().copied().collect();
         for id in waiting {
             let op = self.ops.get(id.0);
-            if matches!(op.task, Task::Store(_)) && self.is_hopeless(level, op.volume) {
+            if matches!(op.task, Task::Store(_)) && self.is_hopeless(moment.now, level, op.volume) {
                 self.waiting[level].retain(|other| *other != id);
                 self.end_store(moment, id, Err(ErrorKind::Full));
             }
         }
     }
 
-    fn is_hopeless(&self, level: usize, volume: u16) -> bool {
+    fn is_hopeless(&self, now: Nanos, level: usize, volume: u16) -> bool {
         let is_full = !self.may_dirty(level, volume);
         let scope = if is_full { Scope::Volume } else { self.scope(level, volume) };
         let held = &self.levels[level];
@@ -381,25 +381,47 @@ impl Cache {
         // Where too much is dirty, no clean block helps.
         let is_lost = |slot: &Slot| {
             let is_useless = is_full && !held.is_dirty(*slot);
-            is_useless || held.is_sick(*slot) || waits(*slot) || self.is_cut_off(level, *slot)
+            is_useless || held.is_sick(*slot) || waits(*slot) || self.is_cut_off(now, level, *slot)
         };
         !has_free && !slots.is_empty() && is_settled && slots.iter().all(is_lost)
     }
 
     /// Whether a block can only go to a home that failed when it was last tried.
-    fn is_cut_off(&self, level: usize, slot: Slot) -> bool {
+    fn is_cut_off(&self, now: Nanos, level: usize, slot: Slot) -> bool {
         let held = &self.levels[level];
         let key = held.key(slot);
         let Some(volume) = self.volumes.number(key.volume()) else { return false };
         held.is_dirty(slot)
             && self.volumes.get(volume).fault.is_some()
             && !self.destaging.contains_key(&key)
-            && self.level_below(level, volume).is_none()
+            && !self.busy.contains_key(&key)
+            && !self.may_go_down(now, level, volume)
     }
 
-    /// Fails the volume's stores that wait for room which the backing store cannot make.
+    /// Whether the volume's dirty blocks may leave the level for a persistent one below, which has
+    /// room for one now.
+    pub(crate) fn may_go_down(&self, now: Nanos, level: usize, volume: u16) -> bool {
+        let Some(below) = self.level_below(level, volume) else { return false };
+        let (held, scope) = (&self.levels[below], self.scope(below, volume));
+        let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
+        let has_clean = || {
+            let yielding = held.yielding(&self.volumes, (below, volume, scope));
+            let mut yielding = yielding.iter().map(|number| held.holding(*number));
+            yielding.any(|h| h.used + h.borrowed > h.dirty + h.storing)
+        };
+        now >= self.evict_not_before
+            && !held.is_over()
+            && self.may_dirty(below, volume)
+            && (has_free || has_clean())
+    }
+
+    /// Fails the volume's stores that wait for room which the backing store cannot make, nor a level
+    /// below.
     pub(crate) fn fail_waiting(&mut self, moment: &mut Moment<'_>, volume: u16, kind: ErrorKind) {
         for level in 0..self.levels.len() {
+            if self.may_go_down(moment.now, level, volume) {
+                continue;
+            }
             let mine = |op: &OpId| {
                 let op = self.ops.get(op.0);
                 op.volume == volume && matches!(op.task, Task::Store(_))

@@ -197,7 +197,9 @@ impl Cache {
             slots.push(slot);
         }
         if slots.is_empty() {
-            if let Some(kind) = self.volumes.get(volume).fault {
+            if let Some(kind) = self.volumes.get(volume).fault
+                && !self.may_go_down(moment.now, index, volume)
+            {
                 return self.end_store(moment, id, Err(kind));
             }
             if !self.may_have_room(index, volume) {

@@ -351,6 +351,36 @@ fn a_full_home_leaves_the_others_room() {
     }
 }
 
+/// Goal: a volume whose home is full may fill all persistent levels of its class, not the first one
+/// alone. Method: it writes, one by one and together, more than the levels have; what was
+/// acknowledged is read, and reaches the home once that is well.
+#[test]
+fn a_full_home_leaves_the_levels_below() {
+    const SLOTS: [u32; 3] = [4, 16, 128];
+    for seed in 0..60 {
+        let mut host = Host::new(spec(SLOTS), &[volume(1, 0, 512)], seed);
+        host.backing_fault = Some(ErrorKind::Full);
+        let count = if host.rng.chance(1, 2) { 1 } else { 8 };
+        let mut written = 0;
+        for block in (0..256u64).step_by(count) {
+            host.submit(VolumeId(1), write_of(block, count), 9);
+            host.wait(1);
+            let answers = host.completed.drain(..);
+            written += answers.filter(|answer| answer.result.is_ok()).count() * count;
+        }
+        let room = (SLOTS[1] + SLOTS[2]) as usize;
+        assert!(written >= room - 2 * count, "SEED={seed}: {written} blocks of {room}");
+        let held = |level| host.cache.held_by(VolumeId(1), LevelIndex(level)).2 as usize;
+        assert!(held(1) + held(2) >= written, "SEED={seed}");
+        let read = host.run(VolumeId(1), call(Operation::Read, 0, 128 * 4096), 0);
+        assert!(read.cells.iter().all(|cell| *cell == 9), "SEED={seed}");
+        host.backing_fault = None;
+        host.wait(8);
+        let written = host.run(VolumeId(1), write_of(256, 8), 9);
+        assert_eq!(written.result, Ok(()), "SEED={seed}");
+    }
+}
+
 fn write_of(block: u64, count: usize) -> Call {
     call(Operation::Write, block * 4096, count as u64 * 4096)
 }
