@@ -123,7 +123,7 @@ fn bad_configurations_name_line_and_remedy() {
         ("[node\n".into(), &["line 1"]),
         ("[node]\nshards = 0\n".into(), &["line 2: `shards = 0`", "1 to 64"]),
         ("[node]\nblock_size = \"5KiB\"\n".into(), &["line 2", "5KiB", "4KiB"]),
-        ("[node]\nblock_size = \"4 kb\"\n".into(), &["line 2", "is not a size"]),
+        ("[node]\nblock_size = \"4 bits\"\n".into(), &["line 2", "is not a size"]),
         ("[nbd]\nhandshake_timeout = \"1h\"\n".into(), &["line 2", "100ms to 10m"]),
         ("[nbd]\n\ntls = \"required\"\n".into(), &["line 3", "certificate"]),
         ("[nbd]\ntls = \"maybe\"\n".into(), &["line 2", "required"]),

@@ -434,7 +434,7 @@ mod tests {
         for bad in ["101%", "-1%", "%", "5", "2.5%"] {
             assert!(bad.parse::<Percent>().is_err(), "{bad} must be refused");
         }
-        for bad in ["half", "200%", "5 gb", "25"] {
+        for bad in ["half", "200%", "5 gbit", "25"] {
             assert!(bad.parse::<Amount>().is_err(), "{bad} must be refused");
         }
     }
