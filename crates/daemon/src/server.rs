@@ -4,7 +4,7 @@
 //! client has entered an export; then socket, session and cipher move to the shard and the task
 //! ends. The data path never comes back here.
 //! Invariant: a client that stalls, haggles or floods before it has entered costs a place of a
-//! small pool of such clients (see `places`) for at most `handshake_timeout`, and a buffer of
+//! small pool of such clients (see `places`) for at most `handshake_timeout` per option, and a buffer of
 //! [`BUFFER_BYTES_MAX`].
 //! Cost: negotiation only.
 
@@ -40,6 +40,8 @@ use tokio::sync::{Mutex, oneshot};
 /// Bytes of a client's that are held at once while it negotiates.
 pub const BUFFER_BYTES_MAX: usize =
     2 * (OPTION_LENGTH_MAX as usize + RECORD_HEAD_BYTES + RECORD_BODY_BYTES_MAX);
+/// How often `handshake_timeout`, which each option of a client has, all of them have together.
+const HANDSHAKE_TIMEOUTS_MAX: u32 = 30;
 /// How long a stop waits for the last clients' lines in the log.
 const LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a client waits for the place of an idle one that is cut off.
@@ -166,11 +168,12 @@ impl NbdServer {
     /// Negotiates with one client and hands it over.
     async fn serve(&self, socket: impl ClientSocket, peer: Peer, name: String, half: Half) {
         let negotiation = Negotiation::new(self, socket, peer, &half);
-        let ended = tokio::time::timeout(self.handshake_timeout, negotiation.run()).await;
+        let limit = self.handshake_timeout * HANDSHAKE_TIMEOUTS_MAX;
+        let ended = tokio::time::timeout(limit, negotiation.run()).await;
         let refuse =
             |cause, volume| self.refusals.note(cause, &Refused { peer: name.clone(), volume });
         match ended {
-            Err(_) => refuse(HANDSHAKE_TOO_LONG, None),
+            Err(_) | Ok(Err(Ending::Slow)) => refuse(HANDSHAKE_TOO_LONG, None),
             Ok(Err(Ending::Refused { cause, volume })) => refuse(cause, volume),
             Ok(Err(Ending::Broke(SessionError { reason }))) => refuse(reason, None),
             Ok(Err(Ending::Left)) => tracing::debug!(peer = name, "a client left"),
@@ -287,6 +290,8 @@ enum Ending {
     },
     Broke(SessionError),
     Failed(IoError),
+    /// An option took longer than it may.
+    Slow,
 }
 
 /// Some clients say no more where they do not take the node's certificate, or have none to show.
@@ -325,6 +330,7 @@ impl Entered {
 struct Negotiation<'a, T> {
     half: &'a Half,
     socket: T,
+    option_timeout: Duration,
     exports: PeerExports,
     handshake: Handshake,
     tls_config: Option<Arc<ServerConfig>>,
@@ -340,6 +346,7 @@ impl<'a, T: ClientSocket> Negotiation<'a, T> {
         Negotiation {
             half,
             socket,
+            option_timeout: server.handshake_timeout,
             exports: server.control.exports_for(peer),
             handshake: Handshake::new(HandshakeOptions { tls: server.policy(peer) }),
             tls_config: server.tls.current(),
@@ -370,30 +377,34 @@ impl<'a, T: ClientSocket> Negotiation<'a, T> {
         let mut out = Vec::new();
         self.handshake.greeting(&mut out);
         loop {
-            let step = self.handshake.on_bytes(&self.clear, &self.exports, &mut out);
-            let step = match step {
+            // A list of many exports takes many options, whose client gets on all the same.
+            let option = tokio::time::timeout(self.option_timeout, self.answer_one(&mut out));
+            if let Some(transmission) = option.await.map_err(|_| Ending::Slow)?? {
+                return Ok((transmission, out));
+            }
+        }
+    }
+
+    /// Answers the next option; one that chooses an export ends the handshake.
+    async fn answer_one(&mut self, out: &mut Vec<u8>) -> Result<Option<Transmission>, Ending> {
+        loop {
+            let step = match self.handshake.on_bytes(&self.clear, &self.exports, out) {
                 Ok(step) => step,
                 Err(broke) => {
-                    self.send(&mut out).await?;
+                    self.send(out).await?;
                     return Err(broke.into());
                 }
             };
             self.clear.drain(..step.consumed);
+            if let HandshakeNext::Ready(transmission) = step.next {
+                return Ok(Some(*transmission));
+            }
+            self.send(out).await?;
             match step.next {
-                HandshakeNext::Ready(transmission) => return Ok((*transmission, out)),
-                HandshakeNext::Answered => self.send(&mut out).await?,
-                HandshakeNext::NeedMore { wanted } => {
-                    self.send(&mut out).await?;
-                    self.fill(wanted).await?;
-                }
-                HandshakeNext::StartTls => {
-                    self.send(&mut out).await?;
-                    self.start_tls().await?;
-                }
-                HandshakeNext::Aborted => {
-                    self.send(&mut out).await?;
-                    return Err(Ending::Left);
-                }
+                HandshakeNext::NeedMore { wanted } => self.fill(wanted).await?,
+                HandshakeNext::StartTls => self.start_tls().await?,
+                HandshakeNext::Aborted => return Err(Ending::Left),
+                HandshakeNext::Answered | HandshakeNext::Ready(_) => return Ok(None),
             }
         }
     }
@@ -605,6 +616,36 @@ mod tests {
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.expect("closed cleanly");
         assert_eq!(rest.len(), 18, "the greeting and nothing more");
+    }
+
+    /// Goal: a client that gets on may take many options, within a bound; one that trickles the
+    /// bytes of an option may not. Method: paused time; a list of exports every eight seconds, and
+    /// one option byte by byte.
+    #[tokio::test(start_paused = true)]
+    async fn each_option_has_its_time() {
+        const LIST: &[u8] = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
+        let node = MockNode::new("");
+        let server = server(&node, &node.control.facts().config.nbd.clone());
+        for (piece, least, most) in [(LIST.len(), 290, 310), (1, 8, 12)] {
+            let (mut client, socket) = UnixStream::pair().expect("a pair");
+            let begun = tokio::time::Instant::now();
+            let serving = server.serve(socket, Peer::Unix, "test".into(), place(&server));
+            let talking = async move {
+                client.write_all(&[0, 0, 0, 1]).await.expect("open");
+                for bytes in LIST.repeat(100).chunks(piece) {
+                    if client.write_all(bytes).await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_secs(8)).await;
+                }
+            };
+            let ended = async {
+                serving.await;
+                begun.elapsed().as_secs()
+            };
+            let took = tokio::join!(ended, talking).0;
+            assert!((least..=most).contains(&took), "{took} s with {piece} bytes at a time");
+        }
     }
 
     const STARTTLS: [u8; 16] = *b"IHAVEOPT\0\0\0\x05\0\0\0\0";
