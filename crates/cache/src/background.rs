@@ -115,9 +115,17 @@ impl Cache {
         }
         if deadline != Nanos::NEVER && now < self.destage_not_before && self.only_paused_left(now) {
             // A backing store that does not answer rests for good; other work is looked for.
-            return deadline.max(self.destage_not_before.min(now.saturating_add(DESTAGE_PAUSE)));
+            let rest = self.destage_not_before.min(now.saturating_add(DESTAGE_PAUSE));
+            deadline = deadline.max(rest);
         }
-        deadline
+        deadline.min(self.hopeless_look(now))
+    }
+
+    /// When stores that wait are looked at again for whether anybody can make room for them.
+    fn hopeless_look(&self, now: Nanos) -> Nanos {
+        let levels = self.waiting.iter().zip(&self.hopeless_not_before);
+        let looks = levels.filter(|(waiting, at)| !waiting.is_empty() && **at > now);
+        looks.map(|(_, at)| *at).min().unwrap_or(Nanos::NEVER)
     }
 
     /// Whether all that is dirty is of volumes whose destaging rests.
@@ -316,6 +324,7 @@ impl Cache {
         }
         self.destage_not_before = self.destage_not_before.max(until);
         self.volumes.has_faults = true;
+        self.hopeless_not_before.fill(Nanos::ZERO);
         let state = self.volumes.get_mut(number);
         state.fault = Some(kind);
         if state.told.replace((kind, moment.now)).is_none() {

@@ -16,6 +16,7 @@ use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
 use crate::volumes::{VolumeCounters, Volumes};
 use crate::worn::LevelWear;
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::hash_map::Entry;
 use layby_policy::{Group, Moment};
@@ -121,6 +122,8 @@ pub struct Cache {
     pub(crate) destaging: FixedMap<BlockKey, DestageMark>,
     /// Stores waiting for room, per level, in order of class rank, then age.
     pub(crate) waiting: Vec<VecDeque<OpId>>,
+    /// Per level when stores that wait may be looked at again for whether they can be placed.
+    pub(crate) hopeless_not_before: Vec<Nanos>,
     /// Stores that pass through and wait for a destage of their block.
     pub(crate) parked: Vec<OpId>,
     pub(crate) drains: Vec<Drain>,
@@ -165,6 +168,7 @@ impl Cache {
             levels: spec.levels.iter().map(build).collect(),
             counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
             waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
+            hopeless_not_before: vec![Nanos::ZERO; spec.levels.len()],
             volumes: Volumes::new(spec.classes.clone()),
             filters,
             wear: spec.levels.iter().map(|_| None).collect(),

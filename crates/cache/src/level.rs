@@ -699,6 +699,11 @@ impl Level {
         None
     }
 
+    /// Every held, indexed slot, in no order.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.index.iter().map(|slot| Slot(*slot))
+    }
+
     /// Every held, indexed slot of `volume`, for removal of a volume and for checks.
     pub(crate) fn slots_of(&self, keys: impl Fn(BlockKey) -> bool) -> Vec<Slot> {
         let mut slots: Vec<Slot> =

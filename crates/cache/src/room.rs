@@ -9,9 +9,11 @@
 use crate::action::{Action, Cause, Few, OpId, Source};
 use crate::background::Calm;
 use crate::cache::{Cache, LastEviction};
+use crate::hash::FixedMap;
 use crate::level::{Resident, Scope, owner};
 use crate::op::{Evict, StorePhase, Task};
 use crate::spec::{LevelKind, Share};
+use alloc::vec;
 use layby_policy::{Group, Moment, Warmth};
 use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
@@ -19,6 +21,8 @@ use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 const EVICTIONS_MAX: u32 = 64;
 /// How long no dirty block moves to another level after one could not be stored there.
 const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
+/// When stores that wait are looked at again for whether anybody can make room for them.
+const HOPELESS_PAUSE: Nanos = Nanos::from_millis(100);
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
 /// Stores that are placed per freed slot where somebody better may come: the end of each places
@@ -344,58 +348,72 @@ impl Cache {
     }
 
     /// Fails stores that wait for room which only sick blocks would have to yield, or such whose
-    /// home fails: nobody can move those, and nobody may drop them.
+    /// home fails: nobody can move those, and nobody may drop them. Looked at now and then: it takes
+    /// a walk over the level for each volume that waits.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
-        if !self.levels[level].has_sick && !self.volumes.has_faults {
+        let has_reason = self.levels[level].has_sick || self.volumes.has_faults;
+        if !has_reason || moment.now < self.hopeless_not_before[level] {
             return;
         }
-        let waiting: Few<OpId> = self.waiting[level].iter().copied().collect();
-        for id in waiting {
-            let op = self.ops.get(id.0);
-            if matches!(op.task, Task::Store(_)) && self.is_hopeless(moment.now, level, op.volume) {
-                self.waiting[level].retain(|other| *other != id);
-                self.end_store(moment, id, Err(ErrorKind::Full));
+        self.hopeless_not_before[level] = moment.now.saturating_add(HOPELESS_PAUSE);
+        let waiting: FixedMap<OpId, u16> =
+            self.waiting[level].iter().map(|id| (*id, self.ops.get(id.0).volume)).collect();
+        let mut hopeless = vec![None; self.volumes.end()];
+        for volume in waiting.values() {
+            let known = &mut hopeless[usize::from(*volume)];
+            if known.is_none() {
+                *known = Some(self.is_hopeless(moment.now, level, *volume, &waiting));
             }
         }
+        self.fail_waiting_of(moment, level, ErrorKind::Full, |volume| {
+            hopeless[usize::from(volume)] == Some(true)
+        });
     }
 
-    fn is_hopeless(&self, now: Nanos, level: usize, volume: u16) -> bool {
+    fn is_hopeless(
+        &self,
+        now: Nanos,
+        level: usize,
+        volume: u16,
+        waiting: &FixedMap<OpId, u16>,
+    ) -> bool {
         let is_full = !self.may_dirty(level, volume);
         let scope = if is_full { Scope::Volume } else { self.scope(level, volume) };
         let held = &self.levels[level];
-        let yielding = held.yielding(&self.volumes, (level, volume, scope));
         let has_free = scope == Scope::Level && held.used + held.borrowed < held.limit;
-        let is_within = |key: BlockKey| {
-            self.volumes.number(key.volume()).is_some_and(|number| yielding.contains(&number))
-        };
-        let slots = held.slots_of(is_within);
+        if has_free || is_full && held.holding(volume).storing > 0 {
+            return false;
+        }
+        // Of those who have to yield: whether dirty blocks can only go to a home that failed.
+        let mut cut_off = vec![None; self.volumes.end()];
+        let mut slots = 0;
+        for number in held.yielding(&self.volumes, (level, volume, scope)).iter().copied() {
+            let holding = held.holding(number);
+            slots += holding.used + holding.borrowed;
+            let is_faulty = self.volumes.get(number).fault.is_some();
+            cut_off[usize::from(number)] = Some(is_faulty && !self.may_go_down(now, level, number));
+        }
+        let mut found = 0;
+        for slot in held.slots() {
+            let key = held.key(slot);
+            let number = self.volumes.number(key.volume());
+            let Some(is_cut_off) = number.and_then(|number| cut_off[usize::from(number)]) else {
+                continue;
+            };
+            found += 1;
+            let (is_dirty, busy) = (held.is_dirty(slot), self.busy.get(&key));
+            // Where too much is dirty, no clean block helps. Blocks that wait for the same room
+            // cannot yield theirs; what other operations hold may leave afterwards.
+            let is_lost = is_full && !is_dirty
+                || held.is_sick(slot)
+                || busy.is_some_and(|op| waiting.contains_key(op))
+                || is_cut_off && is_dirty && busy.is_none() && !self.destaging.contains_key(&key);
+            if !is_lost {
+                return false;
+            }
+        }
         // What is being stored now may leave afterwards.
-        let holdings = yielding.iter().map(|number| held.holding(*number));
-        let is_settled = holdings.map(|h| h.used + h.borrowed).sum::<u32>() as usize == slots.len()
-            && (!is_full || held.holding(volume).storing == 0);
-        // Blocks that wait for the same room cannot yield theirs.
-        let waits = |slot: Slot| {
-            let op = self.busy.get(&held.key(slot));
-            op.is_some_and(|op| self.waiting[level].contains(op))
-        };
-        // Where too much is dirty, no clean block helps.
-        let is_lost = |slot: &Slot| {
-            let is_useless = is_full && !held.is_dirty(*slot);
-            is_useless || held.is_sick(*slot) || waits(*slot) || self.is_cut_off(now, level, *slot)
-        };
-        !has_free && !slots.is_empty() && is_settled && slots.iter().all(is_lost)
-    }
-
-    /// Whether a block can only go to a home that failed when it was last tried.
-    fn is_cut_off(&self, now: Nanos, level: usize, slot: Slot) -> bool {
-        let held = &self.levels[level];
-        let key = held.key(slot);
-        let Some(volume) = self.volumes.number(key.volume()) else { return false };
-        held.is_dirty(slot)
-            && self.volumes.get(volume).fault.is_some()
-            && !self.destaging.contains_key(&key)
-            && !self.busy.contains_key(&key)
-            && !self.may_go_down(now, level, volume)
+        found > 0 && found == slots
     }
 
     /// Whether the volume's dirty blocks may leave the level for a persistent one below, which has
@@ -422,16 +440,26 @@ impl Cache {
             if self.may_go_down(moment.now, level, volume) {
                 continue;
             }
-            let mine = |op: &OpId| {
-                let op = self.ops.get(op.0);
-                op.volume == volume && matches!(op.task, Task::Store(_))
-            };
-            let (failed, kept) = self.waiting[level].iter().partition(|op| mine(op));
-            self.waiting[level] = kept;
-            let failed: alloc::collections::VecDeque<OpId> = failed;
-            for id in failed {
-                self.end_store(moment, id, Err(kind));
-            }
+            self.fail_waiting_of(moment, level, kind, |number| number == volume);
+        }
+    }
+
+    fn fail_waiting_of(
+        &mut self,
+        moment: &mut Moment<'_>,
+        level: usize,
+        kind: ErrorKind,
+        is_meant: impl Fn(u16) -> bool,
+    ) {
+        let mine = |op: &OpId| {
+            let op = self.ops.get(op.0);
+            is_meant(op.volume) && matches!(op.task, Task::Store(_))
+        };
+        let (failed, kept) = self.waiting[level].iter().partition(|op| mine(op));
+        self.waiting[level] = kept;
+        let failed: alloc::collections::VecDeque<OpId> = failed;
+        for id in failed {
+            self.end_store(moment, id, Err(kind));
         }
     }
 }

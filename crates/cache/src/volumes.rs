@@ -106,6 +106,11 @@ impl Volumes {
         self.states.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (i as u16, v)))
     }
 
+    /// Behind the last number of a volume.
+    pub(crate) fn end(&self) -> usize {
+        self.states.len()
+    }
+
     pub(crate) fn add(&mut self, spec: &VolumeSpec, blocks: u64) -> Result<u16, ErrorKind> {
         let Err(place) = self.ids.binary_search_by_key(&spec.id, |(id, _)| *id) else {
             return Err(ErrorKind::Invalid);
