@@ -133,6 +133,25 @@ impl HomeBacking {
         }
     }
 
+    /// Asks for nothing of a file behind this end of the volume, or of the part, any more.
+    pub fn end_at(&mut self, length: u64) {
+        match self {
+            HomeBacking::File(file) => file.length = length,
+            HomeBacking::Part(part) => part.end_at(length),
+            HomeBacking::Remote(_) => {}
+        }
+    }
+
+    /// Whether a change is under way that reaches behind this length of the whole file.
+    #[must_use]
+    pub fn is_reached(&self, length: u64) -> bool {
+        match self {
+            HomeBacking::File(file) => file.is_reached(length),
+            HomeBacking::Part(part) => part.file.is_reached(length),
+            HomeBacking::Remote(_) => false,
+        }
+    }
+
     /// Gives the home another length; that of a wide volume changes with
     /// [`HomeBacking::resize_whole`], before its parts grow or after they shrank.
     ///
@@ -153,8 +172,9 @@ impl HomeBacking {
         }
     }
 
-    /// Gives a wide volume's home the length of the whole volume. Every part says the same, so it
-    /// does not matter which is the first.
+    /// Gives a wide volume's home the length of the whole volume. Every part is asked for the same,
+    /// in order: the first one extends the file, and the last one cuts it, when no part has
+    /// anything under way behind the new end.
     ///
     /// # Errors
     /// As [`HomeBacking::resize`].
@@ -164,7 +184,9 @@ impl HomeBacking {
         length: u64,
     ) -> Result<(), (ErrorKind, String)> {
         let HomeBacking::Part(part) = self else { panic!("only wide volumes have parts") };
-        resize_disk(io, part.file.disk, length)?;
+        if length >= io.disk_length(part.file.disk) || part.is_last() {
+            resize_disk(io, part.file.disk, length)?;
+        }
         part.plan.length = length;
         part.file.length = length;
         Ok(())
@@ -280,6 +302,10 @@ pub struct FileBacking {
     /// By the token of a call that goes beyond: where the volume ends, how much is beyond, and
     /// what it asks for.
     clipped: HashMap<u64, Clip>,
+    /// By the token of a read: where it begins, and where the volume ended then.
+    reads: HashMap<u64, (u64, u64)>,
+    /// By the token of any other call: where it ends.
+    ends: HashMap<u64, u64>,
     queue: VecDeque<(Token, IoOperation)>,
     done: VecDeque<BackingDone<Buffer>>,
     syncs: Syncs,
@@ -294,7 +320,6 @@ struct Clip {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
-    Bytes,
     Runs,
     Change,
 }
@@ -309,7 +334,8 @@ impl FileBacking {
     pub fn new(disk: DiskId, name: String, tag: u64, length: u64) -> Self {
         let (queue, done) = (VecDeque::new(), VecDeque::new());
         let (syncs, clipped) = (Syncs::default(), HashMap::new());
-        FileBacking { disk, name, tag, length, clipped, queue, done, syncs }
+        let (reads, ends) = (HashMap::new(), HashMap::new());
+        FileBacking { disk, name, tag, length, clipped, reads, ends, queue, done, syncs }
     }
 
     /// Cuts off what lies beyond the volume's end.
@@ -321,14 +347,15 @@ impl FileBacking {
             BackingOperation::Zero { offset, length, .. } => (*offset, *length, Asks::Change),
             BackingOperation::Extents { offset, length } => (*offset, *length, Asks::Runs),
             // What is read beyond the end is zeros already.
-            BackingOperation::Read { offset, buffer }
-            | BackingOperation::ReadAtHand { offset, buffer } => {
-                (*offset, buffer.len() as u64, Asks::Bytes)
+            BackingOperation::Read { offset, .. } | BackingOperation::ReadAtHand { offset, .. } => {
+                self.reads.insert(token, (*offset, self.length));
+                return;
             }
             BackingOperation::Sync => return,
         };
         let end = self.length;
         let over = (offset + length).saturating_sub(end);
+        self.ends.insert(token, offset + length - if over < length { over } else { 0 });
         if over == 0 || over >= length {
             return;
         }
@@ -344,6 +371,10 @@ impl FileBacking {
         }
     }
 
+    fn is_reached(&self, length: u64) -> bool {
+        self.ends.values().any(|end| *end > length)
+    }
+
     /// Hands queued operations to the kernel.
     pub fn pump(&mut self, io: &mut dyn Io) {
         for (token, operation) in self.queue.drain(..) {
@@ -354,14 +385,15 @@ impl FileBacking {
     /// Takes the end of an operation of this home.
     pub fn on_io(&mut self, done: IoDone) {
         let token = done.token.0 & ((1 << TOKEN_BITS) - 1);
+        self.ends.remove(&token);
         let clip = self.clipped.remove(&token);
-        let over =
-            clip.as_ref().filter(|clip| clip.asks == Asks::Bytes).map_or(0, |clip| clip.over);
         let wanted = done.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        let whole = |moved: usize| match moved as u64 + over >= wanted {
-            true => Ok(()),
-            // The file was truncated: what lay there is not zeros.
-            false => Err(ErrorKind::Corrupt),
+        let read = self.reads.remove(&token).map(|(start, end)| (start, end.min(self.length)));
+        let whole = |moved: usize| {
+            let moved = moved as u64;
+            let is_at_end = read.is_some_and(|(start, end)| start + moved >= end);
+            // Else the file was truncated: what lay there is not zeros.
+            if moved >= wanted || is_at_end { Ok(()) } else { Err(ErrorKind::Corrupt) }
         };
         let result = self.syncs.end(token, done.result.map_err(kind_of).and_then(whole));
         let runs = done.extents.iter().map(|e| (e.offset, e.length, e.data));

@@ -117,6 +117,7 @@ impl Tally {
         self.clean_checked += other.clean_checked;
         self.intents_refused += other.intents_refused;
         self.written_back += other.written_back;
+        self.lengths += other.lengths;
         self.steps += other.steps;
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;

@@ -35,6 +35,8 @@ pub(crate) struct Answered {
 /// See the file's header.
 pub(crate) struct Client {
     pub(crate) socket: SocketId,
+    /// Of its volume, as it was told.
+    pub(crate) bytes: u64,
     session: ClientSession,
     pub(crate) outgoing: Vec<u8>,
     received: Vec<u8>,
@@ -96,8 +98,16 @@ impl Client {
     ) -> (Client, NbdSession) {
         let (session, served) = shake_hands(volume, bytes, structured);
         let (outgoing, received, asked) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let client =
-            Client { socket, session, outgoing, received, asked, next: 0, is_leaving: false };
+        let client = Client {
+            socket,
+            bytes,
+            session,
+            outgoing,
+            received,
+            asked,
+            next: 0,
+            is_leaving: false,
+        };
         (client, served)
     }
 

@@ -148,7 +148,7 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
          ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
          {} nodes destroyed, {} looks at what stores alone have, {} clean volumes checked without \
-         levels, {} written back without NVM, {} write intents refused",
+         levels, {} written back without NVM, {} write intents refused, {} lengths changed",
         tally.requests,
         tally.errors,
         tally.broken,
@@ -160,7 +160,8 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         tally.restored,
         tally.clean_checked,
         tally.written_back,
-        tally.intents_refused
+        tally.intents_refused,
+        tally.lengths
     );
     let _ = writeln!(
         text,

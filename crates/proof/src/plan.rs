@@ -6,6 +6,7 @@
 //! acts is a life as well.
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
+mod lengths;
 mod returns;
 mod rewrites;
 
@@ -203,6 +204,8 @@ pub enum Act {
     Drain(Option<usize>),
     /// A volume is sized to so many slots of each level, or no more.
     Resize(usize, Option<[u32; LEVELS_MAX]>),
+    /// A volume is to have so many sectors, unless its home is in the cloud.
+    Length(usize, u64),
     /// A disk misbehaves.
     Fault(Fault),
     /// Faults that last are over.
@@ -278,6 +281,9 @@ impl Life {
         }
         if returns::has_some(seed, character) {
             returns::add(seed, shape.through, &mut acts);
+        }
+        if lengths::has_some(seed) {
+            lengths::add(seed, &mut acts);
         }
         acts.extend(END);
         Life { seed, shape, character, acts }

@@ -9,6 +9,7 @@
 
 mod cloud;
 mod faults;
+mod lengths;
 mod lost;
 mod waiting;
 
@@ -81,6 +82,8 @@ pub struct Tally {
     pub windows: BTreeSet<Window>,
     /// Of these, those that a power cut fell into.
     pub windows_cut: BTreeSet<Window>,
+    /// Volumes that became longer or shorter.
+    pub lengths: u64,
     /// Steps of devices.
     pub steps: u64,
 }
@@ -94,6 +97,7 @@ struct World<'a> {
     homes: Vec<Option<CloudHome>>,
     rng: Rng,
     catalog: lost::Catalog,
+    lengths: lengths::Lengths,
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
     clients: Vec<Option<Client>>,
@@ -167,6 +171,7 @@ impl<'a> World<'a> {
             homes: homes.collect(),
             rng: Rng::new(life.seed ^ 0xc0de),
             catalog: lost::Catalog::new(life.shape.remote, life.seed),
+            lengths: lengths::Lengths::default(),
             node: None,
             commands: channel().0,
             clients: (0..CLIENTS).map(|_| None).collect(),
@@ -224,6 +229,7 @@ impl<'a> World<'a> {
                 let sized = vec![(VolumeId(volume as u32), slots)];
                 self.command(Command::SetSized(sized, Box::new(drop)));
             }
+            Act::Length(volume, sectors) => self.change_length(volume, sectors),
             Act::Fault(fault) => self.fault(fault),
             Act::Heal => self.heal(),
             Act::Arm(cut) => self.host.machine().cut_at(Some(cut)),
@@ -256,13 +262,7 @@ impl World<'_> {
         };
         let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
         let volume = |index: usize| VolumePlan {
-            spec: VolumeSpec {
-                id: VolumeId(index as u32),
-                class: ClassId(index as u8),
-                length: BLOCKS * BLOCK,
-                shares: shape.shares[index],
-                write_through: shape.through[index],
-            },
+            spec: self.volume_spec(index),
             backing: match &self.homes[index] {
                 Some(home) => BackingPlan::Remote(Arc::new(home.clone())),
                 None => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
@@ -291,6 +291,17 @@ impl World<'_> {
             schedule: schedule_of(self.life.seed),
             client_memory: client_memory_of(self.life.seed),
             home_budget: None,
+        }
+    }
+
+    fn volume_spec(&self, index: usize) -> VolumeSpec {
+        let shape = &self.life.shape;
+        VolumeSpec {
+            id: VolumeId(index as u32),
+            class: ClassId(index as u8),
+            length: self.lengths.of(index),
+            shares: shape.shares[index],
+            write_through: shape.through[index],
         }
     }
 
@@ -369,6 +380,7 @@ impl World<'_> {
         self.clients.iter_mut().for_each(|client| *client = None);
         self.orphans.clear();
         self.left.clear();
+        self.lengths.crash();
         self.lose_power(mode);
         self.heal();
         self.fill_for_start();
@@ -449,7 +461,8 @@ impl World<'_> {
         }
         let volume = VolumeId((number % VOLUMES) as u32);
         let socket = self.host.machine().add_socket();
-        let (client, session) = Client::new(socket, volume, BLOCKS * BLOCK, structured);
+        let bytes = self.lengths.usable(number % VOLUMES);
+        let (client, session) = Client::new(socket, volume, bytes, structured);
         let (received, pending, peer) = (Vec::new(), Vec::new(), format!("client {number}"));
         let (socket_of_host, cipher) = (None, None);
         let connection = Connection {
@@ -476,8 +489,14 @@ impl World<'_> {
         if is_change && self.races(volume, &call) {
             return;
         }
+        let end = call.offset + call.length;
+        if end > self.lengths.usable(volume) {
+            return;
+        }
         let may_ask = |client: &Client| {
-            !client.is_leaving && (call.operation != Operation::BlockStatus || client.has_status())
+            !client.is_leaving
+                && end <= client.bytes
+                && (call.operation != Operation::BlockStatus || client.has_status())
         };
         if !self.clients[number].as_ref().is_some_and(may_ask) {
             return;
@@ -559,6 +578,7 @@ impl World<'_> {
     /// Replies come from the node, in pieces, and are judged.
     fn collect(&mut self) -> Result<(), String> {
         self.take_intents();
+        self.take_lengths()?;
         let notices = std::mem::take(&mut *self.notices.lock().expect("one thread"));
         for notice in notices {
             self.note(|| format!("the node says {notice:?}"));
@@ -669,13 +689,15 @@ impl World<'_> {
     /// A volume by blocks; `None` where a read fails in a life that may.
     fn read_volume(&mut self, volume: usize) -> Result<Vec<Option<Vec<u8>>>, String> {
         let mut blocks = Vec::new();
-        match self.read(volume, 0, BLOCKS * BLOCK)? {
+        let end = self.lengths.of(volume);
+        match self.read(volume, 0, end)? {
             Some(data) => {
-                blocks.extend(data.chunks_exact(BLOCK as usize).map(|block| Some(block.to_vec())));
+                blocks.extend(data.chunks(BLOCK as usize).map(|block| Some(block.to_vec())));
             }
             None => {
-                for block in 0..BLOCKS {
-                    blocks.push(self.read(volume, block * BLOCK, BLOCK)?);
+                for block in 0..end.div_ceil(BLOCK) {
+                    let offset = block * BLOCK;
+                    blocks.push(self.read(volume, offset, BLOCK.min(end - offset))?);
                 }
             }
         }
@@ -685,6 +707,11 @@ impl World<'_> {
     /// One read by a client of the volume, alone.
     fn read(&mut self, volume: usize, offset: u64, length: u64) -> Result<Option<Vec<u8>>, String> {
         self.connect(volume, true)?;
+        let end = self.lengths.of(volume);
+        if self.clients[volume].as_ref().is_some_and(|client| client.bytes < end) {
+            self.leave(volume, Leave::Close(0));
+            self.connect(volume, true)?;
+        }
         if self.clients[volume].as_ref().is_some_and(|client| client.is_leaving) {
             self.orphan(volume);
             self.connect(volume, true)?;
@@ -696,6 +723,7 @@ impl World<'_> {
         for _ in 0..TURNS_MAX {
             self.deliver();
             self.take_intents();
+            self.take_lengths()?;
             let Some(node) = &mut self.node else { return Ok(None) };
             match catch_unwind(AssertUnwindSafe(|| node.turn())) {
                 Ok(_) => {}

@@ -78,11 +78,18 @@ pub enum Plant {
     WriteBackZeroesOmitted,
     /// The read cache of a volume in the cloud holds on to a block of which a newer version came.
     ReadCacheKeepsOlder,
+    /// A volume's length is taken for one in whole blocks (a fault that a hunt found).
+    LengthRounded,
+    /// What waits behind the new end of a home that is cut goes on waiting (a fault that a hunt
+    /// found).
+    DiscardsBehindEnd,
+    /// A home is cut while changes that reach behind its new end are under way.
+    CutEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 33] = [
+    pub const ALL: [Plant; 36] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -116,6 +123,9 @@ impl Plant {
         Plant::CleanEarly,
         Plant::WriteBackZeroesOmitted,
         Plant::ReadCacheKeepsOlder,
+        Plant::LengthRounded,
+        Plant::DiscardsBehindEnd,
+        Plant::CutEarly,
     ];
 }
 

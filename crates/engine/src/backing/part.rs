@@ -242,6 +242,16 @@ impl PartHome {
     }
 
     /// Bytes of the part that a file of so many holds.
+    pub(super) fn is_last(&self) -> bool {
+        self.plan.index + 1 == self.plan.stripes.parts()
+    }
+
+    /// The part ends here: asks for nothing of the file behind that.
+    pub(super) fn end_at(&mut self, length: u64) {
+        let last = length.checked_sub(1);
+        self.file.length = last.map_or(0, |at| self.plan.stripes.whole(self.plan.index, at) + 1);
+    }
+
     pub(super) fn length_in(&self, length: u64) -> u64 {
         self.plan.stripes.below(self.plan.index, length)
     }

@@ -18,6 +18,8 @@ use std::collections::HashMap;
 /// Askers above this are the shard itself.
 const OWN_ASKER: u64 = 1 << 32;
 
+/// How long a home that is to be cut may have operations in flight behind its new end.
+const CUT_PATIENCE: Nanos = Nanos::from_secs(5);
 /// How long a volume that is drained may have changes in flight before it is given up as clean.
 const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
@@ -38,6 +40,14 @@ struct Cleaning {
     answer: Answer<bool>,
 }
 
+/// A home that is to have another length, once nothing that is under way reaches behind it.
+struct Cut {
+    volume: VolumeId,
+    length: u64,
+    until: Nanos,
+    answer: Answer<()>,
+}
+
 /// Commands under way.
 #[derive(Default)]
 pub(super) struct Pending {
@@ -47,6 +57,7 @@ pub(super) struct Pending {
     cleanings: Vec<Cleaning>,
     /// Volumes whose lost part is being zeroed before they shrink.
     shrinking: HashMap<u64, (VolumeSpec, Answer<()>)>,
+    cuts: Vec<Cut>,
     stops: Vec<Answer<()>>,
 }
 
@@ -57,7 +68,9 @@ impl Pending {
 
     /// When a command is to be looked at again if nothing else happens.
     pub(super) fn deadline(&self) -> Nanos {
-        self.cleanings.iter().map(|cleaning| cleaning.until).min().unwrap_or(Nanos::NEVER)
+        let cleanings = self.cleanings.iter().map(|cleaning| cleaning.until);
+        let cuts = self.cuts.iter().map(|cut| cut.until);
+        cleanings.chain(cuts).min().unwrap_or(Nanos::NEVER)
     }
 
     pub(super) fn answer_stops(self, stopped: &Result<(), UncleanStop>) {
@@ -76,6 +89,7 @@ impl Pending {
         self.drains.drain().for_each(|(_, answer)| answer(Err(stopping())));
         self.removals.drain(..).for_each(|removal| (removal.answer)(Err(stopping())));
         self.cleanings.drain(..).for_each(|cleaning| (cleaning.answer)(Err(stopping())));
+        self.cuts.drain(..).for_each(|cut| (cut.answer)(Err(stopping())));
     }
 
     fn number(&mut self) -> u64 {
@@ -118,7 +132,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::ResizeHome { volume, length, answer } => {
-                answer(self.resize_home(volume, length));
+                let until = self.io.now() + CUT_PATIENCE;
+                self.pending.cuts.push(Cut { volume, length, until, answer });
+                self.continue_cuts();
             }
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
@@ -293,7 +309,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         if spec.length < before {
             let ticket = self.pending.number();
             let flags = CallFlags { fua: true, ..CallFlags::default() };
-            let (offset, length) = (spec.length, before - spec.length);
+            // All of the last block: what stays of one that is cut off would go home for ever.
+            let end = self.core.end_of(spec.id);
+            let (offset, length) = (spec.length, end - spec.length);
             let operation = Operation::WriteZeroes;
             let call = Call { cookie: 0, operation, offset, length, flags };
             let id = spec.id;
@@ -312,6 +330,22 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
         let resized = self.core.resize_whole_home(&mut self.io, volume, length);
         resized.map_err(|(kind, cause)| CommandError { kind, cause })
+    }
+
+    /// Cuts homes that nothing under way reaches beyond any more.
+    fn continue_cuts(&mut self) {
+        for index in (0..self.pending.cuts.len()).rev() {
+            let Cut { volume, length, until, .. } = self.pending.cuts[index];
+            let is_reached = self.core.is_home_reached(volume, length);
+            if is_reached && self.io.now() < until {
+                continue;
+            }
+            let Cut { answer, .. } = self.pending.cuts.swap_remove(index);
+            answer(match is_reached {
+                true => failed(ErrorKind::Retry, "what was asked of it does not end"),
+                false => self.resize_home(volume, length),
+            });
+        }
     }
 
     fn apply(&mut self, spec: &VolumeSpec) -> Result<(), CommandError> {
@@ -443,7 +477,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             let result = match finished.result {
                 Err(kind) => failed(kind, format!("cannot zero what the volume loses: {kind}")),
                 // Its home keeps its length until the caller has written down the new one.
-                Ok(_) => self.apply(&spec),
+                Ok(_) => self.apply(&spec).inspect(|()| self.core.end_home(spec.id, spec.length)),
             };
             answer(result);
         }
@@ -483,6 +517,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         self.continue_cleanings();
+        self.continue_cuts();
         for index in (0..self.pending.removals.len()).rev() {
             let Removal { volume, drain: None, .. } = self.pending.removals[index] else {
                 continue;

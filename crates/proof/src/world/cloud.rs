@@ -98,6 +98,7 @@ impl World<'_> {
         self.clients.iter_mut().for_each(|client| *client = None);
         self.orphans.clear();
         self.left.clear();
+        self.lengths.crash();
         let homes = (0..VOLUMES).map(Disk::Home);
         let mut machine = self.host.machine();
         machine.crash(CrashMode::DropAll);

@@ -24,7 +24,7 @@ impl World<'_> {
             let waits = |client: &Client| !client.asked.is_empty() || !client.outgoing.is_empty();
             let busy = self.clients.iter().flatten().any(waits);
             let Some(node) = &self.node else { return Ok(()) };
-            if busy || node.inflight() > 0 {
+            if busy || node.inflight() > 0 || !self.lengths.are_settled() {
                 idle = 0;
             } else if !self.host.machine().can_end() {
                 // Sockets are closed at the beginning of a turn, once sends under way have ended;

@@ -1,0 +1,151 @@
+//! An operator who makes volumes longer and shorter while clients work.
+//!
+//! How: as the control plane does. The shard is told; once it has answered, the catalog knows, and
+//! then a home that is to become shorter is cut. A power cut may come between any two of these. To
+//! the oracle a volume that becomes shorter is zeroed behind its new end.
+//! Invariant: nobody asks for what is cut off while it is: what that would give has no defined
+//! order. One change at a time. Not for: volumes in the cloud.
+
+use super::World;
+use crate::oracle::{self, CELL, Expected, overlap};
+use crate::plan::{BLOCK, BLOCKS, Character, VOLUMES};
+use layby_engine::control::{Command, CommandError};
+use layby_types::{Call, CallFlags, Operation, VolumeId};
+use std::sync::{Arc, Mutex};
+
+type Answer = Arc<Mutex<Option<Result<(), CommandError>>>>;
+
+/// A change that the shard was told of.
+struct Change {
+    volume: usize,
+    length: u64,
+    /// What is cut off, as the oracle knows it.
+    zeroing: Option<(Call, Expected)>,
+    answer: Answer,
+}
+
+/// What the catalog says, and what changes.
+pub(super) struct Lengths {
+    bytes: [u64; VOLUMES],
+    change: Option<Change>,
+    /// The end of a cut of a home.
+    cut: Option<(usize, Answer)>,
+}
+
+impl Default for Lengths {
+    fn default() -> Self {
+        Lengths { bytes: [BLOCKS * BLOCK; VOLUMES], change: None, cut: None }
+    }
+}
+
+impl Lengths {
+    /// Bytes of a volume, as the catalog has them.
+    pub(super) fn of(&self, volume: usize) -> u64 {
+        self.bytes[volume]
+    }
+
+    /// What may be asked for of a volume: what it had before a change and has after it.
+    pub(super) fn usable(&self, volume: usize) -> u64 {
+        let changing = self.change.as_ref().filter(|change| change.volume == volume);
+        changing.map_or(u64::MAX, |change| change.length).min(self.bytes[volume])
+    }
+
+    /// Whether nothing is changing.
+    pub(super) fn are_settled(&self) -> bool {
+        self.change.is_none() && self.cut.is_none()
+    }
+
+    /// The power failed: the catalog is durable, and what the shard was told is forgotten.
+    pub(super) fn crash(&mut self) {
+        (self.change, self.cut) = (None, None);
+    }
+}
+
+fn answer_to() -> (Answer, impl FnOnce(Result<(), CommandError>) + Send) {
+    let answer = Answer::default();
+    let given = answer.clone();
+    (answer, move |result| *given.lock().expect("one thread") = Some(result))
+}
+
+impl World<'_> {
+    /// Tells the shard of another length, unless one is changing or the part is in use.
+    pub(super) fn change_length(&mut self, volume: usize, sectors: u64) {
+        let (length, old) = (sectors * CELL, self.lengths.of(volume));
+        let is_possible = self.node.is_some()
+            && self.lengths.are_settled()
+            && self.homes[volume].is_none()
+            && length != old;
+        if !is_possible {
+            return;
+        }
+        let zeroing = match old.checked_sub(length).filter(|over| *over > 0) {
+            None => None,
+            Some(over) => {
+                let flags = CallFlags { fua: true, ..CallFlags::default() };
+                let operation = Operation::WriteZeroes;
+                let call = Call { cookie: 0, operation, offset: length, length: over, flags };
+                if self.is_in_use(volume, &call) {
+                    return;
+                }
+                let expected = self.oracle.begin(volume, &call, oracle::ZERO);
+                Some((call, expected))
+            }
+        };
+        let (answer, told) = answer_to();
+        let mut spec = self.volume_spec(volume);
+        spec.length = length;
+        self.command(Command::SetVolume(spec, Box::new(told)));
+        self.lengths.change = Some(Change { volume, length, zeroing, answer });
+        self.note(|| format!("volume {volume} is to have {length} bytes"));
+    }
+
+    /// Whether somebody has asked for a part of these bytes.
+    fn is_in_use(&self, volume: usize, call: &Call) -> bool {
+        let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
+        let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
+        let orphans = self.orphans.iter().filter(|(of, _)| *of == volume).map(|(_, call)| call);
+        asked.chain(orphans).any(|other| overlap(other, call))
+    }
+
+    /// Takes down what the shard has answered, and goes on.
+    pub(super) fn take_lengths(&mut self) -> Result<(), String> {
+        let ended = |answer: &Answer| answer.lock().expect("one thread").take();
+        if let Some((volume, answer)) = &self.lengths.cut
+            && let Some(result) = ended(answer)
+        {
+            let volume = *volume;
+            self.lengths.cut = None;
+            return self.judge_length(volume, result);
+        }
+        let Some(change) = &self.lengths.change else { return Ok(()) };
+        let Some(result) = ended(&change.answer) else { return Ok(()) };
+        let Change { volume, length, zeroing, .. } =
+            self.lengths.change.take().expect("it was looked at");
+        self.note(|| format!("volume {volume} of {length} bytes: {result:?}"));
+        if result.is_err() {
+            return self.judge_length(volume, result);
+        }
+        self.lengths.bytes[volume] = length;
+        self.tally.lengths += 1;
+        if let Some((call, expected)) = zeroing {
+            self.oracle.acknowledge(volume, &call, &expected);
+            let (answer, told) = answer_to();
+            let id = VolumeId(volume as u32);
+            self.command(Command::ResizeHome { volume: id, length, answer: Box::new(told) });
+            self.lengths.cut = Some((volume, answer));
+        }
+        Ok(())
+    }
+
+    fn judge_length(&self, volume: usize, result: Result<(), CommandError>) -> Result<(), String> {
+        let may_fail = self.is_tolerant
+            || self.life.character == Character::Stuck
+            || self.catalog.has_refused(volume);
+        match result {
+            Err(error) if !may_fail => {
+                Err(format!("volume {volume} keeps its length, and no disk fails: {}", error.cause))
+            }
+            _ => Ok(()),
+        }
+    }
+}
