@@ -8,7 +8,7 @@
 use crate::action::{Action, Few, OpId};
 use crate::admission::Filters;
 use crate::hash::FixedMap;
-use crate::level::Level;
+use crate::level::{Level, owner};
 use crate::lost::LostBlocks;
 use crate::op::{DestageMark, Flush, Op, Piece, Sought, Task, Want};
 use crate::slab::Slab;
@@ -135,6 +135,9 @@ pub struct Cache {
     /// Per level the group whose coldest blocks were all on their way home when one was wanted to
     /// leave: nothing changes until a destage ends.
     pub(crate) going_home: Vec<Option<Group>>,
+    /// Per level the group of which no dirty block could be found that may leave, in the whole
+    /// level: nothing changes until an operation of its volume ends.
+    pub(crate) in_vain: Vec<Option<Group>>,
     /// While it is in flight: the search for what may leave goes on behind it.
     pub(crate) eviction_last: Option<LastEviction>,
     pub(crate) promotions_inflight: u32,
@@ -185,6 +188,7 @@ impl Cache {
             destages_inflight: 0,
             evictions_inflight: 0,
             going_home: spec.levels.iter().map(|_| None).collect(),
+            in_vain: spec.levels.iter().map(|_| None).collect(),
             eviction_last: None,
             promotions_inflight: 0,
             caps_changed: false,
@@ -619,6 +623,9 @@ impl Cache {
                     lock.remove();
                 }
             }
+        }
+        for group in self.in_vain.iter_mut().filter(|group| group.is_some()) {
+            group.take_if(|group| owner(*group) == op.volume);
         }
         for piece in op.queue {
             self.redispatch(moment, op.volume, piece);

@@ -201,7 +201,9 @@ impl Cache {
         if self.going_home[level] == Some(group) {
             return false;
         }
-        let Some(slot) = self.coldest_dirty(moment, level, group) else { return false };
+        let slot = self.coldest_dirty(moment, level, group);
+        let own = || self.next_dirty_at_bound(level, asker?, group);
+        let Some(slot) = slot.or_else(own) else { return false };
         if let Some(below) = self.level_below(level, owner(group))
             && self.passes_by(moment.now, below, owner(group), 0)
         {
@@ -235,6 +237,22 @@ impl Cache {
         let victim = behind.or_else(|| self.levels[level].peek_cold(moment, group, &mut accept));
         self.going_home[level] = (going > 0 && others == 0).then_some(group);
         victim
+    }
+
+    /// A dirty block of a volume that may make no more blocks dirty: only so many are looked at from
+    /// the cold end, and what is coldest may be clean.
+    fn next_dirty_at_bound(&mut self, level: usize, asker: u16, group: Group) -> Option<Slot> {
+        let is_its_own = owner(group) == asker && self.in_vain[level] != Some(group);
+        if !is_its_own || self.may_dirty(level, asker) {
+            return None;
+        }
+        let id = self.volumes.get(asker).id;
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        let found = self.levels[level].sweep(u32::MAX, &mut |dirty: &Resident| {
+            dirty.key.volume() == id && !dirty.sick && calm.allows(dirty.key)
+        });
+        self.in_vain[level] = found.is_none().then_some(group);
+        found
     }
 
     /// The persistent level below `level` that the volume may use.

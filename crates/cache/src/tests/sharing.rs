@@ -308,6 +308,32 @@ fn stores_are_refused_where_only_sick_blocks_would_yield() {
     assert_eq!(host.completed.pop().map(|answer| answer.result), Some(Err(ErrorKind::Full)));
 }
 
+/// Goal: a store that waits since its volume may make no more blocks dirty ends without a timer,
+/// however many clean blocks are colder than the dirty ones. Method: two volumes make as much of a
+/// level dirty as they may, one of them above clean blocks; then it writes on.
+#[test]
+fn a_store_at_the_bound_of_dirty_blocks_waits_for_no_timer() {
+    for seed in 0..4 {
+        let mut spec = spec([4, 4, 4096]);
+        spec.levels[2].watermarks.dirty_red = 100;
+        let mut host = Host::new(spec, &[volume(1, 1, 8192), volume(2, 1, 8192)], seed);
+        let write = |host: &mut Host, id, blocks: core::ops::Range<u64>| {
+            for block in blocks.step_by(16) {
+                host.submit(VolumeId(id), write_of(block, 16), 7);
+                host.settle();
+            }
+        };
+        write(&mut host, 1, 0..240);
+        host.drain(1, None);
+        host.settle();
+        write(&mut host, 1, 1024..1024 + 1920);
+        write(&mut host, 2, 0..1920);
+        assert!(host.completed.drain(..).all(|answer| answer.result == Ok(())), "SEED={seed}");
+        write(&mut host, 1, 4096..4096 + 160);
+        assert_eq!(host.completed.len(), 10, "SEED={seed}");
+    }
+}
+
 /// Goal: a volume whose home is full fails alone: others of any class write on, one block or many
 /// at once, new blocks and clean ones. Method: it writes more than the level has, one by one and
 /// together, before its home fails and after it; then others write twice what the level has.
