@@ -239,8 +239,8 @@ impl Cache {
         victim
     }
 
-    /// A dirty block of a volume that may make no more blocks dirty: only so many are looked at from
-    /// the cold end, and what is coldest may be clean.
+    /// A dirty block of a volume that may make no more blocks dirty: only so many are looked at
+    /// from the cold end, and what is coldest may be clean.
     fn next_dirty_at_bound(&mut self, level: usize, asker: u16, group: Group) -> Option<Slot> {
         let is_its_own = owner(group) == asker && self.in_vain[level] != Some(group);
         if !is_its_own || self.may_dirty(level, asker) {
@@ -366,8 +366,8 @@ impl Cache {
     }
 
     /// Fails stores that wait for room which only sick blocks would have to yield, or such whose
-    /// home fails: nobody can move those, and nobody may drop them. Looked at now and then: it takes
-    /// a walk over the level for each volume that waits.
+    /// home fails: nobody can move those, and nobody may drop them. Looked at now and then: it
+    /// takes a walk over the level for each volume that waits.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
         let has_reason = self.levels[level].has_sick || self.volumes.has_faults;
         if !has_reason || moment.now < self.hopeless_not_before[level] {
@@ -451,8 +451,8 @@ impl Cache {
             && (has_free || has_clean())
     }
 
-    /// Fails the volume's stores that wait for room which the backing store cannot make, nor a level
-    /// below.
+    /// Fails the volume's stores that wait for room which the backing store cannot make, nor a
+    /// level below.
     pub(crate) fn fail_waiting(&mut self, moment: &mut Moment<'_>, volume: u16, kind: ErrorKind) {
         for level in 0..self.levels.len() {
             if self.may_go_down(moment.now, level, volume) {

@@ -4,8 +4,8 @@
 //! client has entered an export; then socket, session and cipher move to the shard and the task
 //! ends. The data path never comes back here.
 //! Invariant: a client that stalls, haggles or floods before it has entered costs a place of a
-//! small pool of such clients (see `places`) for at most `handshake_timeout` per option, and a buffer of
-//! [`BUFFER_BYTES_MAX`].
+//! small pool of such clients (see `places`) for at most `handshake_timeout` per option, and a
+//! buffer of [`BUFFER_BYTES_MAX`].
 //! Cost: negotiation only.
 
 mod places;

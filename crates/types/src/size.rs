@@ -43,8 +43,8 @@ const UNITS: [(&str, u64); 5] =
 /// Letters that stand before the unit; each is the next power of 1000 or 1024.
 const PREFIXES: [&str; 5] = ["k", "m", "g", "t", "p"];
 
-/// What a unit of bytes in lower case stands for: `g`, `gi` and `gib` are powers of 1024 (one letter
-/// as in coreutils), `gb` is a power of 1000.
+/// What a unit of bytes in lower case stands for: `g`, `gi` and `gib` are powers of 1024 (one
+/// letter as in coreutils), `gb` is a power of 1000.
 fn bytes_in(unit: &str) -> Option<u64> {
     let (prefix, base) = match unit {
         "" | "b" => return Some(1),

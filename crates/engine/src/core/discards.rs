@@ -17,7 +17,6 @@ use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
 use layby_cache::OpId;
 use layby_cache::discards::{DiscardCause, DiscardLimits, DiscardMode, Discards};
-use layby_types::planted::{Plant, is_planted};
 use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, VolumeId};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -283,19 +282,6 @@ impl Core {
             Err(kind) => self.fail_delays(id, blocks, kind),
         }
         self.note_discards(id);
-    }
-
-    /// A home, or what a part has of one, ends here, or where its file does: what waits behind the
-    /// end is done for, and a file would refuse it for ever.
-    pub(super) fn drop_discards_behind(&mut self, io: &mut dyn Io, id: VolumeId, length: u64) {
-        let Some(home) = self.homes.get_mut(&id).filter(|_| !is_planted(Plant::DiscardsBehindEnd))
-        else {
-            return;
-        };
-        let end = home.backing.length(io).unwrap_or(length);
-        home.discards.table.forget(end..u64::MAX);
-        let first = self.cache.spec().block_size.block_of(end).0;
-        self.end_delays(io, id, first..u64::MAX);
     }
 
     /// Whether a part of these blocks waits or is in flight.

@@ -15,6 +15,7 @@ mod clean;
 mod decisions;
 mod discards;
 mod events;
+mod lengths;
 mod objectives;
 mod observe;
 mod offline;
@@ -684,52 +685,6 @@ impl Core {
     #[must_use]
     pub fn inflight(&self, volume: VolumeId) -> u64 {
         self.homes.get(&volume).map_or(0, |home| home.inflight)
-    }
-
-    /// Bytes of a volume, zero for an unknown one.
-    #[must_use]
-    pub fn length_of(&self, volume: VolumeId) -> u64 {
-        if is_planted(Plant::LengthRounded) {
-            return self.end_of(volume);
-        }
-        self.cache.length_of(volume)
-    }
-
-    /// Where a volume's last block ends, in bytes.
-    #[must_use]
-    pub fn end_of(&self, volume: VolumeId) -> u64 {
-        self.cache.blocks_of(volume) * u64::from(self.cache.spec().block_size.bytes())
-    }
-
-    /// A volume, or a part of one, ends here from now on; its home is to be cut. What is read there
-    /// meanwhile may come back short.
-    pub fn end_home(&mut self, volume: VolumeId, length: u64) {
-        if let Some(home) = self.homes.get_mut(&volume) {
-            home.backing.end_at(length);
-        }
-    }
-
-    /// Whether something that its home was asked for reaches behind this length of the volume.
-    #[must_use]
-    pub fn is_home_reached(&self, volume: VolumeId, length: u64) -> bool {
-        let is_reached = |home: &Home| home.backing.is_reached(length);
-        self.homes.get(&volume).is_some_and(is_reached) && !is_planted(Plant::CutEarly)
-    }
-
-    /// Gives a volume's home another length.
-    ///
-    /// # Errors
-    /// Why it stays as it was, sorted by remedy, with the cause.
-    pub fn resize_home(
-        &mut self,
-        io: &mut dyn Io,
-        volume: VolumeId,
-        length: u64,
-    ) -> Result<(), (ErrorKind, String)> {
-        let Some(home) = self.homes.get_mut(&volume) else { return Ok(()) };
-        home.backing.resize(io, length)?;
-        self.drop_discards_behind(io, volume, length);
-        Ok(())
     }
 
     /// A specification with the slots that the levels really have.

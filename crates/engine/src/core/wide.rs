@@ -461,25 +461,6 @@ impl Core {
         self.give_up(volume, !own);
     }
 
-    /// Gives a volume's home the length of the whole volume, also where this is a part of it.
-    ///
-    /// # Errors
-    /// As [`Core::resize_home`]; `Closed` where there is no such volume.
-    pub fn resize_whole_home(
-        &mut self,
-        io: &mut dyn Io,
-        volume: VolumeId,
-        length: u64,
-    ) -> Result<(), (ErrorKind, String)> {
-        match self.homes.get_mut(&volume) {
-            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length)?,
-            Some(home) => home.backing.resize(io, length)?,
-            None => return Err((ErrorKind::Closed, "no such volume".into())),
-        }
-        self.drop_discards_behind(io, volume, length);
-        Ok(())
-    }
-
     /// Whether requests of a volume can be answered: its other parts, if it has any, are reached.
     #[must_use]
     pub fn is_whole(&self, volume: VolumeId) -> bool {

@@ -132,9 +132,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
             Command::ResizeHome { volume, length, answer } => {
-                let until = self.io.now() + CUT_PATIENCE;
-                self.pending.cuts.push(Cut { volume, length, until, answer });
-                self.continue_cuts();
+                self.begin_cut(volume, length, answer);
             }
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
@@ -330,6 +328,12 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
         let resized = self.core.resize_whole_home(&mut self.io, volume, length);
         resized.map_err(|(kind, cause)| CommandError { kind, cause })
+    }
+
+    fn begin_cut(&mut self, volume: VolumeId, length: u64, answer: Answer<()>) {
+        let until = self.io.now() + CUT_PATIENCE;
+        self.pending.cuts.push(Cut { volume, length, until, answer });
+        self.continue_cuts();
     }
 
     /// Cuts homes that nothing under way reaches beyond any more.

@@ -1,0 +1,93 @@
+//! Volumes that become longer or shorter, and their homes.
+//!
+//! How: a home is extended before its volume grows. A volume that shrinks is zeroed behind its new
+//! end first; from then on nothing is asked of the home there, and once nothing under way reaches
+//! there, and the catalog knows, the home is cut.
+//! Invariant: a home is never shorter than its volume. A volume's length is in bytes: its last
+//! block may be partial. Cost: a look at what is in flight per cut.
+//! Not for: zeroing what is cut off, and the catalog's side; see `shard/commands.rs`.
+
+use super::{Core, Home};
+use crate::io::Io;
+use layby_types::planted::{Plant, is_planted};
+use layby_types::{ErrorKind, VolumeId};
+
+impl Core {
+    /// Bytes of a volume, zero for an unknown one.
+    #[must_use]
+    pub fn length_of(&self, volume: VolumeId) -> u64 {
+        if is_planted(Plant::LengthRounded) {
+            return self.end_of(volume);
+        }
+        self.cache.length_of(volume)
+    }
+
+    /// Where a volume's last block ends, in bytes.
+    #[must_use]
+    pub fn end_of(&self, volume: VolumeId) -> u64 {
+        self.cache.blocks_of(volume) * u64::from(self.cache.spec().block_size.bytes())
+    }
+
+    /// A volume, or a part of one, ends here from now on; its home is to be cut. What is read there
+    /// meanwhile may come back short.
+    pub fn end_home(&mut self, volume: VolumeId, length: u64) {
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.backing.end_at(length);
+        }
+    }
+
+    /// Whether something that its home was asked for reaches behind this length of the volume.
+    #[must_use]
+    pub fn is_home_reached(&self, volume: VolumeId, length: u64) -> bool {
+        let is_reached = |home: &Home| home.backing.is_reached(length);
+        self.homes.get(&volume).is_some_and(is_reached) && !is_planted(Plant::CutEarly)
+    }
+
+    /// Gives a volume's home another length.
+    ///
+    /// # Errors
+    /// Why it stays as it was, sorted by remedy, with the cause.
+    pub fn resize_home(
+        &mut self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        length: u64,
+    ) -> Result<(), (ErrorKind, String)> {
+        let Some(home) = self.homes.get_mut(&volume) else { return Ok(()) };
+        home.backing.resize(io, length)?;
+        self.drop_discards_behind(io, volume, length);
+        Ok(())
+    }
+
+    /// Gives a volume's home the length of the whole volume, also where this is a part of it.
+    ///
+    /// # Errors
+    /// As [`Core::resize_home`]; `Closed` where there is no such volume.
+    pub fn resize_whole_home(
+        &mut self,
+        io: &mut dyn Io,
+        volume: VolumeId,
+        length: u64,
+    ) -> Result<(), (ErrorKind, String)> {
+        match self.homes.get_mut(&volume) {
+            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length)?,
+            Some(home) => home.backing.resize(io, length)?,
+            None => return Err((ErrorKind::Closed, "no such volume".into())),
+        }
+        self.drop_discards_behind(io, volume, length);
+        Ok(())
+    }
+
+    /// A home, or what a part has of one, ends here, or where its file does: what waits behind the
+    /// end is done for, and a file would refuse it for ever.
+    pub(super) fn drop_discards_behind(&mut self, io: &mut dyn Io, id: VolumeId, length: u64) {
+        let Some(home) = self.homes.get_mut(&id).filter(|_| !is_planted(Plant::DiscardsBehindEnd))
+        else {
+            return;
+        };
+        let end = home.backing.length(io).unwrap_or(length);
+        home.discards.table.forget(end..u64::MAX);
+        let first = self.cache.spec().block_size.block_of(end).0;
+        self.end_delays(io, id, first..u64::MAX);
+    }
+}
