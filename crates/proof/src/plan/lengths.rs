@@ -17,7 +17,7 @@ const SECTOR: u64 = 512;
 
 /// Whether a life has such changes, by its seed: one in six.
 pub(super) fn has_some(seed: u64) -> bool {
-    Rng::new(seed ^ 0x1e_461b).chance(1, 6)
+    Rng::new(seed ^ 0x1e_5066).chance(1, 6)
 }
 
 /// Puts changes between the acts.
