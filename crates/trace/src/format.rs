@@ -142,6 +142,19 @@ pub fn format_of_name(path: &Path) -> Option<Format> {
     }
 }
 
+/// What spreadsheets put before their text.
+pub(crate) const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Whether the beginning of a file is such a mark before a trace in lines.
+pub(crate) fn is_marked_text(path: &Path, head: &[u8]) -> bool {
+    let in_lines = |format: &Format| {
+        !matches!(format, Format::OracleGeneral | Format::U32Be | Format::Parquet)
+            && !matches!(format, Format::VscsiV1 | Format::VscsiV2)
+    };
+    let text = head.strip_prefix(UTF8_MARK);
+    text.and_then(|text| detect(path, text)).is_some_and(|format| in_lines(&format))
+}
+
 /// The format of a file called `path` that begins with `head`, if that is sure.
 pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<Format> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();

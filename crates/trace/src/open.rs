@@ -9,7 +9,7 @@ use crate::csv::{Alibaba, Msr, Own, Tencent};
 use crate::error::{Skipped, TraceError};
 use crate::fio::Fio;
 use crate::fixed::Fixed;
-use crate::format::{Format, HEAD_BYTES, detect};
+use crate::format::{Format, HEAD_BYTES, UTF8_MARK, detect, is_marked_text};
 use crate::input::{Compression, Counted, Position, expand};
 use crate::list::{Blocks, Lis, Words};
 use crate::oracle::Oracle;
@@ -81,8 +81,13 @@ pub fn open(
     let (file, position) = Counted::new(file);
     let (first, file) = head(file).map_err(wrong)?;
     let compression = Compression::of(&first);
-    let (head, bytes) = head(expand(file, compression).map_err(wrong)?)
-        .map_err(|cause| TraceError::Read { offset: 0, cause })?;
+    let unreadable = |cause| TraceError::Read { offset: 0, cause };
+    let (mut head, mut bytes) =
+        head(expand(file, compression).map_err(wrong)?).map_err(unreadable)?;
+    if is_marked_text(path, &head) {
+        bytes.read_exact(&mut [0; UTF8_MARK.len()]).map_err(unreadable)?;
+        head.drain(..UTF8_MARK.len());
+    }
     let format = format.or_else(|| detect(path, &head));
     let format = format.ok_or_else(|| TraceError::unsure(path.to_path_buf(), &head))?;
     let reader = if format == Format::Parquet {

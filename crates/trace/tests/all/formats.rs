@@ -138,6 +138,29 @@ fn comma_separated() {
     assert_eq!(read(objects.as_bytes(), Format::CsvObjects), expected);
 }
 
+/// Goal: the mark that spreadsheets put before their text is no part of a trace; the same bytes at
+/// the beginning of a binary one are. Method: files of three formats with it.
+#[test]
+fn a_mark_before_text_is_passed_over() {
+    let dir = tempfile::TempDir::new().expect("a temporary directory");
+    let mut binary = oracle(5, 7, 512);
+    binary[..3].copy_from_slice(b"\xef\xbb\xbf");
+    for (name, bytes, count) in [
+        (
+            "own.csv",
+            b"\xef\xbb\xbfat_ns,volume,operation,offset,length\n5,7,trim,0,512\n".to_vec(),
+            1,
+        ),
+        ("tencent", b"\xef\xbb\xbf1538323200,8,48,0,1\n1538323201,0,1,1,9\n".to_vec(), 2),
+        ("a.oracleGeneral", binary, 1),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).expect("a writable directory");
+        let mut trace = layby_trace::open(&path, None, ReadOptions::default()).expect(name);
+        assert_eq!(drain(&mut trace).expect(name).len(), count, "{name}");
+    }
+}
+
 /// A record of oracleGeneral.
 fn oracle(seconds: u32, object: u64, size: u32) -> Vec<u8> {
     let next = (-1i64).to_le_bytes();
