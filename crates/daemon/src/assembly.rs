@@ -162,7 +162,7 @@ fn same_node(config: &Config, catalog: Catalog) -> Result<Catalog, Report> {
 
 impl std::fmt::Display for LevelRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` ({:?}, {}", self.name, self.kind, self.size)?;
+        write!(f, "`{}` ({}, {}", self.name, self.kind, self.size)?;
         if let Some(path) = &self.path {
             write!(f, ", `{}`", path.display())?;
         }

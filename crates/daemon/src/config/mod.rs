@@ -137,6 +137,16 @@ pub enum Kind {
     Ssd,
 }
 
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Memory => "memory",
+            Kind::Nvm => "nvm",
+            Kind::Ssd => "ssd",
+        })
+    }
+}
+
 impl From<Kind> for LevelKind {
     fn from(kind: Kind) -> Self {
         match kind {
