@@ -1,8 +1,9 @@
 //! Volumes that become longer or shorter, and their homes.
 //!
-//! How: a home is extended before its volume grows. A volume that shrinks is zeroed behind its new
-//! end first; from then on nothing is asked of the home there, and once nothing under way reaches
-//! there, and the catalog knows, the home is cut.
+//! How: a home is extended before its volume grows, and zeroed from the old end to the end of that
+//! block, since a home that could not be cut once holds old bytes there. A volume that shrinks is
+//! zeroed behind its new end first; from then on nothing is asked of the home there, and once
+//! nothing under way reaches there, and the catalog knows, the home is cut.
 //! Invariant: a home is never shorter than its volume. A volume's length is in bytes: its last
 //! block may be partial. Cost: a look at what is in flight per cut.
 //! Not for: zeroing what is cut off, and the catalog's side; see `shard/commands.rs`.

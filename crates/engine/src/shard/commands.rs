@@ -13,6 +13,7 @@ use layby_cache::{CacheSpec, VolumeSpec};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// Askers above this are the shard itself.
@@ -40,6 +41,13 @@ struct Cleaning {
     answer: Answer<bool>,
 }
 
+/// Bytes of a volume that are to be zero before it has another length.
+struct Zeroing {
+    spec: VolumeSpec,
+    call: Call,
+    answer: Answer<()>,
+}
+
 /// A home that is to have another length, once nothing that is under way reaches behind it.
 struct Cut {
     volume: VolumeId,
@@ -55,15 +63,18 @@ pub(super) struct Pending {
     drains: HashMap<u64, Answer<()>>,
     removals: Vec<Removal>,
     cleanings: Vec<Cleaning>,
-    /// Volumes whose lost part is being zeroed before they shrink.
-    shrinking: HashMap<u64, (VolumeSpec, Answer<()>)>,
+    /// Those that wait for their volume's write intent.
+    zeroings: Vec<Zeroing>,
+    /// Volumes that are being zeroed before they have another length.
+    changing: HashMap<u64, (VolumeSpec, Answer<()>)>,
     cuts: Vec<Cut>,
     stops: Vec<Answer<()>>,
 }
 
 impl Pending {
     pub(super) fn is_empty(&self) -> bool {
-        self.drains.is_empty() && self.removals.is_empty() && self.shrinking.is_empty()
+        let has_lengths = !self.changing.is_empty() || !self.zeroings.is_empty();
+        self.drains.is_empty() && self.removals.is_empty() && !has_lengths
     }
 
     /// When a command is to be looked at again if nothing else happens.
@@ -89,6 +100,7 @@ impl Pending {
         self.drains.drain().for_each(|(_, answer)| answer(Err(stopping())));
         self.removals.drain(..).for_each(|removal| (removal.answer)(Err(stopping())));
         self.cleanings.drain(..).for_each(|cleaning| (cleaning.answer)(Err(stopping())));
+        self.zeroings.drain(..).for_each(|zeroing| (zeroing.answer)(Err(stopping())));
         self.cuts.drain(..).for_each(|cut| (cut.answer)(Err(stopping())));
     }
 
@@ -303,26 +315,46 @@ impl<S: Session, H: Host> Shard<S, H> {
         let Some(name) = self.homes.get(&spec.id).cloned() else {
             return answer(failed(ErrorKind::Closed, "no such volume"));
         };
-        let before = self.core.length_of(spec.id);
-        if spec.length < before {
-            let ticket = self.pending.number();
-            let flags = CallFlags { fua: true, ..CallFlags::default() };
-            // All of the last block: what stays of one that is cut off would go home for ever.
-            let end = self.core.end_of(spec.id);
-            let (offset, length) = (spec.length, end - spec.length);
-            let operation = Operation::WriteZeroes;
-            let call = Call { cookie: 0, operation, offset, length, flags };
-            let id = spec.id;
-            self.pending.shrinking.insert(ticket, (spec, answer));
-            self.core.submit_part(&mut self.io, Asker(ticket), id, call, &[], None);
-            return;
-        }
+        let (before, end) = (self.core.length_of(spec.id), self.core.end_of(spec.id));
         if spec.length > before
             && let Err((kind, cause)) = self.core.resize_home(&mut self.io, spec.id, spec.length)
         {
             return answer(failed(kind, format!("cannot extend `{name}`: {cause}")));
         }
-        answer(self.apply(&spec));
+        // All of the last block: what stays of one that is cut off would go home for ever. Of a
+        // volume that grows, too: where its home could not be cut once, old bytes lie there.
+        let zeros = match spec.length.cmp(&before) {
+            Ordering::Less => spec.length..end,
+            Ordering::Greater if !is_planted(Plant::OldTail) => before..end,
+            Ordering::Greater | Ordering::Equal => before..before,
+        };
+        if zeros.is_empty() {
+            return answer(self.apply(&spec));
+        }
+        let flags = CallFlags { fua: true, ..CallFlags::default() };
+        let (offset, length) = (zeros.start, zeros.end - zeros.start);
+        let call = Call { cookie: 0, operation: Operation::WriteZeroes, offset, length, flags };
+        self.pending.zeroings.push(Zeroing { spec, call, answer });
+        self.continue_zeroings();
+    }
+
+    /// Zeroes what volumes have a write intent for: until the end of that, a level alone has it.
+    fn continue_zeroings(&mut self) {
+        for zeroing in std::mem::take(&mut self.pending.zeroings) {
+            let (volume, call) = (zeroing.spec.id, zeroing.call);
+            let intents = self.gate.intents();
+            if let Some(kind) = intents.refusal(volume, &call) {
+                let cause = format!("its write intent cannot be recorded: {kind}");
+                (zeroing.answer)(failed(kind, cause));
+            } else if intents.is_clean(volume) {
+                intents.want(volume);
+                self.pending.zeroings.push(zeroing);
+            } else {
+                let ticket = self.pending.number();
+                self.pending.changing.insert(ticket, (zeroing.spec, zeroing.answer));
+                self.core.submit_part(&mut self.io, Asker(ticket), volume, call, &[], None);
+            }
+        }
     }
 
     fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
@@ -477,9 +509,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         if finished.asker.0 < OWN_ASKER {
             return false;
         }
-        if let Some((spec, answer)) = self.pending.shrinking.remove(&finished.asker.0) {
+        if let Some((spec, answer)) = self.pending.changing.remove(&finished.asker.0) {
             let result = match finished.result {
-                Err(kind) => failed(kind, format!("cannot zero what the volume loses: {kind}")),
+                Err(kind) => failed(kind, format!("cannot zero what is behind its end: {kind}")),
                 // Its home keeps its length until the caller has written down the new one.
                 Ok(_) => self.apply(&spec).inspect(|()| self.core.end_home(spec.id, spec.length)),
             };
@@ -521,6 +553,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
         }
         self.continue_cleanings();
+        self.continue_zeroings();
         self.continue_cuts();
         for index in (0..self.pending.removals.len()).rev() {
             let Removal { volume, drain: None, .. } = self.pending.removals[index] else {

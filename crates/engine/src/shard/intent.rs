@@ -61,6 +61,15 @@ impl Intents {
         self.clean.get(&volume).is_some_and(|waiting| waiting.is_wanted)
     }
 
+    /// The node itself is to change a clean volume.
+    pub(super) fn want(&mut self, volume: VolumeId) {
+        if let Some(waiting) = self.clean.get_mut(&volume)
+            && !std::mem::replace(&mut waiting.is_wanted, true)
+        {
+            self.wanted.push(volume);
+        }
+    }
+
     /// Whether `call` may start now; if not, [`Intents::record`] names its asker.
     pub(super) fn may_start(&mut self, volume: VolumeId, asker: u64, call: &Call) -> bool {
         let is_omitted = is_planted(Plant::IntentOmitted);
