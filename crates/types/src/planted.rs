@@ -85,14 +85,11 @@ pub enum Plant {
     DiscardsBehindEnd,
     /// A home is cut while changes that reach behind its new end are under way.
     CutEarly,
-    /// A volume grows over what an older, longer one left in its last block (a fault that the proof
-    /// found).
-    OldTail,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 37] = [
+    pub const ALL: [Plant; 36] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -129,7 +126,6 @@ impl Plant {
         Plant::LengthRounded,
         Plant::DiscardsBehindEnd,
         Plant::CutEarly,
-        Plant::OldTail,
     ];
 }
 

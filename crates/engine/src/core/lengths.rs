@@ -29,6 +29,12 @@ impl Core {
         self.cache.blocks_of(volume) * u64::from(self.cache.spec().block_size.bytes())
     }
 
+    /// Whether the volume's home is a file or device, which may hold bytes behind the volume's end.
+    #[must_use]
+    pub fn has_file(&self, volume: VolumeId) -> bool {
+        self.homes.get(&volume).is_some_and(|home| !home.backing.is_remote())
+    }
+
     /// A volume, or a part of one, ends here from now on; its home is to be cut. What is read there
     /// meanwhile may come back short.
     pub fn end_home(&mut self, volume: VolumeId, length: u64) {

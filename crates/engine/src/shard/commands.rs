@@ -322,10 +322,10 @@ impl<S: Session, H: Host> Shard<S, H> {
             return answer(failed(kind, format!("cannot extend `{name}`: {cause}")));
         }
         // All of the last block: what stays of one that is cut off would go home for ever. Of a
-        // volume that grows, too: where its home could not be cut once, old bytes lie there.
+        // volume that grows, too: where its file could not be cut once, old bytes lie there.
         let zeros = match spec.length.cmp(&before) {
             Ordering::Less => spec.length..end,
-            Ordering::Greater if !is_planted(Plant::OldTail) => before..end,
+            Ordering::Greater if self.core.has_file(spec.id) => before..end,
             Ordering::Greater | Ordering::Equal => before..before,
         };
         if zeros.is_empty() {
