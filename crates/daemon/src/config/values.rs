@@ -88,63 +88,50 @@ impl Borrow<str> for Name {
 
 written_as_text!(Name, "vol0");
 
+/// How a type that holds a number of bytes is read, from text or an integer, and written.
+macro_rules! written_as_bytes {
+    ($type:ident, $parse:path, $expected:literal, $example:literal) => {
+        impl FromStr for $type {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                $parse(text).map($type).map_err(|refused| refused.to_string())
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                ByteSize(self.0).fmt(f)
+            }
+        }
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(BytesVisitor($expected, $type))
+            }
+        }
+        impl utoipa::PartialSchema for $type {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+                text_or_integer($example)
+            }
+        }
+        impl utoipa::ToSchema for $type {}
+    };
+}
+
 /// A number of bytes, written `64GiB` or as a plain integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-impl FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse_bytes(text).map(Size).map_err(|refused| refused.to_string())
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ByteSize(self.0).fmt(f)
-    }
-}
-
-impl Serialize for Size {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(BytesVisitor("a size such as `64GiB`", Size))
-    }
-}
+written_as_bytes!(Size, parse_bytes, "a size such as `64GiB`", "64GiB");
 
 /// Bytes in a second, written `100MiB`, `100MiB/s`, `80Mbit/s` or as a plain integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bandwidth(pub u64);
 
-impl FromStr for Bandwidth {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse_rate(text).map(Bandwidth).map_err(|refused| refused.to_string())
-    }
-}
-
-impl fmt::Display for Bandwidth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ByteSize(self.0).fmt(f)
-    }
-}
-
-impl Serialize for Bandwidth {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Bandwidth {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(BytesVisitor("a rate such as `100MiB/s`", Bandwidth))
-    }
-}
+written_as_bytes!(Bandwidth, parse_rate, "a rate such as `100MiB/s`", "100MiB");
 
 /// What is expected, and what a number of bytes becomes.
 struct BytesVisitor<T>(&'static str, fn(u64) -> T);
@@ -174,21 +161,6 @@ fn text_or_integer(example: &str) -> utoipa::openapi::RefOr<utoipa::openapi::sch
         .examples([serde_json::Value::from(example)])
         .into()
 }
-
-impl utoipa::PartialSchema for Size {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        text_or_integer("64GiB")
-    }
-}
-
-impl utoipa::PartialSchema for Bandwidth {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        text_or_integer("100MiB")
-    }
-}
-
-impl utoipa::ToSchema for Bandwidth {}
-impl utoipa::ToSchema for Size {}
 
 /// A span of time, written `5s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
