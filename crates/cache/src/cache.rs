@@ -124,6 +124,9 @@ pub struct Cache {
     pub(crate) waiting: Vec<VecDeque<OpId>>,
     /// Per level when stores that wait may be looked at again for whether they can be placed.
     pub(crate) hopeless_not_before: Vec<Nanos>,
+    /// Walks over a level to find stores that cannot be placed.
+    #[cfg(test)]
+    pub(crate) hopeless_walks: u32,
     /// Stores that pass through and wait for a destage of their block.
     pub(crate) parked: Vec<OpId>,
     pub(crate) drains: Vec<Drain>,
@@ -172,6 +175,8 @@ impl Cache {
             counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
             waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
             hopeless_not_before: vec![Nanos::ZERO; spec.levels.len()],
+            #[cfg(test)]
+            hopeless_walks: 0,
             volumes: Volumes::new(spec.classes.clone()),
             filters,
             wear: spec.levels.iter().map(|_| None).collect(),

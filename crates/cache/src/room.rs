@@ -21,7 +21,7 @@ use layby_types::{BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 const EVICTIONS_MAX: u32 = 64;
 /// How long no dirty block moves to another level after one could not be stored there.
 const EVICT_PAUSE: Nanos = Nanos::from_secs(1);
-/// When stores that wait are looked at again for whether anybody can make room for them.
+/// How often it is checked, at most, whether the stores that wait for room can still get it.
 const HOPELESS_PAUSE: Nanos = Nanos::from_millis(100);
 /// Waiting stores that are tried per freed slot before the rest waits on.
 const RETRIES_MAX: usize = 64;
@@ -366,8 +366,8 @@ impl Cache {
     }
 
     /// Fails stores that wait for room which only sick blocks would have to yield, or such whose
-    /// home fails: nobody can move those, and nobody may drop them. Looked at now and then: it
-    /// takes a walk over the level for each volume that waits.
+    /// home fails: nobody can move those, and nobody may drop them. Checked every
+    /// [`HOPELESS_PAUSE`] at most: it walks over the level for each volume that waits.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
         let has_reason = self.levels[level].has_sick || self.volumes.has_faults;
         if !has_reason || moment.now < self.hopeless_not_before[level] {
@@ -380,6 +380,8 @@ impl Cache {
         for volume in waiting.values() {
             let known = &mut hopeless[usize::from(*volume)];
             if known.is_none() {
+                #[cfg(test)]
+                (self.hopeless_walks += 1);
                 *known = Some(self.is_hopeless(moment.now, level, *volume, &waiting));
             }
         }

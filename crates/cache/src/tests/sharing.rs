@@ -407,6 +407,33 @@ fn a_full_home_leaves_the_levels_below() {
     }
 }
 
+/// Goal: stores that wait beside a full backing store cost a bounded number of walks over a level,
+/// however many they are and however much else happens. Method: a volume fills the level; then 200
+/// writes of another wait at once while blocks in memory are read; no time passes.
+#[test]
+fn stores_that_wait_cost_few_walks() {
+    let mut spec = spec([8, 4, 256]);
+    spec.classes[1].levels = 0b101;
+    let mut host = Host::new(spec, &[volume(1, 1, 512), volume(2, 1, 512)], 1);
+    for block in 0..8u64 {
+        host.run(VolumeId(2), call(Operation::Read, block * 4096, 4096), 0);
+    }
+    (host.faulty, host.backing_fault) = (Some(VolumeId(1)), Some(ErrorKind::Full));
+    for block in (0..512u64).step_by(8) {
+        host.submit(VolumeId(1), write_of(block, 8), 9);
+        host.settle();
+    }
+    let (walks, now) = (host.cache.hopeless_walks, host.now);
+    for block in 0..200u64 {
+        host.submit(VolumeId(2), write_of(256 + block, 1), 1);
+        host.submit(VolumeId(2), call(Operation::Read, block % 8 * 4096, 4096), 0);
+        host.step();
+    }
+    assert_eq!(host.now, now, "no time passes");
+    let walks = host.cache.hopeless_walks - walks;
+    assert!(walks <= 16, "{walks} walks over the level");
+}
+
 fn write_of(block: u64, count: usize) -> Call {
     call(Operation::Write, block * 4096, count as u64 * 4096)
 }
