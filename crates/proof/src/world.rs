@@ -519,10 +519,8 @@ impl World<'_> {
 
     /// Two changes of one cell at once have no defined order.
     fn races(&self, volume: usize, call: &Call) -> bool {
-        let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
-        let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
-        let orphans = self.orphans.iter().filter(|(of, _)| *of == volume).map(|(_, call)| call);
-        asked.chain(orphans).any(|other| changes(other.operation) && overlap(other, call))
+        let mut calls = self.calls_of(volume);
+        calls.any(|other| changes(other.operation) && overlap(other, call))
     }
 
     fn leave(&mut self, number: usize, how: Leave) {

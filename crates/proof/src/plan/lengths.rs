@@ -1,21 +1,20 @@
 //! Volumes that grow and shrink while clients work.
 //!
-//! How: an operator's changes of lengths, in sectors, are put between a life's other acts; beside
-//! some of them come what goes wrong with lengths most easily: a request at the new end, a drain,
-//! a power cut.
-//! Invariant: by a generator of its own, so that lives without such changes stay what they are.
-//! Cost: microseconds. Not for: volumes in the cloud, whose length is in their superblock.
+//! How: changes of lengths, in sectors, are inserted between the other events of a simulation run.
+//! Most come with an event that tests the new end: a request there, a drain, a power cut.
+//! Invariant: a random generator of its own, so that runs without such changes stay as they were.
+//! Cost: microseconds. Not for: volumes in object stores, whose length is in their superblock.
 
 use super::{Act, BLOCK, BLOCKS, CLIENTS, Leave, VOLUMES, draw_mode};
 use layby_types::{Call, CallFlags, Operation, Rng};
 
-/// Changes of a life at most.
+/// Changes per simulation run at most.
 const CHANGES_MAX: u64 = 8;
 /// Sectors of a volume at least.
 const LEAST: u64 = 1;
 const SECTOR: u64 = 512;
 
-/// Whether a life has such changes, by its seed: one in six.
+/// Whether a run has such changes, by its seed: one in six.
 pub(super) fn has_some(seed: u64) -> bool {
     Rng::new(seed ^ 0x1e_5066).chance(1, 6)
 }

@@ -3,8 +3,9 @@
 //! How: as the control plane does. The shard is told; once it has answered, the catalog knows, and
 //! then a home that is to become shorter is cut. A power cut may come between any two of these. To
 //! the oracle a volume that becomes shorter is zeroed behind its new end.
-//! Invariant: nobody asks for what is cut off while it is: what that would give has no defined
-//! order. One change at a time. Not for: volumes in the cloud.
+//! Invariant: no request in flight overlaps the bytes that a change removes, since their order is
+//! not defined. One change at a time. Cost: a look at the requests in flight per change.
+//! Not for: volumes in object stores.
 
 use super::World;
 use crate::oracle::{self, CELL, Expected, overlap};
@@ -84,7 +85,7 @@ impl World<'_> {
                 let flags = CallFlags { fua: true, ..CallFlags::default() };
                 let operation = Operation::WriteZeroes;
                 let call = Call { cookie: 0, operation, offset: length, length: over, flags };
-                if self.is_in_use(volume, &call) {
+                if self.calls_of(volume).any(|other| overlap(other, &call)) {
                     return;
                 }
                 let expected = self.oracle.begin(volume, &call, oracle::ZERO);
@@ -97,14 +98,6 @@ impl World<'_> {
         self.command(Command::SetVolume(spec, Box::new(told)));
         self.lengths.change = Some(Change { volume, length, zeroing, answer });
         self.note(|| format!("volume {volume} is to have {length} bytes"));
-    }
-
-    /// Whether somebody has asked for a part of these bytes.
-    fn is_in_use(&self, volume: usize, call: &Call) -> bool {
-        let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
-        let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
-        let orphans = self.orphans.iter().filter(|(of, _)| *of == volume).map(|(_, call)| call);
-        asked.chain(orphans).any(|other| overlap(other, call))
     }
 
     /// Takes down what the shard has answered, and goes on.

@@ -10,6 +10,7 @@ use super::{LAST_TURNS, TURNS_MAX, World};
 use crate::client::{Asked, Client};
 use crate::plan::{BLOCK, VOLUMES};
 use layby_engine::io::Io as _;
+use layby_types::Call;
 use std::fmt::Write as _;
 
 /// Waits in a row that nothing could end, from which on a request waits for nothing: clients send
@@ -52,6 +53,14 @@ impl World<'_> {
         drop(machine);
         self.left.clear();
         if open == 0 { Ok(()) } else { Err(format!("{open} sockets of clients gone stay open")) }
+    }
+
+    /// Calls of a volume that are in flight, and changes whose clients left before an answer.
+    pub(super) fn calls_of(&self, volume: usize) -> impl Iterator<Item = &Call> {
+        let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
+        let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
+        let orphans = self.orphans.iter().filter(move |(of, _)| *of == volume);
+        asked.chain(orphans.map(|(_, call)| call))
     }
 
     /// Who waits for what.
