@@ -377,7 +377,7 @@ impl<'a, T: ClientSocket> Negotiation<'a, T> {
         let mut out = Vec::new();
         self.handshake.greeting(&mut out);
         loop {
-            // A list of many exports takes many options, whose client gets on all the same.
+            // A client that lists many exports sends many options; each has its own time-out.
             let option = tokio::time::timeout(self.option_timeout, self.answer_one(&mut out));
             if let Some(transmission) = option.await.map_err(|_| Ending::Slow)?? {
                 return Ok((transmission, out));
@@ -618,9 +618,9 @@ mod tests {
         assert_eq!(rest.len(), 18, "the greeting and nothing more");
     }
 
-    /// Goal: a client that gets on may take many options, within a bound; one that trickles the
-    /// bytes of an option may not. Method: paused time; a list of exports every eight seconds, and
-    /// one option byte by byte.
+    /// Goal: a client that makes progress may send many options, within a bound; one that trickles
+    /// the bytes of one option may not. Method: paused time; a list of exports every eight seconds,
+    /// and one option byte by byte.
     #[tokio::test(start_paused = true)]
     async fn each_option_has_its_time() {
         const LIST: &[u8] = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
@@ -636,6 +636,7 @@ mod tests {
                     if client.write_all(bytes).await.is_err() {
                         return;
                     }
+                    // The clock is paused: it jumps ahead when nothing else can run.
                     tokio::time::sleep(Duration::from_secs(8)).await;
                 }
             };
