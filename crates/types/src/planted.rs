@@ -80,10 +80,10 @@ pub enum Plant {
     ReadCacheKeepsOlder,
     /// A volume's length is taken for one in whole blocks (a fault that a hunt found).
     LengthRounded,
-    /// What waits behind the new end of a home that is cut goes on waiting (a fault that a hunt
-    /// found).
+    /// Pending discards behind the new end of a truncated backing store stay pending (a fault that
+    /// a hunt found).
     DiscardsBehindEnd,
-    /// A home is cut while changes that reach behind its new end are under way.
+    /// A backing store is truncated while changes in flight reach behind its new end.
     CutEarly,
 }
 

@@ -241,7 +241,7 @@ impl PartHome {
         self.file.syncs.is_lost || self.plan.loss.0.load(Ordering::Acquire)
     }
 
-    /// Bytes of the part that a file of so many holds.
+    /// Whether it is the volume's last part.
     pub(super) fn is_last(&self) -> bool {
         self.plan.index + 1 == self.plan.stripes.parts()
     }
@@ -252,6 +252,7 @@ impl PartHome {
         self.file.length = last.map_or(0, |at| self.plan.stripes.whole(self.plan.index, at) + 1);
     }
 
+    /// Bytes of the part that a file of so many holds.
     pub(super) fn length_in(&self, length: u64) -> u64 {
         self.plan.stripes.below(self.plan.index, length)
     }

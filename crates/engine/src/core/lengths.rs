@@ -1,12 +1,12 @@
-//! Volumes that become longer or shorter, and their homes.
+//! Resizing: the lengths of volumes and of their backing stores.
 //!
-//! How: a home is extended before its volume grows, and zeroed from the old end to the end of that
-//! block, since a home that could not be cut once holds old bytes there. A volume that shrinks is
-//! zeroed behind its new end first; from then on nothing is asked of the home there, and once
-//! nothing under way reaches there, and the catalog knows, the home is cut.
-//! Invariant: a home is never shorter than its volume. A volume's length is in bytes: its last
-//! block may be partial. Cost: a look at what is in flight per cut.
-//! Not for: zeroing what is cut off, and the catalog's side; see `shard/commands.rs`.
+//! How: a backing store is extended before its volume grows. The rest of the old last block is
+//! zeroed, since a file that was not truncated once has old bytes there. A volume that shrinks is
+//! zeroed behind its new end first. From then on no operation is submitted there. The file is
+//! truncated when none in flight reaches behind the new end and the catalog has the new length.
+//! Invariant: a backing store is never shorter than its volume. Lengths are in bytes: a last block
+//! may be partial. Cost: a walk over the operations in flight per truncation.
+//! Not for: the zeroing itself, see `shard/commands.rs`; the catalog.
 
 use super::{Core, Home};
 use crate::io::Io;

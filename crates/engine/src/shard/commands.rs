@@ -19,7 +19,7 @@ use std::collections::HashMap;
 /// Askers above this are the shard itself.
 const OWN_ASKER: u64 = 1 << 32;
 
-/// How long a home that is to be cut may have operations in flight behind its new end.
+/// How long a truncation of a backing store waits for operations in flight behind the new end.
 const CUT_PATIENCE: Nanos = Nanos::from_secs(5);
 /// How long a volume that is drained may have changes in flight before it is given up as clean.
 const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
@@ -48,7 +48,7 @@ struct Zeroing {
     answer: Answer<()>,
 }
 
-/// A home that is to have another length, once nothing that is under way reaches behind it.
+/// A backing store that gets another length, once no operation in flight reaches behind it.
 struct Cut {
     volume: VolumeId,
     length: u64,
@@ -321,8 +321,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         {
             return answer(failed(kind, format!("cannot extend `{name}`: {cause}")));
         }
-        // All of the last block: what stays of one that is cut off would go home for ever. Of a
-        // volume that grows, too: where its file could not be cut once, old bytes lie there.
+        // The whole last block: a dirty rest behind the new end could never be written back. Also
+        // where a volume grows: a file that was not truncated once has old bytes there.
         let zeros = match spec.length.cmp(&before) {
             Ordering::Less => spec.length..end,
             Ordering::Greater if self.core.has_file(spec.id) => before..end,
@@ -338,7 +338,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_zeroings();
     }
 
-    /// Zeroes what volumes have a write intent for: until the end of that, a level alone has it.
+    /// Starts the zeroings whose volumes have a write intent: until written back, the zeroes are in
+    /// a level alone.
     fn continue_zeroings(&mut self) {
         for zeroing in std::mem::take(&mut self.pending.zeroings) {
             let (volume, call) = (zeroing.spec.id, zeroing.call);
@@ -368,7 +369,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_cuts();
     }
 
-    /// Cuts homes that nothing under way reaches beyond any more.
+    /// Truncates the backing stores that no operation in flight reaches beyond any more.
     fn continue_cuts(&mut self) {
         for index in (0..self.pending.cuts.len()).rev() {
             let Cut { volume, length, until, .. } = self.pending.cuts[index];
@@ -378,7 +379,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             }
             let Cut { answer, .. } = self.pending.cuts.swap_remove(index);
             answer(match is_reached {
-                true => failed(ErrorKind::Retry, "what was asked of it does not end"),
+                true => {
+                    failed(ErrorKind::Retry, "operations behind its new end are still in flight")
+                }
                 false => self.resize_home(volume, length),
             });
         }
@@ -511,7 +514,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         if let Some((spec, answer)) = self.pending.changing.remove(&finished.asker.0) {
             let result = match finished.result {
-                Err(kind) => failed(kind, format!("cannot zero what is behind its end: {kind}")),
+                Err(kind) => failed(kind, format!("cannot write zeroes behind its end: {kind}")),
                 // Its home keeps its length until the caller has written down the new one.
                 Ok(_) => self.apply(&spec).inspect(|()| self.core.end_home(spec.id, spec.length)),
             };
