@@ -411,7 +411,8 @@ impl Cache {
             let holding = held.holding(number);
             slots += holding.used + holding.borrowed;
             let is_faulty = self.volumes.get(number).fault.is_some();
-            cut_off[usize::from(number)] = Some(is_faulty && !self.may_go_down(now, level, number));
+            let is_cut_off = is_faulty && !self.has_way_down(now, level, number, waiting);
+            cut_off[usize::from(number)] = Some(is_cut_off);
         }
         let mut found = 0;
         for slot in held.slots() {
@@ -451,6 +452,34 @@ impl Cache {
             && !held.is_over()
             && self.may_dirty(below, volume)
             && (has_free || has_clean())
+    }
+
+    /// [`Cache::may_go_down`], and whoever yields below has a clean block that does not belong to
+    /// one of the stores that wait: they cannot end before they have room.
+    fn has_way_down(
+        &self,
+        now: Nanos,
+        level: usize,
+        volume: u16,
+        waiting: &FixedMap<OpId, u16>,
+    ) -> bool {
+        let below =
+            self.level_below(level, volume).filter(|_| self.may_go_down(now, level, volume));
+        let Some(below) = below else { return false };
+        let (held, scope) = (&self.levels[below], self.scope(below, volume));
+        if scope == Scope::Level && held.used + held.borrowed < held.limit {
+            return true;
+        }
+        let Some(group) = held.yielder(&self.volumes, below, Some(volume), scope) else {
+            return false;
+        };
+        let yields = self.volumes.get(owner(group)).id;
+        held.slots().any(|slot| {
+            let key = held.key(slot);
+            key.volume() == yields
+                && !held.is_dirty(slot)
+                && self.busy.get(&key).is_none_or(|op| !waiting.contains_key(op))
+        })
     }
 
     /// Fails the volume's stores that wait for room which the backing store cannot make, nor a

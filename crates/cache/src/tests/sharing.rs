@@ -407,6 +407,32 @@ fn a_full_home_leaves_the_levels_below() {
     }
 }
 
+/// Goal: a store never waits for room below that only clean copies of its own blocks could make:
+/// they stay as long as it does. Method: a volume with a small cap writes, and its blocks become
+/// clean; then its home is full, and it writes over some of them at once, in all sizes and places.
+#[test]
+fn a_store_does_not_wait_for_copies_of_its_own_blocks() {
+    let mut refused = 0;
+    for seed in 0..400 {
+        let mut capped = volume(1, 0, 64);
+        capped.shares[2].cap = 7;
+        let mut host = Host::new(spec([3, 3, 36]), &[capped, volume(2, 1, 64)], seed);
+        host.run(VolumeId(2), call(Operation::Read, 0, 29 * 4096), 0);
+        for _ in 0..host.rng.below(4) {
+            let (first, count) = (host.rng.below(24), 1 + host.rng.below(8));
+            host.run(VolumeId(1), write_of(first, count as usize), 5);
+        }
+        host.wait(8);
+        (host.faulty, host.backing_fault) = (Some(VolumeId(1)), Some(ErrorKind::Full));
+        for _ in 0..6 {
+            let (first, count) = (host.rng.below(24), 1 + host.rng.below(12) as usize);
+            let written = host.run(VolumeId(1), write_of(first, count), 9);
+            refused += u32::from(written.result.is_err());
+        }
+    }
+    assert!(refused > 400, "{refused} writes were refused");
+}
+
 /// Goal: stores that wait beside a full backing store cost a bounded number of walks over a level,
 /// however many they are and however much else happens. Method: a volume fills the level; then 200
 /// writes of another wait at once while blocks in memory are read; no time passes.
