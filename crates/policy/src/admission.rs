@@ -107,7 +107,9 @@ impl SecondMiss {
     /// The word and the bit of each probe.
     fn probes(&self, key: BlockKey) -> impl Iterator<Item = (usize, u64)> + use<> {
         let bits = self.generations[0].len() as u64 * 64;
-        let (hash, step) = (mix(key.0), mix(!key.0) | 1);
+        let hash = mix(key.0);
+        // Of the other half of the bits, so that the probes of two keys do not meet all at once.
+        let step = mix(hash.rotate_left(32)) | 1;
         (0..PROBES).map(move |probe| {
             let wide = u128::from(hash.wrapping_add(step.wrapping_mul(probe))) * u128::from(bits);
             let bit = (wide >> 64) as u64;
@@ -167,6 +169,24 @@ mod tests {
         assert!(first < 20, "{first} of a window were admitted at once");
         assert!(window.into_iter().all(|key| filter.on_miss(BlockKey(key))), "the window is kept");
         assert!(filter.memory_bytes() <= 4000);
+    }
+
+    /// Goal: what was never missed is admitted as seldom as the header says. Method: distinct blocks
+    /// at random, in order and in strides, through levels of several sizes; the filter's share of
+    /// errors by its own arithmetic is 0.3 %.
+    #[test]
+    fn newcomers_are_seldom_taken_for_known() {
+        const BLOCKS: u64 = 100_000;
+        let mut rng = Rng::new(5);
+        let random: Vec<u64> = (0..BLOCKS).map(|_| rng.next_u64() >> 20).collect();
+        let stride = |by: u64| (0..BLOCKS).map(|block| block * by).collect();
+        for keys in [random, stride(1), stride(64), stride(1 << 20)] {
+            for slots in [50, 1000, 30_000] {
+                let mut filter = SecondMiss::new(slots);
+                let admitted = keys.iter().filter(|key| filter.on_miss(BlockKey(**key))).count();
+                assert!((50..500).contains(&admitted), "{admitted} with {slots} slots");
+            }
+        }
     }
 
     /// Goal: what was missed long ago is forgotten. Method: three windows of other misses between.
