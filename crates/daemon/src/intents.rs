@@ -54,7 +54,24 @@ struct Intent {
 #[derive(Clone, Debug)]
 pub struct Intents {
     dir: PathBuf,
-    state: Arc<Mutex<BTreeMap<u32, Intent>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    volumes: BTreeMap<u32, Intent>,
+    /// The file says what `volumes` does. A replacement that failed late may have taken effect.
+    is_saved: bool,
+}
+
+impl State {
+    /// Makes the file say `after`, then takes it over.
+    fn replace(&mut self, dir: &Path, after: BTreeMap<u32, Intent>) -> Result<(), Report> {
+        self.is_saved = false;
+        save(dir, &after)?;
+        *self = State { volumes: after, is_saved: true };
+        Ok(())
+    }
 }
 
 /// What a start finds.
@@ -134,6 +151,7 @@ impl Intents {
                 let _ = save(dir, &state);
             }
         }
+        let state = State { volumes: state, is_saved: true };
         Ok(Intents { dir: dir.to_owned(), state: Arc::new(Mutex::new(state)) })
     }
 
@@ -163,7 +181,7 @@ impl Intents {
     /// Whether a volume has no intent.
     #[must_use]
     pub fn is_clean(&self, id: u32) -> bool {
-        !self.lock().contains_key(&id)
+        !self.lock().volumes.contains_key(&id)
     }
 
     /// Records that `levels` may hold changes of a volume, durably. May take long.
@@ -172,23 +190,23 @@ impl Intents {
     /// A report when the disk refuses; the volume is as it was.
     pub fn record(&self, id: u32, levels: &BTreeSet<Name>) -> Result<(), Report> {
         let mut state = self.lock();
-        let mut after = state.clone();
+        let mut after = state.volumes.clone();
         let intent = after.entry(id).or_default();
         intent.stamp += 1;
         let known = intent.levels.len();
         intent.levels.extend(levels.iter().cloned());
-        let is_new = !state.contains_key(&id) || intent.levels.len() > known;
-        if is_new {
-            save(&self.dir, &after)?;
+        let is_new = !state.volumes.contains_key(&id) || intent.levels.len() > known;
+        if is_new || !state.is_saved {
+            return state.replace(&self.dir, after);
         }
-        *state = after;
+        state.volumes = after;
         Ok(())
     }
 
     /// What [`Intents::remove`] wants of a volume that may become clean; none where it is.
     #[must_use]
     pub fn stamp(&self, id: u32) -> Option<u64> {
-        self.lock().get(&id).map(|intent| intent.stamp)
+        self.lock().volumes.get(&id).map(|intent| intent.stamp)
     }
 
     /// Removes the intent of a volume that is clean, unless it was recorded since `stamp`. May take
@@ -198,22 +216,21 @@ impl Intents {
     /// A report when the disk refuses; the intent stays.
     pub fn remove(&self, id: u32, stamp: u64) -> Result<bool, Report> {
         let mut state = self.lock();
-        if state.get(&id).is_none_or(|intent| intent.stamp != stamp) {
-            return Ok(!state.contains_key(&id));
+        if state.volumes.get(&id).is_none_or(|intent| intent.stamp != stamp) {
+            return Ok(!state.volumes.contains_key(&id));
         }
-        let mut after = state.clone();
+        let mut after = state.volumes.clone();
         after.remove(&id);
-        save(&self.dir, &after)?;
-        *state = after;
+        state.replace(&self.dir, after)?;
         Ok(true)
     }
 
     /// Forgets a number that no volume has any more; the file says so when it is next written.
     pub fn forget(&self, id: u32) {
-        self.lock().remove(&id);
+        self.lock().volumes.remove(&id);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Intent>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -295,6 +312,28 @@ mod tests {
         let stamp = intents.stamp(7).expect("recorded");
         assert!(intents.remove(7, stamp).expect("writable"));
         assert!(known(&dir).is_empty() && intents.is_clean(7));
+    }
+
+    /// Goal: an intent whose removal failed is in the file before the next change of its volume, also
+    /// where the removal had taken effect before it failed (the sync of the folder). Method: a folder
+    /// in the staged file's place, and the file as the removal would have left it.
+    #[test]
+    fn a_removal_that_failed_is_undone_by_the_next_change() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let intents = Intents::begin(dir.path(), BTreeMap::new(), &read(dir.path()));
+        let intents = intents.expect("writable");
+        let without = std::fs::read(dir.path().join(INTENTS_FILE_NAME)).expect("it is there");
+        intents.record(7, &levels(&["ssd"])).expect("writable");
+        let staged = dir.path().join(STAGED_FILE_NAME);
+        std::fs::remove_file(&staged).expect("it is there");
+        std::fs::create_dir(&staged).expect("a folder");
+        let stamp = intents.stamp(7).expect("recorded");
+        intents.remove(7, stamp).expect_err("the file cannot be written");
+        std::fs::write(dir.path().join(INTENTS_FILE_NAME), without).expect("writable");
+        intents.record(7, &levels(&["ssd"])).expect_err("the file cannot be written");
+        std::fs::remove_dir(&staged).expect("empty");
+        intents.record(7, &levels(&["ssd"])).expect("writable");
+        assert_eq!(known(&dir), BTreeMap::from([(7, levels(&["ssd"]))]));
     }
 
     /// Goal: after a start both files have the room that the next intents take, also where an
