@@ -440,7 +440,7 @@ pub(super) fn limits_text(limits: &LimitsConfig) -> String {
     let requests = limits.iops_max.zip(limits.iops_burst_or_default());
     let requests = requests.map(|(max, burst)| format!("{max} requests/s ({burst} at once)"));
     let data = limits.bandwidth_max.zip(limits.bandwidth_burst_or_default());
-    let data = data.map(|(max, burst)| format!("{max}/s ({} at once)", bytes(burst)));
+    let data = data.map(|(max, burst)| format!("{}/s ({} at once)", bytes(max.0), bytes(burst)));
     let texts: Vec<String> = requests.into_iter().chain(data).collect();
     if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
 }
