@@ -5,7 +5,8 @@
 //! Not for: crashes, see `crash`; file systems, see `filesystem`.
 
 use layby_tests::{
-    Connection, Node, Request, available, fio_available, layby, must, python, seed, small_levels,
+    Connection, Node, Options, Request, available, fio_available, layby, must, python, seed,
+    small_levels,
 };
 use layby_types::{Rng, parse_bytes};
 use serde_json::Value;
@@ -451,6 +452,36 @@ fn a_growth_within_a_block_reaches_the_home() {
         assert_eq!(answer.expect("it is readable"), data, "{class}");
         setup.finish();
     }
+}
+
+/// Goal: a client that connected before a volume shrank reaches nothing behind the new end, also
+/// within the last block: it would be acknowledged and then gone. Method: each kind of request that
+/// ends there, and one that ends right at the end; a volume on one shard, and one over two.
+#[test]
+fn nothing_behind_a_new_end_is_acknowledged() {
+    const INVALID: u32 = 22;
+    let end = (5 << 20) + 512;
+    let work = TempDir::new().expect("a temporary folder");
+    let dir = work.path().join("node");
+    let node = Node::start(&dir, &Options::config("[node]\nshards = 2\n"));
+    for shards in ["1", "2"] {
+        let name = format!("cut{shards}");
+        node.layby(&["volume", "create", &name, "--size", "8MiB", "--shards", shards]);
+        let mut early = Connection::open(&node.socket(), &name).expect("it is served");
+        node.layby(&["volume", "resize", &name, "--size", &end.to_string(), "--shrink"]);
+        let write = |offset: u64| Request::Write { offset, data: vec![7; 100], fua: false };
+        let (offset, length) = (end - 100, 200);
+        let read = Request::Read { offset, length };
+        let zeroing = [Request::Trim { offset, length }, Request::Zero { offset, length }];
+        for request in [write(end - 50), write(end), read].iter().chain(&zeroing) {
+            let answer = early.call(request).expect("the node answers");
+            assert_eq!(answer.map(drop), Err(INVALID), "{name}: {request:?}");
+        }
+        let within = early.call(&write(end - 100)).expect("the node answers");
+        assert_eq!(within.map(drop), Ok(()), "{name}");
+    }
+    node.stop();
+    check(&dir);
 }
 
 /// Goal: a volume that delays its discards can be made shorter: none of them waits for ever, and

@@ -8,10 +8,10 @@
 //! may be partial. Cost: a walk over the operations in flight per truncation.
 //! Not for: the zeroing itself, see `shard/commands.rs`; the catalog.
 
-use super::{Core, Home};
+use super::{Asker, Core, Home};
 use crate::io::Io;
 use layby_types::planted::{Plant, is_planted};
-use layby_types::{ErrorKind, VolumeId};
+use layby_types::{Call, ErrorKind, VolumeId};
 
 impl Core {
     /// Bytes of a volume, zero for an unknown one.
@@ -27,6 +27,15 @@ impl Core {
     #[must_use]
     pub fn end_of(&self, volume: VolumeId) -> u64 {
         self.cache.blocks_of(volume) * u64::from(self.cache.spec().block_size.bytes())
+    }
+
+    /// Whether a client's call reaches behind the volume's end, which may lie within a block: one
+    /// that connected before the volume shrank does not know better. The shard's own zeroings may.
+    pub(super) fn is_behind_end(&self, asker: Asker, volume: VolumeId, call: &Call) -> bool {
+        let end = call.offset.checked_add(call.length);
+        !asker.is_own()
+            && self.homes.contains_key(&volume)
+            && end.is_none_or(|end| end > self.length_of(volume))
     }
 
     /// Whether the volume's home is a file or device, which may hold bytes behind the volume's end.

@@ -93,6 +93,8 @@ impl Asker {
         self.0 / Asker::PIECE == 1
     }
 
+    /// Above the numbers of pieces: the shard itself asks.
+    pub const OWN: u64 = 1 << 32;
     /// Above the shard's own: the core itself asks its part of a wide volume's request.
     const WHOLE: u64 = 1 << 62;
 
@@ -104,6 +106,12 @@ impl Asker {
     /// The number of the request that was dealt, where this is part of one.
     fn whole(self) -> Option<u32> {
         (self.0 >> 32 == Asker::WHOLE >> 32).then_some(self.0 as u32)
+    }
+
+    /// Whether the shard itself asks, and no client.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        (Asker::OWN..Asker::WHOLE).contains(&self.0)
     }
 
     /// The connection's number.
@@ -372,16 +380,23 @@ impl Core {
             self.finish(entry, end);
             return false;
         }
-        if call.operation == Operation::BlockStatus {
-            self.insert(request, ask, call, Destination::Nowhere);
-            self.ask_extents(io, request);
-            return false;
-        }
-        if self.is_refused_as_stuck(volume, &call) {
+        let is_status = call.operation == Operation::BlockStatus;
+        let refused = if self.is_behind_end(ask.asker, volume, &call) {
+            Some(ErrorKind::Invalid)
+        } else {
+            let is_stuck = !is_status && self.is_refused_as_stuck(volume, &call);
+            is_stuck.then_some(ErrorKind::Retry)
+        };
+        if let Some(kind) = refused {
             let destination = out.destination().unwrap_or(Destination::Nowhere);
             self.insert(request, ask, call, destination);
             let entry = self.requests.remove(&request).expect("it was just inserted");
-            self.finish(entry, Err(ErrorKind::Retry));
+            self.finish(entry, Err(kind));
+            return false;
+        }
+        if is_status {
+            self.insert(request, ask, call, Destination::Nowhere);
+            self.ask_extents(io, request);
             return false;
         }
         let mut actions = std::mem::take(&mut self.scratch);

@@ -16,9 +16,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// Askers above this are the shard itself.
-const OWN_ASKER: u64 = 1 << 32;
-
 /// How long a truncation of a backing store waits for operations in flight behind the new end.
 const CUT_PATIENCE: Nanos = Nanos::from_secs(5);
 /// How long a volume that is drained may have changes in flight before it is given up as clean.
@@ -106,7 +103,7 @@ impl Pending {
 
     fn number(&mut self) -> u64 {
         self.next += 1;
-        OWN_ASKER + self.next
+        Asker::OWN + self.next
     }
 }
 
@@ -509,7 +506,7 @@ impl<S: Session, H: Host> Shard<S, H> {
 
     /// Whether the finished request was the shard's own.
     pub(super) fn on_own_finished(&mut self, finished: &Finished) -> bool {
-        if finished.asker.0 < OWN_ASKER {
+        if finished.asker.0 < Asker::OWN {
             return false;
         }
         if let Some((spec, answer)) = self.pending.changing.remove(&finished.asker.0) {
