@@ -42,6 +42,7 @@ use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -105,6 +106,8 @@ pub struct ShardRequest {
     pub client_memory: ClientMemory,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
+    /// The lock of the node's directory, which outlives the process in what it has in flight.
+    pub lock: Option<Arc<OwnedFd>>,
     /// The names of volumes and of their parts, for reports and the log.
     pub names: Names,
     /// Where the shard asks for volumes' write intents.
@@ -231,7 +234,7 @@ impl Node {
     ) -> Result<Node, Report> {
         // A file that is missing is heard of before anything is made.
         let tls = tls_of(&config.nbd)?;
-        let lock = open_directory(&config.dir)?;
+        let lock = opened_directory(&config.dir).await?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = load_catalog(&config)?;
         let few_files = crate::descriptors::bound(&mut config, found.as_ref());
@@ -259,7 +262,7 @@ impl Node {
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
         let serving = (view, homes.clone(), intents.clone(), held);
-        let started = launch(starter, config.clone(), serving, is_new).await;
+        let started = launch(starter, config.clone(), serving, (is_new, lock.file())).await;
         cloud.forget_keys();
         let (started, mut view, wanted) = started?;
         let (ports, reports, ended) = watch(started);
@@ -436,16 +439,24 @@ async fn launch(
     starter: Arc<dyn ShardStarter>,
     config: Config,
     (mut view, homes, intents, held): (View, Homes, Intents, BTreeMap<Name, Absence>),
-    is_new: bool,
+    (is_new, lock): (bool, Arc<OwnedFd>),
 ) -> Result<Launched, Report> {
     let (wanting, wanted) = mpsc::unbounded_channel();
     let starting = tokio::task::spawn_blocking(move || {
         let plans = plans(&mut view, &homes, &intents, held)?;
         homes.names().follow(&view);
-        let requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
+        let mut requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
+        requests.iter_mut().for_each(|request| request.lock = Some(Arc::clone(&lock)));
         Ok((start_shards(&*starter, requests)?, view, wanted))
     });
     starting.await.expect("a starter reports, it does not panic")
+}
+
+/// The node's directory, locked, on a thread that may wait.
+async fn opened_directory(dir: &Path) -> Result<DirectoryLock, Report> {
+    let dir = dir.to_owned();
+    let opening = tokio::task::spawn_blocking(move || open_directory(&dir));
+    opening.await.expect("a folder's failure is a report, no panic")
 }
 
 /// Has commands print volumes' keys, on a thread that may wait. One that does not end in time costs
@@ -581,6 +592,7 @@ pub(crate) fn requests(
             io_timeout: config.io_timeout,
             client_memory,
             home_budget: budget(MAIN_DEVICE),
+            lock: None,
             names: names.clone(),
             intents: intents.clone(),
         }

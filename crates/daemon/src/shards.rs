@@ -93,6 +93,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         schedule: ScheduleLimits::DEFAULT,
         client_memory: request.client_memory,
         home_budget: request.home_budget,
+        lock: request.lock,
     }
 }
 
@@ -171,6 +172,11 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             kind,
             untouched,
             "set it back; a node keeps its block size, shards and levels for life",
+        ),
+        StartError::LevelDisk { error, .. } if error.kind == ErrorKind::Retry => (
+            ReportKind::InUse,
+            untouched,
+            "stop the other program that uses it; one that has just ended may have I/O in flight",
         ),
         StartError::Level { .. } | StartError::LevelDisk { .. } => {
             (kind, untouched, "give the level a file or device that it can use alone")

@@ -291,6 +291,7 @@ impl World<'_> {
             schedule: schedule_of(self.life.seed),
             client_memory: client_memory_of(self.life.seed),
             home_budget: None,
+            lock: None,
         }
     }
 

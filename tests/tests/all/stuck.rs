@@ -5,7 +5,8 @@
 //! itself is waited for by asking it again and again, and never by a time.
 
 use layby_tests::{
-    Connection, HttpRequest, Node, Options, Request, available, mount_unavailable, must, run,
+    Connection, HttpRequest, Node, Options, Refusal, Request, available, mount_unavailable, must,
+    run,
 };
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -80,8 +81,12 @@ impl Drop for Device {
 }
 
 fn config(device: &Device, io: &str) -> String {
+    config_of(device, io, 1)
+}
+
+fn config_of(device: &Device, io: &str, shards: u8) -> String {
     format!(
-        "[node]\nio = \"{io}\"\nshards = 1\nio_timeout = \"2s\"\n\
+        "[node]\nio = \"{io}\"\nshards = {shards}\nio_timeout = \"2s\"\n\
          [volume.far]\nsize = \"64MiB\"\npath = \"{}\"\n\
          [volume.near]\nsize = \"64MiB\"\n",
         device.path().display()
@@ -160,5 +165,51 @@ fn a_device_that_stops_to_answer_is_noticed() {
         let stored = std::fs::read(device.path()).expect("the device answers");
         let at = |block: usize| &stored[block * BLOCK as usize..][..BLOCK as usize];
         assert!(at(1).iter().all(|byte| *byte == 40) && at(2).iter().all(|byte| *byte == 41));
+    }
+}
+
+/// Goal: a node does not begin beside what a killed one has still in flight, which may reach a disk
+/// after what the new one writes there; it waits, says so, and begins. Method: a write-back hangs on
+/// a stopped device, the node is killed, the next one is started, the device goes on; one shard and
+/// two, whose level files have no lock of their own; both ways to the kernel.
+#[test]
+fn a_start_waits_for_what_a_killed_node_has_in_flight() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    for (io, shards) in [("io_uring", 1), ("io_uring", 2), ("epoll", 1)] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let device = Device::new(dir.path());
+        let (place, log) = (dir.path().join("node"), dir.path().join("node.log"));
+        let options = Options::config(config_of(&device, io, shards));
+        let first = Node::start(&place, &options);
+        let mut far = Connection::open(&first.socket(), "far").expect("the node serves");
+        ask(&mut far, &write(1, 40)).expect("a write");
+        ask(&mut far, &Request::Flush).expect("a flush");
+        device.answer(false);
+        let is_stuck = |_| status(&first)["stuck"].as_array().is_some_and(|all| !all.is_empty());
+        assert!((0..QUESTIONS_MAX).any(is_stuck), "{io}: {}", status(&first));
+
+        first.signal("-KILL");
+        let second = std::thread::spawn({
+            let (place, options) = (place.clone(), options.clone());
+            move || Node::try_start(&place, &options)
+        });
+        let waits = |_| {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            std::thread::yield_now();
+            said.contains("waiting for I/O of an earlier process") || second.is_finished()
+        };
+        while !waits(()) {}
+        let has_ended = second.is_finished();
+        device.answer(true);
+        let second = second.join().expect("a start does not panic");
+        let second = second.unwrap_or_else(|Refusal { stderr, .. }| panic!("{io}: {stderr}"));
+        assert!(!has_ended, "{io}, {shards} shard(s): it began beside a killed node's I/O");
+        assert!(second.serves("far"), "{io}: {}", second.stderr());
+        let mut far = Connection::open(&second.socket(), "far").expect("the node serves");
+        assert_eq!(ask(&mut far, &read(1)), Ok(vec![40; BLOCK as usize]), "{io}");
+        drop((far, first));
+        second.stop();
     }
 }

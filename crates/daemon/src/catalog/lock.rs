@@ -1,22 +1,41 @@
 //! The lock of a node's directory.
 //!
-//! How: a file in it is locked for as long as the process lives; it names the process, for people.
-//! Invariant: at most one node, or one check, is on a directory. Cost: two system calls per start.
-//! Not for: homes and levels outside the directory; these are locked where they are opened.
+//! How: a file in it is locked for as long as the process lives, and as long as the kernel has I/O
+//! of it in flight; it names the process, for people. Where the process is gone, or about to be,
+//! its I/O is waited for: what it has in flight may reach the disks yet, and must not meet what the
+//! next node writes.
+//! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is in
+//! flight. Cost: two system calls per start. Not for: homes and levels outside the directory; these
+//! are locked where they are opened.
 
 use crate::error::{Report, ReportKind};
+use rustix::event::Timespec;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
+
+/// Rests between two looks whether the I/O of a process that is gone has ended.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How often that is looked at: three minutes. A sync alone may take two.
+const LOOKS_MAX: u32 = 3600;
+/// How often a wait is told: every ten seconds.
+const LOOKS_TOLD: u32 = 200;
+/// The kernel's mark of a process that is about to go (`PF_EXITING`).
+const IS_EXITING: u64 = 4;
 
 /// The right to be the only node on a directory, held until dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _file: File,
+    file: Arc<OwnedFd>,
 }
 
 impl DirectoryLock {
-    /// Takes the lock of `dir`.
+    /// Takes the lock of `dir`. May take long, where a process that is gone has I/O in flight.
     ///
     /// # Errors
     /// A report that names the process of the node that holds it.
@@ -34,16 +53,74 @@ impl DirectoryLock {
             .truncate(false)
             .open(&path)
             .map_err(refused)?;
-        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-        match rustix::fs::flock(&file, operation) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken(dir, &path)),
-            Err(errno) => return Err(refused(errno.into())),
+        let mut looks = 0;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => return Err(refused(errno.into())),
+            }
+            if is_held_by_the_living(&file) {
+                return Err(taken(dir, &path));
+            }
+            if looks == LOOKS_MAX {
+                return Err(endless(dir));
+            }
+            if looks % LOOKS_TOLD == LOOKS_TOLD / 10 {
+                let dir = dir.display();
+                tracing::warn!(%dir, "waiting for I/O of an earlier process, which the kernel has \
+                    not ended yet");
+            }
+            looks += 1;
+            // Nothing is polled: the call only passes the time.
+            let _ = rustix::event::poll(&mut [], Some(&REST));
         }
         // The number only helps a person; a full disk is no reason not to start.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirectoryLock { _file: file })
+        Ok(DirectoryLock { file: Arc::new(file.into()) })
     }
+
+    /// The locked file: who keeps it open keeps the lock.
+    #[must_use]
+    pub fn file(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.file)
+    }
+}
+
+/// Whether a process that goes on holds a lock of the file. Where the kernel does not tell, it is
+/// taken for so. A process of another container is not seen.
+fn is_held_by_the_living(file: &File) -> bool {
+    let (Ok(locks), Ok(about)) = (std::fs::read_to_string("/proc/locks"), file.metadata()) else {
+        return true;
+    };
+    holders(&locks, about.ino()).any(is_living)
+}
+
+/// The processes that hold a lock of the file of this number, as `/proc/locks` has them. The device
+/// is left out: some file systems have several numbers for it.
+fn holders(locks: &str, inode: u64) -> impl Iterator<Item = u32> {
+    locks.lines().filter_map(move |line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, process, place, ..] = words[..] else { return None };
+        let (_, number) = place.rsplit_once(':')?;
+        (number.parse() == Ok(inode)).then(|| process.parse().ok())?
+    })
+}
+
+/// Whether a process is there and is not about to go.
+fn is_living(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| goes_on(&stat))
+}
+
+/// What the kernel says of a process: neither dead nor exiting. Unknown words are taken for life.
+fn goes_on(stat: &str) -> bool {
+    // The name, in parentheses, may hold anything; behind it are the state and, seventh, the flags.
+    let Some((_, words)) = stat.rsplit_once(')') else { return true };
+    let mut words = words.split_whitespace();
+    let is_dead = words.next().is_some_and(|state| matches!(state, "Z" | "X" | "x"));
+    let flags = words.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
+    !is_dead && flags & IS_EXITING == 0
 }
 
 fn taken(dir: &Path, lock: &Path) -> Report {
@@ -56,6 +133,19 @@ fn taken(dir: &Path, lock: &Path) -> Report {
         .cause(holder)
         .state("nothing was changed; the other process goes on")
         .hint("stop it first, or name another directory with --dir")
+}
+
+fn endless(dir: &Path) -> Report {
+    Report::new(ReportKind::InUse, format!("cannot use the node directory `{}`", dir.display()))
+        .cause(
+            "a process that was on it is gone, and the kernel has not ended its I/O in three \
+             minutes: a device or a backing store does not answer",
+        )
+        .state("nothing was changed; what was acknowledged as durable is safe")
+        .hint(
+            "see in the kernel's log which device does not answer, and make it go on; a restart of \
+             the machine ends the I/O",
+        )
 }
 
 #[cfg(test)]
@@ -73,5 +163,21 @@ mod tests {
         assert!(report.cause.contains(&std::process::id().to_string()), "{report}");
         drop(first);
         DirectoryLock::take(dir.path()).expect("nobody holds it any more");
+    }
+
+    /// Goal: holders and their state are read as the kernel writes them. Method: lines of its own,
+    /// and this process.
+    #[test]
+    fn the_living_are_told_from_the_gone() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 12672 fe:00:101 0 EOF\n\
+                     1: -> FLOCK  ADVISORY  WRITE 5 fe:00:101 0 EOF\n\
+                     2: POSIX  ADVISORY  WRITE 7 fe:00:101 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ  9 00:2f:101 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 11 fe:00:1010 0 EOF\n";
+        assert_eq!(holders(locks, 101).collect::<Vec<_>>(), [12672, 9]);
+        assert!(is_living(std::process::id()));
+        let stat = |state: &str, flags: u32| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
+        assert!(goes_on(&stat("S", 0x40_0100)) && goes_on(&stat("D", 0)) && goes_on(""));
+        assert!(!goes_on(&stat("Z", 0)) && !goes_on(&stat("D", 0x40_0104)));
     }
 }

@@ -38,7 +38,8 @@ impl ShardStarter for MockStarter {
         for plan in &request.volumes {
             shard.state().volumes.insert(plan.spec.id.0, plan.clone());
         }
-        self.requests.lock().expect("not poisoned").push(request);
+        // What was asked is looked at after the node has gone.
+        self.requests.lock().expect("not poisoned").push(ShardRequest { lock: None, ..request });
         self.shards.lock().expect("not poisoned").push(shard.clone());
         let (port, thread) = shard.threaded();
         Ok(StartedShard { port: Box::new(port), report: StartReport::default(), thread })

@@ -13,7 +13,7 @@ use super::{
 };
 use layby_types::Nanos;
 use rustix::net::{AddressFamily, sockopt};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// What is asked of the kernel for a local socket's sends; it grants twice that, its own share of
@@ -88,6 +88,16 @@ impl HostIo {
     #[must_use]
     pub fn into_volatile(self, limit_bytes: u64) -> Self {
         HostIo::Volatile(Box::new(VolatileIo::new(self, limit_bytes)))
+    }
+
+    /// Keeps a file open, and so its lock held, until the kernel has ended the last operation; that
+    /// of a killed process may last. Threads need no such help: no process ends before its threads.
+    pub fn keep(&mut self, file: BorrowedFd<'_>) {
+        match self {
+            HostIo::Ring(io) => io.keep(file),
+            HostIo::Pool(_) => {}
+            HostIo::Volatile(io) => io.inner_mut().keep(file),
+        }
     }
 
     /// Takes a disk over.

@@ -34,7 +34,7 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The slot that stands for the waker's eventfd.
@@ -78,6 +78,7 @@ pub struct RingIo {
     /// Bytes that what is submitted moves at once.
     piece: usize,
     lives: Lives,
+    kept: Vec<FileMark>,
     waker: Waker,
     waker_counter: Buffer,
     waker_mark: FileMark,
@@ -115,6 +116,7 @@ impl RingIo {
             blocking: Blocking::new(waker.clone()),
             piece: usize::MAX,
             lives: Lives::default(),
+            kept: Vec::new(),
             waker,
             waker_counter,
             waker_mark,
@@ -135,6 +137,12 @@ impl RingIo {
     pub fn description(&self) -> String {
         let buffers = if self.arena_registered { "registered" } else { "unregistered" };
         format!("io_uring ({}), {buffers} buffers", self.kernel.granted)
+    }
+
+    /// Keeps a file open until the kernel has ended the ring's last operation, which may be long
+    /// after the process has gone. A kernel without registered files does not.
+    pub fn keep(&mut self, file: BorrowedFd<'_>) {
+        self.kept.push(self.kernel.register_file(file));
     }
 
     /// Takes a disk over.
@@ -623,20 +631,21 @@ impl RingIo {
     }
 }
 
-impl Drop for RingIo {
-    fn drop(&mut self) {
+impl RingIo {
+    /// Cancels what is in flight and waits until the kernel has ended it; false where it does not.
+    fn drain(&mut self) -> bool {
         if self.flights.count() == 0 && !self.waker_posted {
-            return;
+            return true;
         }
         if self.kernel.try_submit(0) {
             self.push(SLOT_NONE, entries::cancel_all());
         }
         for _ in 0..DRAIN_ROUNDS_MAX {
             if self.flights.count() == 0 && !self.waker_posted {
-                return;
+                return true;
             }
             if !self.kernel.try_submit(1) {
-                break;
+                return false;
             }
             while let Some((slot, ..)) = self.kernel.next_end() {
                 match slot {
@@ -645,6 +654,18 @@ impl Drop for RingIo {
                     slot => drop(self.flights.remove(slot as u32)),
                 }
             }
+        }
+        false
+    }
+}
+
+impl Drop for RingIo {
+    fn drop(&mut self) {
+        if self.drain() {
+            // The ring itself goes some time later.
+            let kept = std::mem::take(&mut self.kept);
+            kept.into_iter().for_each(|mark| self.kernel.forget_file(mark));
+            return;
         }
         // The kernel may still write there: better to lose the memory than to reuse it.
         std::mem::forget(std::mem::take(&mut self.flights));

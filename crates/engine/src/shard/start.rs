@@ -20,7 +20,9 @@ use layby_cache::schedule::{Load, ScheduleLimits};
 use layby_cache::{CacheSpec, LevelKind};
 use layby_types::{ErrorKind, Nanos, Session, ShardIndex, VolumeId, format_bytes};
 use std::fmt;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -86,6 +88,9 @@ pub struct ShardPlan {
     pub client_memory: ClientMemory,
     /// As a level's `budget`, for each volume's home.
     pub home_budget: Option<Load>,
+    /// The node's locked file, which stays open until the shard's last operation has ended in the
+    /// kernel, so that no next process serves beside what this one has still in flight.
+    pub lock: Option<Arc<OwnedFd>>,
 }
 
 impl ShardPlan {
@@ -274,6 +279,9 @@ fn be_nice(nice: i8) -> String {
 fn open(plan: &ShardPlan) -> Result<(Scheduled<HostIo>, Waker, Core, StartReport), StartError> {
     let (mut io, waker, mut description) =
         HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
+    if let Some(lock) = &plan.lock {
+        io.keep(lock.as_fd());
+    }
     if plan.simulate_power_loss {
         io = io.into_volatile(VOLATILE_BYTES_DEFAULT);
         description.push_str(", power loss simulated");
