@@ -95,6 +95,10 @@ pub struct StoreReport {
     pub node: Option<[u8; 16]>,
     /// The shard that the superblock names.
     pub shard: u16,
+    /// What the superblock drew when it was formatted.
+    pub instance: u64,
+    /// The highest sequence number of a sound structure.
+    pub seq: u64,
     /// Totals.
     pub counts: CheckCounts,
     /// What is wrong, at most [`PROBLEMS_MAX`].
@@ -120,6 +124,8 @@ impl StoreReport {
             kind,
             node: None,
             shard: 0,
+            instance: 0,
+            seq: 0,
             counts: CheckCounts::default(),
             problems: Vec::new(),
             problems_omitted: 0,
@@ -213,6 +219,7 @@ pub fn check_store<R: ReadAt + ?Sized>(
     let Some(superblock) = Superblock::read(&mut bytes, length) else { return bytes.report };
     bytes.report.node = Some(superblock.node);
     bytes.report.shard = superblock.shard;
+    bytes.report.instance = superblock.instance;
     match kind {
         StoreKind::Log => log::check(&mut bytes, &superblock, full),
         StoreKind::Nvm => nvm::check(&mut bytes, &superblock, full),
@@ -244,6 +251,8 @@ impl<R: ReadAt + ?Sized> Bytes<'_, R> {
 impl<R: ReadAt + ?Sized> Bytes<'_, R> {
     /// Notes a seq that no node can have given out; the engine refuses to start on it.
     fn expect_seqs(&mut self, offset: u64, seqs: &[u64]) {
+        let sound = seqs.iter().filter(|seq| **seq <= SEQ_MAX).max();
+        self.report.seq = self.report.seq.max(sound.copied().unwrap_or(0));
         if let Some(seq) = seqs.iter().find(|seq| **seq > SEQ_MAX) {
             let sentence = format!("a sequence number of {seq} is above any that a node gives out");
             self.report.problem(offset, sentence);

@@ -9,6 +9,7 @@ use crate::backing::{PartPlan, RemoteBacking};
 use crate::core::ClassLatency;
 use crate::io::{DeviceLoad, HintState, Host, IoError, SocketId, Waker, check_event};
 use crate::link::{FarEnd, NearEnd};
+use crate::store::Reached;
 use hdrhistogram::Histogram;
 use layby_cache::discards::{DiscardCount, DiscardCounters, DiscardLimits};
 use layby_cache::schedule::Rank;
@@ -624,6 +625,11 @@ pub struct StartReport {
     /// Volumes whose home could not be opened: what the levels hold of them is kept, and no client
     /// may reach them.
     pub absent: Vec<HomeRefusal>,
+    /// How far each persistent level has durably come, by its number: at the next start it has come
+    /// at least as far. A log whose checkpoint failed is left out.
+    pub reached: Vec<(usize, Reached)>,
+    /// The log, where there is one, has its checkpoint.
+    pub is_checkpointed: bool,
     /// Milliseconds from start to ready.
     pub recovery_ms: u64,
 }

@@ -48,6 +48,7 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         full,
     };
     region.mark = mark(bytes, &region);
+    bytes.expect_seqs(region.block, &[region.mark]);
     let mut newest: HashMap<u64, Header> = HashMap::new();
     for index in 0..region.physical {
         let Some(header) = check_slot(bytes, &region, index) else { continue };

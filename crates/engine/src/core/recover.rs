@@ -16,7 +16,7 @@ use crate::backing::{
 use crate::control::StartReport;
 use crate::io::{Buffer, DiskId, Io};
 use crate::store::{
-    CorruptInfo, Freed, Held, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Recovered,
+    CorruptInfo, Freed, Held, LogConfig, LogStore, Loser, NvmConfig, NvmStore, Reached, Recovered,
     RecoveredEntry, Resolved, SeqSource, StoreError, StoreIdentity, resolve, runs_max, undecide,
 };
 use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
@@ -128,7 +128,12 @@ impl Core {
                 core.start_wear(*wear, found);
             }
         }
+        let reached = core.reach(io)?;
         let mut report = core.recover(io, nvm, log)?;
+        report.reached = reached;
+        if let Some((level, log)) = core.log().filter(|_| report.is_checkpointed) {
+            report.reached.push((level, log.reached()));
+        }
         core.is_recovering = false;
         report.recovery_ms = io.now().since(started).0 / 1_000_000;
         Ok((core, report))
@@ -192,6 +197,18 @@ impl Core {
             core.add_volume(home)?;
         }
         Ok((core, nvm, log))
+    }
+
+    /// Each NVM level says durably that a start follows.
+    fn reach(&mut self, io: &mut dyn Io) -> Result<Vec<(usize, Reached)>, CoreError> {
+        let mut reached = Vec::new();
+        for (level, store) in self.levels.iter_mut().enumerate() {
+            if let Level::Nvm(store) = store {
+                let failed = |error| CoreError::Store { level, error };
+                reached.push((level, store.reach(io).map_err(failed)?));
+            }
+        }
+        Ok(reached)
     }
 
     /// Adds a volume with its home.
@@ -263,6 +280,7 @@ impl Core {
         self.cache.end_restore();
         self.fit_ssd_level();
         let is_kept = self.end_with_checkpoint(io);
+        report.is_checkpointed = is_kept;
         if let Some(info) = is_new_loss {
             let is_gone = is_kept && self.drop_undecided(io);
             let level = self.log().map_or(0, |(level, _)| level);
@@ -553,7 +571,7 @@ fn open_levels(
             }
             LevelPlan::Nvm { .. } if nvm.is_some() => return Err(only_one("nvm")),
             LevelPlan::Ssd { .. } if log.is_some() => return Err(only_one("ssd")),
-            LevelPlan::Nvm { region, format, is_strict } => {
+            LevelPlan::Nvm { region, format, is_strict, known } => {
                 // What is lost is kept by a log.
                 let is_strict = *is_strict || !has_log;
                 let config = NvmConfig { region: *region, identity, is_strict, token_tag: tag };
@@ -561,10 +579,12 @@ fn open_levels(
                     NvmStore::format(io, &config, rng.next_u64()).map_err(failed)?;
                 }
                 let (store, found) = NvmStore::open(io, config, seqs.clone()).map_err(failed)?;
+                let known = known.filter(|_| !*format);
+                known.map_or(Ok(()), |known| store.check_age(known, &found)).map_err(failed)?;
                 nvm = Some(found);
                 Level::Nvm(Box::new(store))
             }
-            LevelPlan::Ssd { region, format, segments, is_strict, .. } => {
+            LevelPlan::Ssd { region, format, segments, is_strict, known, .. } => {
                 let config = LogConfig::new(*region, identity, tag);
                 let (segments, is_strict) = (*segments, *is_strict);
                 let config = LogConfig { segments, is_strict, ..config };
@@ -572,6 +592,8 @@ fn open_levels(
                     LogStore::format(io, &config, rng.next_u64()).map_err(failed)?;
                 }
                 let (store, found) = LogStore::open(io, config, seqs.clone()).map_err(failed)?;
+                let known = known.filter(|_| !*format);
+                known.map_or(Ok(()), |known| store.check_age(known, &found)).map_err(failed)?;
                 log = Some(found);
                 Level::Ssd(Box::new(store))
             }

@@ -5,7 +5,9 @@
 //! Cost: one predictable branch per call.
 
 use crate::io::{Buffer, Io, IoDone};
-use crate::store::{LogStore, NvmStore, Region, SegmentPlan, SlotInfo, SlotView, StoreEvent};
+use crate::store::{
+    LogStore, NvmStore, Reached, Region, SegmentPlan, SlotInfo, SlotView, StoreEvent,
+};
 use layby_cache::Cache;
 use layby_types::{BlockKey, BlockSize, LevelIndex, Nanos, Slot};
 
@@ -25,6 +27,8 @@ pub enum LevelPlan {
         format: bool,
         /// Do not start where a structure is damaged beyond help.
         is_strict: bool,
+        /// How far it had come, where that is known.
+        known: Option<Reached>,
     },
     /// A log in a region of a disk.
     Ssd {
@@ -34,6 +38,8 @@ pub enum LevelPlan {
         format: bool,
         /// As above.
         is_strict: bool,
+        /// As above.
+        known: Option<Reached>,
         /// Its segments.
         segments: SegmentPlan,
         /// How long it shall last.

@@ -141,11 +141,17 @@ fn start(
     let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::MIN };
     let plans = [
         LevelPlan::Memory { slots: shape.spec.levels[0].slots },
-        LevelPlan::Nvm { region: region(nvm, shape.nvm_bytes), format, is_strict: false },
+        LevelPlan::Nvm {
+            region: region(nvm, shape.nvm_bytes),
+            format,
+            is_strict: false,
+            known: None,
+        },
         LevelPlan::Ssd {
             region: region(ssd, shape.ssd_bytes),
             format,
             is_strict: false,
+            known: None,
             segments: Default::default(),
             wear: shape.wear,
         },

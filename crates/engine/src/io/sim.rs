@@ -56,6 +56,9 @@ struct Flight {
     begun: Nanos,
 }
 
+/// A copy of all that lies on a disk.
+pub struct Image(pages::Pages);
+
 /// A machine's disks and sockets, in memory.
 pub struct SimIo {
     rng: Rng,
@@ -252,6 +255,17 @@ impl SimIo {
         let mut new = SimDisk::new(&old.name, old.length());
         (new.flushes_caches, new.epoch) = (old.flushes_caches, old.epoch + 1);
         *old = new;
+    }
+
+    /// A copy of a disk.
+    #[must_use]
+    pub fn image(&self, disk: DiskId) -> Image {
+        Image(self.disk(disk).image())
+    }
+
+    /// Puts a copy of a disk back, durably. Cut the power first.
+    pub fn put_image(&mut self, disk: DiskId, image: Image) {
+        self.disk(disk).put_image(image.0);
     }
 
     /// Steps so far, in the sense of [`Step`].

@@ -15,7 +15,7 @@ use crate::io::{
     ARENA_BYTES_DEFAULT, HintState, Host, HostIo, Io, IoChoice, IoError, OpenError, OpenMode,
     Persistence, Scheduled, VOLATILE_BYTES_DEFAULT, Waker, WriteHints,
 };
-use crate::store::{Region, SegmentPlan, StoreError, StoreIdentity};
+use crate::store::{Reached, Region, SegmentPlan, StoreError, StoreIdentity};
 use layby_cache::schedule::{Load, ScheduleLimits};
 use layby_cache::{CacheSpec, LevelKind};
 use layby_types::{ErrorKind, Nanos, Session, ShardIndex, VolumeId, format_bytes};
@@ -40,6 +40,8 @@ pub struct LevelPart {
     /// Its file or device is not to be had, or not to be touched: the level has no slots, and no
     /// class of the specification uses it.
     pub is_absent: bool,
+    /// How far it had come at its last start, where that is known: an older copy is refused.
+    pub known: Option<Reached>,
     /// How its flash is used, where it is a log's.
     pub segments: SegmentPlan,
     /// How long its flash shall last.
@@ -461,13 +463,13 @@ fn open_level(
     let disk = opened.disk;
     let block_size = plan.spec.block_size;
     let region = Region { disk, base: part.base, length: part.length, block_size };
-    let (format, is_strict) = (plan.is_new, plan.is_strict);
+    let (format, is_strict, known) = (plan.is_new, plan.is_strict, part.known);
     if kind == LevelKind::Ssd {
         let hints = hints_line(io.hint_state(disk), part.segments.hints);
         let name = &part.name;
         let line = format!("{name}: ssd log, {size}, {direct}, durable by device flush, {hints}");
         let (segments, wear) = (part.segments, part.wear);
-        return Ok((LevelPlan::Ssd { region, format, is_strict, segments, wear }, line));
+        return Ok((LevelPlan::Ssd { region, format, is_strict, known, segments, wear }, line));
     }
     let persistence = io.map(disk).map(|mapping| mapping.persistence()).map_err(StartError::Io)?;
     let how = match persistence {
@@ -476,7 +478,7 @@ fn open_level(
         Persistence::Sync => "durable by file sync, grouped",
     };
     let line = format!("{}: nvm slots, {size}, {how}", part.name);
-    Ok((LevelPlan::Nvm { region, format, is_strict }, line))
+    Ok((LevelPlan::Nvm { region, format, is_strict, known }, line))
 }
 
 /// What the level's device hears of how long writes live.

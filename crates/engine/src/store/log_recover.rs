@@ -22,7 +22,9 @@ use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
 use super::lost;
 use super::table::{Map, Set};
-use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
+use super::{
+    CorruptInfo, Reached, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream,
+};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Nanos, Seq, Slot};
@@ -284,6 +286,8 @@ impl<'a> Scan<'a> {
             let page = self.read(io, self.geometry.checkpoint_first(area), 1)?;
             let decode = |page: &[u8]| Trailer::decode(page, self.instance);
             let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
+            let has_bytes = page.iter().any(|byte| *byte != 0);
+            self.recovered.may_be_higher |= trailer.is_none() && has_bytes;
             trailers.extend(trailer.map(|(trailer, _)| (trailer, area)));
             io.recycle(page);
         }
@@ -693,6 +697,20 @@ fn decode_or_rebuild<T>(
 }
 
 impl LogStore {
+    /// How far the newest complete checkpoint came; the one that ends a start has a sequence number
+    /// that no earlier start has seen.
+    pub(crate) fn reached(&self) -> Reached {
+        Reached { instance: self.instance, seq: Seq(self.checkpoint.complete.0 + 1) }
+    }
+
+    /// See [`Reached::check`].
+    ///
+    /// # Errors
+    /// [`StoreError::Older`].
+    pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
+        known.check(self.instance, found, (&self.disk_name, self.config.region.base))
+    }
+
     fn assemble(
         config: LogConfig,
         parts: &Parts,

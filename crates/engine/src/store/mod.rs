@@ -78,6 +78,7 @@ pub use resolve::{Loser, Resolved, resolve};
 
 use crate::io::{Buffer, DiskId, WriteLife};
 use layby_cache::LostBlocks;
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
 use log_layout::NOTE_BYTES;
 use std::cell::Cell;
@@ -125,6 +126,38 @@ pub struct StoreIdentity {
     pub shard: ShardIndex,
     /// Shards of the node: block placement depends on it.
     pub shard_count: u16,
+}
+
+/// How far a level had durably come at its last start: what a node keeps elsewhere to know an older
+/// copy of it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Drawn when the level was formatted.
+    pub instance: u64,
+    /// One above a sequence number that lies in it durably, and that no earlier start had seen.
+    pub seq: Seq,
+}
+
+impl Reached {
+    /// Refuses a level that ends before this, or was formatted another time. One in which damage
+    /// may hide its end is let pass.
+    ///
+    /// # Errors
+    /// [`StoreError::Older`].
+    pub(crate) fn check(
+        self,
+        instance: u64,
+        found: &Recovered,
+        (disk, offset): (&str, u64),
+    ) -> Result<(), StoreError> {
+        let is_same = instance == self.instance || is_planted(Plant::OlderLevel);
+        let is_as_far = found.seq_next >= self.seq || is_planted(Plant::OlderLevel);
+        if is_same && (is_as_far || found.may_be_higher) {
+            return Ok(());
+        }
+        let stored = if is_same { found.seq_next } else { Seq(0) };
+        Err(StoreError::Older { disk: disk.to_owned(), offset, stored, expected: self.seq })
+    }
 }
 
 /// A store's bytes on a disk.
@@ -400,6 +433,8 @@ pub struct Recovered {
     pub torn: u64,
     /// Above every seq seen.
     pub seq_next: Seq,
+    /// A structure that may have held a higher one was damaged, or cut short by power loss.
+    pub may_be_higher: bool,
     /// Bytes read to get here.
     pub bytes_scanned: u64,
     /// The last shutdown was clean.
@@ -422,6 +457,7 @@ impl Default for Recovered {
             forgets: Vec::new(),
             torn: 0,
             seq_next: Seq(1),
+            may_be_higher: false,
             bytes_scanned: 0,
             clean_shutdown: false,
             note: [0; NOTE_BYTES],
@@ -490,6 +526,18 @@ pub enum StoreError {
         /// Configured.
         expected: u64,
     },
+    /// What is there ends before what the node knows to have been there: an older copy, or a device
+    /// that dropped what it had called durable.
+    Older {
+        /// The disk's name.
+        disk: String,
+        /// The region's first byte.
+        offset: u64,
+        /// One above the highest sequence number found.
+        stored: Seq,
+        /// At least what it should be.
+        expected: Seq,
+    },
     /// The region cannot hold even the smallest store.
     TooSmall {
         /// The disk's name.
@@ -507,7 +555,7 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             StoreError::Io { .. } => ErrorKind::Retry,
-            StoreError::Corrupt(_) => ErrorKind::Corrupt,
+            StoreError::Corrupt(_) | StoreError::Older { .. } => ErrorKind::Corrupt,
             StoreError::TooSmall { .. } => ErrorKind::Full,
             _ => ErrorKind::Invalid,
         }
@@ -540,6 +588,12 @@ impl fmt::Display for StoreError {
             StoreError::Mismatch { disk, offset, what, stored, expected } => write!(
                 f,
                 "store on `{disk}` at byte {offset} has {what} {stored}, configured {expected}"
+            ),
+            StoreError::Older { disk, offset, stored, expected } => write!(
+                f,
+                "store on `{disk}` at byte {offset} is older than the node knows it: it ends \
+                 before sequence number {}, and had reached {}",
+                stored.0, expected.0
             ),
             StoreError::TooSmall { disk, length, minimum } => {
                 write!(f, "region of {length} bytes on `{disk}` is below the least of {minimum}")

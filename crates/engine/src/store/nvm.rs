@@ -478,7 +478,7 @@ impl NvmStore {
     }
 
     /// Notes that every store up to `seq` is durable; lies on the device by the next sync.
-    fn write_mark(&mut self, seq: Seq) {
+    pub(super) fn write_mark(&mut self, seq: Seq) {
         let copy = MARK_AT[self.mark_copy];
         self.mark_copy = 1 - self.mark_copy;
         let at = self.config.region.base + u64::from(self.geometry.block_bytes) + copy;

@@ -86,11 +86,14 @@ impl Engine {
             let disk = io.add_disk("level", length);
             let region = Region { disk, base: 0, length, block_size };
             match kind {
-                LevelKind::Nvm => LevelPlan::Nvm { region, format: true, is_strict: false },
+                LevelKind::Nvm => {
+                    LevelPlan::Nvm { region, format: true, is_strict: false, known: None }
+                }
                 _ => LevelPlan::Ssd {
                     region,
                     format: true,
                     is_strict: false,
+                    known: None,
                     segments: Default::default(),
                     wear: Default::default(),
                 },

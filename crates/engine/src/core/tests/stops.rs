@@ -84,7 +84,7 @@ fn a_stop_syncs_an_nvm_level_without_a_log() {
                 Region { disk: nvm, base: 0, length: 40 * BLOCK, block_size: BlockSize::MIN };
             let plans = [
                 LevelPlan::Memory { slots: 8 },
-                LevelPlan::Nvm { region, format, is_strict: false },
+                LevelPlan::Nvm { region, format, is_strict: false, known: None },
             ];
             let volume = VolumeSpec {
                 id: VolumeId(1),

@@ -162,6 +162,19 @@ impl SimDisk {
         self.current.length()
     }
 
+    /// What lies on the disk now.
+    pub(super) fn image(&self) -> Pages {
+        self.current.clone()
+    }
+
+    /// All of the disk is this from now on, durably. Nothing may be in flight for it.
+    pub(super) fn put_image(&mut self, image: Pages) {
+        (self.durable, self.current) = (image.clone(), image);
+        (self.mapped, self.epoch) = (false, self.epoch + 1);
+        self.log_first += self.log.len() as u64;
+        self.log.clear();
+    }
+
     /// Gives the disk another length, durably: what lies behind a nearer end never comes back.
     pub(super) fn resize(&mut self, length: u64) {
         if let Some(over) = self.length().checked_sub(length).filter(|over| *over > 0) {
