@@ -12,7 +12,9 @@ use crate::config::{KeySource, Kind, Name, check_trusted_dir};
 use crate::error::{Report, ReportKind};
 use crate::homes::Homes;
 use crate::plan::part_bytes;
+use crate::reached::LevelsReached;
 use layby_engine::check::{CheckTarget, StoreKind, StoreReport, check as check_stores};
+use layby_engine::store::Reached;
 use serde::Serialize;
 use std::path::Path;
 
@@ -155,8 +157,10 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
     let report = check_stores(&plain, depth.full);
     let stores = targets.iter().zip(report.stores);
-    let stores = stores
-        .map(|((level, shard, _), report)| store_answer(&catalog, level.clone(), *shard, report));
+    let known = LevelsReached::read(dir);
+    let stores = stores.map(|((level, shard, _), report)| {
+        store_answer(&catalog, (level.clone(), *shard, known.of(level, *shard)), report)
+    });
     let stores: Vec<StoreAnswer> = stores.collect();
     let backings = backings(dir, &catalog, depth);
     if let Some(snapshot) = &depth.snapshot
@@ -217,7 +221,16 @@ fn targets(dir: &Path, catalog: &Catalog) -> Vec<(Name, u8, CheckTarget)> {
     targets
 }
 
-fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) -> StoreAnswer {
+fn store_answer(
+    catalog: &Catalog,
+    (level, shard, known): (Name, u8, Option<Reached>),
+    report: StoreReport,
+) -> StoreAnswer {
+    let is_older = |known: &Reached| {
+        known.instance != report.instance || report.seq.saturating_add(1) < known.seq.0
+    };
+    // Where a structure is damaged, its end may be hidden.
+    let older = known.filter(|known| report.is_sound() && is_older(known));
     let mut problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     let place = format!("`{}` at byte {}", report.device, report.base);
     match report.node {
@@ -229,6 +242,14 @@ fn store_answer(catalog: &Catalog, level: Name, shard: u8, report: StoreReport) 
         }
         _ => {}
     }
+    problems.extend(older.map(|known| {
+        format!(
+            "{place}: an older copy of the level: it ends before sequence number {}, and the node \
+             knows that it had reached {}",
+            report.seq + 1,
+            known.seq.0
+        )
+    }));
     let counts = report.counts;
     StoreAnswer {
         level,

@@ -19,6 +19,7 @@ use crate::intents::{self, Found, Intents};
 use crate::levels::{self, Lost};
 use crate::names::Names;
 use crate::node::{ShardRequest, requests};
+use crate::reached::LevelsReached;
 use crate::shards::write_back;
 use layby_engine::control::VolumePlan;
 use layby_engine::core::{Damage, WrittenBack};
@@ -249,6 +250,7 @@ fn offline_requests(
     whole.layout.is_memory_only = false;
     let (intents, _) = tokio::sync::mpsc::unbounded_channel();
     let mut requests = requests(config, &whole, plans, false, (&intents, &Names::of(view)))?;
+    LevelsReached::read(&config.dir).tell(&mut requests);
     requests.retain(|request| !request.volumes.is_empty());
     for part in requests.iter_mut().flat_map(|request| &mut request.parts) {
         part.is_absent = lost.iter().any(|lost| lost.name == part.level.name);

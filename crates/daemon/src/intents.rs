@@ -314,9 +314,9 @@ mod tests {
         assert!(known(&dir).is_empty() && intents.is_clean(7));
     }
 
-    /// Goal: an intent whose removal failed is in the file before the next change of its volume, also
-    /// where the removal had taken effect before it failed (the sync of the folder). Method: a folder
-    /// in the staged file's place, and the file as the removal would have left it.
+    /// Goal: an intent whose removal failed is in the file before the next change of its volume,
+    /// also where the removal had taken effect before it failed (the sync of the folder). Method: a
+    /// folder in the staged file's place, and the file as the removal would have left it.
     #[test]
     fn a_removal_that_failed_is_undone_by_the_next_change() {
         let dir = TempDir::new().expect("a temporary directory");

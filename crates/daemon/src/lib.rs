@@ -41,6 +41,7 @@ pub mod names;
 pub mod node;
 pub mod plan;
 pub mod probe;
+pub mod reached;
 mod recovery;
 mod refusals;
 mod replace;

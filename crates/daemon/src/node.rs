@@ -25,6 +25,7 @@ use crate::homes::Homes;
 use crate::intents::Intents;
 use crate::metrics::durability;
 use crate::names::Names;
+use crate::reached::LevelsReached;
 use crate::recovery::{absences, lost_lines, recovery_line};
 use crate::server::{NbdServer, uris};
 use crate::sizing::Sizer;
@@ -38,6 +39,7 @@ use layby_cache::CacheSpec;
 use layby_cache::schedule::Load;
 use layby_engine::ClientMemory;
 use layby_engine::control::{StartReport, VolumePlan};
+use layby_engine::store::Reached;
 use layby_types::{Nanos, VolumeId};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -69,6 +71,8 @@ pub struct LevelPart {
     pub budget: Option<Load>,
     /// It is not used, since a level is lost.
     pub is_absent: bool,
+    /// How far it had come at its last start, if that is known.
+    pub known: Option<Reached>,
 }
 
 /// All a shard needs to start.
@@ -447,7 +451,15 @@ async fn launch(
         homes.names().follow(&view);
         let mut requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
         requests.iter_mut().for_each(|request| request.lock = Some(Arc::clone(&lock)));
-        Ok((start_shards(&*starter, requests)?, view, wanted))
+        let known = LevelsReached::read(&config.dir);
+        known.tell(&mut requests);
+        let started = start_shards(&*starter, requests)?;
+        let names: Vec<Name> = view.layout.levels.iter().map(|level| level.name.clone()).collect();
+        let reports: Vec<_> = started.iter().map(|shard| &shard.report).collect();
+        if let Err(cause) = known.learn(&config.dir, &names, &reports) {
+            tracing::warn!(cause, "cannot write down how far levels have come");
+        }
+        Ok((started, view, wanted))
     });
     starting.await.expect("a starter reports, it does not panic")
 }
@@ -569,7 +581,7 @@ pub(crate) fn requests(
             let length = view.layout.part_bytes(number);
             let budget = budget(level.name.as_str());
             let (base, is_absent) = (length * u64::from(index), !view.layout.is_used(level));
-            LevelPart { level: level.clone(), base, length, budget, is_absent }
+            LevelPart { level: level.clone(), base, length, budget, is_absent, known: None }
         });
         let is_own = |plan: &&VolumePlan| view.layout.shard_of(plan.spec.id) == usize::from(index);
         // With one shard the scheduler does better than a pin that other nodes may share.

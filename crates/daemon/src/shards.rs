@@ -66,6 +66,7 @@ fn plan(request: ShardRequest) -> ShardPlan {
         length: part.length,
         budget: part.budget,
         is_absent: part.is_absent,
+        known: part.known,
         wear: WearPlan {
             endurance: part.level.endurance.map(|endurance| endurance.part(count)),
             started_unix,
@@ -154,33 +155,16 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
     };
     let kind = ReportKind::from(error.kind());
     match error {
-        StartError::Level { error: StoreError::OtherNode { .. }, .. } => {
-            (ReportKind::Corrupt, untouched, "put this node's own file back, or mount its own disk")
+        StartError::Level { error, .. } => {
+            let (kind, hint) = level_remedy(error);
+            (kind, untouched, hint)
         }
-        StartError::Level { error: StoreError::NotFormatted { .. }, .. } => {
-            (ReportKind::Corrupt, untouched, "put the level's file back; blocks may be only there")
-        }
-        StartError::Level { error: StoreError::Corrupt(_), .. } => (
-            ReportKind::Corrupt,
-            untouched,
-            "look with `layby check`; restore the level from a copy if there is one",
-        ),
-        StartError::Level { error: StoreError::Version { .. }, .. } => {
-            (ReportKind::Invalid, untouched, "start the node with the program that wrote it")
-        }
-        StartError::Level { error: StoreError::Mismatch { .. }, .. } => (
-            kind,
-            untouched,
-            "set it back; a node keeps its block size, shards and levels for life",
-        ),
         StartError::LevelDisk { error, .. } if error.kind == ErrorKind::Retry => (
             ReportKind::InUse,
             untouched,
             "stop the other program that uses it; one that has just ended may have I/O in flight",
         ),
-        StartError::Level { .. } | StartError::LevelDisk { .. } => {
-            (kind, untouched, "give the level a file or device that it can use alone")
-        }
+        StartError::LevelDisk { .. } => (kind, untouched, LEVEL_ALONE),
         StartError::Home { error, .. } if error.kind == ErrorKind::Retry => {
             (ReportKind::InUse, untouched, "stop the other program that uses it")
         }
@@ -211,6 +195,38 @@ fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'sta
             (kind, untouched, "try --io epoll, or raise the limit on locked memory")
         }
         StartError::Spec(_) => (kind, untouched, "this is a bug; please report it with the log"),
+    }
+}
+
+const LEVEL_ALONE: &str = "give the level a file or device that it can use alone";
+
+/// Kind of failure and what to do about a level whose contents cannot be used.
+fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
+    match error {
+        StoreError::OtherNode { .. } => {
+            (ReportKind::Corrupt, "put this node's own file back, or mount its own disk")
+        }
+        StoreError::NotFormatted { .. } => {
+            (ReportKind::Corrupt, "put the level's file back; blocks may be only there")
+        }
+        StoreError::Older { .. } => (
+            ReportKind::Corrupt,
+            "put the newest file of the level back; where there is none, move this one away, and \
+             volumes that had nothing dirty there are served",
+        ),
+        StoreError::Corrupt(_) => (
+            ReportKind::Corrupt,
+            "look with `layby check`; put a copy of the level back that no start came after, if \
+             there is one",
+        ),
+        StoreError::Version { .. } => {
+            (ReportKind::Invalid, "start the node with the program that wrote it")
+        }
+        StoreError::Mismatch { .. } => (
+            error.kind().into(),
+            "set it back; a node keeps its block size, shards and levels for life",
+        ),
+        StoreError::Io { .. } | StoreError::TooSmall { .. } => (error.kind().into(), LEVEL_ALONE),
     }
 }
 

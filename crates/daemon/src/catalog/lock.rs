@@ -4,9 +4,9 @@
 //! of it in flight; it names the process, for people. Where the process is gone, or about to be,
 //! its I/O is waited for: what it has in flight may reach the disks yet, and must not meet what the
 //! next node writes.
-//! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is in
-//! flight. Cost: two system calls per start. Not for: homes and levels outside the directory; these
-//! are locked where they are opened.
+//! Invariant: at most one node, or one check, is on a directory, and nothing of an earlier one is
+//! in flight. Cost: two system calls per start. Not for: homes and levels outside the directory;
+//! these are locked where they are opened.
 
 use crate::error::{Report, ReportKind};
 use rustix::event::Timespec;

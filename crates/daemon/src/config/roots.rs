@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 /// The mode bit that lets every user write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 /// What in the node's directory is never a volume's.
-const RESERVED: [&str; 17] = [
+const RESERVED: [&str; 19] = [
     "audit-refused.log",
     "audit-refused.log.1",
     "audit.log",
@@ -32,6 +32,8 @@ const RESERVED: [&str; 17] = [
     "layby.toml",
     "levels",
     "lock",
+    "reached.json",
+    "reached.json.new",
     "ublk",
     "vhost",
 ];

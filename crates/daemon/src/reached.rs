@@ -1,0 +1,172 @@
+//! How far levels had come at the last start, so that an older copy of one is not taken for it.
+//!
+//! How: a file beside the catalog has, for each persistent level and shard, the instance and a
+//! sequence number that lies durably in the level. A start reads it, has the shards refuse a level
+//! that ends before that, and writes down how far levels have come once they have. It is replaced
+//! within the room that it has, so that a full disk keeps no node from starting.
+//! Invariant: what the file says was durable in the level before. A file that is missing or damaged
+//! refuses nothing.
+//! Cost: a small file per start. Not for: levels that were copied and put back between two starts.
+
+use crate::config::Name;
+use crate::node::ShardRequest;
+use crate::replace::replace_within;
+use layby_engine::control::StartReport;
+use layby_engine::store::Reached;
+use layby_types::Seq;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The file within the node's directory.
+pub const REACHED_FILE_NAME: &str = "reached.json";
+/// The same, while it is written.
+pub const REACHED_STAGED_NAME: &str = "reached.json.new";
+const FORMAT: &str = "layby levels reached";
+const VERSION: u32 = 1;
+/// Bytes of the file at most: a few levels of at most 64 shards.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The levels' parts, by shard.
+type Levels = BTreeMap<Name, BTreeMap<u8, Part>>;
+
+/// The file: what it is, a checksum, then the levels.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    format: String,
+    version: u32,
+    /// CRC-32C of `levels` written compactly, in hexadecimal.
+    crc32c: String,
+    levels: Levels,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    instance: u64,
+    seq: u64,
+}
+
+/// See the file's header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelsReached(Levels);
+
+impl LevelsReached {
+    /// What the node in `dir` knows of its levels.
+    #[must_use]
+    pub fn read(dir: &Path) -> LevelsReached {
+        let path = dir.join(REACHED_FILE_NAME);
+        let read = || -> Result<Levels, String> {
+            let bytes = crate::config::read_small(&path, FILE_BYTES_MAX);
+            let bytes = bytes.map_err(|cause| cause.to_string())?;
+            let envelope: Envelope =
+                serde_json::from_slice(&bytes).map_err(|cause| cause.to_string())?;
+            if (envelope.format.as_str(), envelope.version) != (FORMAT, VERSION) {
+                return Err(format!("it is `{}`, version {}", envelope.format, envelope.version));
+            }
+            let computed = checksum(&envelope.levels);
+            if computed != envelope.crc32c {
+                let stored = envelope.crc32c;
+                return Err(format!("checksum mismatch: stored {stored}, computed {computed}"));
+            }
+            Ok(envelope.levels)
+        };
+        match read() {
+            Ok(levels) => LevelsReached(levels),
+            Err(cause) => {
+                if path.symlink_metadata().is_ok() {
+                    let path = path.display();
+                    tracing::warn!(%path, cause, "older copies of levels would not be noticed");
+                }
+                LevelsReached::default()
+            }
+        }
+    }
+
+    /// How far a shard's part of a level had come.
+    #[must_use]
+    pub fn of(&self, level: &Name, shard: u8) -> Option<Reached> {
+        let part = self.0.get(level)?.get(&shard)?;
+        Some(Reached { instance: part.instance, seq: Seq(part.seq) })
+    }
+
+    /// Tells shards how far their levels had come.
+    pub(crate) fn tell(&self, requests: &mut [ShardRequest]) {
+        for request in requests {
+            for part in &mut request.parts {
+                part.known = self.of(&part.level.name, request.index);
+            }
+        }
+    }
+
+    /// Takes over what the shards found, in their order, and writes it down. May take long.
+    ///
+    /// # Errors
+    /// The disk's, as text: what the file said before stands, which refuses less.
+    pub(crate) fn learn(
+        mut self,
+        dir: &Path,
+        names: &[Name],
+        reports: &[&StartReport],
+    ) -> Result<(), String> {
+        for (shard, report) in (0..).zip(reports) {
+            for (level, reached) in &report.reached {
+                let part = Part { instance: reached.instance, seq: reached.seq.0 };
+                self.0.entry(names[*level].clone()).or_default().insert(shard, part);
+            }
+        }
+        let (format, version) = (FORMAT.to_owned(), VERSION);
+        let envelope = Envelope { format, version, crc32c: checksum(&self.0), levels: self.0 };
+        let mut bytes = serde_json::to_vec(&envelope).expect("names and numbers are keys");
+        bytes.push(b'\n');
+        replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &bytes)
+            .map_err(|cause| cause.to_string())
+    }
+}
+
+fn checksum(levels: &Levels) -> String {
+    let compact = serde_json::to_vec(levels).expect("names and numbers are keys");
+    format!("{:08x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &compact))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    /// Goal: what a start learned is known at the next one; a level that did not tell keeps what
+    /// was known, and a damaged file says nothing. Method: two starts of two shards; each byte
+    /// changed.
+    #[test]
+    fn what_was_learned_is_known() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let names: Vec<Name> = ["dram", "nvm", "ssd"].map(|n| n.parse().expect("good")).to_vec();
+        let of = |seq| Reached { instance: u64::MAX - 1, seq: Seq(seq) };
+        let report = |reached| StartReport { reached, ..StartReport::default() };
+        let known = |level: usize, shard| LevelsReached::read(dir.path()).of(&names[level], shard);
+        assert_eq!(known(1, 0), None);
+        let [one, two] = [report(vec![(1, of(5)), (2, of(7))]), report(vec![(2, of(9))])];
+        let learn = |reports: &[&StartReport]| {
+            LevelsReached::read(dir.path()).learn(dir.path(), &names, reports).expect("writable");
+        };
+        learn(&[&one, &two]);
+        assert_eq!(
+            (known(1, 0), known(2, 0), known(2, 1)),
+            (Some(of(5)), Some(of(7)), Some(of(9)))
+        );
+        learn(&[&report(vec![(1, of(8))])]);
+        assert_eq!(
+            (known(1, 0), known(2, 0), known(2, 1)),
+            (Some(of(8)), Some(of(7)), Some(of(9)))
+        );
+        let path = dir.path().join(REACHED_FILE_NAME);
+        let bytes = std::fs::read(&path).expect("it is there");
+        for at in (0..bytes.iter().rposition(|byte| *byte == b'}').expect("JSON")).step_by(7) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            std::fs::write(&path, changed).expect("writable");
+            assert_eq!(known(2, 1).filter(|known| *known != of(9)), None, "byte {at}");
+        }
+    }
+}
