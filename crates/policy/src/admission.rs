@@ -171,9 +171,9 @@ mod tests {
         assert!(filter.memory_bytes() <= 4000);
     }
 
-    /// Goal: what was never missed is admitted as seldom as the header says. Method: distinct blocks
-    /// at random, in order and in strides, through levels of several sizes; the filter's share of
-    /// errors by its own arithmetic is 0.3 %.
+    /// Goal: what was never missed is admitted as seldom as the header says. Method: distinct
+    /// blocks at random, in order and in strides, through levels of several sizes; the filter's
+    /// share of errors by its own arithmetic is 0.3 %.
     #[test]
     fn newcomers_are_seldom_taken_for_known() {
         const BLOCKS: u64 = 100_000;

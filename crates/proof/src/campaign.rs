@@ -111,6 +111,7 @@ impl Tally {
         self.cuts_in_recovery += other.cuts_in_recovery;
         self.stops_unclean += other.stops_unclean;
         self.refused += other.refused;
+        self.older += other.older;
         self.broken += other.broken;
         self.destroyed += other.destroyed;
         self.restored += other.restored;

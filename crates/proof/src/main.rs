@@ -148,7 +148,8 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         "{} requests ({} errors where disks gave reason), {} clients broken off, {} power cuts \
          ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
          {} nodes destroyed, {} looks at what stores alone have, {} clean volumes checked without \
-         levels, {} written back without NVM, {} write intents refused, {} lengths changed",
+         levels, {} written back without NVM, {} write intents refused, {} lengths changed, \
+         {} older copies of levels refused",
         tally.requests,
         tally.errors,
         tally.broken,
@@ -161,7 +162,8 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         tally.clean_checked,
         tally.written_back,
         tally.intents_refused,
-        tally.lengths
+        tally.lengths,
+        tally.older
     );
     let _ = writeln!(
         text,

@@ -59,7 +59,7 @@ fn lives_that_failed_once() {
 }
 
 /// Seeds of simulation runs, drawn in full, that failed once.
-const REGRESSION_SEEDS: [u64; 16] = [
+const REGRESSION_SEEDS: [u64; 17] = [
     353,
     471,
     1_361,
@@ -76,6 +76,7 @@ const REGRESSION_SEEDS: [u64; 16] = [
     7_500_235_089,
     8_200_049_935,
     8_700_002_413,
+    8_910_010_740,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device
@@ -90,8 +91,9 @@ const REGRESSION_SEEDS: [u64; 16] = [
 /// failed write whose every piece waited for a lost device in turn (8200049935), a read of a last
 /// block that came back short while its home was cut (353), a dirty block behind a new end that
 /// went home for ever (471), a change that was under way behind the end of a home that was cut
-/// (1361), and a volume that grew over what an older, longer one had left in its last block
-/// (8700002413). A fix is also held by a test of its own, since a seed's run changes with the code.
+/// (1361), a volume that grew over what an older, longer one had left in its last block
+/// (8700002413), and a write that waited for room which only copies of its own blocks took
+/// (8910010740). A fix is also held by a test of its own, since a seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();

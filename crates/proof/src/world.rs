@@ -11,34 +11,29 @@ mod cloud;
 mod faults;
 mod lengths;
 mod lost;
+mod starts;
 mod waiting;
 
 use crate::client::{Answered, Client};
 use crate::home::CloudHome;
 use crate::oracle::{self, CELL, Oracle, Rigour, changes, overlap};
 use crate::plan::{Act, BLOCK, BLOCKS, CLIENTS, Character, Disk, Leave, Life, VOLUMES};
-use crate::plan::{client_memory_of, discards_of, schedule_of};
 use crate::timeline::Timeline;
-use layby_cache::VolumeSpec;
-use layby_engine::control::{
-    BackingPlan, ClientId, Command, CommandError, Connection, Snapshot, VolumePlan,
-};
-use layby_engine::core::{Notice, STOP_PATIENCE, WearPlan};
-use layby_engine::io::{CrashMode, Io, IoChoice, PowerCut, SimHost, SimIo, SocketId, Window};
-use layby_engine::{LevelPart, Shard, ShardPlan};
+use layby_engine::Shard;
+use layby_engine::control::{ClientId, Command, CommandError, Connection, Snapshot};
+use layby_engine::core::{Notice, STOP_PATIENCE};
+use layby_engine::io::{CrashMode, Io, PowerCut, SimHost, SimIo, SocketId, Window};
 use layby_frontend::nbd::NbdSession;
-use layby_types::{Call, ClassId, Nanos, Operation, Rng, VolumeId};
+use layby_types::{Call, Nanos, Operation, Rng, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 /// Turns that anything may take before it counts as hung.
 const TURNS_MAX: u32 = 8_000;
 /// Turns after which a node that has nothing to do has closed what its clients left.
 const LAST_TURNS: u32 = 40;
-/// Starts that power cuts may interrupt in a row.
-const STARTS_MAX: u32 = 4;
 
 /// Why a life failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +79,8 @@ pub struct Tally {
     pub windows_cut: BTreeSet<Window>,
     /// Volumes that became longer or shorter.
     pub lengths: u64,
+    /// Older copies of a level that were refused.
+    pub older: u64,
     /// Steps of devices.
     pub steps: u64,
 }
@@ -97,6 +94,7 @@ struct World<'a> {
     homes: Vec<Option<CloudHome>>,
     rng: Rng,
     catalog: lost::Catalog,
+    levels: starts::Levels,
     lengths: lengths::Lengths,
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
@@ -171,6 +169,7 @@ impl<'a> World<'a> {
             homes: homes.collect(),
             rng: Rng::new(life.seed ^ 0xc0de),
             catalog: lost::Catalog::new(life.shape.remote, life.seed),
+            levels: starts::Levels::default(),
             lengths: lengths::Lengths::default(),
             node: None,
             commands: channel().0,
@@ -248,104 +247,6 @@ impl<'a> World<'a> {
 
 /// Starting, turning, ending.
 impl World<'_> {
-    fn plan(&self, is_new: bool) -> ShardPlan {
-        let shape = &self.life.shape;
-        let part = |name: &str, path: Option<Disk>, length| LevelPart {
-            name: name.to_owned(),
-            path: path.map(|disk| disk.name().into()),
-            base: 0,
-            length,
-            segments: shape.segments,
-            wear: WearPlan::default(),
-            budget: None,
-            is_absent: false,
-        };
-        let memory = u64::from(shape.spec.levels[0].slots) * BLOCK;
-        let volume = |index: usize| VolumePlan {
-            spec: self.volume_spec(index),
-            backing: match &self.homes[index] {
-                Some(home) => BackingPlan::Remote(Arc::new(home.clone())),
-                None => BackingPlan::File { path: Disk::Home(index).name().into(), create: false },
-            },
-            is_clean: self.catalog.is_clean(index),
-        };
-        ShardPlan {
-            index: 0,
-            count: 1,
-            cpu: None,
-            io: IoChoice::Auto,
-            node: [7; 16],
-            spec: shape.spec.clone(),
-            levels: vec![
-                part("dram", None, memory),
-                part("nvm", Some(Disk::Nvm), shape.nvm_bytes),
-                part("ssd", Some(Disk::Ssd), shape.ssd_bytes),
-            ],
-            volumes: (0..VOLUMES).map(volume).collect(),
-            is_new,
-            is_strict: false,
-            simulate_power_loss: false,
-            home_delay: Nanos::ZERO,
-            io_timeout: self.life.io_timeout(),
-            nice: 0,
-            schedule: schedule_of(self.life.seed),
-            client_memory: client_memory_of(self.life.seed),
-            home_budget: None,
-            lock: None,
-        }
-    }
-
-    fn volume_spec(&self, index: usize) -> VolumeSpec {
-        let shape = &self.life.shape;
-        VolumeSpec {
-            id: VolumeId(index as u32),
-            class: ClassId(index as u8),
-            length: self.lengths.of(index),
-            shares: shape.shares[index],
-            write_through: shape.through[index],
-        }
-    }
-
-    /// Starts the node, again where the power fails meanwhile.
-    fn start(&mut self, is_new: bool) -> Result<(), String> {
-        let plan = self.plan(is_new);
-        for _ in 0..STARTS_MAX {
-            let (sender, receiver): (_, Receiver<Command<NbdSession>>) = channel();
-            let host = self.host.clone();
-            let heard = self.notices.clone();
-            let hear = self.catalog.hear();
-            let notices = Box::new(move |notice: Notice| {
-                hear(&notice);
-                heard.lock().expect("one thread").push(notice);
-            });
-            let seed = self.life.seed;
-            let start = || Shard::start(host, &plan, seed, receiver, notices);
-            match catch_unwind(AssertUnwindSafe(start)) {
-                Ok(Ok((node, report))) => {
-                    self.note(|| format!("started: {report:?}"));
-                    (self.node, self.commands) = (Some(node), sender);
-                    let discards = discards_of(self.life.seed);
-                    self.command(Command::SetDiscards(discards, Box::new(drop)));
-                    return Ok(());
-                }
-                Ok(Err(error)) if self.is_tolerant => {
-                    self.note(|| format!("the start is refused: {error}"));
-                    self.tally.refused += 1;
-                    self.is_over = true;
-                    return Ok(());
-                }
-                Ok(Err(error)) => return Err(format!("the node does not start: {error}")),
-                Err(payload) if payload.is::<PowerCut>() => {
-                    self.note(|| "the power fails during recovery".to_owned());
-                    self.tally.cuts_in_recovery += 1;
-                    self.lose_power(self.life.shape.crash);
-                }
-                Err(payload) => return Err(describe(payload.as_ref())),
-            }
-        }
-        Err("each start is cut short".to_owned())
-    }
-
     /// One turn of the node and of its clients; a power cut in it restarts the node.
     fn turn(&mut self) -> Result<(), String> {
         self.deliver();
@@ -389,6 +290,7 @@ impl World<'_> {
         self.has_crashed = true;
         self.is_bereft |= self.has_lied;
         self.check_without_levels()?;
+        self.start_on_an_older_level()?;
         self.start(false)
     }
 

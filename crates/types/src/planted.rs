@@ -85,11 +85,13 @@ pub enum Plant {
     DiscardsBehindEnd,
     /// A backing store is truncated while changes in flight reach behind its new end.
     CutEarly,
+    /// An older copy of a level is taken for the level (a fault that a hunt found).
+    OlderLevel,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 36] = [
+    pub const ALL: [Plant; 37] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -126,6 +128,7 @@ impl Plant {
         Plant::LengthRounded,
         Plant::DiscardsBehindEnd,
         Plant::CutEarly,
+        Plant::OlderLevel,
     ];
 }
 

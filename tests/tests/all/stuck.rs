@@ -169,9 +169,9 @@ fn a_device_that_stops_to_answer_is_noticed() {
 }
 
 /// Goal: a node does not begin beside what a killed one has still in flight, which may reach a disk
-/// after what the new one writes there; it waits, says so, and begins. Method: a write-back hangs on
-/// a stopped device, the node is killed, the next one is started, the device goes on; one shard and
-/// two, whose level files have no lock of their own; both ways to the kernel.
+/// after what the new one writes there; it waits, says so, and begins. Method: a write-back hangs
+/// on a stopped device, the node is killed, the next one is started, the device goes on; one shard
+/// and two, whose level files have no lock of their own; both ways to the kernel.
 #[test]
 fn a_start_waits_for_what_a_killed_node_has_in_flight() {
     if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {

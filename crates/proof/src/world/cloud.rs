@@ -117,6 +117,8 @@ impl World<'_> {
         self.is_bereft |= self.has_lied;
         self.heal();
         self.catalog = Catalog::new(self.life.shape.remote, self.life.seed);
+        // The seed gives the new levels the instances of the old ones, which no real start draws.
+        self.levels = super::starts::Levels::default();
         self.start(true)?;
         if self.is_over { Ok(()) } else { self.settle() }
     }
