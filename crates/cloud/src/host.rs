@@ -13,7 +13,9 @@ use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::clone::split_key;
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
-use crate::local::{Durables, Told, allocate, failed, read_at, replace, unnamed};
+use crate::local::{
+    Durables, Told, allocate, failed, open_to_read, read_at, read_map, replace, unnamed,
+};
 use crate::segment::Compression;
 use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
 use crate::store::Store;
@@ -281,8 +283,8 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Inspected, HostError> 
         let path = path.clone();
         move |error| HostError::File(path, error)
     };
-    let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
-    let journal = File::open(&paths.journal).map_err(failed(&paths.journal))?;
+    let map = read_map(&paths.map).map_err(failed(&paths.map))?;
+    let journal = open_to_read(&paths.journal).map_err(failed(&paths.journal))?;
     let volume = volume_of(&map).ok_or(HostError::Open(OpenError::MapDamaged(0)))?;
     let plan = Plan {
         volume,
@@ -351,7 +353,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             move |error| HostError::File(path, error)
         };
         let journal = open_journal(&paths.journal).map_err(failed(&paths.journal))?;
-        let map = std::fs::read(&paths.map).map_err(failed(&paths.map))?;
+        let map = read_map(&paths.map).map_err(failed(&paths.map))?;
         let mut read =
             |at, length| read_at(&journal, at, length).map_err(|error| error.to_string());
         let name = format!("{} ({})", plan.name, store.url());

@@ -43,6 +43,7 @@ pub use host::{
     CloudBacking, HostError, Inspected, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
 };
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
+pub use local::{open_regular, read_map};
 pub use map::MapImage;
 pub use removal::{CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};

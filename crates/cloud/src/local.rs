@@ -8,12 +8,12 @@
 //! Cost: a thread per volume, idle while nothing is to be synced. Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind as Io, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, ErrorKind as Io, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -38,6 +38,37 @@ pub(crate) fn unnamed(path: &Path) -> io::Result<File> {
     let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
     std::fs::remove_file(path)?;
     Ok(file)
+}
+
+/// Opens a file to be read, without waiting for a pipe's writer, who may never come.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(flags(OFlags::NONBLOCK)).open(path)
+}
+
+/// Opens a regular file to be read; of what is none nothing is read: a device has no end.
+///
+/// # Errors
+/// The system's, or that it is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = open_to_read(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(Io::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// Reads a map file, which must be a regular file.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn read_map(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn flags(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
 }
 
 /// Replaces a file as a whole, durably.

@@ -10,6 +10,7 @@
 use crate::codec::crc32c;
 use crate::host::{HostError, Paths};
 use crate::journal::JournalError;
+use crate::local::{open_to_read, read_map};
 use crate::segment::VolumeUuid;
 use crate::volume::{Left, LeftOver, OpenError, left_over};
 use layby_types::Nanos;
@@ -46,9 +47,9 @@ impl Salvage {
     /// # Errors
     /// [`HostError`] where a file is missing, damaged at its beginning, or another volume's.
     pub fn open(paths: &Paths) -> Result<Self, HostError> {
-        let map = std::fs::read(&paths.map).map_err(|e| HostError::File(paths.map.clone(), e))?;
+        let map = read_map(&paths.map).map_err(|e| HostError::File(paths.map.clone(), e))?;
         let failed = |error| HostError::File(paths.journal.clone(), error);
-        let journal = File::open(&paths.journal).map_err(failed)?;
+        let journal = open_to_read(&paths.journal).map_err(failed)?;
         let mut read = |at, length| read_at(&journal, at, length);
         let found = left_over(&map, &mut read).map_err(HostError::Open)?;
         Ok(Salvage { journal, found })

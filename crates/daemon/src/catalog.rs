@@ -27,6 +27,7 @@ use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind as Io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -439,18 +440,16 @@ impl Catalog {
         let path = dir.join(CATALOG_FILE_NAME);
         let error = || format!("cannot read the node's catalog `{}`", path.display());
         let untouched = "nothing was changed; volumes and levels are untouched";
-        let bytes = match std::fs::metadata(&path) {
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Ok(metadata) if metadata.len() > CATALOG_BYTES_MAX => {
-                return Err(Report::new(ReportKind::Corrupt, error())
-                    .cause(format!("the file has {} bytes", metadata.len()))
-                    .state(untouched)
-                    .hint("restore the file from a copy"));
+        let bytes = match crate::config::read_small(&path, CATALOG_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(cause) if cause.kind() == Io::NotFound => return Ok(None),
+            // Too long, or no regular file.
+            Err(cause) if matches!(cause.kind(), Io::InvalidData | Io::InvalidInput) => {
+                let report = Report::new(ReportKind::Corrupt, error()).cause(cause.to_string());
+                return Err(report.state(untouched).hint(RESTORE));
             }
-            Ok(_) => crate::config::read_small(&path, CATALOG_BYTES_MAX),
-            Err(cause) => Err(cause),
+            Err(cause) => return Err(Report::from_io(error(), &cause).state(untouched)),
         };
-        let bytes = bytes.map_err(|cause| Report::from_io(error(), &cause).state(untouched))?;
         Catalog::parse(&path, &bytes).map(|catalog| Some(catalog.with_keys_beside(dir)))
     }
 

@@ -18,6 +18,9 @@ use layby_engine::store::Reached;
 use serde::Serialize;
 use std::path::Path;
 
+#[cfg(test)]
+mod crashes;
+
 /// The findings on one shard's part of a level.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreAnswer {

@@ -30,7 +30,7 @@ use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Inspected, Key,
     Order, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect,
-    is_right_below, prepare, volume_of,
+    is_right_below, prepare, read_map, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -343,7 +343,7 @@ impl CloudHomes {
         };
         let is_new = record.phase == VolumePhase::Creating;
         let takes = self.takes(name, record);
-        match std::fs::read(&paths.map) {
+        match read_map(&paths.map) {
             Ok(map) => {
                 return volume_of(&map).ok_or_else(|| {
                     let cause = format!("`{}` is damaged", paths.map.display());
@@ -729,7 +729,7 @@ impl RemoteHomes for CloudHomes {
 
     fn problem(&self, record: &VolumeRecord) -> Option<String> {
         let paths = self.paths(record);
-        match std::fs::read(&paths.map) {
+        match read_map(&paths.map) {
             Ok(map) if volume_of(&map).is_none() => {
                 Some(format!("`{}` is damaged", paths.map.display()))
             }

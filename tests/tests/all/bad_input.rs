@@ -77,6 +77,24 @@ fn an_unknown_key_is_refused() {
     refusal.assert_explains(&["colour", "5"]);
 }
 
+/// Goal: a catalog that is no file is refused, and holds nothing up. Method: a pipe without a
+/// writer in its place, at a start and a check; then the catalog again.
+#[test]
+fn a_catalog_that_is_no_file_is_refused() {
+    let (_work, dir) = temporary();
+    let options = small_levels();
+    node_with_data(&dir, &options);
+    let [catalog, kept] = ["catalog.json", "kept.json"].map(|name| dir.join(name));
+    fs::rename(&catalog, &kept).expect("the test's own file");
+    must("mkfifo", &[&catalog.to_string_lossy()]);
+    let refusal = refused(&dir, &options);
+    refusal.assert_explains(&["catalog.json", "no regular file"]);
+    let checked = layby(&["check", "--dir", &dir.to_string_lossy()]);
+    checked.assert_explains(&["catalog.json", "no regular file"]);
+    fs::rename(&kept, &catalog).expect("the test's own file");
+    assert_data_is_there(&dir, &options);
+}
+
 /// Goal: values out of range or of the wrong kind are refused by name. Method: a few.
 #[test]
 fn values_that_make_no_sense_are_refused() {

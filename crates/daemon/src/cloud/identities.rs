@@ -8,9 +8,8 @@
 
 use crate::catalog::VolumeRecord;
 use crate::config::Name;
-use layby_cloud::{VolumeUuid, volume_of};
+use layby_cloud::{VolumeUuid, open_regular, volume_of};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,6 +62,6 @@ impl Identities {
 
 fn identity_in(map: &Path) -> Option<VolumeUuid> {
     let mut start = Vec::new();
-    File::open(map).ok()?.take(START_BYTES).read_to_end(&mut start).ok()?;
+    open_regular(map).ok()?.take(START_BYTES).read_to_end(&mut start).ok()?;
     volume_of(&start)
 }

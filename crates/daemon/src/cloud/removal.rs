@@ -12,7 +12,7 @@ use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
 use layby_cloud::{
     Deleted, Fault, FaultKind, Goal, Link, Removal, RemovalError, Snapshot, Step, Store,
-    Superblock, VolumeUuid, inspect, volume_of,
+    Superblock, VolumeUuid, inspect, read_map, volume_of,
 };
 
 /// The clones of a volume, by their names and places.
@@ -91,7 +91,7 @@ impl CloudHomes {
 
     /// See [`crate::homes::RemoteHomes::identity`].
     pub(super) fn identity_of(&self, record: &VolumeRecord) -> Option<String> {
-        let map = std::fs::read(&self.paths(record).map).ok()?;
+        let map = read_map(&self.paths(record).map).ok()?;
         volume_of(&map).map(|volume| volume.to_string())
     }
 

@@ -17,7 +17,7 @@ use crate::config::{KeySource, Name};
 use crate::control::View;
 use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, Homes};
-use layby_cloud::{Store, is_settled};
+use layby_cloud::{Store, is_settled, read_map};
 use layby_types::{VolumeId, format_bytes};
 use std::path::Path;
 
@@ -26,7 +26,7 @@ impl CloudHomes {
     /// and whose it is was never found out here; or it is named, and nothing of it is here.
     pub(super) fn takes(&self, name: &Name, record: &VolumeRecord) -> bool {
         let is_named = self.config.takeover.contains(name);
-        match std::fs::read(self.paths(record).map) {
+        match read_map(&self.paths(record).map) {
             Ok(map) => record.take && !is_settled(&map),
             Err(cause) => {
                 let is_absent = cause.kind() == std::io::ErrorKind::NotFound;

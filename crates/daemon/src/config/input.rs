@@ -5,6 +5,7 @@
 //! Not for: what the text says.
 
 use crate::error::{Report, ReportKind};
+use layby_cloud::open_regular;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -34,13 +35,14 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
     Ok(text)
 }
 
-/// All of a file that is small if it is sound.
+/// All of a regular file that is small if it is sound. Of what is none nothing is read: a pipe's
+/// writer may never come.
 ///
 /// # Errors
-/// The system's, or that it has more than `most` bytes; of what has no end no more is read.
+/// The system's, or that it is no regular file, or has more than `most` bytes.
 pub(crate) fn read_small(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let cause = format!("it has more than {most} bytes");
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, cause));
@@ -55,4 +57,21 @@ fn text(path: &Path) -> std::io::Result<String> {
         false => File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?,
     };
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a pipe without a writer holds nothing up. Method: a named pipe, read as a small file.
+    #[test]
+    fn pipes_are_no_small_files() {
+        let folder = tempfile::TempDir::new().expect("a temporary directory");
+        let path = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let refused = read_small(&path, 10).expect_err("nobody writes");
+        assert!(refused.to_string().contains("no regular file"), "{refused}");
+    }
 }
