@@ -273,6 +273,17 @@ fn prepare_files(
     replace(&paths.map, map).map_err(|error| HostError::File(paths.map.clone(), error))
 }
 
+/// Whether [`prepare`] would begin anew: no map is there, and no journal that was ever written to.
+#[must_use]
+pub fn is_unmade(paths: &Paths) -> bool {
+    let is_absent = |cause: &io::Error| cause.kind() == io::ErrorKind::NotFound;
+    paths.map.try_exists().is_ok_and(|is_there| !is_there)
+        && match open_to_read(&paths.journal) {
+            Ok(journal) => is_used(&journal).is_ok_and(|is_used| !is_used),
+            Err(cause) => is_absent(&cause),
+        }
+}
+
 /// Looks at what a node keeps of a volume that it does not serve, and writes nothing: how much the
 /// journal holds that the map does not know in the store, and what the map does.
 ///

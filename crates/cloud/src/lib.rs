@@ -40,7 +40,8 @@ pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Ta
 pub use clone::{BASES_MAX, CloneError, CloneObjects, ClonePlan, split_key};
 pub use crypt::{CIPHER, KEY_BYTES, Key};
 pub use host::{
-    CloudBacking, HostError, Inspected, Order, Paths, Said, SnapshotAnswer, Watch, inspect, prepare,
+    CloudBacking, HostError, Inspected, Order, Paths, Said, SnapshotAnswer, Watch, inspect,
+    is_unmade, prepare,
 };
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use local::{open_regular, read_map};

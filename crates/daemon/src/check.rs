@@ -91,7 +91,7 @@ pub struct BackingFinding {
     pub is_in_store: bool,
     /// What is wrong, if anything.
     pub problem: Option<String>,
-    /// Its journal and its map, where they are whole.
+    /// Its journal and its map, where they are there and whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalFinding>,
     /// What was read of it in its store.
@@ -279,14 +279,12 @@ fn backings(dir: &Path, catalog: &Catalog, depth: &Depth) -> Vec<BackingFinding>
     let finding = |(name, record, gone): (&Name, &VolumeRecord, Option<&DeletedRecord>)| {
         let (path, is_in_store) = (homes.name(record), is_store(&record.path));
         let paths = dirs.paths(dir, record);
-        // Of a deleted volume nothing may be left.
-        let is_there = gone.is_none() || paths.journal.exists() || paths.map.exists();
-        let found = (is_in_store && is_there).then(|| local_finding(&paths, catalog.block_bytes));
-        let (mut problem, local) = match found {
-            Some(Ok(found)) => (None, Some(found)),
-            Some(Err(problem)) => (Some(problem), None),
-            None if is_in_store => (None, None),
-            None => (homes.problem(record), None),
+        let (mut problem, local) = match is_in_store {
+            true => match local_finding(&paths, (record, gone.is_some()), catalog.block_bytes) {
+                Ok(found) => (None, found),
+                Err(problem) => (Some(problem), None),
+            },
+            false => (homes.problem(record), None),
         };
         let (mut verified, mut snapshot) = (None, None);
         // Of one whose grace is over anything may be gone.

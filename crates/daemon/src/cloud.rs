@@ -8,6 +8,7 @@
 //! Cost: two threads per volume. Not for: what travels; see [`layby_cloud`].
 
 mod clones;
+mod files;
 mod folders;
 mod identities;
 mod keys;
@@ -16,7 +17,7 @@ mod removal;
 mod takeover;
 
 use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
-use crate::check::{LocalFinding, StoreVerified};
+use crate::check::StoreVerified;
 use crate::config::{
     CloneSource, CloudConfig, ConditionChoice, Config, KeySource, Name, UplinkConfig,
 };
@@ -25,12 +26,14 @@ use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
+use files::damage_text;
+pub(crate) use files::local_finding;
 use identities::Identities;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
-    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Inspected, Key,
-    Order, Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, inspect,
-    is_right_below, prepare, read_map, volume_of,
+    CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Key, Order,
+    Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, is_right_below,
+    prepare, read_map, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -61,37 +64,6 @@ const SCHEMES: [&str; 4] = ["s3", "az", "gs", "file"];
 pub(crate) fn has_known_scheme(path: &Path) -> bool {
     let text = path.as_os_str().to_string_lossy();
     text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
-}
-
-/// What reading a volume's journal and map came to, or what is wrong with them.
-pub(crate) fn local_finding(paths: &Paths, block_bytes: u32) -> Result<LocalFinding, String> {
-    let Inspected { status, damaged } =
-        inspect(paths, block_bytes).map_err(|error| error.to_string())?;
-    if !damaged.is_empty() {
-        return Err(damage_text(&damaged));
-    }
-    Ok(LocalFinding {
-        journal_bytes: status.journal_bytes,
-        dirty_bytes: status.dirty_bytes,
-        map_segments: status.segments,
-        map_runs: status.runs,
-        live_bytes: status.live_bytes,
-    })
-}
-
-/// Damaged ranges of a volume's journal, a first byte and a length each, in words.
-fn damage_text(damaged: &[(u64, u64)]) -> String {
-    const SHOWN_MAX: usize = 16;
-    let shown = damaged.iter().take(SHOWN_MAX);
-    let shown: Vec<String> = shown.map(|(at, length)| format!("{at}+{length}")).collect();
-    let bytes: u64 = damaged.iter().map(|(_, length)| length).sum();
-    let more = if damaged.len() > SHOWN_MAX { ", …" } else { "" };
-    format!(
-        "its journal is damaged where acknowledged data was: {} of it, at bytes {}{more} of the \
-         volume; reads of them fail",
-        format_bytes(bytes),
-        shown.join(", ")
-    )
 }
 
 /// What reading all that a store has of a volume came to.

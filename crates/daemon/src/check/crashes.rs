@@ -2,7 +2,9 @@
 //! the next start does with it.
 
 use super::*;
+use crate::assembly::{Prepared, prepare};
 use crate::catalog::CATALOG_FILE_NAME;
+use crate::cloud::{CloudHomes, take_back};
 use crate::node::Node;
 use crate::node::tests::{MockStarter, config};
 use layby_cloud::{Link, Paths};
@@ -11,11 +13,15 @@ use tempfile::TempDir;
 
 /// A child of another test may hold the lock of the incarnation before between fork and exec.
 const STARTS_MAX: u32 = 10_000;
+/// The first page of a ring and the beginning of a batch; see `docs/formats.md`.
+const USED: (usize, &[u8]) = (4096, b"LAYBYCJB");
 
-/// A node with a volume `maps` in a folder, which was served once.
+/// A node with a volume `maps` in a folder, which was served once, and what it keeps of it.
 struct Site {
     dir: TempDir,
     text: String,
+    map: Vec<u8>,
+    journal: Vec<u8>,
 }
 
 impl Site {
@@ -27,8 +33,11 @@ impl Site {
             dir.path().join("store").display(),
             more,
         );
-        let site = Site { dir, text };
+        let mut site = Site { dir, text, map: Vec::new(), journal: Vec::new() };
         assert!(site.serves().await);
+        let Paths { map, journal } = site.paths();
+        site.map = std::fs::read(map).expect("it was served");
+        site.journal = std::fs::read(journal).expect("it was served");
         site
     }
 
@@ -39,6 +48,10 @@ impl Site {
     fn paths(&self) -> Paths {
         let below = |name: &str| self.node().join("cloud").join(name);
         Paths { journal: below("0.journal"), map: below("0.map") }
+    }
+
+    fn catalog(&self) -> Catalog {
+        Catalog::load(&self.node()).expect("whole").expect("it was started")
     }
 
     /// Whether a start serves the volume, with its store, until it stops.
@@ -55,9 +68,27 @@ impl Site {
         is_served
     }
 
+    /// Puts what a node that ended somewhere left: a catalog, and files.
+    fn put(&self, catalog: &Catalog, map: Option<&[u8]>, journal: Option<&[u8]>) {
+        catalog.save(&self.node()).expect("a writable directory");
+        let paths = self.paths();
+        for (path, bytes) in [(paths.map, map), (paths.journal, journal)] {
+            let _ = std::fs::remove_file(&path);
+            if let Some(bytes) = bytes {
+                std::fs::write(path, bytes).expect("a writable directory");
+            }
+        }
+    }
+
     fn problem(&self) -> Option<String> {
         let answer = check(&self.node(), &Depth::default()).expect("there is a catalog");
         answer.backings.into_iter().find_map(|backing| backing.problem)
+    }
+
+    fn used(&self) -> Vec<u8> {
+        let (mut journal, (at, magic)) = (self.journal.clone(), USED);
+        journal[at..at + magic.len()].copy_from_slice(magic);
+        journal
     }
 }
 
@@ -73,6 +104,88 @@ async fn start(dir: &TempDir, text: &str) -> Node {
         }
     }
     panic!("the directory stays locked")
+}
+
+/// Goal: where the catalog says that the files of a volume are still to be made, as between the
+/// steps of an undeletion, a check misses none of them, and the start makes them; where they have
+/// to be there, both miss them. Method: catalogs and files as a kill leaves them, a check and a
+/// start of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_says_what_a_start_does() {
+    let site = Site::new("").await;
+    let (sound, used) = (site.catalog(), site.used());
+    let (map, journal) = (Some(&site.map[..]), Some(&site.journal[..]));
+    let cases = [
+        ("before the files are made", true, None, None, true),
+        ("once the journal has its name", true, None, Some(&b""[..]), true),
+        ("once the journal has its room", true, None, journal, true),
+        ("once both are made", true, map, journal, true),
+        ("a map that went missing", true, None, Some(&used[..]), false),
+        ("a journal that went missing", true, map, None, false),
+        ("both went missing", false, None, None, false),
+        ("the map went missing", false, None, journal, false),
+    ];
+    for (what, take, map, journal, is_sound) in cases {
+        let mut catalog = sound.clone();
+        catalog.volumes.get_mut("maps").expect("it is there").take = take;
+        site.put(&catalog, map, journal);
+        let problem = site.problem();
+        assert_eq!(problem.is_none(), is_sound, "{what}: {problem:?}");
+        assert_eq!(site.serves().await, is_sound, "{what}: the start");
+    }
+}
+
+/// Goal: of a deleted volume, what the node keeps may be gone, journal first, and an undeletion
+/// that was refused by the files may have begun them; a journal with writes and without its map is
+/// missed. Method: files as a kill leaves them, a check of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_misses_nothing_of_a_deleted_volume() {
+    let site = Site::new("").await;
+    let (mut catalog, used) = (site.catalog(), site.used());
+    let record = catalog.volumes.remove("maps").expect("it is there");
+    catalog.deleted.push(DeletedRecord::new(name(), None, 60, record));
+    let (map, journal) = (Some(&site.map[..]), Some(&site.journal[..]));
+    let cases = [
+        ("before its files go", map, journal, true),
+        ("once the journal is gone", map, None, true),
+        ("once both are gone", None, None, true),
+        ("a journal that was begun", None, journal, true),
+        ("a map that went missing", None, Some(&used[..]), false),
+    ];
+    for (what, map, journal, is_sound) in cases {
+        site.put(&catalog, map, journal);
+        let problem = site.problem();
+        assert_eq!(problem.is_none(), is_sound, "{what}: {problem:?}");
+    }
+}
+
+/// Goal: a volume that is taken back by the configuration is sound when the node ends after its old
+/// files went. Method: two nodes at one folder; a third start of the first, up to there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taking_back_that_ends_early_is_sound() {
+    let site = Site::new("").await;
+    let other = TempDir::new().expect("a temporary directory");
+    let takes = site.text.replace("[cloud]", "[cloud]\ntakeover = [\"maps\"]");
+    let second = start(&other, &takes).await;
+    let record = second.control().view().catalog.volumes["maps"].clone();
+    let watch = second.control().facts().homes.watch(&record).expect("it is served");
+    watch.wait(|said| said.status.link == Link::Up).await.expect("it runs");
+    second.run(async {}).await.expect("stops");
+    let (config, found) = (config(&site.dir, &takes), site.catalog());
+    let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
+    cloud.introduce(found.node, found.block_bytes);
+    let homes = Homes::new(&config.dir, Some(cloud));
+    let taking = tokio::task::spawn_blocking(move || {
+        let prepared = prepare(&config, Some(found), &homes).expect("the same node");
+        let Prepared { mut view, mut notes, .. } = prepared;
+        let taken = take_back(&mut view, &homes, &mut notes).expect("numbers are left");
+        view.catalog.save(&config.dir).expect("a writable directory");
+        taken.iter().try_for_each(|record| homes.release(record, false)).expect("nothing is left");
+        taken.len()
+    });
+    assert_eq!(taking.await.expect("it does not panic"), 1);
+    assert_eq!(site.problem(), None);
+    assert!(site.serves().await, "also without the configuration's word");
 }
 
 /// Goal: what is no regular file in a map's place, or in a catalog's, holds up neither a start nor

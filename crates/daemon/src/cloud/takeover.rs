@@ -117,7 +117,8 @@ pub(crate) fn take_back(
                 .hint("remove it from `takeover` of [cloud], and take it with another node")
         })?;
         let local = Some(record.local_number());
-        let record = VolumeRecord { id: id.0, local, length, ..record };
+        // Once its old files went, a start without the configuration's word takes it, too.
+        let record = VolumeRecord { id: id.0, local, length, take: true, ..record };
         notes.push(format!(
             "volume `{name}` was served by another node and is taken back; what this node had of \
              it is dropped"
