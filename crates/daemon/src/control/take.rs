@@ -2,8 +2,8 @@
 //!
 //! How: a creation that takes asks the store how long the volume is, and is then a creation like
 //! any other: the record says that it takes until that is done, so that one which broke off goes
-//! on after the next start. What this node had of the volume is let go of first, since it is of the
-//! past; the volume comes back under a new number, whose blocks no level has.
+//! on after the next start. What this node had of the volume goes once the record says so, since it
+//! is of the past; the volume comes back under a new number, whose blocks no level has.
 //! Invariant: what only this node's journal has is never let go of by taking. A command that was
 //! carried out is carried out again without a change.
 //! Cost: some requests. Not for: volumes that a start takes; see `cloud::takeover`.
@@ -69,8 +69,8 @@ impl Control {
         }
     }
 
-    /// Lets go of what this node had of a volume that it takes back as `new`; false where it has
-    /// the volume, so that there is nothing to take.
+    /// Has shards let go of what this node had of a volume that it takes back as `new`; false where
+    /// it has the volume, so that there is nothing to take.
     pub(super) async fn let_go(
         &self,
         name: &Name,
@@ -119,9 +119,15 @@ impl Control {
         }
         self.devices.detach(self, name, VolumeId(old.id), error).await?;
         let removed = self.remove_parts(&self.view(), old, true).await;
-        removed.map_err(|refused| super::report(&refused, error))?;
-        let forgotten = old.clone();
-        self.at_homes(move |homes| homes.forget(&forgotten)).await.map(|()| true)
+        removed.map_err(|refused| super::report(&refused, error)).map(|()| true)
+    }
+
+    /// What this node had of a volume that it takes back goes, once the catalog says that it takes
+    /// it. Files that do not go are in the way of nothing: the volume has others.
+    pub(super) async fn forget_files(&self, name: &Name, old: VolumeRecord) {
+        if let Err(left) = self.at_homes(move |homes| homes.forget(&old)).await {
+            tracing::warn!(%name, cause = left.cause, "{}; it is of no use any more", left.error);
+        }
     }
 
     /// Forgets a volume that another node has: what this node has of it goes, and no object does.
@@ -216,4 +222,95 @@ fn only_here(name: &Name, taken: &Taken, error: &str) -> Report {
             "`layby salvage {name} FILE` saves them; then `layby volume delete {name} --data \
              delete` gives them up here, and this command takes the volume"
         ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::config::{KeySource, UplinkConfig};
+    use crate::control::Authority;
+    use crate::control::tests::MockNode;
+    use crate::homes::RemoteHomes;
+    use layby_cloud::{Watch, uplink::Uplink};
+    use layby_engine::backing::RemoteBacking;
+    use layby_engine::control::{CommandError, OpenRemote};
+    use layby_engine::io::Waker;
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
+    use tempfile::TempDir;
+
+    /// A store whose volume another node has, and what the catalog said when files went.
+    #[derive(Debug)]
+    struct Owner {
+        dir: PathBuf,
+        log: Mutex<Vec<String>>,
+    }
+
+    #[derive(Debug)]
+    struct Opener;
+
+    impl OpenRemote for Opener {
+        fn name(&self) -> String {
+            "far".into()
+        }
+        fn open(&self, _: Waker) -> Result<RemoteBacking, CommandError> {
+            panic!("a mock shard opens nothing")
+        }
+    }
+
+    impl RemoteHomes for Owner {
+        fn has(&self, record: &VolumeRecord) -> bool {
+            is_store(&record.path)
+        }
+        fn name(&self, record: &VolumeRecord) -> String {
+            record.path.display().to_string()
+        }
+        fn prepare(&self, _: &Name, _: &VolumeRecord) -> Result<Arc<dyn OpenRemote>, Report> {
+            Ok(Arc::new(Opener))
+        }
+        fn release(&self, _: &VolumeRecord) -> Result<(), Report> {
+            Ok(())
+        }
+        fn found(&self, _: &Path, _: Option<&KeySource>) -> Result<Option<FoundVolume>, Report> {
+            Ok(Some(FoundVolume { size_bytes: 1 << 20, node: "07".repeat(16), is_own: false }))
+        }
+        fn taken(&self, _: &VolumeRecord) -> Option<Taken> {
+            Some(Taken { by: "node 7 has the volume".into(), bytes_lost: 0 })
+        }
+        fn forget(&self, record: &VolumeRecord) -> Result<(), Report> {
+            let catalog = Catalog::load(&self.dir).expect("whole").expect("it was saved");
+            let known = &catalog.volumes["far"];
+            let line = format!("{} goes, {} takes: {}", record.id, known.id, known.take);
+            self.log.lock().expect("one test").push(line);
+            Ok(())
+        }
+        fn watch(&self, _: &VolumeRecord) -> Option<Watch> {
+            None
+        }
+        fn follow(&self, _: &View, _: &UplinkConfig) {}
+        fn uplink(&self) -> Option<Uplink> {
+            None
+        }
+        fn problem(&self, _: &VolumeRecord) -> Option<String> {
+            None
+        }
+    }
+
+    /// Goal: what a node had of a volume that it takes back goes once the catalog says that it
+    /// takes it, so that a start after a kill goes on. Method: the volume is taken twice; the
+    /// catalog as the disk has it at the moment that the old files go.
+    #[tokio::test]
+    async fn old_files_go_once_the_catalog_takes() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let owner = Arc::new(Owner { dir: dir.path().into(), log: Mutex::default() });
+        let node = MockNode::with_homes(dir, "", Some(owner.clone()));
+        let request = "{\"name\":\"far\",\"path\":\"file:///far\",\"take\":true}";
+        for _ in 0..2 {
+            let request = serde_json::from_str(request).expect("JSON");
+            let taken = node.control.volume_create(request, Authority::Owner).await;
+            taken.expect("the other node has it");
+        }
+        assert_eq!(*owner.log.lock().expect("one test"), ["1 goes, 2 takes: true"]);
+    }
 }

@@ -111,12 +111,15 @@ impl Control {
         if let Some(found) = self.at_homes(move |homes| homes.leftover(&asked)).await {
             return Err(leftover(error, found));
         }
-        if let Some((old, found)) = had
-            && !self.let_go(&name, (&old, &record), &found, error).await?
+        if let Some((old, found)) = &had
+            && !self.let_go(&name, (old, &record), found, error).await?
         {
             return Ok(());
         }
         self.publish(view.clone()).await.map_err(|e| within(error, e))?;
+        if let Some((old, _)) = had {
+            self.forget_files(&name, old).await;
+        }
         // The file is made before shards are asked; a chosen one may have been there.
         self.finish_creation(view, &name, config.path.is_none(), error).await
     }
