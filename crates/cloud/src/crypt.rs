@@ -68,6 +68,12 @@ impl Key {
         tag.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Whether a text has the form of [`Key::check`].
+    #[must_use]
+    pub fn is_check(text: &str) -> bool {
+        text.len() == 2 * TAG_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
     /// An object's bytes as the store gets them; `random` fills nonces, which must never repeat.
     pub(crate) fn seal(
         &self,

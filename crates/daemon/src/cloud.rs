@@ -26,8 +26,8 @@ use crate::error::{Report, ReportKind};
 use crate::homes::{FoundVolume, RemoteHomes, Taken};
 use crate::restore::{Source, restore};
 use chrono::Timelike as _;
-use files::damage_text;
 pub(crate) use files::local_finding;
+use files::{damage_text, is_key_noted, key_note};
 use identities::Identities;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
@@ -402,7 +402,7 @@ impl CloudHomes {
         self.claim_folders().map_err(bad)?;
         let paths = self.paths(record);
         let check = key.as_ref().map(Key::check);
-        key_is_known(&paths, check.as_deref()).map_err(bad)?;
+        let is_noted = is_key_noted(&paths, check.as_deref()).map_err(bad)?;
         let store = match record.phase {
             VolumePhase::Creating => Store::create(&url),
             _ => Store::open(&url),
@@ -443,7 +443,7 @@ impl CloudHomes {
         if !backing.damaged().is_empty() {
             tracing::error!("volume `{name}`: {}", damage_text(backing.damaged()));
         }
-        let check = check.map(|check| (key_check_file(&paths), check));
+        let check = check.filter(|_| !is_noted).map(|check| (key_note(&paths), check));
         self.runtime.spawn(observe::observe(name.to_string(), backing.watch(), check));
         let watched = Watched { url: url.clone(), watch: backing.watch(), compression };
         self.watches().insert(record.id, watched);
@@ -468,22 +468,6 @@ const FILES: &str = "look at that file and its disk; the journal takes `journal`
 fn gone(paths: &Paths) -> String {
     let (journal, map) = (paths.journal.display(), paths.map.display());
     format!("`{map}` is missing, and with `{journal}` what the store does not have yet")
-}
-
-/// Where a node notes which key a volume's objects were found to be sealed with.
-fn key_check_file(paths: &Paths) -> PathBuf {
-    paths.map.with_extension("key")
-}
-
-/// Whether a key is the one that the store was opened with before, as far as that was noted: with
-/// another one, what is written could never be uploaded, and reads would look like damage.
-fn key_is_known(paths: &Paths, check: Option<&str>) -> Result<(), String> {
-    let Ok(noted) = std::fs::read_to_string(key_check_file(paths)) else { return Ok(()) };
-    match check {
-        Some(check) if check == noted.trim() => Ok(()),
-        Some(_) => Err("its key is not the one that its objects are encrypted with".to_owned()),
-        None => Err("its objects are encrypted, and it has no key".to_owned()),
-    }
 }
 
 /// Why what the node keeps of a volume cannot be made or opened.

@@ -5,9 +5,11 @@ use super::*;
 use crate::assembly::{Prepared, prepare};
 use crate::catalog::CATALOG_FILE_NAME;
 use crate::cloud::{CloudHomes, take_back};
+use crate::config::KeySource;
 use crate::node::Node;
 use crate::node::tests::{MockStarter, config};
 use layby_cloud::{Link, Paths};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -15,6 +17,7 @@ use tempfile::TempDir;
 const STARTS_MAX: u32 = 10_000;
 /// The first page of a ring and the beginning of a batch; see `docs/formats.md`.
 const USED: (usize, &[u8]) = (4096, b"LAYBYCJB");
+const DAMAGED: [&[u8]; 3] = [b"\xff\xfe", b"0123", b"no note of a key, and much longer than one"];
 
 /// A node with a volume `maps` in a folder, which was served once, and what it keeps of it.
 struct Site {
@@ -27,11 +30,13 @@ struct Site {
 impl Site {
     async fn new(more: &str) -> Site {
         let dir = TempDir::new().expect("a temporary directory");
+        let key = dir.path().join("key");
+        write_key(&key, "0f");
         let text = format!(
             "[cloud]\njournal = \"16MiB\"\n[volume.maps]\nsize = \"1MiB\"\npath = \"file://{0}\"\n\
              {1}\n",
             dir.path().join("store").display(),
-            more,
+            more.replace("KEY", &format!("key = \"file:{}\"", key.display())),
         );
         let mut site = Site { dir, text, map: Vec::new(), journal: Vec::new() };
         assert!(site.serves().await);
@@ -94,6 +99,12 @@ impl Site {
 
 fn name() -> Name {
     "maps".parse().expect("a good name")
+}
+
+fn write_key(key: &Path, byte: &str) {
+    std::fs::write(key, byte.repeat(32)).expect("the test's own file");
+    let only_owner = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(key, only_owner).expect("the test's own file");
 }
 
 async fn start(dir: &TempDir, text: &str) -> Node {
@@ -188,13 +199,41 @@ async fn a_taking_back_that_ends_early_is_sound() {
     assert!(site.serves().await, "also without the configuration's word");
 }
 
+/// Goal: a note of a volume's key that keeps the volume from being served is named by a check, and
+/// one that a power loss left empty is made anew. Method: notes of each kind, a check and a start
+/// of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_note_of_a_key_is_named() {
+    let site = Site::new("KEY").await;
+    let note = site.paths().map.with_extension("key");
+    let key: KeySource = site.catalog().volumes["maps"].key.clone().expect("it has one");
+    let right = key.read().expect("it is a key").check();
+    let other = right.chars().rev().collect::<String>();
+    for bytes in DAMAGED.into_iter().chain([other.as_bytes()]) {
+        std::fs::write(&note, bytes).expect("a writable directory");
+        let (problem, text) = (site.problem().unwrap_or_default(), String::from_utf8_lossy(bytes));
+        assert!(problem.contains("0.key"), "{text}: {problem}");
+        assert!(!site.serves().await, "{text}");
+    }
+    for bytes in [right.as_bytes(), b""] {
+        std::fs::write(&note, bytes).expect("a writable directory");
+        assert_eq!(site.problem(), None);
+        assert!(site.serves().await);
+    }
+    let mut catalog = site.catalog();
+    std::fs::write(&note, &right).expect("a writable directory");
+    catalog.volumes.get_mut("maps").expect("it is there").key = None;
+    catalog.save(&site.node()).expect("a writable directory");
+    assert!(site.problem().unwrap_or_default().contains("0.key"), "it has no key");
+}
+
 /// Goal: what is no regular file in a map's place, or in a catalog's, holds up neither a start nor
 /// a check, and is named. Method: a pipe without a writer, and a device without an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_file_holds_nothing_up() {
-    let site = Site::new("").await;
+    let site = Site::new("KEY").await;
     let (paths, node) = (site.paths(), site.node());
-    for path in [paths.map] {
+    for path in [paths.map.with_extension("key"), paths.map] {
         for kind in [make_pipe, make_endless] {
             let kept = path.with_extension("kept");
             let _ = std::fs::rename(&path, &kept);

@@ -1,4 +1,4 @@
-//! What a node keeps of a volume in an object store: its journal and its map.
+//! What a node keeps of a volume in an object store: its journal, its map, and a note of its key.
 //!
 //! How: the catalog says which of them have to be there. A volume that is to be taken may have
 //! neither journal nor map yet, and of a deleted one the journal goes first, then the map.
@@ -7,8 +7,17 @@
 
 use crate::catalog::VolumeRecord;
 use crate::check::LocalFinding;
-use layby_cloud::{Inspected, Paths, inspect, is_unmade};
+use crate::config::KeySource;
+use layby_cloud::{Inspected, Key, Paths, inspect, is_unmade};
 use layby_types::format_bytes;
+use rustix::fs::OFlags;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a note of a key at most; a sound one has fewer.
+const NOTE_BYTES_MAX: u64 = 4096;
 
 /// What reading a volume's journal and map came to, or what is wrong with them; none where neither
 /// has to be there.
@@ -17,6 +26,9 @@ pub(crate) fn local_finding(
     (record, is_deleted): (&VolumeRecord, bool),
     block_bytes: u32,
 ) -> Result<Option<LocalFinding>, String> {
+    if let Some(problem) = note_problem(paths, record) {
+        return Err(problem);
+    }
     // An undeletion makes them anew, as a taking does.
     let is_to_be_made = (record.take || is_deleted) && is_unmade(paths);
     let is_leftover = is_deleted && paths.journal.try_exists().is_ok_and(|is_there| !is_there);
@@ -50,4 +62,66 @@ pub(super) fn damage_text(damaged: &[(u64, u64)]) -> String {
         format_bytes(bytes),
         shown.join(", ")
     )
+}
+
+/// Where a node notes which key a volume's objects were found to be sealed with.
+pub(super) fn key_note(paths: &Paths) -> PathBuf {
+    paths.map.with_extension("key")
+}
+
+/// What was noted of a volume's key; none where nothing was, or a power loss left an empty note.
+fn noted(note: &Path) -> Result<Option<String>, String> {
+    let named = |cause: &dyn std::fmt::Display| format!("`{}`: {cause}", note.display());
+    let bytes = match crate::config::read_small(note, NOTE_BYTES_MAX) {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|cause| named(&cause))?,
+    };
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    match text.is_empty() {
+        true => Ok(None),
+        false if Key::is_check(&text) => Ok(Some(text)),
+        false => {
+            Err(named(&"this note of the volume's key is damaged; delete it if the key is right"))
+        }
+    }
+}
+
+/// Whether a key is the one that the store was opened with before, as far as that was noted: with
+/// another one, what is written could never be uploaded, and reads would look like damage. True
+/// where it was noted.
+pub(super) fn is_key_noted(paths: &Paths, check: Option<&str>) -> Result<bool, String> {
+    let note = key_note(paths);
+    let Some(noted) = noted(&note)? else { return Ok(false) };
+    let note = note.display();
+    match check {
+        Some(check) if check == noted => Ok(true),
+        Some(_) => {
+            Err(format!("its key is not the one that its objects are encrypted with, by `{note}`"))
+        }
+        None => Err(format!("its objects are encrypted, by `{note}`, and it has no key")),
+    }
+}
+
+/// Why the note of a volume's key keeps it from being served, as far as that is known without the
+/// node: it may have another environment, and commands are not run.
+fn note_problem(paths: &Paths, record: &VolumeRecord) -> Option<String> {
+    let check = match &record.key {
+        None => None,
+        Some(source @ KeySource::File(_)) if let Ok(key) = source.read() => Some(key.check()),
+        Some(_) => return noted(&key_note(paths)).err(),
+    };
+    is_key_noted(paths, check.as_deref()).err()
+}
+
+/// Notes a volume's key, which nothing was noted of.
+///
+/// # Errors
+/// The system's; then the next start asks nothing of the key.
+pub(super) fn note_key(note: &Path, check: &str) -> std::io::Result<()> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags);
+    let mut file = options.open(note)?;
+    file.write_all(check.as_bytes())?;
+    file.sync_all()
 }

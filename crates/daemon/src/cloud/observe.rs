@@ -5,10 +5,8 @@
 //! now and then answers again once it has for a while.
 //! Cost: a comparison a few times a second. Not for: how things are; see the control API.
 
+use super::files::note_key;
 use layby_cloud::{Link, Said, Watch};
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -92,7 +90,7 @@ impl Told {
 }
 
 /// Tells of a volume until it ends. Once its store was read with the key, what tells that key from
-/// others is noted in a file of its own.
+/// others is noted in a file of its own, unless it was before.
 pub(super) async fn observe(volume: String, watch: Watch, mut key: Option<(PathBuf, String)>) {
     let mut told = Told::default();
     let mut changes = watch.changes();
@@ -101,10 +99,8 @@ pub(super) async fn observe(volume: String, watch: Watch, mut key: Option<(PathB
         if matches!(said.status.link, Link::Up)
             && let Some((path, check)) = key.take()
         {
-            let mut options = OpenOptions::new();
-            let made = options.write(true).create_new(true).mode(0o600).open(path);
-            // One that is there is the same; without one, the next start asks nothing of the key.
-            let _ = made.and_then(|mut file| file.write_all(check.as_bytes()));
+            // Without one, the next start asks nothing of the key.
+            tokio::task::spawn_blocking(move || drop(note_key(&path, &check)));
         }
     }
 }

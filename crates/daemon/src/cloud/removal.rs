@@ -195,7 +195,7 @@ impl CloudHomes {
     /// What the node keeps of a volume goes.
     pub(super) fn remove_local(&self, record: &VolumeRecord) -> Result<(), Report> {
         let paths = self.paths(record);
-        let key = super::key_check_file(&paths);
+        let key = super::key_note(&paths);
         for path in [paths.journal, paths.map, key] {
             match std::fs::remove_file(&path) {
                 Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
