@@ -35,7 +35,8 @@ pub(crate) fn allocate(journal: &File, bytes: u64) -> io::Result<()> {
 /// A file that goes with the process, made under a name that it loses at once.
 pub(crate) fn unnamed(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+    options.read(true).write(true).create(true).truncate(true);
+    let file = options.custom_flags(flags(OFlags::NOFOLLOW)).open(path)?;
     std::fs::remove_file(path)?;
     Ok(file)
 }
@@ -74,7 +75,9 @@ fn flags(flags: OFlags) -> i32 {
 /// Replaces a file as a whole, durably.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let next = path.with_extension("next");
-    let mut file = File::create(&next)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(flags(OFlags::NOFOLLOW));
+    let mut file = options.open(&next)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if let Err(error) = written {
         // Half of a file takes room that others may need.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,6 +51,7 @@ impl DirectoryLock {
             .write(true)
             .create(true)
             .truncate(false)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .map_err(refused)?;
         let mut looks = 0;
@@ -179,5 +180,17 @@ mod tests {
         let stat = |state: &str, flags: u32| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
         assert!(goes_on(&stat("S", 0x40_0100)) && goes_on(&stat("D", 0)) && goes_on(""));
         assert!(!goes_on(&stat("Z", 0)) && !goes_on(&stat("D", 0x40_0104)));
+    }
+
+    /// Goal: the lock's file is the directory's own; what a link in its place names is not written.
+    /// Method: a link to a file elsewhere.
+    #[test]
+    fn a_link_is_no_lock() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, "precious").expect("a writable directory");
+        std::os::unix::fs::symlink(&elsewhere, dir.path().join("lock")).expect("a link");
+        DirectoryLock::take(dir.path()).expect_err("it is a link");
+        assert_eq!(std::fs::read(&elsewhere).expect("it is there"), b"precious");
     }
 }
