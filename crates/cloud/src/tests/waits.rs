@@ -61,8 +61,12 @@ impl Bench {
     }
 
     pub(super) fn read(&mut self, first: u64) -> u64 {
+        self.read_blocks(first, 1)
+    }
+
+    pub(super) fn read_blocks(&mut self, first: u64, blocks: u64) -> u64 {
         self.token += 1;
-        let buffer = vec![0xEE; BLOCK as usize];
+        let buffer = vec![0xEE; (blocks * BLOCK) as usize];
         self.volume.submit(self.token, BackingOperation::Read { offset: first * BLOCK, buffer });
         self.collect();
         self.token
@@ -279,4 +283,30 @@ fn the_forecast_refuses_what_it_cannot_keep() {
     bench.volume.set_wait(wait(1e8));
     let taken = bench.write(90, 6, 3);
     assert_eq!(bench.result(taken), None, "it waits for the link");
+}
+
+/// Goal: a stop ends every write that finds no room, also one behind a batch that was on its way
+/// when it came. Method: journals filled to each level, a stop between two writes of which the
+/// first is on its way.
+#[test]
+fn a_stop_ends_what_finds_no_room_behind_a_batch() {
+    let mut unaccepted = 0;
+    for level in 0..40 {
+        let mut bench = Bench::new(5);
+        bench.world.faults.is_cut = true;
+        bench.volume.set_wait(WaitPlan::default());
+        let filled: Vec<u64> = (0..level).map(|_| bench.write(8, 8, 2)).collect();
+        bench.work();
+        if filled.iter().any(|token| bench.result(*token).is_none()) {
+            continue;
+        }
+        let pair = [bench.write(8, 8, 3), bench.write(16, 8, 3)];
+        bench.volume.stop_waiting();
+        bench.work();
+        let results = pair.map(|token| bench.result(token));
+        let is_ended = |result: &Option<_>| matches!(result, Some(Ok(()) | Err(ErrorKind::Closed)));
+        assert!(results.iter().all(is_ended), "level {level}: {results:?}");
+        unaccepted += u32::from(results == [Some(Ok(())), Some(Err(ErrorKind::Closed))]);
+    }
+    assert!(unaccepted > 0, "no level left room for one of two");
 }

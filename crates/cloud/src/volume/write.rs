@@ -163,6 +163,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let (count, bytes) = self.parts_that_fit();
         self.write.awaits_copies = false;
         if count == 0 {
+            // What a stop found behind a batch on its way ends now that there is no room for it.
+            if self.is_stopping {
+                self.fail_waiting_writes();
+            }
             return;
         }
         let padding = self.journal.room(bytes).expect("it was asked for");
