@@ -2,7 +2,8 @@
 //!
 //! How: a [`GuestRing`] turns what a virtual machine put into its memory into [`Call`]s, and
 //! results into its memory again; the engine knows when to look, and whom to wake.
-//! Invariant: each call that [`GuestRing::take`] yields is ended once by [`GuestRing::finish`].
+//! Invariant: each call that [`GuestRing::take`] yields is ended once by [`GuestRing::finish`], but
+//! for what a stop of the node ends: that is in flight when the ring goes.
 //! Not for: descriptors, sockets or threads; those belong to the engine and the daemon.
 
 use crate::{Call, ErrorKind, Extent, SessionError};

@@ -6,6 +6,7 @@
 //! Not for: the kernel's client, which needs a module that test machines lack; see
 //! docs/operating.md.
 
+use layby_tests::guest::{Data, Guest, REQUESTS_MAX, kind};
 use layby_tests::{Connection, Node, Options, Request, available, missing, must, run};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -279,4 +280,171 @@ fn no_words_at_all_are_answered_with_help() {
     let outcome = layby_tests::layby(&[]);
     assert!(outcome.stdout.contains("layby serve"), "{outcome:?}");
     assert!(outcome.success, "{outcome:?}");
+}
+
+/// Journal of a volume in a store, the least that there is.
+const JOURNAL: u64 = 16 * MIB;
+/// So much of it is left when it counts as nearly full.
+const JOURNAL_LEFT: u64 = MIB;
+/// Writes of a block that are more than that room takes.
+const WRITES_BEYOND: u64 = 400;
+
+/// A node with a volume in a store, whose uplink carries so much in a second, or all.
+fn store_options(home: &Path, cap: &str) -> Options {
+    let store = home.with_file_name("bucket");
+    Options::config(format!(
+        "[cloud]\njournal = \"16MiB\"\ndirty_age = \"1h\"\n[uplink]\ncap = {cap}\n\
+         [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\
+         [volume.v]\nsize = \"256MiB\"\npath = \"file://{}\"\n",
+        store.display()
+    ))
+}
+
+/// An uplink that carries next to nothing.
+const NARROW: &str = "\"64KiB\"";
+
+/// What the node says of the volume's store.
+fn store(node: &Node, key: &str) -> u64 {
+    let shown = node.layby(&["volume", "show", "v", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("an answer in JSON");
+    shown["cloud"][key].as_u64().expect("it is in a store")
+}
+
+/// Fills the journal, but for a rest, with writes from block `first` on; answers with the block
+/// behind them.
+fn fill_journal(node: &Node, client: &mut Connection, first: u64) -> u64 {
+    let mut write_until = |from: u64, end: u64| {
+        for block in from..end {
+            let write = Request::Write { offset: block * 4096, data: vec![1; 4096], fua: false };
+            client.call(&write).expect("the node serves").expect("it writes");
+        }
+        end
+    };
+    // Each is a batch of its own there, a block and the page that heads it. The first object goes
+    // up at once whatever the cap, the next one takes minutes.
+    let middle = write_until(first, first + 1200);
+    while store(node, "segments") == 0 || store(node, "dirty_bytes") > JOURNAL / 4 {
+        std::thread::yield_now();
+    }
+    let room = JOURNAL - JOURNAL_LEFT - store(node, "dirty_bytes");
+    write_until(middle, middle + room / 8192)
+}
+
+/// Goal: QEMU with `reconnect-delay` sees a stop as a pause also while its writes wait for a full
+/// journal. Method: 8192 writes over an uplink that is narrow; once none has ended for a while the
+/// node is stopped, and started with a wide one; no error, all bytes there.
+#[test]
+fn qemu_waits_for_a_journal_through_a_restart() {
+    if !available(&["qemu-img", "qemu-io"]) {
+        return;
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &store_options(&home, NARROW));
+    let words = ["bench", "-w", "-c", "8192", "-d", "16", "-s", "4096", "-S", "12288"];
+    let mut bench = Command::new("timeout");
+    bench.args(["--kill-after=10", "300", "qemu-img"]).args(words).args(["--pattern", PATTERN]);
+    bench.args(["--image-opts", &image(&node)]).stdin(Stdio::null());
+    let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let bench = bench.expect("qemu-img is installed");
+    let (mut last, mut looks) = (0, 0);
+    while looks < 20 {
+        let is_full = store(&node, "dirty_bytes") > JOURNAL - JOURNAL_LEFT;
+        let ended = completed(&node, "write");
+        looks = if is_full && ended == last { looks + 1 } else { 0 };
+        last = ended;
+    }
+    node.stop();
+    let node = Node::start(&home, &store_options(&home, "0"));
+    let output = bench.wait_with_output().expect("our own child can be waited for");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{output:?}");
+    for block in [0, last, 8191] {
+        let read = format!("read -P {PATTERN} {} 4096", block * 12288);
+        must("qemu-io", &["-c", &read, "--image-opts", &image(&node)]);
+    }
+    node.stop();
+}
+
+/// Goal: a write that waits for a full journal when the node stops is not answered, and was not
+/// begun. Method: more writes than there is room for, a stop; every answer is good, and the next
+/// incarnation has what was answered and nothing else.
+#[test]
+fn a_stop_leaves_writes_without_room_unanswered() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &store_options(&home, NARROW));
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    let first = fill_journal(&node, &mut client, 0);
+    let mut cookies = Vec::new();
+    for block in first..first + WRITES_BEYOND {
+        let write = Request::Write { offset: block * 4096, data: vec![0xa5; 4096], fua: false };
+        cookies.push(client.send(&write).expect("the node serves"));
+    }
+    let (one, _) = client.receive().expect("the node serves");
+    let mut answered = vec![one];
+    std::thread::scope(|scope| {
+        scope.spawn(|| node.stop());
+        while let Ok((cookie, result)) = client.receive() {
+            assert!(result.is_ok(), "error {result:?} after {} answers", answered.len());
+            answered.push(cookie);
+        }
+    });
+    assert!(answered.len() < cookies.len(), "there was room for all of them");
+    let node = Node::start(&home, &store_options(&home, "0"));
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    for (block, cookie) in (first..).zip(cookies) {
+        let read = Request::Read { offset: block * 4096, length: 4096 };
+        let data = client.call(&read).expect("the node serves").expect("it reads");
+        let expected = if answered.contains(&cookie) { 0xa5 } else { 0 };
+        assert!(data.iter().all(|byte| *byte == expected), "block {block} of {}", answered.len());
+    }
+    node.stop();
+}
+
+/// Goal: a virtual machine's writes that wait for a full journal outlive a stop: the next
+/// incarnation carries them out. Method: a guest's queue full of writes behind more of a client's
+/// than there is room for, a stop, a start; each of its writes is answered well, once.
+#[test]
+fn a_guest_waits_for_a_journal_through_a_restart() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let home = dir.path().join("node");
+    let node = Node::start(&home, &store_options(&home, NARROW));
+    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    let first = fill_journal(&node, &mut client, 1000);
+    for block in first..first + WRITES_BEYOND {
+        let write = Request::Write { offset: block * 4096, data: vec![2; 4096], fua: false };
+        client.send(&write).expect("the node serves");
+    }
+    let (_, answer) = client.receive().expect("the node serves");
+    answer.expect("there was room for one");
+    let socket = home.join("vhost/v.sock");
+    let mut guest = Guest::new(1);
+    guest.connect(&socket);
+    for slot in 0..REQUESTS_MAX {
+        let sector = u64::from(slot) * 8;
+        guest.request(0, slot, kind::OUT, sector, Data::Out(&[7; 4096]));
+    }
+    guest.kick(0);
+    // The shard takes the guest's requests in the turns of these reads.
+    let mut other = Connection::open(&node.socket(), "v").expect("the node serves");
+    for _ in 0..8 {
+        let read = Request::Read { offset: 1000 * 4096, length: 4096 };
+        other.call(&read).expect("the node serves").expect("it reads");
+    }
+    node.stop();
+    assert!(guest.answers_now(0).is_empty(), "what was not begun was answered");
+    let node = Node::start(&home, &store_options(&home, "0"));
+    guest.disconnect();
+    guest.connect(&socket);
+    let mut answers = Vec::new();
+    while answers.len() < usize::from(REQUESTS_MAX) {
+        answers.extend(guest.answers(0));
+    }
+    assert!(answers.iter().all(|(_, status)| *status == 0), "{answers:?}");
+    for slot in 0..u64::from(REQUESTS_MAX) {
+        let (status, read) = guest.ask(kind::IN, slot * 8, Data::In(4096));
+        assert!(status == 0 && read == [7; 4096], "block {slot}");
+    }
+    node.stop();
 }

@@ -8,7 +8,8 @@
 //! Cost: reads that hit memory are copied once, into the outbox; nothing is allocated for them.
 
 use super::cut::{Cut, Cuts};
-use super::gate::Gate;
+use super::ending::is_ended_by_stop;
+use super::gate::{Gate, Hold};
 use super::memory::{Ask, Holder, Memory};
 use super::outbox::Outbox;
 use super::pass::Pass;
@@ -46,17 +47,6 @@ const HEAD_BYTES: usize = 64;
 /// Token tags of a client's operations; its number follows.
 pub(super) const TAG_RECEIVE: u64 = 0x30;
 pub(super) const TAG_SEND: u64 = 0x31;
-
-/// How a client's first call stands towards the volume's limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    /// It has not been asked for.
-    Open,
-    /// It waits, and so does all behind it.
-    Held,
-    /// It may start, and is paid for.
-    Released,
-}
 
 /// See the file's header.
 pub(super) struct Client<S> {
@@ -101,6 +91,8 @@ pub(super) struct Client<S> {
     unsent: Option<(Buffer, usize, usize)>,
     /// No more calls are taken; the connection closes when all are answered.
     is_leaving: bool,
+    /// That is so since the node stops.
+    is_stopping: bool,
     /// A send failed: nothing more arrives at the peer.
     is_broken: bool,
     /// The socket is closed; what is in flight ends into nothing.
@@ -157,6 +149,7 @@ impl<S: Session> Client<S> {
             sent: 0,
             unsent: None,
             is_leaving: false,
+            is_stopping: false,
             is_broken: false,
             is_dead: false,
             is_touched: false,
@@ -641,7 +634,8 @@ impl<S: Session> Client<S> {
 
     /// Puts a reply without data into the outbox.
     fn reply_short(&mut self, io: &mut dyn Io, call: &Call, result: &Result<Answer, ErrorKind>) {
-        if self.is_dead {
+        let is_unanswered = self.is_stopping && is_ended_by_stop(call, result.as_ref().err());
+        if self.is_dead || is_unanswered {
             return;
         }
         let out = &mut self.scratch;
@@ -740,9 +734,9 @@ impl<S: Session> Client<S> {
         }
     }
 
-    /// No more calls; answers still go out.
+    /// No more calls, since the node stops; answers still go out.
     pub(super) fn leave(&mut self) {
-        self.is_leaving = true;
+        (self.is_leaving, self.is_stopping) = (true, true);
     }
 
     /// Closes the socket when the client has left and has its answers, or is broken.

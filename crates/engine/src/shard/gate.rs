@@ -12,6 +12,17 @@ use layby_cache::throttle::{Cost, LimitPlan, Throttle, Waits};
 use layby_types::{Call, ErrorKind, Nanos, VolumeId};
 use std::collections::HashSet;
 
+/// How a client's first call stands towards the volume's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It has not been asked for.
+    Open,
+    /// It waits, and so does all behind it.
+    Held,
+    /// It may start, and is paid for.
+    Released,
+}
+
 /// See the file's header.
 #[derive(Default)]
 pub(super) struct Gate {

@@ -9,15 +9,16 @@
 //! descriptor: its shard wakes this one, and its limits were asked for there. A link never waits
 //! for its rank's bytes in the core's hands, since some of them may wait for a link themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
-//! from it is left unanswered, so that the memory behind it is not touched afterwards.
+//! from it is in flight, so that the memory behind it is not touched afterwards. All of that is
+//! answered, but for what a stop of the node ended: its next incarnation carries that out.
 //! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.
 
 #[cfg(test)]
 mod tests;
 
-use super::client::Hold;
 use super::cut::{Cut, Cuts};
-use super::gate::Gate;
+use super::ending::is_ended_by_stop;
+use super::gate::{Gate, Hold};
 use super::pass::Pass;
 use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
@@ -67,6 +68,8 @@ struct Guest {
     has_more: bool,
     /// No more requests are taken.
     is_leaving: bool,
+    /// That is so since the node stops.
+    is_stopping: bool,
     /// The event descriptor is closed.
     is_closed: bool,
     stop: Option<CommandAnswer<u16>>,
@@ -108,6 +111,7 @@ impl Guest {
             is_rank_held: false,
             has_more: true,
             is_leaving: false,
+            is_stopping: false,
             is_closed: false,
             stop: None,
         }
@@ -302,7 +306,7 @@ impl Guest {
             }
             io.recycle(answer.into_buffer());
         }
-        self.ring.finish(&call, result)
+        self.finish(&call, result)
     }
 
     fn reply(
@@ -326,7 +330,15 @@ impl Guest {
             Answer::Extents(extents) => self.ring.put_extents(&call, extents),
             Answer::Nothing => {}
         });
-        self.ring.finish(&call, result)
+        self.finish(&call, result)
+    }
+
+    /// Answers a call, unless a stop has ended it: then the ring's next server gets it again.
+    fn finish(&mut self, call: &Call, result: Result<(), ErrorKind>) -> Result<(), SessionError> {
+        if self.is_stopping && is_ended_by_stop(call, result.as_ref().err()) {
+            return Ok(());
+        }
+        self.ring.finish(call, result)
     }
 
     fn flush(&mut self) {
@@ -620,11 +632,14 @@ impl Guests {
         std::mem::take(&mut self.broken)
     }
 
-    /// Takes no more from the guests' queues of `volume`, or from any.
+    /// Takes no more from the guests' queues of `volume`, or, since the node stops, from any.
     pub(super) fn leave(&mut self, io: &mut dyn Io, volume: Option<VolumeId>) {
         let guests = self.places.iter_mut().flatten().filter(|guest| guest.link.is_none());
         let mine = guests.filter(|guest| volume.is_none_or(|volume| guest.volume == volume));
-        mine.for_each(|guest| guest.leave(io));
+        mine.for_each(|guest| {
+            guest.is_stopping |= volume.is_none();
+            guest.leave(io);
+        });
     }
 
     /// Whether nothing of the guests is in flight; links are of others' clients.

@@ -9,6 +9,7 @@
 mod client;
 mod commands;
 mod cut;
+mod ending;
 mod gate;
 mod guest;
 mod intent;

@@ -243,3 +243,27 @@ fn a_stopped_queue_answers_what_was_taken() {
         assert_eq!(bench.world.read(LOWER.0, 0, 64 << 10).unwrap(), bytes);
     }
 }
+
+/// Goal: what a stop of the node ends is not answered, what it does not end is, and either leaves
+/// the queue quiet; the end of one queue alone answers all. Method: ends of a write that was taken,
+/// by kind, as the core reports them.
+#[test]
+fn what_a_stop_ends_is_not_answered() {
+    for (is_stop, result, expected) in [
+        (true, Err(ErrorKind::Closed), vec![]),
+        (true, Err(ErrorKind::Retry), vec![(1, Err(ErrorKind::Retry))]),
+        (true, Ok(()), vec![(1, Ok(()))]),
+        (false, Err(ErrorKind::Closed), vec![(1, Err(ErrorKind::Closed))]),
+    ] {
+        let (call, bytes) = write(1, 0, &[3; 4096]);
+        let mut bench = Bench::new(5, vec![(call, bytes)], Rank::FIRST);
+        assert_eq!(bench.go_on(), 4096);
+        let Bench { world: World { io, core, .. }, guests, .. } = &mut bench;
+        guests.leave(io, (!is_stop).then_some(LOWER));
+        let asker = Asker(u64::from(guests.places[0].as_ref().unwrap().asker()));
+        let result = result.map(|()| Answer::Nothing);
+        guests.reply(io, core, Finished { asker, call, result });
+        assert!(guests.is_quiet());
+        assert_eq!(bench.answers.lock().unwrap().ended, expected);
+    }
+}
