@@ -26,6 +26,10 @@ pub struct SimFaults {
     pub is_cut: bool,
     /// Puts find no room.
     pub is_full: bool,
+    /// Requests for an object that is said to be missing though it is there.
+    pub hidden: u64,
+    /// Requests for an object whose bytes come short, or with one changed.
+    pub unsound: u64,
 }
 
 /// What happened, in the words of who looks for moments to cut the power.
@@ -413,8 +417,28 @@ impl SimWorld {
             return Some(failed(FaultKind::Condition));
         }
         let end = self.perform(request);
+        let end = self.falsified(request, end);
         let is_lost = self.rng.chance(self.faults.lost_replies, 100);
         Some(if is_lost { failed(FaultKind::Retry) } else { end })
+    }
+
+    /// The answer to a request for an object, which may be a wrong one now and then.
+    fn falsified(&mut self, request: &Request, end: End) -> End {
+        let (Request::Get { .. }, End::Bytes(bytes, tag)) = (request, &end) else { return end };
+        if self.faults.hidden > 0 && self.rng.chance(self.faults.hidden, 100) {
+            return failed(FaultKind::NotFound);
+        }
+        let is_unsound = self.faults.unsound > 0 && !bytes.is_empty();
+        if !is_unsound || !self.rng.chance(self.faults.unsound, 100) {
+            return end;
+        }
+        let at = self.rng.below(bytes.len() as u64) as usize;
+        if self.rng.chance(1, 2) {
+            return End::Bytes(bytes.slice(..at), tag.clone());
+        }
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 1;
+        End::Bytes(bytes.into(), tag.clone())
     }
 
     /// Of many objects, some may go before a removal fails.

@@ -569,7 +569,7 @@ fn draw_cloud_act(rng: &mut Rng, character: Character) -> Vec<Act> {
 fn draw_weather(rng: &mut Rng) -> SimFaults {
     let mut often = |most: u64| if rng.chance(1, 2) { rng.below(most) } else { 0 };
     let (errors, lost_replies, conflicts) = (often(40), often(40), often(20));
-    SimFaults { errors, lost_replies, conflicts, is_cut: rng.chance(1, 5), is_full: false }
+    SimFaults { errors, lost_replies, conflicts, is_cut: rng.chance(1, 5), ..<_>::default() }
 }
 
 /// A kind of step that homes in the cloud take.

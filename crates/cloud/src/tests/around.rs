@@ -35,7 +35,7 @@ impl Bench {
     }
 
     /// Writes single blocks, so that each is a chunk of its own, and uploads them together.
-    fn upload_singly(&mut self, blocks: &[u64], value: u8) {
+    pub(super) fn upload_singly(&mut self, blocks: &[u64], value: u8) {
         let tokens: Vec<u64> = blocks.iter().map(|block| self.write(*block, 1, value)).collect();
         self.volume.set_draining(true);
         self.until(|bench| tokens.iter().all(|token| bench.ended.contains_key(token)));
@@ -47,7 +47,7 @@ impl Bench {
 
 impl Bench {
     /// The same, and the key of the object that has them.
-    fn upload_singly_to(&mut self, blocks: &[u64], value: u8) -> String {
+    pub(super) fn upload_singly_to(&mut self, blocks: &[u64], value: u8) -> String {
         let before: Vec<String> = self.world.store.objects.keys().cloned().collect();
         self.upload_singly(blocks, value);
         let is_new = |key: &&String| key.starts_with("segments/") && !before.contains(key);

@@ -723,7 +723,8 @@ fn lives_keep_their_promises() {
             let lost_replies = life.world.rng.below(20);
             let is_cut = life.volume.status().committed > 0 && life.world.rng.chance(1, 6);
             let conflicts = life.world.rng.below(10);
-            life.world.faults = Faults { errors, lost_replies, conflicts, is_cut, is_full: false };
+            life.world.faults =
+                Faults { errors, lost_replies, conflicts, is_cut, ..<_>::default() };
             life.world.cache_faults = errors;
             let steps = 100 + life.world.rng.below(1500);
             life.load(steps);

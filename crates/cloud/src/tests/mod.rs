@@ -1,5 +1,6 @@
 //! Lives of a volume in a simulated world.
 
+mod again;
 mod around;
 mod cleaning;
 mod conditions;

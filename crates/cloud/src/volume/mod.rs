@@ -277,6 +277,9 @@ pub struct Status {
     pub kept_bytes: u64,
     /// The last fault, in the store's words, and how long ago it was.
     pub last_fault: Option<(String, Nanos)>,
+    /// Why a read ended with an error last, if one did since what the store has is missing or
+    /// damaged.
+    pub read_fault: Option<String>,
     /// Why a call was refused last, if one was.
     pub last_refusal: Option<String>,
     /// Why the journal failed, if it did: it takes no writes until the volume is opened again.
@@ -471,6 +474,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 _ => self.ask_again(retry),
             }
         }
+        self.end_pauses();
         self.confirm_claim();
         self.record_horizon();
         self.give_up();
@@ -482,6 +486,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub fn next_deadline(&self) -> Nanos {
         let resting = self.resting.iter().map(|(at, _)| *at).min().unwrap_or(Nanos::NEVER);
         let own = self.upload_deadline().min(self.commit_deadline()).min(self.horizon_deadline());
+        let own = own.min(self.pause_deadline());
         resting.min(own).min(self.wait_deadline()).min(self.session.claim_deadline())
     }
 
@@ -592,6 +597,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 .last_fault
                 .as_ref()
                 .map(|(fault, at)| (fault.cause.clone(), self.now.since(*at))),
+            read_fault: self.reads.fault.clone(),
             last_refusal: self.waiting.refusal.clone(),
             journal_fault: self.write.fault.clone(),
             map_fault: None,

@@ -2,9 +2,10 @@
 //!
 //! How: a call is cut by place. Payloads of the journal are read whole and verified; neighbouring
 //! chunks of a segment are one request, which brings more where that pays (see `around`). What was
-//! moved meanwhile is looked up again.
+//! moved meanwhile is looked up again. A chunk that did not come whole is fetched again, and so is
+//! one whose object is said to be missing, after a pause, since a store may say so for a moment.
 //! Invariant: no byte is handed out that does not match its checksum; a part that never answers
-//! holds up its own call alone.
+//! holds up its own call alone; a chunk is fetched again a bounded number of times per call.
 //! Cost: a request per run of neighbouring chunks that is not at hand.
 
 use super::around::Waiting;
@@ -14,15 +15,22 @@ use crate::codec::crc32c;
 use crate::map::ChunkPlace;
 use crate::segment::decode_chunk;
 use layby_types::{ErrorKind, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{DerefMut, Range};
 
 /// Bytes of a request for neighbouring chunks at most.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Chunks of one call that are fetched a second time: what a network changed is whole then, what
-/// the store has changed is not.
-const FETCHES_AGAIN_MAX: u8 = 2;
+/// How often a chunk is fetched again for one call: what a network changed is whole then, what the
+/// store has changed is not.
+const FETCHES_AGAIN_MAX: u8 = 4;
+
+/// The pause before a chunk is fetched again whose object was said to be missing; it doubles each
+/// time, so that a read of a missing object ends within a second.
+const PAUSE: Nanos = Nanos::from_millis(50);
+
+/// Objects that are remembered as missing at most.
+const MISSING_MAX: usize = 1024;
 
 /// A part of a read that lies in one chunk.
 #[derive(Clone, Debug)]
@@ -44,8 +52,8 @@ struct Job<B> {
     first: u64,
     buffer: B,
     left: u32,
-    /// Chunks that may still be fetched again because they did not arrive whole.
-    again_left: u8,
+    /// How often chunks were fetched again, by segment and first byte.
+    again: BTreeMap<(u64, u32), u8>,
     /// It fails rather than ask the store.
     at_hand: bool,
     failed: Option<ErrorKind>,
@@ -55,11 +63,18 @@ struct Job<B> {
 pub(super) struct Reads<B> {
     jobs: BTreeMap<u64, Job<B>>,
     next: u64,
+    /// Blocks that are read again later, each list with its read.
+    pausing: Vec<(Nanos, u64, Vec<Range<u64>>)>,
+    /// Segments whose object was missing each time that a read asked: the next read asks once.
+    missing: BTreeSet<u64>,
+    /// See [`super::Status::read_fault`].
+    pub(super) fault: Option<String>,
 }
 
 impl<B> Default for Reads<B> {
     fn default() -> Self {
-        Reads { jobs: BTreeMap::new(), next: 0 }
+        let (pausing, missing) = (Vec::new(), BTreeSet::new());
+        Reads { jobs: BTreeMap::new(), next: 0, pausing, missing, fault: None }
     }
 }
 
@@ -75,9 +90,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let blocks = self.blocks_of(offset, buffer.len() as u64);
         let job = self.reads.next;
         self.reads.next += 1;
-        let again_left = FETCHES_AGAIN_MAX;
-        let (since, first) = (self.now, blocks.start);
-        let state = Job { token, since, first, buffer, left: 1, again_left, at_hand, failed: None };
+        let (since, first, again) = (self.now, blocks.start, BTreeMap::new());
+        let state = Job { token, since, first, buffer, left: 1, again, at_hand, failed: None };
         self.reads.jobs.insert(job, state);
         self.read_blocks(job, blocks);
         self.end_part_of_read(job);
@@ -215,8 +229,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let key = self.map.key(place.number).unwrap_or_default();
         let cause =
             format!("object `{key}` of the volume {how}; `layby check --backing` says more");
+        if self.job(job).failed.is_none() {
+            self.reads.fault = Some(cause.clone());
+            self.counters.damaged += 1;
+        }
         self.last_fault = Some((Fault { kind: FaultKind::Device, cause }, self.now));
-        self.counters.damaged += 1;
         self.fail_read(job, ErrorKind::Corrupt);
     }
 
@@ -288,25 +305,85 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Hands out what came for parts of a read, from byte `from` of its segment on.
     fn hand_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
-        let gone = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
+        let is_missing = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
+        let (mut again, mut pause): (Vec<Range<u64>>, _) = (Vec::new(), Nanos::ZERO);
         for part in parts {
-            let held = self.map.mapped(part.blocks.clone()).next();
-            let is_moved = held.is_none_or(|(_, place)| place != part.place);
-            match end {
-                _ if gone && is_moved => self.read_blocks(job, part.blocks),
-                End::Bytes(bytes, _) => match self.chunk(&part.place, bytes, from) {
-                    Some(chunk) => self.copy(job, &part.blocks, &chunk, part.place.skip),
-                    None if self.job(job).again_left > 0 => {
-                        self.job(job).again_left -= 1;
-                        self.at_hand.forget(part.place.number);
-                        self.read_blocks(job, part.blocks);
+            let chunk = match end {
+                End::Bytes(bytes, _) => {
+                    self.reads.missing.remove(&part.place.number);
+                    self.chunk(&part.place, bytes, from)
+                }
+                _ => None,
+            };
+            match chunk {
+                Some(chunk) => self.copy(job, &part.blocks, &chunk, part.place.skip),
+                None if is_missing && self.is_moved(&part) => self.read_blocks(job, part.blocks),
+                None => match self.fetch_again(job, &part.place, is_missing) {
+                    Some(own) => {
+                        pause = pause.max(own);
+                        add_blocks(&mut again, part.blocks);
                     }
-                    None => self.fail_damaged(job, &part.place, "is damaged"),
+                    None if matches!(end, End::Bytes(..)) => {
+                        self.fail_damaged(job, &part.place, "is damaged");
+                    }
+                    None => self.fail_damaged(job, &part.place, "is missing, or cannot be had"),
                 },
-                _ => self.fail_damaged(job, &part.place, "is missing, or cannot be had"),
             }
         }
+        self.read_again(job, again, pause);
         self.end_part_of_read(job);
+    }
+
+    /// Whether a part does not lie any more where it was looked for.
+    fn is_moved(&self, part: &Part) -> bool {
+        let held = self.map.mapped(part.blocks.clone()).next();
+        held.is_none_or(|(_, place)| place != part.place)
+    }
+
+    /// After which pause a chunk that did not come whole, or whose object was said to be missing,
+    /// is fetched again; none where that was done often enough.
+    fn fetch_again(&mut self, job: u64, place: &ChunkPlace, is_missing: bool) -> Option<Nanos> {
+        let is_known = is_missing && self.reads.missing.contains(&place.number);
+        let count = self.job(job).again.entry((place.number, place.at)).or_default();
+        if !is_known && *count < FETCHES_AGAIN_MAX {
+            *count += 1;
+            let doublings = *count - 1;
+            self.at_hand.forget(place.number);
+            return Some(if is_missing { Nanos(PAUSE.0 << doublings) } else { Nanos::ZERO });
+        }
+        if is_missing {
+            if self.reads.missing.len() >= MISSING_MAX {
+                self.reads.missing.clear();
+            }
+            self.reads.missing.insert(place.number);
+        }
+        None
+    }
+
+    /// Reads blocks once more, at once or after a pause.
+    fn read_again(&mut self, job: u64, blocks: Vec<Range<u64>>, pause: Nanos) {
+        if pause == Nanos::ZERO {
+            return blocks.into_iter().for_each(|blocks| self.read_blocks(job, blocks));
+        }
+        self.job(job).left += 1;
+        self.reads.pausing.push((self.now.saturating_add(pause), job, blocks));
+    }
+
+    /// Goes on with reads whose pause is over.
+    pub(super) fn end_pauses(&mut self) {
+        let now = self.now;
+        let due: Vec<_> = self.reads.pausing.extract_if(.., |(at, ..)| *at <= now).collect();
+        for (_, job, blocks) in due {
+            if self.is_reading(job) {
+                self.read_again(job, blocks, Nanos::ZERO);
+                self.end_part_of_read(job);
+            }
+        }
+    }
+
+    /// When the first pause is over.
+    pub(super) fn pause_deadline(&self) -> Nanos {
+        self.reads.pausing.iter().map(|(at, ..)| *at).min().unwrap_or(Nanos::NEVER)
     }
 
     /// A chunk's blocks from a range of its object that begins at `from`.
@@ -315,6 +392,14 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let stored = bytes.get(at..at + place.stored as usize)?;
         let length = usize::from(place.blocks) * self.plan.block_bytes as usize;
         decode_chunk(stored, place.encoding, place.crc, length)
+    }
+}
+
+/// Adds blocks behind others, as one range where they are neighbours.
+fn add_blocks(ranges: &mut Vec<Range<u64>>, blocks: Range<u64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == blocks.start => last.end = blocks.end,
+        _ => ranges.push(blocks),
     }
 }
 

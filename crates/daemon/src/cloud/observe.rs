@@ -33,7 +33,8 @@ impl Told {
         let fault = status.last_fault.as_ref().map_or("", |(cause, _)| cause.as_str());
         if status.counters.damaged > self.damaged {
             self.damaged = status.counters.damaged;
-            tracing::warn!(volume, reads = self.damaged, cause = fault, "reads have failed");
+            let cause = status.read_fault.as_deref().unwrap_or_default();
+            tracing::warn!(volume, reads = self.damaged, cause, "reads have failed");
         }
         let resting = status.read_cache_fault.as_deref();
         if resting.is_some() != std::mem::replace(&mut self.is_cache_resting, resting.is_some()) {
