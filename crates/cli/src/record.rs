@@ -2,7 +2,8 @@
 //!
 //! How: the node notes requests in memory; this program takes them away ten times a second and
 //! writes the trace, so that a slow disk costs requests of the trace and never of a client.
-//! Invariant: the trace is there whole or not at all; what is missing from it is counted.
+//! Invariant: the trace is there whole or not at all; what is missing from it is counted, or it is
+//! said from when on it is missing.
 //! Not for: contents of blocks, which no trace holds.
 
 use crate::arguments::NodeArguments;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often the node's lists are emptied.
 const TAKE_INTERVAL: Duration = Duration::from_millis(100);
@@ -82,9 +84,11 @@ pub(crate) fn run(arguments: &RecordArguments, output: &mut Output) -> Result<()
 }
 
 fn show(about: &RecordingAnswer, output: &mut Output) -> Result<(), Failure> {
-    let RecordingAnswer { id, volumes, requests, dropped, seconds } = about;
+    let RecordingAnswer { id, volumes, requests, waiting, dropped, seconds, silent_seconds } =
+        about;
     output.line(&format!(
-        "recording {id}: {requests} requests in {seconds:.0} s, {dropped} dropped"
+        "recording {id}: {requests} requests in {seconds:.0} s, {dropped} dropped; {waiting} wait \
+         for the recorder, which came {silent_seconds:.1} s ago"
     ))?;
     for volume in volumes {
         output.line(&format!("volume {} is `{}`", volume.number, volume.name))?;
@@ -98,8 +102,10 @@ struct Recording {
     records: Vec<Record>,
     counts: BTreeMap<u32, u64>,
     dropped: u64,
-    /// Why the node answers no more.
-    lost: Option<Report>,
+    /// When the node was asked last with success.
+    taken_last: Instant,
+    /// Why the node hands over no more, and for how long it had handed over nothing then.
+    lost: Option<(Report, Duration)>,
 }
 
 /// A trace that was recorded, with `--json`.
@@ -110,6 +116,9 @@ struct RecordedAnswer {
     requests: u64,
     /// Requests that were served and not recorded.
     dropped: u64,
+    /// How long the recording went on after what is in the trace, where its recorder has lost it:
+    /// what came then is missing.
+    missing_seconds: Option<f64>,
     volumes: Vec<RecordedVolume>,
 }
 
@@ -127,39 +136,60 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
     check_absent(target)?;
     let failed = |cause| unwritten(target, &cause);
     let trace = Box::new(create(&target.out, format, Unit::Bytes).map_err(failed)?);
-    let (records, counts) = (Vec::new(), BTreeMap::new());
-    let mut recording = Recording { trace, records, counts, dropped: 0, lost: None };
+    let mut recording = Recording {
+        trace,
+        records: Vec::new(),
+        counts: BTreeMap::new(),
+        dropped: 0,
+        taken_last: Instant::now(),
+        lost: None,
+    };
     let about = runtime(1)?.block_on(follow(arguments, &mut recording, output))?;
-    let written = recording.trace.finish().map_err(failed)?;
-    let (path, dropped) = (target.out.display(), recording.dropped);
-    let requests = written.records;
-    let volumes = recording.counts.iter().map(|(number, count)| RecordedVolume {
+    let Recording { trace, counts, dropped, lost, .. } = recording;
+    let written = trace.finish().map_err(failed)?;
+    let volumes = counts.iter().map(|(number, count)| RecordedVolume {
         number: *number,
         name: about.volumes.iter().find(|volume| volume.number == *number).map(|v| v.name.clone()),
         requests: *count,
     });
-    let volumes: Vec<RecordedVolume> = volumes.collect();
-    if arguments.node.json {
-        let path = path.to_string();
-        output.json(&RecordedAnswer {
-            path,
-            format: format.to_string(),
-            requests,
-            dropped,
-            volumes,
-        })?;
-    } else {
-        output.line(&format!("`{path}`: {requests} requests in {format}, {dropped} dropped"))?;
-        for RecordedVolume { number, name, requests } in &volumes {
-            let name =
-                name.as_ref().map_or_else(|| "a new volume".into(), |name| format!("`{name}`"));
-            output.line(&format!("volume {number} is {name}: {requests} requests"))?;
-        }
+    let answer = RecordedAnswer {
+        path: target.out.display().to_string(),
+        format: format.to_string(),
+        requests: written.records,
+        dropped,
+        missing_seconds: lost.as_ref().map(|(_, silent)| silent.as_secs_f64()),
+        volumes: volumes.collect(),
+    };
+    match arguments.node.json {
+        true => output.json(&answer)?,
+        false => show_recorded(&answer, output)?,
     }
-    match recording.lost {
+    match lost {
         None => Ok(()),
-        Some(cause) => Err(cause.state("the trace is whole up to then").into()),
+        Some((cause, silent)) => Err(cause.state(lost_state(silent)).into()),
     }
+}
+
+fn show_recorded(recorded: &RecordedAnswer, output: &mut Output) -> Result<(), Failure> {
+    let RecordedAnswer { path, format, requests, dropped, .. } = recorded;
+    output.line(&format!("`{path}`: {requests} requests in {format}, {dropped} dropped"))?;
+    if let Some(seconds) = recorded.missing_seconds {
+        output.line(&format!("missing: what came in the last {seconds:.1} s, uncounted"))?;
+    }
+    for RecordedVolume { number, name, requests } in &recorded.volumes {
+        let name = name.as_ref().map_or_else(|| "a new volume".into(), |name| format!("`{name}`"));
+        output.line(&format!("volume {number} is {name}: {requests} requests"))?;
+    }
+    Ok(())
+}
+
+/// What a trace is whose recorder has lost its recording.
+fn lost_state(silent: Duration) -> String {
+    let seconds = silent.as_secs_f64();
+    format!(
+        "the trace is whole up to when the recorder came last, {seconds:.1} s ago; what came \
+         after that is missing"
+    )
 }
 
 /// Takes and writes until the end; whatever goes wrong here, the node stops recording.
@@ -183,6 +213,7 @@ async fn follow(
     };
     let followed = match ready {
         Ok(()) | Err(Failure::PipeClosed) => {
+            recording.taken_last = Instant::now();
             let duration = arguments.duration.map(|time| Duration::from_nanos(time.0.0));
             let end = ended(interrupt, duration);
             recording.fill(&client, about.id, end, &arguments.target).await
@@ -225,10 +256,11 @@ impl Recording {
             let taken = match client.recording_take(id, is_over).await {
                 Ok(taken) => taken,
                 Err(cause) => {
-                    self.lost = Some(cause);
+                    self.lost = Some((cause, self.taken_last.elapsed()));
                     return Ok(());
                 }
             };
+            self.taken_last = Instant::now();
             let is_ended = taken.is_ended;
             self.write(taken).map_err(|cause| unwritten(target, &cause))?;
             if is_ended {

@@ -283,6 +283,8 @@ pub enum Command<S> {
         /// What was noted.
         answer: Answer<RecordedBatch>,
     },
+    /// Count what was noted and not handed over, and what found no room.
+    CountRecorded(Answer<RecordedCount>),
     /// End a period of some volumes and report what it showed; the first time begins the watch.
     Observe {
         /// Which volumes; few at a time, since a curve is made of each.
@@ -369,6 +371,15 @@ pub struct RecordedBatch {
     pub until: Nanos,
     /// The shard's zero, by the system's monotonic clock; the clocks of shards differ.
     pub clock: Nanos,
+    /// Requests for which there was no room since the recording began.
+    pub dropped: u64,
+}
+
+/// What a recorder would find at one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedCount {
+    /// Requests that were noted and not handed over.
+    pub waiting: u64,
     /// Requests for which there was no room since the recording began.
     pub dropped: u64,
 }

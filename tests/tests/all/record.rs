@@ -3,9 +3,12 @@
 //! How: a node, our own NBD client, the recorder as a process that says when it records. Its end is
 //! an event too: a signal, or the word of another process. Cost: well below a second each.
 
-use layby_tests::{Connection, Node, Refusal, Request, binary, layby, must, small_levels};
+use layby_tests::{
+    Connection, HttpRequest, Node, Refusal, Request, binary, layby, must, small_levels,
+};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -42,6 +45,33 @@ impl Recorder {
             return recorder;
         }
         panic!("it does not record: {line}{:?}", recorder.ended());
+    }
+
+    /// Starts one whose standard output is one document; it says on the other pipe that it records.
+    fn start_json(work: &Path, out: &str) -> Recorder {
+        let mut command = program();
+        command.args(["record", "start", out, "--json", "--dir"]).arg(work.join("node"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+        let mut child = command.spawn().expect("the program starts");
+        let mut line = String::new();
+        let stderr = child.stderr.as_mut().expect("the pipe was asked for above");
+        let mut reader = BufReader::with_capacity(1, stderr);
+        reader.read_line(&mut line).expect("the pipe is read to its end");
+        assert!(line.contains("interrupt to end"), "it does not record: {line}");
+        Recorder(child)
+    }
+
+    /// Stops it until it is told to go on.
+    fn hold(&self) {
+        self.signal("-STOP");
+        let stat = format!("/proc/{}/stat", self.0.id());
+        let is_held = || {
+            let text = std::fs::read_to_string(&stat).expect("our own child");
+            text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        while !is_held() {
+            std::thread::yield_now();
+        }
     }
 
     fn signal(&self, name: &str) {
@@ -148,8 +178,55 @@ fn a_recording_has_its_bounds() {
     let recorder = Recorder::start(program(), &work, &out, &[]);
     node.stop();
     let (_, ended) = recorder.ended();
-    ended.assert_explains(&["the trace is whole up to then"]);
+    ended.assert_explains(&["the trace is whole up to", "what came after that is missing"]);
     assert_eq!((ended.code, info(&out)["total"]["requests"].as_u64()), (Some(5), Some(0)));
+}
+
+/// Takes the recording away from its recorder, as another recorder does that takes its place.
+fn displace(node: &Node, id: u64) {
+    let path = format!("/v1/recording/{id}/take?end=true");
+    let request = HttpRequest::new("POST", &path).text();
+    let mut stream = UnixStream::connect(node.control()).expect("the node listens");
+    stream.write_all(request.as_bytes()).expect("it takes requests");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// Goal: while a recorder is late, `record status` counts what waits for it; and a recorder whose
+/// place was taken says from when on its trace lacks requests. Method: a recorder that is held by a
+/// signal, requests, another that takes its recording; then it goes on.
+#[test]
+fn a_late_recorder_says_what_is_missing() {
+    let (_work, node, work) = node();
+    for json in [false, true] {
+        let out = work.join(format!("{json}.csv")).display().to_string();
+        let recorder = match json {
+            false => Recorder::start(program(), &work, &out, &[]),
+            true => Recorder::start_json(&work, &out),
+        };
+        recorder.hold();
+        rounds(&node, "a", 20);
+        let status = node.layby(&["record", "status"]);
+        assert!(status.contains("100 wait for the recorder"), "{status}");
+        let about = node.layby(&["record", "status", "--json"]);
+        let about: Value = serde_json::from_str(&about).expect("the answer is JSON");
+        assert_eq!((about["waiting"].as_u64(), about["dropped"].as_u64()), (Some(100), Some(0)));
+        assert!(about["silent_seconds"].as_f64().is_some_and(|silent| silent > 0.0), "{about}");
+        displace(&node, about["id"].as_u64().expect("a number"));
+        recorder.signal("-CONT");
+        let (stdout, ended) = recorder.ended();
+        ended.assert_explains(&["another took its place", "what came after that is missing"]);
+        assert_eq!(ended.code, Some(6), "{ended:?}");
+        if json {
+            let said: Value = serde_json::from_str(&stdout).expect("the answer is JSON");
+            assert!(said["missing_seconds"].as_f64().is_some_and(|gap| gap > 0.0), "{said}");
+        } else {
+            assert!(stdout.contains("what came in the last"), "{stdout}");
+        }
+        assert_eq!(info(&out)["total"]["requests"].as_u64(), Some(0));
+    }
+    node.stop();
 }
 
 /// Goal: what cannot be recorded is explained, and the node goes on. Method: a file that is there,

@@ -55,10 +55,14 @@ pub struct RecordingAnswer {
     pub volumes: Vec<RecordedVolume>,
     /// Requests handed over so far.
     pub requests: u64,
+    /// Requests that the recorder has not taken yet.
+    pub waiting: u64,
     /// Requests for which there was no room.
     pub dropped: u64,
     /// Seconds since it began.
     pub seconds: f64,
+    /// Seconds since the recorder came last.
+    pub silent_seconds: f64,
 }
 
 /// A request of a recording; `at` counts from its beginning.
@@ -109,11 +113,17 @@ impl Control {
             told.map_err(|cause| report(&cause, ERROR))?;
         }
         let (started, id) = (Instant::now(), place.as_ref().map_or(0, |old| old.about.id) + 1);
-        let about =
-            RecordingAnswer { id, volumes: Vec::new(), requests: 0, dropped: 0, seconds: 0.0 };
         let held = Vec::new();
         let mut recording = Recording {
-            about: RecordingAnswer { volumes: self.recorded_volumes(&start.volumes), ..about },
+            about: RecordingAnswer {
+                id,
+                volumes: self.recorded_volumes(&start.volumes),
+                requests: 0,
+                waiting: 0,
+                dropped: 0,
+                seconds: 0.0,
+                silent_seconds: 0.0,
+            },
             begin: Nanos::ZERO,
             started,
             taken_last: started,
@@ -136,15 +146,24 @@ impl Control {
         wanted.map(about).collect()
     }
 
-    /// The recording under way.
+    /// The recording under way, with what waits for its recorder.
     ///
     /// # Errors
-    /// A report when there is none.
+    /// A report when there is none, or a shard has ended.
     pub async fn recording(&self) -> Result<RecordingAnswer, Report> {
         let place = self.recording.lock().await;
         let recording = place.as_ref().ok_or_else(none)?;
         let seconds = recording.started.elapsed().as_secs_f64();
-        Ok(RecordingAnswer { seconds, ..recording.about.clone() })
+        let silent_seconds = recording.taken_last.elapsed().as_secs_f64();
+        let (mut waiting, mut dropped) = (recording.held.len() as u64, 0);
+        for shard in 0..self.shards.len() {
+            let counted = self.ask(shard, Command::CountRecorded).await;
+            let count = counted.map_err(|cause| report(&cause, "cannot count what is recorded"))?;
+            waiting += count.waiting;
+            dropped += count.dropped;
+        }
+        let about = recording.about.clone();
+        Ok(RecordingAnswer { waiting, dropped, seconds, silent_seconds, ..about })
     }
 
     /// Asks the recorder to end; it takes the rest first. Where the recorder is gone the recording
@@ -318,6 +337,11 @@ mod tests {
         assert_eq!(control.recording().await.expect_err("none").kind, ReportKind::NotFound);
         let start = RecordingStart::default;
         let first = control.start_recording(start()).await.expect("free").id;
+        tokio::time::advance(RECORDER_SILENCE_MAX).await;
+        let about = control.recording().await.expect("it is on");
+        let shards = node.shards.len() as u64;
+        assert_eq!((about.waiting, about.dropped), (2 * shards, 3 * shards));
+        assert!((about.silent_seconds - RECORDER_SILENCE_MAX.as_secs_f64()).abs() < 1e-3);
         let busy = control.start_recording(start()).await.expect_err("taken");
         assert_eq!(busy.kind, ReportKind::InUse);
         tokio::time::advance(RECORDING_SILENCE_MAX).await;

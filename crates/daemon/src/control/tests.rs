@@ -6,7 +6,9 @@ use crate::catalog::VolumePhase;
 use crate::config::{Overrides, Peer, Percent};
 use hdrhistogram::Histogram;
 use layby_cache::throttle::{LimitPlan, Waits};
-use layby_engine::control::{LevelStats, OperationStats, RecordedBatch, VolumeStats};
+use layby_engine::control::{
+    LevelStats, OperationStats, RecordedBatch, RecordedCount, VolumeStats,
+};
 use layby_frontend::nbd::{ExportError, Exports as _};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -175,6 +177,10 @@ impl MockShard {
     /// What parts of wide volumes are told, and what is said of clients.
     fn on_wide(&self, command: Command) {
         match command {
+            Command::CountRecorded(answer) => {
+                let count = RecordedCount { waiting: 2, dropped: 3 };
+                self.answer("count".into(), answer, |_| count);
+            }
             Command::StartLink { volume, is_lead, answer, .. } => {
                 let what = if is_lead { "lead" } else { "link" };
                 self.answer(format!("{what} {}", volume.0), answer, |_| ());

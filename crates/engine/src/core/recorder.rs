@@ -7,7 +7,7 @@
 //! Not for: files; the shard knows none of them.
 
 use super::Core;
-use crate::control::{RecordedBatch, RecordedRequest};
+use crate::control::{RecordedBatch, RecordedCount, RecordedRequest};
 use layby_types::{Call, Nanos, Operation, VolumeId};
 
 /// Requests that a shard holds for a recorder: 10 MiB, two seconds at 130 thousand a second.
@@ -74,6 +74,14 @@ impl Core {
             self.recorder = None;
         }
         RecordedBatch { requests, until, clock, dropped }
+    }
+
+    /// What waits to be taken, and what was dropped; nothing when nobody records.
+    pub(crate) fn count_recorded(&self) -> RecordedCount {
+        self.recorder.as_ref().map_or_else(RecordedCount::default, |recorder| RecordedCount {
+            waiting: recorder.requests.len() as u64,
+            dropped: recorder.dropped,
+        })
     }
 }
 

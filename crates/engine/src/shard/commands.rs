@@ -155,11 +155,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             command @ (Command::Clean(..)
             | Command::RecordIntent(..)
             | Command::RefuseIntent(..)) => self.on_intents(command),
-            Command::StartRecording(volumes, answer) => {
-                self.start_recording(volumes);
-                answer(Ok(()));
-            }
-            Command::TakeRecorded { end, answer } => answer(Ok(self.core.take_recorded(end))),
+            command @ (Command::StartRecording(..)
+            | Command::TakeRecorded { .. }
+            | Command::CountRecorded(_)) => self.on_recording(command),
             Command::Observe { volumes, keep, answer } => {
                 answer(Ok(self.core.observe(&volumes, keep)));
             }
@@ -204,6 +202,19 @@ impl<S: Session, H: Host> Shard<S, H> {
                 answer(Ok(()));
             }
             _ => unreachable!("not a command on write intents"),
+        }
+    }
+
+    /// What clients ask for, on its way to a recorder.
+    fn on_recording(&mut self, command: Command<S>) {
+        match command {
+            Command::StartRecording(volumes, answer) => {
+                self.start_recording(volumes);
+                answer(Ok(()));
+            }
+            Command::TakeRecorded { end, answer } => answer(Ok(self.core.take_recorded(end))),
+            Command::CountRecorded(answer) => answer(Ok(self.core.count_recorded())),
+            _ => unreachable!("not a command on recordings"),
         }
     }
 
