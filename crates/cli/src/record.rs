@@ -116,6 +116,8 @@ struct RecordedAnswer {
     requests: u64,
     /// Requests that were served and not recorded.
     dropped: u64,
+    /// Requests that the format has no words for.
+    left_out: u64,
     /// How long the recording went on after what is in the trace, where its recorder has lost it:
     /// what came then is missing.
     missing_seconds: Option<f64>,
@@ -157,6 +159,7 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
         format: format.to_string(),
         requests: written.records,
         dropped,
+        left_out: written.left_out,
         missing_seconds: lost.as_ref().map(|(_, silent)| silent.as_secs_f64()),
         volumes: volumes.collect(),
     };
@@ -173,6 +176,10 @@ fn record(arguments: &StartArguments, output: &mut Output) -> Result<(), Failure
 fn show_recorded(recorded: &RecordedAnswer, output: &mut Output) -> Result<(), Failure> {
     let RecordedAnswer { path, format, requests, dropped, .. } = recorded;
     output.line(&format!("`{path}`: {requests} requests in {format}, {dropped} dropped"))?;
+    if recorded.left_out > 0 {
+        let count = recorded.left_out;
+        output.line(&format!("left out: {count} requests that the format has no words for"))?;
+    }
     if let Some(seconds) = recorded.missing_seconds {
         output.line(&format!("missing: what came in the last {seconds:.1} s, uncounted"))?;
     }

@@ -229,6 +229,27 @@ fn a_late_recorder_says_what_is_missing() {
     node.stop();
 }
 
+/// Goal: what a format has no words for is left out and counted. Method: requests of all kinds,
+/// recorded as oracleGeneral.
+#[test]
+fn what_a_format_cannot_say_is_counted() {
+    let (_work, node, work) = node();
+    let out = work.join("a.oracleGeneral").display().to_string();
+    let recorder = Recorder::start(program(), &work, &out, &[]);
+    rounds(&node, "a", 4);
+    recorder.signal("-INT");
+    let (stdout, ended) = recorder.ended();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(stdout.contains("12 requests") && stdout.contains("left out: 8 requests"), "{stdout}");
+    let recorder = Recorder::start_json(&work, &work.join("b.oracleGeneral").display().to_string());
+    rounds(&node, "a", 1);
+    recorder.signal("-INT");
+    let (stdout, _) = recorder.ended();
+    let said: Value = serde_json::from_str(&stdout).expect("the answer is JSON");
+    assert_eq!((said["requests"].as_u64(), said["left_out"].as_u64()), (Some(3), Some(2)));
+    node.stop();
+}
+
 /// Goal: what cannot be recorded is explained, and the node goes on. Method: a file that is there,
 /// a volume that is not, a recording beside another, no room for the trace.
 #[test]
