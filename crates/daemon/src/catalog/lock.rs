@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -94,17 +94,35 @@ fn is_held_by_the_living(file: &File) -> bool {
     let (Ok(locks), Ok(about)) = (std::fs::read_to_string("/proc/locks"), file.metadata()) else {
         return true;
     };
-    holders(&locks, about.ino()).any(is_living)
+    holders(&locks, (device_of(file).as_deref(), about.ino())).any(is_living)
 }
 
-/// The processes that hold a lock of the file of this number, as `/proc/locks` has them. The device
-/// is left out: some file systems have several numbers for it.
-fn holders(locks: &str, inode: u64) -> impl Iterator<Item = u32> {
+/// The device of the file's mount, as `/proc/locks` writes it. What `stat` says is another number
+/// in file systems with several volumes.
+fn device_of(file: &File) -> Option<String> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut mounts = mounts.lines().map(|line| line.split_whitespace());
+    let device =
+        mounts.find_map(|mut words| (words.next() == Some(mount)).then(|| words.nth(1))?);
+    let (major, minor) = device?.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    Some(format!("{major:02x}:{minor:02x}"))
+}
+
+/// The processes that hold a lock of the file of this device and number, as `/proc/locks` has them.
+/// Where the device is not known, any may be it.
+fn holders<'a>(
+    locks: &'a str,
+    (device, inode): (Option<&'a str>, u64),
+) -> impl Iterator<Item = u32> + 'a {
     locks.lines().filter_map(move |line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, process, place, ..] = words[..] else { return None };
-        let (_, number) = place.rsplit_once(':')?;
-        (number.parse() == Ok(inode)).then(|| process.parse().ok())?
+        let (on, number) = place.rsplit_once(':')?;
+        let is_same = device.is_none_or(|device| device == on) && number.parse() == Ok(inode);
+        is_same.then(|| process.parse().ok())?
     })
 }
 
@@ -175,11 +193,26 @@ mod tests {
                      2: POSIX  ADVISORY  WRITE 7 fe:00:101 0 EOF\n\
                      3: FLOCK  ADVISORY  READ  9 00:2f:101 0 EOF\n\
                      4: FLOCK  ADVISORY  WRITE 11 fe:00:1010 0 EOF\n";
-        assert_eq!(holders(locks, 101).collect::<Vec<_>>(), [12672, 9]);
+        let all = |device| holders(locks, (device, 101)).collect::<Vec<_>>();
+        assert_eq!((all(Some("fe:00")), all(None)), (vec![12672], vec![12672, 9]));
         assert!(is_living(std::process::id()));
         let stat = |state: &str, flags: u32| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
         assert!(goes_on(&stat("S", 0x40_0100)) && goes_on(&stat("D", 0)) && goes_on(""));
         assert!(!goes_on(&stat("Z", 0)) && !goes_on(&stat("D", 0x40_0104)));
+    }
+
+    /// Goal: the device of a file is the one that the kernel names with its locks. Method: a lock
+    /// of this process, and the line of it.
+    #[test]
+    fn a_lock_is_found_by_its_device() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        let file = File::create(dir.path().join("x")).expect("a writable directory");
+        flock(&file, FlockOperation::NonBlockingLockExclusive).expect("nobody else has it");
+        let locks = std::fs::read_to_string("/proc/locks").expect("Linux has it");
+        let inode = file.metadata().expect("it is there").ino();
+        let device = device_of(&file).expect("Linux tells");
+        let found: Vec<u32> = holders(&locks, (Some(&device), inode)).collect();
+        assert_eq!(found, [std::process::id()], "{device}: {locks}");
     }
 
     /// Goal: the lock's file is the directory's own; what a link in its place names is not written.
