@@ -85,6 +85,17 @@ enum CountedArgument {
     Both,
 }
 
+impl CountedArgument {
+    /// The kinds of requests, as they are missed.
+    fn kinds(self) -> &'static str {
+        match self {
+            CountedArgument::Reads => "reads",
+            CountedArgument::Writes => "writes",
+            CountedArgument::Both => "reads and no writes",
+        }
+    }
+}
+
 impl From<CountedArgument> for Counted {
     fn from(counted: CountedArgument) -> Self {
         match counted {
@@ -144,7 +155,10 @@ pub(crate) fn run(arguments: &MrcArguments, output: &mut Output) -> Result<(), F
     bar.finish_and_clear();
     let took = start.elapsed();
     let answer = MrcAnswer::new(arguments, &trace, &references, volumes.measured(), took)
-        .ok_or_else(|| nothing_to_count(&arguments.source, "there is no curve of"))?;
+        .ok_or_else(|| {
+            let kinds = arguments.counted.kinds();
+            nothing_to_count(&arguments.source, "there is no curve of", kinds)
+        })?;
     if answer.follows_nothing() {
         return Err(nothing_followed(&arguments.source).into());
     }

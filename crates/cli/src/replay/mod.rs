@@ -312,14 +312,14 @@ pub(crate) fn unmeasured(source: &SourceArguments, cause: StreamError) -> Report
 
 /// The report of a trace without reads and writes.
 pub(crate) fn nothing_to_replay(source: &SourceArguments) -> Report {
-    nothing_to_count(source, "there is nothing to replay in")
+    nothing_to_count(source, "there is nothing to replay in", "reads and no writes")
 }
 
-/// The same; `error` is what it comes to.
-pub(crate) fn nothing_to_count(source: &SourceArguments, error: &str) -> Report {
+/// The same; `error` is what it comes to, `kinds` what there is none of.
+pub(crate) fn nothing_to_count(source: &SourceArguments, error: &str, kinds: &str) -> Report {
     let error = format!("{error} `{}`", source.trace.display());
     Report::new(ReportKind::Invalid, error)
-        .cause("the trace holds no reads and no writes")
+        .cause(format!("the trace holds no {kinds}"))
         .state("the trace is untouched")
         .hint("look at it with `layby trace info`")
 }
