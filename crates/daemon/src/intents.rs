@@ -12,13 +12,13 @@
 //! stores, whose levels hold clean copies alone.
 
 use crate::catalog::VolumeRecord;
+use crate::checked::Checked;
 use crate::config::Name;
 use crate::control::View;
 use crate::error::Report;
 use crate::homes::Homes;
 use crate::replace::{ROOM, replace_within};
 use layby_engine::control::VolumePlan;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,21 +26,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The file within the node's directory.
 pub const INTENTS_FILE_NAME: &str = "intents.json";
 const STAGED_FILE_NAME: &str = "intents.json.new";
-const FORMAT: &str = "layby write intents";
-const VERSION: u32 = 1;
-/// Bytes of the file at most.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+const FILE: Checked =
+    Checked { format: "layby write intents", version: 1, content: "volumes", bytes_max: 64 << 20 };
 
-/// The file: what it is, a checksum, then the levels by volume number.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    format: String,
-    version: u32,
-    /// CRC-32C of `volumes` written compactly, in hexadecimal.
-    crc32c: String,
-    volumes: BTreeMap<u32, BTreeSet<Name>>,
-}
+/// The levels by volume number.
+type Volumes = BTreeMap<u32, BTreeSet<Name>>;
 
 /// A volume's intent.
 #[derive(Clone, Debug, Default)]
@@ -98,30 +88,10 @@ impl Found {
 #[must_use]
 pub fn read(dir: &Path) -> Found {
     let path = dir.join(INTENTS_FILE_NAME);
-    let read = || -> Result<BTreeMap<u32, BTreeSet<Name>>, String> {
-        let bytes = crate::config::read_small(&path, FILE_BYTES_MAX);
-        let bytes = bytes.map_err(|cause| cause.to_string())?;
-        let envelope: Envelope =
-            serde_json::from_slice(&bytes).map_err(|cause| cause.to_string())?;
-        if (envelope.format.as_str(), envelope.version) != (FORMAT, VERSION) {
-            return Err(format!("it is `{}`, version {}", envelope.format, envelope.version));
-        }
-        let computed = checksum(&envelope.volumes);
-        if computed != envelope.crc32c {
-            let stored = envelope.crc32c;
-            return Err(format!("checksum mismatch: stored {stored}, computed {computed}"));
-        }
-        Ok(envelope.volumes)
-    };
-    match read() {
+    match FILE.read(&path) {
         Ok(volumes) => Found::Known(volumes),
         Err(cause) => Found::Unknown(format!("cannot read `{}`: {cause}", path.display())),
     }
-}
-
-fn checksum(volumes: &BTreeMap<u32, BTreeSet<Name>>) -> String {
-    let compact = serde_json::to_vec(volumes).expect("numbers and names are keys");
-    format!("{:08x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &compact))
 }
 
 impl Intents {
@@ -236,11 +206,8 @@ impl Intents {
 }
 
 fn save(dir: &Path, state: &BTreeMap<u32, Intent>) -> Result<(), Report> {
-    let volumes = state.iter().map(|(id, intent)| (*id, intent.levels.clone())).collect();
-    let crc32c = checksum(&volumes);
-    let envelope = Envelope { format: FORMAT.to_owned(), version: VERSION, crc32c, volumes };
-    let mut bytes = serde_json::to_vec(&envelope).expect("numbers and names are keys");
-    bytes.push(b'\n');
+    let volumes: Volumes = state.iter().map(|(id, intent)| (*id, intent.levels.clone())).collect();
+    let bytes = FILE.bytes(&volumes);
     replace_within(dir, (STAGED_FILE_NAME, INTENTS_FILE_NAME), &bytes).map_err(|cause| {
         let path = dir.join(INTENTS_FILE_NAME);
         Report::from_io(format!("cannot write the write intents `{}`", path.display()), &cause)

@@ -17,6 +17,7 @@ mod budget;
 pub mod catalog;
 pub mod certificate;
 pub mod check;
+mod checked;
 pub mod client;
 pub mod clients;
 pub mod cloud;

@@ -8,6 +8,7 @@
 //! refuses nothing.
 //! Cost: a small file per start. Not for: levels that were copied and put back between two starts.
 
+use crate::checked::Checked;
 use crate::config::Name;
 use crate::node::ShardRequest;
 use crate::replace::replace_within;
@@ -22,24 +23,16 @@ use std::path::Path;
 pub const REACHED_FILE_NAME: &str = "reached.json";
 /// The same, while it is written.
 pub const REACHED_STAGED_NAME: &str = "reached.json.new";
-const FORMAT: &str = "layby levels reached";
-const VERSION: u32 = 1;
-/// Bytes of the file at most: a few levels of at most 64 shards.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE: Checked = Checked {
+    format: "layby levels reached",
+    version: 1,
+    content: "levels",
+    // A few levels of at most 64 shards.
+    bytes_max: 1 << 20,
+};
 
 /// The levels' parts, by shard.
 type Levels = BTreeMap<Name, BTreeMap<u8, Part>>;
-
-/// The file: what it is, a checksum, then the levels.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    format: String,
-    version: u32,
-    /// CRC-32C of `levels` written compactly, in hexadecimal.
-    crc32c: String,
-    levels: Levels,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,22 +50,7 @@ impl LevelsReached {
     #[must_use]
     pub fn read(dir: &Path) -> LevelsReached {
         let path = dir.join(REACHED_FILE_NAME);
-        let read = || -> Result<Levels, String> {
-            let bytes = crate::config::read_small(&path, FILE_BYTES_MAX);
-            let bytes = bytes.map_err(|cause| cause.to_string())?;
-            let envelope: Envelope =
-                serde_json::from_slice(&bytes).map_err(|cause| cause.to_string())?;
-            if (envelope.format.as_str(), envelope.version) != (FORMAT, VERSION) {
-                return Err(format!("it is `{}`, version {}", envelope.format, envelope.version));
-            }
-            let computed = checksum(&envelope.levels);
-            if computed != envelope.crc32c {
-                let stored = envelope.crc32c;
-                return Err(format!("checksum mismatch: stored {stored}, computed {computed}"));
-            }
-            Ok(envelope.levels)
-        };
-        match read() {
+        match FILE.read(&path) {
             Ok(levels) => LevelsReached(levels),
             Err(cause) => {
                 if path.symlink_metadata().is_ok() {
@@ -116,18 +94,9 @@ impl LevelsReached {
                 self.0.entry(names[*level].clone()).or_default().insert(shard, part);
             }
         }
-        let (format, version) = (FORMAT.to_owned(), VERSION);
-        let envelope = Envelope { format, version, crc32c: checksum(&self.0), levels: self.0 };
-        let mut bytes = serde_json::to_vec(&envelope).expect("names and numbers are keys");
-        bytes.push(b'\n');
-        replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &bytes)
+        replace_within(dir, (REACHED_STAGED_NAME, REACHED_FILE_NAME), &FILE.bytes(&self.0))
             .map_err(|cause| cause.to_string())
     }
-}
-
-fn checksum(levels: &Levels) -> String {
-    let compact = serde_json::to_vec(levels).expect("names and numbers are keys");
-    format!("{:08x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &compact))
 }
 
 #[cfg(test)]
