@@ -457,7 +457,7 @@ fn no_clones(source: &CloneSource) -> Report {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::control::tests::MockNode;
     use crate::control::{DeleteData, UndeleteRequest, VolumeCreate, VolumePatch};
@@ -475,8 +475,9 @@ mod tests {
         taken: Mutex<Option<Taken>>,
     }
 
+    /// Names a store that no mock opens.
     #[derive(Debug)]
-    struct Opener;
+    pub(crate) struct Opener;
 
     impl OpenRemote for Opener {
         fn name(&self) -> String {

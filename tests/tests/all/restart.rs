@@ -9,6 +9,7 @@
 use layby_tests::guest::{Data, Guest, REQUESTS_MAX, kind};
 use layby_tests::{Connection, Node, Options, Request, available, missing, must, run};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::Range;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -215,11 +216,20 @@ fn stop_answers_what_it_began() {
     let dir = TempDir::new().expect("a temporary directory");
     let home = dir.path().join("node");
     let node = Node::start(&home, &options());
-    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
+    let client = Connection::open(&node.socket(), "v").expect("the node serves");
+    assert_the_answered_is_there((node, client), 0..500, (&home, &options()));
+}
+
+/// Writes blocks far ahead of what the node may carry out, stops it after the first answer, and
+/// starts it again: every answer is good, answered blocks are new, the others old.
+fn assert_the_answered_is_there(
+    (node, mut client): (Node, Connection),
+    blocks: Range<u64>,
+    (home, next): (&Path, &Options),
+) {
     let mut cookies = Vec::new();
-    for block in 0..500 {
-        let data = vec![0xa5; 4096];
-        let write = Request::Write { offset: block * 4096, data, fua: false };
+    for block in blocks.clone() {
+        let write = Request::Write { offset: block * 4096, data: vec![0xa5; 4096], fua: false };
         cookies.push(client.send(&write).expect("the node serves"));
     }
     let (first, _) = client.receive().expect("the node serves");
@@ -227,14 +237,14 @@ fn stop_answers_what_it_began() {
     std::thread::scope(|scope| {
         scope.spawn(|| node.stop());
         while let Ok((cookie, result)) = client.receive() {
-            assert!(result.is_ok(), "{result:?}");
+            assert!(result.is_ok(), "error {result:?} after {} answers", answered.len());
             answered.push(cookie);
         }
     });
-    assert!(answered.len() < 500, "the limit held none of them");
-    let node = Node::start(&home, &options());
+    assert!(answered.len() < cookies.len(), "nothing kept any of them");
+    let node = Node::start(home, next);
     let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
-    for (block, cookie) in (0..).zip(cookies) {
+    for (block, cookie) in blocks.zip(cookies) {
         let read = Request::Read { offset: block * 4096, length: 4096 };
         let data = client.call(&read).expect("the node serves").expect("it reads");
         let expected = if answered.contains(&cookie) { 0xa5 } else { 0 };
@@ -376,30 +386,8 @@ fn a_stop_leaves_writes_without_room_unanswered() {
     let node = Node::start(&home, &store_options(&home, NARROW));
     let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
     let first = fill_journal(&node, &mut client, 0);
-    let mut cookies = Vec::new();
-    for block in first..first + WRITES_BEYOND {
-        let write = Request::Write { offset: block * 4096, data: vec![0xa5; 4096], fua: false };
-        cookies.push(client.send(&write).expect("the node serves"));
-    }
-    let (one, _) = client.receive().expect("the node serves");
-    let mut answered = vec![one];
-    std::thread::scope(|scope| {
-        scope.spawn(|| node.stop());
-        while let Ok((cookie, result)) = client.receive() {
-            assert!(result.is_ok(), "error {result:?} after {} answers", answered.len());
-            answered.push(cookie);
-        }
-    });
-    assert!(answered.len() < cookies.len(), "there was room for all of them");
-    let node = Node::start(&home, &store_options(&home, "0"));
-    let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
-    for (block, cookie) in (first..).zip(cookies) {
-        let read = Request::Read { offset: block * 4096, length: 4096 };
-        let data = client.call(&read).expect("the node serves").expect("it reads");
-        let expected = if answered.contains(&cookie) { 0xa5 } else { 0 };
-        assert!(data.iter().all(|byte| *byte == expected), "block {block} of {}", answered.len());
-    }
-    node.stop();
+    let blocks = first..first + WRITES_BEYOND;
+    assert_the_answered_is_there((node, client), blocks, (&home, &store_options(&home, "0")));
 }
 
 /// Goal: a virtual machine's writes that wait for a full journal outlive a stop: the next

@@ -1,5 +1,9 @@
-//! What a check says of a volume in an object store whose node ended between two steps, beside what
-//! the next start does with it.
+//! What a check says of a volume in an object store whose node ended between two steps.
+//!
+//! How: catalogs and files are written as a kill between two steps leaves them; each is checked,
+//! and then started. Invariant: a check finds a problem where the start does not serve the volume,
+//! and none where it does. Cost: a start per case. Not for: levels; see
+//! `tests/tests/all/damage.rs`.
 
 use super::*;
 use crate::assembly::{Prepared, prepare};

@@ -232,10 +232,9 @@ mod tests {
     use crate::control::Authority;
     use crate::control::tests::MockNode;
     use crate::homes::RemoteHomes;
+    use crate::homes::tests::Opener;
     use layby_cloud::{Watch, uplink::Uplink};
-    use layby_engine::backing::RemoteBacking;
-    use layby_engine::control::{CommandError, OpenRemote};
-    use layby_engine::io::Waker;
+    use layby_engine::control::OpenRemote;
     use std::path::{Path, PathBuf};
     use std::sync::Mutex;
     use tempfile::TempDir;
@@ -245,18 +244,6 @@ mod tests {
     struct Owner {
         dir: PathBuf,
         log: Mutex<Vec<String>>,
-    }
-
-    #[derive(Debug)]
-    struct Opener;
-
-    impl OpenRemote for Opener {
-        fn name(&self) -> String {
-            "far".into()
-        }
-        fn open(&self, _: Waker) -> Result<RemoteBacking, CommandError> {
-            panic!("a mock shard opens nothing")
-        }
     }
 
     impl RemoteHomes for Owner {
