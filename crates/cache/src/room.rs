@@ -365,9 +365,9 @@ impl Cache {
         }
     }
 
-    /// Fails stores that wait for room which only sick blocks would have to yield, or such whose
-    /// home fails: nobody can move those, and nobody may drop them. Checked every
-    /// [`HOPELESS_PAUSE`] at most: it walks over the level for each volume that waits.
+    /// Fails stores that wait for room which only the eviction of unreadable blocks could make, or
+    /// of dirty ones whose backing store fails: these can neither be moved nor dropped. Checked
+    /// once per [`HOPELESS_PAUSE`] at most: it walks over the level for each volume that waits.
     pub(crate) fn refuse_hopeless(&mut self, moment: &mut Moment<'_>, level: usize) {
         let has_reason = self.levels[level].has_sick || self.volumes.has_faults;
         if !has_reason || moment.now < self.hopeless_not_before[level] {
@@ -454,8 +454,8 @@ impl Cache {
             && (has_free || has_clean())
     }
 
-    /// [`Cache::may_go_down`], and whoever yields below has a clean block that does not belong to
-    /// one of the stores that wait: they cannot end before they have room.
+    /// [`Cache::may_go_down`], and the victims' volume below has a clean block that can be evicted:
+    /// one that a waiting store writes stays until that store has room.
     fn has_way_down(
         &self,
         now: Nanos,

@@ -190,7 +190,7 @@ fn show_recorded(recorded: &RecordedAnswer, output: &mut Output) -> Result<(), F
     Ok(())
 }
 
-/// What a trace is whose recorder has lost its recording.
+/// The state of a trace whose recorder another one has replaced.
 fn lost_state(silent: Duration) -> String {
     let seconds = silent.as_secs_f64();
     format!(

@@ -28,7 +28,7 @@ pub struct SimFaults {
     pub is_full: bool,
     /// Requests for an object that is said to be missing though it is there.
     pub hidden: u64,
-    /// Requests for an object whose bytes come short, or with one changed.
+    /// Gets whose answer is truncated, or has a byte changed.
     pub unsound: u64,
 }
 

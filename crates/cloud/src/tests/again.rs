@@ -1,7 +1,7 @@
-//! Answers of the store that are wrong for a moment: reads ask again, within bounds.
+//! Transient unsound answers of the store: reads retry, within bounds.
 //!
-//! How: a volume whose blocks lie scattered over its segments, so that one read needs many
-//! requests; a share of the answers is wrong, or an object is really missing.
+//! How: a volume whose blocks are scattered over its segments, so that one read takes many
+//! requests; a share of the answers is unsound, or an object is missing.
 
 use super::lives::{BLOCK, JOURNAL};
 use super::waits::Bench;
@@ -14,7 +14,7 @@ const LONG: u64 = 256;
 /// The time within which a read of an object that is missing has ended.
 const MISSING_WITHIN: Nanos = Nanos::from_secs(2);
 
-/// A volume whose blocks were written block by block in no order, in the store alone.
+/// A volume that was written block by block in random order and uploaded.
 fn scattered(seed: u64) -> Bench {
     let mut bench = Bench::sized(seed, LONG, (JOURNAL, 0));
     bench.volume.set_wait(WaitPlan::default());
@@ -38,7 +38,7 @@ fn read_all(bench: &mut Bench, seed: u64) -> u64 {
     bench.requests() - before
 }
 
-/// Goal: a long read whose many requests are answered short or changed now and then ends well.
+/// Goal: a long read succeeds although some of its many requests get truncated or changed answers.
 /// Method: one answer of twenty is unsound; the requests of the reads are counted, which are so
 /// many that several of each read were.
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! How: a call is cut by place. Payloads of the journal are read whole and verified; neighbouring
 //! chunks of a segment are one request, which brings more where that pays (see `around`). What was
-//! moved meanwhile is looked up again. A chunk that did not come whole is fetched again, and so is
-//! one whose object is said to be missing, after a pause, since a store may say so for a moment.
+//! moved meanwhile is looked up again. A chunk that arrives truncated or changed is
+//! fetched again. So is one whose object is not found, after a back-off: that may be transient.
 //! Invariant: no byte is handed out that does not match its checksum; a part that never answers
 //! holds up its own call alone; a chunk is fetched again a bounded number of times per call.
 //! Cost: a request per run of neighbouring chunks that is not at hand.
@@ -25,8 +25,8 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// store has changed is not.
 const FETCHES_AGAIN_MAX: u8 = 4;
 
-/// The pause before a chunk is fetched again whose object was said to be missing; it doubles each
-/// time, so that a read of a missing object ends within a second.
+/// The back-off before a chunk is fetched again whose object was not found; it doubles each time,
+/// so that a read of a missing object ends within a second.
 const PAUSE: Nanos = Nanos::from_millis(50);
 
 /// Objects that are remembered as missing at most.
@@ -65,7 +65,7 @@ pub(super) struct Reads<B> {
     next: u64,
     /// Blocks that are read again later, each list with its read.
     pausing: Vec<(Nanos, u64, Vec<Range<u64>>)>,
-    /// Segments whose object was missing each time that a read asked: the next read asks once.
+    /// Segments whose object no retry of a read found: the next read does not retry.
     missing: BTreeSet<u64>,
     /// See [`super::Status::read_fault`].
     pub(super) fault: Option<String>,
@@ -340,8 +340,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         held.is_none_or(|(_, place)| place != part.place)
     }
 
-    /// After which pause a chunk that did not come whole, or whose object was said to be missing,
-    /// is fetched again; none where that was done often enough.
+    /// The back-off before a chunk that arrived unsound, or whose object was not found, is fetched
+    /// again; none once its retries are used up.
     fn fetch_again(&mut self, job: u64, place: &ChunkPlace, is_missing: bool) -> Option<Nanos> {
         let is_known = is_missing && self.reads.missing.contains(&place.number);
         let count = self.job(job).again.entry((place.number, place.at)).or_default();

@@ -57,6 +57,7 @@ impl World<'_> {
 
     /// Calls of a volume that are in flight, and changes whose clients left before an answer.
     pub(super) fn calls_of(&self, volume: usize) -> impl Iterator<Item = &Call> {
+        // Client k works on volume k modulo their number.
         let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
         let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
         let orphans = self.orphans.iter().filter(move |(of, _)| *of == volume);
