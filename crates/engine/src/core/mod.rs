@@ -374,24 +374,19 @@ impl Core {
         let request = RequestId(self.request_next);
         self.request_next += 1;
         self.unanswered.drain(..).for_each(|buffer| io.recycle(buffer));
-        if let Some(end) = self.ends_at_once(volume, &mut call) {
+        let is_status = call.operation == Operation::BlockStatus;
+        let ended = if self.is_behind_end(ask.asker, volume, &call) {
+            Some(Err(ErrorKind::Invalid))
+        } else {
+            self.ends_at_once(volume, &mut call).or_else(|| {
+                let is_stuck = !is_status && self.is_refused_as_stuck(volume, &call);
+                is_stuck.then_some(Err(ErrorKind::Retry))
+            })
+        };
+        if let Some(end) = ended {
             self.insert(request, ask, call, out.destination().unwrap_or(Destination::Nowhere));
             let entry = self.requests.remove(&request).expect("it was just inserted");
             self.finish(entry, end);
-            return false;
-        }
-        let is_status = call.operation == Operation::BlockStatus;
-        let refused = if self.is_behind_end(ask.asker, volume, &call) {
-            Some(ErrorKind::Invalid)
-        } else {
-            let is_stuck = !is_status && self.is_refused_as_stuck(volume, &call);
-            is_stuck.then_some(ErrorKind::Retry)
-        };
-        if let Some(kind) = refused {
-            let destination = out.destination().unwrap_or(Destination::Nowhere);
-            self.insert(request, ask, call, destination);
-            let entry = self.requests.remove(&request).expect("it was just inserted");
-            self.finish(entry, Err(kind));
             return false;
         }
         if is_status {
