@@ -59,7 +59,7 @@ fn lives_that_failed_once() {
 }
 
 /// Seeds of simulation runs, drawn in full, that failed once.
-const REGRESSION_SEEDS: [u64; 17] = [
+const REGRESSION_SEEDS: [u64; 18] = [
     353,
     471,
     1_361,
@@ -77,6 +77,7 @@ const REGRESSION_SEEDS: [u64; 17] = [
     8_200_049_935,
     8_700_002_413,
     8_910_010_740,
+    8_910_032_127,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device
@@ -92,8 +93,9 @@ const REGRESSION_SEEDS: [u64; 17] = [
 /// block that came back short while its home was cut (353), a dirty block behind a new end that
 /// went home for ever (471), a change that was under way behind the end of a home that was cut
 /// (1361), a volume that grew over what an older, longer one had left in its last block
-/// (8700002413), and a write that waited for room which only copies of its own blocks took
-/// (8910010740). A fix is also held by a test of its own, since a seed's run changes with the code.
+/// (8700002413), a write that waited for room which only copies of its own blocks took
+/// (8910010740), and an older copy of a level with a torn mark (8910032127). A fix is also held by
+/// a test of its own, since a seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();

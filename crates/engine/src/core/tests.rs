@@ -11,6 +11,7 @@ mod faults;
 mod history;
 mod lost;
 mod observing;
+mod older;
 mod remote;
 mod stops;
 mod stuck;
@@ -19,7 +20,7 @@ mod wide;
 use super::*;
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, SimIo};
-use crate::store::{Region, StoreIdentity};
+use crate::store::{Reached, Region, StoreError, StoreIdentity};
 use layby_cache::wear::{DAY, Endurance};
 use layby_cache::{
     AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
@@ -136,7 +137,27 @@ fn start(
     format: bool,
     seed: u64,
 ) -> (Core, crate::control::StartReport) {
+    let started = try_start(io, shape, disks, format, seed, &Known::default());
+    started.unwrap_or_else(|error| panic!("replay with SEED={seed}: {error:?}"))
+}
+
+/// How far levels had come, and whether damage refuses a start.
+#[derive(Default)]
+struct Known {
+    reached: [Option<Reached>; 3],
+    is_strict: bool,
+}
+
+fn try_start(
+    io: &mut SimIo,
+    shape: &Shape,
+    disks: (DiskId, DiskId, &[DiskId]),
+    format: bool,
+    seed: u64,
+    Known { reached, is_strict }: &Known,
+) -> Result<(Core, crate::control::StartReport), CoreError> {
     let (nvm, ssd, homes) = disks;
+    let is_strict = *is_strict;
     let waker = io.waker();
     let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::MIN };
     let plans = [
@@ -144,14 +165,14 @@ fn start(
         LevelPlan::Nvm {
             region: region(nvm, shape.nvm_bytes),
             format,
-            is_strict: false,
-            known: None,
+            is_strict,
+            known: reached[1],
         },
         LevelPlan::Ssd {
             region: region(ssd, shape.ssd_bytes),
             format,
-            is_strict: false,
-            known: None,
+            is_strict,
+            known: reached[2],
             segments: Default::default(),
             wear: shape.wear,
         },
@@ -172,8 +193,7 @@ fn start(
         HomePlan::on_disk(spec, *disk, name)
     };
     let homes = homes.iter().enumerate().map(home).collect();
-    let started = Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed);
-    started.unwrap_or_else(|error| panic!("replay with SEED={seed}: {error:?}"))
+    Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed)
 }
 
 impl World {

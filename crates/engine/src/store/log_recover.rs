@@ -9,7 +9,9 @@
 //! tore it.
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
-use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
+use super::layout::{
+    META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, page_crcs, rebuild,
+};
 use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
 use super::log_checkpoint::Checkpoint;
 use super::log_discard::Freed;
@@ -22,9 +24,7 @@ use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
 use super::lost;
 use super::table::{Map, Set};
-use super::{
-    CorruptInfo, Reached, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream,
-};
+use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Nanos, Seq, Slot};
@@ -286,8 +286,12 @@ impl<'a> Scan<'a> {
             let page = self.read(io, self.geometry.checkpoint_first(area), 1)?;
             let decode = |page: &[u8]| Trailer::decode(page, self.instance);
             let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
-            let has_bytes = page.iter().any(|byte| *byte != 0);
-            self.recovered.may_be_higher |= trailer.is_none() && has_bytes;
+            if trailer.is_none() && page.iter().any(|byte| *byte != 0) {
+                let crcs = page_crcs(&page);
+                let block = self.geometry.checkpoint_first(area);
+                let info = self.corrupt(block, "checkpoint trailer", crcs);
+                self.recovered.unsound_end = Some(info);
+            }
             trailers.extend(trailer.map(|(trailer, _)| (trailer, area)));
             io.recycle(page);
         }
@@ -697,20 +701,6 @@ fn decode_or_rebuild<T>(
 }
 
 impl LogStore {
-    /// How far the newest complete checkpoint came; the one that ends a start has a sequence number
-    /// that no earlier start has seen.
-    pub(crate) fn reached(&self) -> Reached {
-        Reached { instance: self.instance, seq: Seq(self.checkpoint.complete.0 + 1) }
-    }
-
-    /// See [`Reached::check`].
-    ///
-    /// # Errors
-    /// [`StoreError::Older`].
-    pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
-        known.check(self.instance, found, (&self.disk_name, self.config.region.base))
-    }
-
     fn assemble(
         config: LogConfig,
         parts: &Parts,

@@ -47,6 +47,7 @@ mod lost;
 mod nvm;
 pub mod nvm_layout;
 mod nvm_recover;
+mod reached;
 mod resolve;
 mod table;
 
@@ -74,11 +75,11 @@ mod tests_world;
 pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, SegmentPlan, slots_for};
 pub use lost::{Held, runs_max, undecide};
 pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};
+pub use reached::Reached;
 pub use resolve::{Loser, Resolved, resolve};
 
 use crate::io::{Buffer, DiskId, WriteLife};
 use layby_cache::LostBlocks;
-use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
 use log_layout::NOTE_BYTES;
 use std::cell::Cell;
@@ -126,38 +127,6 @@ pub struct StoreIdentity {
     pub shard: ShardIndex,
     /// Shards of the node: block placement depends on it.
     pub shard_count: u16,
-}
-
-/// How far a level had durably come at its last start: what a node keeps elsewhere to know an older
-/// copy of it by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reached {
-    /// Drawn when the level was formatted.
-    pub instance: u64,
-    /// One above a sequence number that lies in it durably, and that no earlier start had seen.
-    pub seq: Seq,
-}
-
-impl Reached {
-    /// Refuses a level that ends before this, or was formatted another time. One in which damage
-    /// may hide its end is let pass.
-    ///
-    /// # Errors
-    /// [`StoreError::Older`].
-    pub(crate) fn check(
-        self,
-        instance: u64,
-        found: &Recovered,
-        (disk, offset): (&str, u64),
-    ) -> Result<(), StoreError> {
-        let is_same = instance == self.instance || is_planted(Plant::OlderLevel);
-        let is_as_far = found.seq_next >= self.seq || is_planted(Plant::OlderLevel);
-        if is_same && (is_as_far || found.may_be_higher) {
-            return Ok(());
-        }
-        let stored = if is_same { found.seq_next } else { Seq(0) };
-        Err(StoreError::Older { disk: disk.to_owned(), offset, stored, expected: self.seq })
-    }
 }
 
 /// A store's bytes on a disk.
@@ -433,8 +402,8 @@ pub struct Recovered {
     pub torn: u64,
     /// Above every seq seen.
     pub seq_next: Seq,
-    /// A structure that may have held a higher one was damaged, or cut short by power loss.
-    pub may_be_higher: bool,
+    /// A structure that may have named a higher one is unsound: damaged, or torn by power loss.
+    pub unsound_end: Option<CorruptInfo>,
     /// Bytes read to get here.
     pub bytes_scanned: u64,
     /// The last shutdown was clean.
@@ -457,7 +426,7 @@ impl Default for Recovered {
             forgets: Vec::new(),
             torn: 0,
             seq_next: Seq(1),
-            may_be_higher: false,
+            unsound_end: None,
             bytes_scanned: 0,
             clean_shutdown: false,
             note: [0; NOTE_BYTES],

@@ -159,7 +159,7 @@ pub struct NvmStore {
     changed: u64,
     /// A sync failed over changes; none can vouch for them any more.
     lost: bool,
-    mark_copy: usize,
+    pub(super) mark_copy: usize,
     forgets_durable: u64,
     forgets_asked: u64,
     events: Vec<StoreEvent>,

@@ -16,7 +16,7 @@ use super::nvm_layout::{
     merge,
 };
 use super::table::Map;
-use super::{CorruptInfo, Reached, Recovered, RecoveredEntry, SeqSource, StoreError};
+use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, StoreError};
 use crate::io::{Io, IoOperation, Mapping, run_alone};
 use layby_types::{BlockKey, Seq, Slot};
 
@@ -28,7 +28,7 @@ fn map(io: &mut dyn Io, config: &NvmConfig) -> Result<Box<dyn Mapping>, StoreErr
     })
 }
 
-fn sync(io: &mut dyn Io, config: &NvmConfig) -> Result<(), StoreError> {
+pub(super) fn sync(io: &mut dyn Io, config: &NvmConfig) -> Result<(), StoreError> {
     let operation = IoOperation::Sync { disk: config.region.disk };
     run_alone(io, operation).map(drop).map_err(|error| StoreError::Io {
         disk: io.disk_name(config.region.disk).to_owned(),
@@ -114,36 +114,18 @@ pub(super) fn open(
 }
 
 impl NvmStore {
-    /// Writes down, durably, a sequence number that no earlier start has seen, after everything
-    /// that opening changed is durable; no operation may be in flight.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`].
-    pub(crate) fn reach(&mut self, io: &mut dyn Io) -> Result<Reached, StoreError> {
-        // Data up to the mark is trusted: what was torn has to be gone before.
-        sync(io, &self.config)?;
-        let seq = self.seqs.take();
-        self.write_mark(seq);
-        sync(io, &self.config)?;
-        Ok(Reached { instance: self.instance, seq: Seq(seq.0 + 1) })
-    }
-
-    /// See [`Reached::check`].
-    ///
-    /// # Errors
-    /// [`StoreError::Older`].
-    pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
-        known.check(self.instance, found, (&self.disk_name, self.config.region.base))
+    /// The sound marks; zero for one that is not.
+    pub(super) fn marks(&self) -> [Seq; 2] {
+        MARK_AT.map(|at| {
+            let at = u64::from(self.geometry.block_bytes) + at;
+            decode_mark(self.bytes(at, MARK_BYTES), self.instance)
+        })
     }
 
     fn recover(&mut self, recovered: &mut Recovered) -> Result<(), StoreError> {
-        let copies = MARK_AT.map(|at| {
-            let at = u64::from(self.geometry.block_bytes) + at;
-            let bytes = self.bytes(at, MARK_BYTES);
-            let mark = decode_mark(bytes, self.instance);
-            recovered.may_be_higher |= mark == Seq(0) && bytes.iter().any(|byte| *byte != 0);
-            mark
-        });
+        let copies = self.marks();
+        // The next mark leaves the higher one as it is.
+        self.mark_copy = usize::from(copies[0] > copies[1]);
         let mark = copies[0].max(copies[1]);
         let mut found: Vec<(NvmHeader, u32)> = Vec::new();
         recovered.seq_next = Seq(mark.0 + 1);
