@@ -592,10 +592,9 @@ fn open_levels(
                 if *format {
                     LogStore::format(io, &config, rng.next_u64()).map_err(failed)?;
                 }
-                let (store, mut found) =
-                    LogStore::open(io, config, seqs.clone()).map_err(failed)?;
+                let (store, found) = LogStore::open(io, config, seqs.clone()).map_err(failed)?;
                 if let Some(known) = known.filter(|_| !*format) {
-                    store.check_age(known, &mut found).map_err(failed)?;
+                    store.check_age(known, &found).map_err(failed)?;
                 }
                 log = Some(found);
                 Level::Ssd(Box::new(store))

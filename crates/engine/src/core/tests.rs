@@ -141,12 +141,8 @@ fn start(
     started.unwrap_or_else(|error| panic!("replay with SEED={seed}: {error:?}"))
 }
 
-/// How far levels had come, and whether damage refuses a start.
-#[derive(Default)]
-struct Known {
-    reached: [Option<Reached>; 3],
-    is_strict: bool,
-}
+/// How far levels had come, by their numbers.
+type Known = [Option<Reached>; 3];
 
 fn try_start(
     io: &mut SimIo,
@@ -154,10 +150,9 @@ fn try_start(
     disks: (DiskId, DiskId, &[DiskId]),
     format: bool,
     seed: u64,
-    Known { reached, is_strict }: &Known,
+    known: &Known,
 ) -> Result<(Core, crate::control::StartReport), CoreError> {
     let (nvm, ssd, homes) = disks;
-    let is_strict = *is_strict;
     let waker = io.waker();
     let region = |disk, length| Region { disk, base: 0, length, block_size: BlockSize::MIN };
     let plans = [
@@ -165,14 +160,14 @@ fn try_start(
         LevelPlan::Nvm {
             region: region(nvm, shape.nvm_bytes),
             format,
-            is_strict,
-            known: reached[1],
+            is_strict: false,
+            known: known[1],
         },
         LevelPlan::Ssd {
             region: region(ssd, shape.ssd_bytes),
             format,
-            is_strict,
-            known: reached[2],
+            is_strict: false,
+            known: known[2],
             segments: Default::default(),
             wear: shape.wear,
         },

@@ -278,12 +278,17 @@ fn be_nice(nice: i8) -> String {
     }
 }
 
-fn open(plan: &ShardPlan) -> Result<(Scheduled<HostIo>, Waker, Core, StartReport), StartError> {
-    let (mut io, waker, mut description) =
-        HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
+/// A shard's I/O, which keeps the node's lock.
+fn start_io(plan: &ShardPlan) -> Result<(HostIo, Waker, String), StartError> {
+    let mut started = HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
     if let Some(lock) = &plan.lock {
-        io.keep(lock.as_fd());
+        started.0.keep(lock.as_fd());
     }
+    Ok(started)
+}
+
+fn open(plan: &ShardPlan) -> Result<(Scheduled<HostIo>, Waker, Core, StartReport), StartError> {
+    let (mut io, waker, mut description) = start_io(plan)?;
     if plan.simulate_power_loss {
         io = io.into_volatile(VOLATILE_BYTES_DEFAULT);
         description.push_str(", power loss simulated");
@@ -320,7 +325,7 @@ pub fn write_back_offline(
     plan: &ShardPlan,
     damage: Damage,
 ) -> Result<Vec<WrittenBack>, StartError> {
-    let (io, ..) = HostIo::start(plan.io, ARENA_BYTES_DEFAULT).map_err(StartError::Io)?;
+    let (io, ..) = start_io(plan)?;
     write_back_on(io, plan, damage)
 }
 

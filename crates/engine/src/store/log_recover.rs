@@ -9,9 +9,7 @@
 //! tore it.
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
-use super::layout::{
-    META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, page_crcs, rebuild,
-};
+use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
 use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
 use super::log_checkpoint::Checkpoint;
 use super::log_discard::Freed;
@@ -286,12 +284,6 @@ impl<'a> Scan<'a> {
             let page = self.read(io, self.geometry.checkpoint_first(area), 1)?;
             let decode = |page: &[u8]| Trailer::decode(page, self.instance);
             let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
-            if trailer.is_none() && page.iter().any(|byte| *byte != 0) {
-                let crcs = page_crcs(&page);
-                let block = self.geometry.checkpoint_first(area);
-                let info = self.corrupt(block, "checkpoint trailer", crcs);
-                self.recovered.unsound_end = Some(info);
-            }
             trailers.extend(trailer.map(|(trailer, _)| (trailer, area)));
             io.recycle(page);
         }

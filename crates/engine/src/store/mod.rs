@@ -402,8 +402,6 @@ pub struct Recovered {
     pub torn: u64,
     /// Above every seq seen.
     pub seq_next: Seq,
-    /// A structure that may have named a higher one is unsound: damaged, or torn by power loss.
-    pub unsound_end: Option<CorruptInfo>,
     /// Bytes read to get here.
     pub bytes_scanned: u64,
     /// The last shutdown was clean.
@@ -426,7 +424,6 @@ impl Default for Recovered {
             forgets: Vec::new(),
             torn: 0,
             seq_next: Seq(1),
-            unsound_end: None,
             bytes_scanned: 0,
             clean_shutdown: false,
             note: [0; NOTE_BYTES],

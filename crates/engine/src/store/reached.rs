@@ -3,8 +3,8 @@
 //! How: each start writes a sequence number into the level that no earlier start has seen: the log
 //! by the checkpoint that ends recovery, the NVM level by both copies of its mark. The node keeps
 //! it elsewhere, with the level's instance, and has the next start compare.
-//! Invariant: a level that ends before what is known is refused, or what it may lack is lost; a
-//! structure that power loss tears hides nothing.
+//! Invariant: a level that ends before what is known is refused; a structure that power loss tears
+//! hides nothing.
 //! Cost: three syncs of the NVM level per start. Not for: copies that no start came after.
 
 use super::log::LogStore;
@@ -52,28 +52,14 @@ impl LogStore {
         Reached { instance: self.instance, seq: Seq(self.checkpoint.complete.0 + 1) }
     }
 
-    /// Refuses a log that ends before `known`. Where the trailer that may have said so is unsound,
-    /// a checkpoint is missing, and with it what it may have held: see [`Recovered::undecided`].
+    /// Refuses a log that ends before `known`: an older copy, or one whose newest checkpoint's
+    /// trailer is damaged and of which nothing else is newer. The two cannot be told apart.
     ///
     /// # Errors
-    /// [`StoreError::Older`]; where the log is to be strict, [`StoreError::Corrupt`].
-    pub(crate) fn check_age(
-        &self,
-        known: Reached,
-        found: &mut Recovered,
-    ) -> Result<(), StoreError> {
-        let (end, place) = (found.seq_next, (&*self.disk_name, self.config.region.base));
-        let refused = known.check((self.instance, end), place);
-        let unsound = found.unsound_end.take().filter(|_| self.instance == known.instance);
-        match (refused, unsound) {
-            (Err(_), Some(info)) if self.config.is_strict => Err(StoreError::Corrupt(info)),
-            (Err(_), Some(info)) => {
-                found.damaged.push(info);
-                found.undecided = found.undecided.max(Some(Seq(known.seq.0 - 1)));
-                Ok(())
-            }
-            (refused, _) => refused,
-        }
+    /// [`StoreError::Older`].
+    pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
+        let place = (&*self.disk_name, self.config.region.base);
+        known.check((self.instance, found.seq_next), place)
     }
 }
 

@@ -10,7 +10,6 @@ use super::{World, describe};
 use crate::plan::{BLOCK, Disk, VOLUMES};
 use crate::plan::{client_memory_of, discards_of, schedule_of};
 use layby_cache::VolumeSpec;
-use layby_engine::check::{StoreKind, check_store};
 use layby_engine::control::{BackingPlan, Command, VolumePlan};
 use layby_engine::core::{Notice, WearPlan};
 use layby_engine::io::{Image, IoChoice, PowerCut};
@@ -186,18 +185,11 @@ impl World<'_> {
         outcome
     }
 
-    /// Keeps a copy of a level. Not of a log with something torn: a torn trailer of an older copy
-    /// is a checkpoint that is missing, so that blocks are lost and the start is not refused.
     fn keep_copy(&mut self, disk: Disk) {
         let mut machine = self.host.machine();
         let there = machine.attach_disk(&disk.name()).expect("a node has its disks");
-        let bytes = machine.peek(there);
-        let length = bytes.len() as u64;
-        let found = check_store(&bytes[..], "copy", 0, length, StoreKind::Log, false);
-        if disk == Disk::Nvm || found.counts.torn == 0 {
-            let (image, reached) = (machine.image(there), self.levels.reached[number(disk)]);
-            self.levels.copy = Some(Copy { disk, image, reached });
-        }
+        let (image, reached) = (machine.image(there), self.levels.reached[number(disk)]);
+        self.levels.copy = Some(Copy { disk, image, reached });
     }
 
     /// Puts an image on a disk, and answers with what was there.
