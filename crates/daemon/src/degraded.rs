@@ -226,7 +226,7 @@ pub(crate) fn write_back_volume(
     let record = &view.catalog.volumes[name];
     let plans = view.volume_plans(homes, name, record)?;
     let mut blocks = 0;
-    for request in offline_requests(config, view, lost, &plans)? {
+    for request in offline_requests(config, view, homes, lost, &plans)? {
         for WrittenBack { result, .. } in write_back(request, damage)? {
             blocks += result.map_err(|cause| {
                 Report::new(ReportKind::Corrupt, error.clone())
@@ -243,6 +243,7 @@ pub(crate) fn write_back_volume(
 fn offline_requests(
     config: &Config,
     view: &View,
+    homes: &Homes,
     lost: &[Lost],
     plans: &[VolumePlan],
 ) -> Result<Vec<ShardRequest>, Report> {
@@ -251,6 +252,7 @@ fn offline_requests(
     let (intents, _) = tokio::sync::mpsc::unbounded_channel();
     let mut requests = requests(config, &whole, plans, false, (&intents, &Names::of(view)))?;
     LevelsReached::read(&config.dir).tell(&mut requests);
+    requests.iter_mut().for_each(|request| request.lock = homes.lock());
     requests.retain(|request| !request.volumes.is_empty());
     for part in requests.iter_mut().flat_map(|request| &mut request.parts) {
         part.is_absent = lost.iter().any(|lost| lost.name == part.level.name);

@@ -21,8 +21,9 @@ use layby_engine::control::{BackingPlan, OpenRemote};
 use layby_types::Stripes;
 use std::fmt;
 use std::io::{Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A volume that another node has by now, so that its objects are not this node's to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,13 +184,26 @@ pub struct Homes {
     dir: PathBuf,
     remote: Option<Arc<dyn RemoteHomes>>,
     names: Names,
+    lock: Weak<OwnedFd>,
 }
 
 impl Homes {
     /// Those of the node in `dir`, where some may have an owner.
     #[must_use]
     pub fn new(dir: &Path, remote: Option<Arc<dyn RemoteHomes>>) -> Homes {
-        Homes { dir: dir.to_owned(), remote, names: Names::default() }
+        Homes { dir: dir.to_owned(), remote, names: Names::default(), lock: Weak::new() }
+    }
+
+    /// The same, written to under the lock of the node's directory for as long as that is held.
+    #[must_use]
+    pub fn under(self, lock: &Arc<OwnedFd>) -> Homes {
+        Homes { lock: Arc::downgrade(lock), ..self }
+    }
+
+    /// That lock, for what has I/O in flight to homes or levels.
+    #[must_use]
+    pub fn lock(&self) -> Option<Arc<OwnedFd>> {
+        self.lock.upgrade()
     }
 
     /// Names of the volumes, as the last view that was followed has them.

@@ -245,7 +245,7 @@ impl Node {
         let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
-        let homes = Homes::new(&config.dir, Some(cloud.clone()));
+        let homes = Homes::new(&config.dir, Some(cloud.clone())).under(&lock.file());
         fetch_keys(Arc::clone(&cloud)).await;
         let Prepared { view, notes, is_new, begun } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
@@ -266,7 +266,7 @@ impl Node {
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
         let serving = (view, homes.clone(), intents.clone(), held);
-        let started = launch(starter, config.clone(), serving, (is_new, lock.file())).await;
+        let started = launch(starter, config.clone(), serving, is_new).await;
         cloud.forget_keys();
         let (started, mut view, wanted) = started?;
         let (ports, reports, ended) = watch(started);
@@ -443,15 +443,15 @@ async fn launch(
     starter: Arc<dyn ShardStarter>,
     config: Config,
     (mut view, homes, intents, held): (View, Homes, Intents, BTreeMap<Name, Absence>),
-    (is_new, lock): (bool, Arc<OwnedFd>),
+    is_new: bool,
 ) -> Result<Launched, Report> {
     let (wanting, wanted) = mpsc::unbounded_channel();
     let starting = tokio::task::spawn_blocking(move || {
         let plans = plans(&mut view, &homes, &intents, held)?;
         homes.names().follow(&view);
         let mut requests = requests(&config, &view, &plans, is_new, (&wanting, homes.names()))?;
-        requests.iter_mut().for_each(|request| request.lock = Some(Arc::clone(&lock)));
-        let known = LevelsReached::read(&config.dir);
+        requests.iter_mut().for_each(|request| request.lock = homes.lock());
+        let known = LevelsReached::begin(&config.dir, is_new)?;
         known.tell(&mut requests);
         let started = start_shards(&*starter, requests)?;
         let names: Vec<Name> = view.layout.levels.iter().map(|level| level.name.clone()).collect();

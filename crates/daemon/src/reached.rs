@@ -10,6 +10,7 @@
 
 use crate::checked::Checked;
 use crate::config::Name;
+use crate::error::Report;
 use crate::node::ShardRequest;
 use crate::replace::replace_within;
 use layby_engine::control::StartReport;
@@ -17,6 +18,7 @@ use layby_engine::store::Reached;
 use layby_types::Seq;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 
 /// The file within the node's directory.
@@ -60,6 +62,27 @@ impl LevelsReached {
                 LevelsReached::default()
             }
         }
+    }
+
+    /// The same at a start. One that makes its levels anew knows nothing of them, and says so
+    /// before the first is made: it may end before it has learned how far the new ones have come.
+    ///
+    /// # Errors
+    /// A report where the file cannot be removed; nothing was made.
+    pub(crate) fn begin(dir: &Path, is_new: bool) -> Result<LevelsReached, Report> {
+        if !is_new {
+            return Ok(LevelsReached::read(dir));
+        }
+        let path = dir.join(REACHED_FILE_NAME);
+        let removed = match std::fs::remove_file(&path) {
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| File::open(dir)?.sync_all()),
+        };
+        removed.map(|()| LevelsReached::default()).map_err(|cause| {
+            Report::from_io(format!("cannot remove `{}`", path.display()), &cause)
+                .state("no level was formatted")
+                .hint("correct what the cause names, then start again")
+        })
     }
 
     /// How far a shard's part of a level had come.
@@ -130,12 +153,18 @@ mod tests {
             (Some(of(8)), Some(of(7)), Some(of(9)))
         );
         let path = dir.path().join(REACHED_FILE_NAME);
+        let begin = |is_new| LevelsReached::begin(dir.path(), is_new).expect("writable");
+        assert_eq!(begin(false), LevelsReached::read(dir.path()));
         let bytes = std::fs::read(&path).expect("it is there");
         for at in (0..bytes.iter().rposition(|byte| *byte == b'}').expect("JSON")).step_by(7) {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
             std::fs::write(&path, changed).expect("writable");
             assert_eq!(known(2, 1).filter(|known| *known != of(9)), None, "byte {at}");
+        }
+        for _ in 0..2 {
+            assert_eq!(begin(true), LevelsReached::default());
+            assert!(!path.exists(), "new levels are known by nothing");
         }
     }
 }

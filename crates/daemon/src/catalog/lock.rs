@@ -126,10 +126,12 @@ fn holders<'a>(
     })
 }
 
-/// Whether a process is there and is not about to go.
+/// Whether a process is there and is not about to exit. One that may not be read is there.
 fn is_living(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    stat.is_ok_and(|stat| goes_on(&stat))
+    match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+        Ok(stat) => goes_on(&stat),
+        Err(cause) => !matches!(Errno::from_io_error(&cause), Some(Errno::NOENT | Errno::SRCH)),
+    }
 }
 
 /// What the kernel says of a process: neither dead nor exiting. Unknown words are taken for life.
