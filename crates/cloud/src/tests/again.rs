@@ -108,3 +108,31 @@ fn the_fault_of_a_read_is_named() {
     let fault = status.read_fault.expect("a read failed");
     assert!(fault.contains(&key), "{fault}");
 }
+
+/// Goal: parts of one chunk share its retries: an answer that is truncated, or says that the object
+/// is missing, costs the chunk one of them. Method: a chunk of sixteen blocks of which every second
+/// one was zeroed since, read as a whole while one answer of five is unsound.
+#[test]
+fn parts_of_a_chunk_share_its_retries() {
+    for seed in 0..40 {
+        let mut bench = Bench::new(seed);
+        bench.volume.set_wait(WaitPlan::default());
+        let written = bench.write(16, 16, 5);
+        bench.until(|bench| bench.ended.contains_key(&written));
+        bench.upload_singly(&[40], 1);
+        let odd: Vec<u64> = (17..32).step_by(2).collect();
+        odd.iter().for_each(|block| bench.zero(*block));
+        bench.upload_singly(&[41], 1);
+        let (unsound, hidden) = if seed < 20 { (20, 0) } else { (0, 20) };
+        bench.world.faults = SimFaults { unsound, hidden, ..SimFaults::default() };
+        let before = bench.requests();
+        let read = bench.read_blocks(16, 16);
+        assert_eq!(bench.wait(read).1, Ok(()), "seed {seed}");
+        assert!(bench.requests() > before, "the store was asked");
+        let bytes = bench.ended[&read].1.as_deref().expect("a read");
+        for (block, bytes) in (16..).zip(bytes.chunks(BLOCK as usize)) {
+            let expected = if odd.contains(&block) { 0 } else { 5 };
+            assert!(bytes.iter().all(|byte| *byte == expected), "seed {seed}, block {block}");
+        }
+    }
+}

@@ -60,6 +60,14 @@ impl Bench {
         self.token
     }
 
+    pub(super) fn zero(&mut self, block: u64) {
+        self.token += 1;
+        let (offset, length, keep_allocated) = (block * BLOCK, BLOCK, false);
+        let zero = BackingOperation::Zero { offset, length, keep_allocated };
+        self.volume.submit(self.token, zero);
+        self.collect();
+    }
+
     pub(super) fn read(&mut self, first: u64) -> u64 {
         self.read_blocks(first, 1)
     }

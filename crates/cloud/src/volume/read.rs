@@ -307,6 +307,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn hand_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
         let is_missing = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
         let (mut again, mut pause): (Vec<Range<u64>>, _) = (Vec::new(), Nanos::ZERO);
+        // Parts of one chunk share its answer, and its retries.
+        let mut told: BTreeMap<u32, Option<Nanos>> = BTreeMap::new();
         for part in parts {
             let chunk = match end {
                 End::Bytes(bytes, _) => {
@@ -318,7 +320,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             match chunk {
                 Some(chunk) => self.copy(job, &part.blocks, &chunk, part.place.skip),
                 None if is_missing && self.is_moved(&part) => self.read_blocks(job, part.blocks),
-                None => match self.fetch_again(job, &part.place, is_missing) {
+                None => match *told
+                    .entry(part.place.at)
+                    .or_insert_with(|| self.fetch_again(job, &part.place, is_missing))
+                {
                     Some(own) => {
                         pause = pause.max(own);
                         add_blocks(&mut again, part.blocks);
