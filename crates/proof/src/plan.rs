@@ -6,8 +6,11 @@
 //! acts is a life as well.
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
+mod delays;
 mod lengths;
+mod requests;
 mod returns;
+mod reuses;
 mod rewrites;
 
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
@@ -276,6 +279,9 @@ impl Life {
         if shape.remote.contains(&true) {
             add_cloud_acts(seed, character, &mut acts);
         }
+        if let Some(volume) = reuses::reused_of(seed, shape.remote) {
+            reuses::add(seed, volume, &mut acts);
+        }
         if let Some(volume) = rewrites::rewritten_of(seed, shape.through) {
             rewrites::add(seed, character, volume, &mut acts);
         }
@@ -285,8 +291,13 @@ impl Life {
         if lengths::has_some(seed) {
             lengths::add(seed, &mut acts);
         }
-        acts.extend(END);
-        Life { seed, shape, character, acts }
+        let mut life = Life { seed, shape, character, acts };
+        let times_out = life.times_out();
+        if delays::has_some(seed, times_out) {
+            delays::add((seed, character), times_out, life.shape.remote, &mut life.acts);
+        }
+        life.acts.extend(END);
+        life
     }
 
     /// How long a device may owe an end: a limit in half of the lives whose devices get stuck, so

@@ -9,14 +9,13 @@
 //! Invariant: by a generator of its own, so that lives without such bursts stay what they are.
 //! Cost: microseconds. Not for: volumes that write through.
 
-use super::{Act, BLOCK, BLOCKS, Character, Disk, Fault, VOLUMES, draw_mode};
-use layby_types::{Call, CallFlags, Operation, Rng};
+use super::requests::{ask, draw_part, others};
+use super::{Act, BLOCKS, Character, Disk, Fault, VOLUMES, draw_mode};
+use layby_types::{Operation, Rng};
 use std::ops::Range;
 
 /// Bursts of a life at most.
 const BURSTS_MAX: u64 = 4;
-/// Blocks that a request of a burst covers at most.
-const BLOCKS_MAX: u64 = 8;
 /// Writes after the first one that the device refuses at most.
 const REFUSALS_MAX: u64 = 7;
 /// The volume whose class writes to the NVM level.
@@ -83,30 +82,10 @@ fn draw_homed(rng: &mut Rng) -> Vec<Act> {
     acts
 }
 
-/// All other blocks, in requests of a few.
-fn others(blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-    let step = BLOCKS_MAX as usize;
-    let cut = |range: Range<u64>| {
-        range.clone().step_by(step).map(move |at| at..(at + BLOCKS_MAX).min(range.end))
-    };
-    cut(0..blocks.start).chain(cut(blocks.end..BLOCKS))
-}
-
-fn draw_part(rng: &mut Rng, blocks: Range<u64>) -> Range<u64> {
-    let first = blocks.start + rng.below(blocks.end - blocks.start);
-    first..(first + 1 + rng.below(BLOCKS_MAX)).min(blocks.end)
-}
-
-/// A volume's first client bears its number.
-fn ask(volume: usize, operation: Operation, blocks: Range<u64>) -> Act {
-    let (offset, length) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
-    Act::Ask(volume, Call { cookie: 0, operation, offset, length, flags: CallFlags::default() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Life, through_of};
+    use crate::plan::{BLOCK, Life, through_of};
 
     /// Goal: half of the runs whose disks fail have bursts, of both kinds, and their requests lie
     /// in their volume. Method: the first seeds, counted; every request of theirs.

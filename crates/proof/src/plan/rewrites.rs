@@ -7,17 +7,15 @@
 //! Invariant: by a generator of its own, so that lives without such clients stay what they are.
 //! Cost: microseconds. Not for: volumes that write through, whose discards wait for nothing.
 
-use super::{Act, BLOCK, BLOCKS, Character, Disk, Fault, VOLUMES, discards_of};
+use super::requests::{ask, draw_part};
+use super::{Act, BLOCKS, Character, Disk, Fault, VOLUMES, discards_of};
 use layby_cache::LEVELS_MAX;
 use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_engine::io::{CutAt, Deed, OperationKind, Step};
-use layby_types::{Call, CallFlags, Nanos, Operation, Rng, VolumeId};
-use std::ops::Range;
+use layby_types::{Nanos, Operation, Rng, VolumeId};
 
 /// Bursts of a life at most.
 const BURSTS_MAX: u64 = 12;
-/// Blocks that a request of a burst covers at most.
-const BLOCKS_MAX: u64 = 8;
 /// Requests of a burst at most that want the volume's slots.
 const WANTS_MAX: u64 = 7;
 /// Slots that are left to the volume in each level at most, where its room shrinks.
@@ -118,25 +116,14 @@ fn draw_want(rng: &mut Rng, volume: usize) -> Act {
     ask(volume, operation, draw_part(rng, 0..BLOCKS))
 }
 
-fn draw_part(rng: &mut Rng, blocks: Range<u64>) -> Range<u64> {
-    let first = blocks.start + rng.below(blocks.end - blocks.start);
-    first..(first + 1 + rng.below(BLOCKS_MAX)).min(blocks.end)
-}
-
 fn draw_turns(rng: &mut Rng, most: u64) -> Act {
     Act::Turns(1 + rng.below(most) as u32)
-}
-
-/// A volume's first client bears its number.
-fn ask(volume: usize, operation: Operation, blocks: Range<u64>) -> Act {
-    let (offset, length) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
-    Act::Ask(volume, Call { cookie: 0, operation, offset, length, flags: CallFlags::default() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Life, through_of};
+    use crate::plan::{BLOCK, Life, through_of};
 
     /// Goal: such clients are in a quarter of the lives, and ask for what lies in their volume.
     /// Method: the first seeds, counted; every request of theirs.
