@@ -121,10 +121,12 @@ struct FreesWaiter {
     forgets: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Waiter {
     Store(Ticket),
     Sync(Ticket),
+    /// A store that was refused when these of its slots held the new version already.
+    Refused(Ticket, Vec<Slot>, ErrorKind),
 }
 
 /// The NVM slots of one shard. See the module's header.
@@ -393,11 +395,12 @@ impl NvmStore {
     }
 
     /// Nobody can say when slots will be freed: stores that wait for one end with an error rather
-    /// than never.
+    /// than never. What a store has placed until then a start would find: that is durable before it
+    /// ends, and its slots are told with `Written`.
     pub fn refuse_delayed(&mut self, kind: ErrorKind) {
         for store in core::mem::take(&mut self.delayed) {
-            let (ticket, result) = (store.ticket, Err(kind));
-            self.events.push(StoreEvent::Stored { ticket, result });
+            let placed = store.entries[..store.placed].iter().map(|(slot, ..)| *slot);
+            self.wait(self.changed, Waiter::Refused(store.ticket, placed.collect(), kind));
         }
         for waiter in core::mem::take(&mut self.frees_waiters) {
             self.answer(Waiter::Sync(waiter.ticket), Err(kind));
@@ -578,10 +581,17 @@ impl NvmStore {
     }
 
     fn answer(&mut self, waiter: Waiter, result: Result<(), ErrorKind>) {
-        self.events.push(match waiter {
+        let event = match waiter {
             Waiter::Store(ticket) => StoreEvent::Stored { ticket, result },
             Waiter::Sync(ticket) => StoreEvent::Synced { ticket, result },
-        });
+            Waiter::Refused(ticket, slots, kind) => {
+                if result.is_ok() && !slots.is_empty() {
+                    self.events.push(StoreEvent::Written { ticket, slots });
+                }
+                StoreEvent::Stored { ticket, result: Err(kind) }
+            }
+        };
+        self.events.push(event);
     }
 
     /// Does all that can be done now.

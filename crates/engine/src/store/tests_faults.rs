@@ -2,8 +2,8 @@
 
 use super::tests_log::{LENGTH, Nothing, config, content, fresh, key, open, settle};
 use super::{
-    AppendEntry, CorruptInfo, LogStore, NvmConfig, NvmStore, Region, SeqSource, SlotInfo, SlotView,
-    StoreError, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket,
+    AppendEntry, CorruptInfo, Freed, LogStore, NvmConfig, NvmStore, Region, SeqSource, SlotInfo,
+    SlotView, StoreError, StoreEvent, StoreIdentity, Stream, SyncScope, Ticket,
 };
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, OperationKind, SimIo};
@@ -410,4 +410,64 @@ fn rotten_nvm_is_named() {
     let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
     let Some(StoreError::Corrupt(info)) = opened.err() else { panic!("an older block may return") };
     assert_eq!((info.offset, info.what), (header, "NVM slot header"));
+}
+
+/// Goal: a store of several blocks that is refused while it waits for room says which of them it
+/// has placed, once these are durable, since a start would find them. Method: as many slots are
+/// retiring as forgets can free; a store that finds room for a part is refused, on a mapping that
+/// is synced and on persistent memory.
+#[test]
+fn a_refused_store_says_what_is_placed() {
+    for is_persistent in [false, true] {
+        let mut io = SimIo::new(11);
+        let disk = match is_persistent {
+            true => io.add_persistent_memory("nvm", LENGTH),
+            false => io.add_disk("nvm", LENGTH),
+        };
+        NvmStore::format(&mut io, &nvm_config(disk), 77).expect("large enough");
+        let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+        let (mut nvm, _) = opened.expect("just formatted");
+        let run = |io: &mut SimIo, nvm: &mut NvmStore| {
+            let mut events = Vec::new();
+            while !nvm.is_idle() {
+                let mut done = Vec::new();
+                io.wait(Nanos::NEVER, &mut done);
+                done.into_iter().for_each(|done| nvm.on_io(io, done));
+                nvm.take_events(&mut events);
+            }
+            nvm.take_events(&mut events);
+            events
+        };
+        let entries = |slots: std::ops::Range<u32>, first: u64| -> Vec<_> {
+            slots.map(|slot| (Slot(slot), key(first + u64::from(slot)), true)).collect()
+        };
+        let count = nvm.slot_count();
+        for slot in 0..count {
+            nvm.store(&mut io, Ticket(0), &entries(slot..slot + 1, 0), &content(1), true);
+            run(&mut io, &mut nvm);
+        }
+        (0..count).for_each(|slot| nvm.free(Slot(slot), Freed::Evicted { forgets_issued: 1 }));
+        let data: Vec<u8> = (0..count).flat_map(|_| content(2)).collect();
+        nvm.store(&mut io, Ticket(7), &entries(0..count, 1 << 20), &data, true);
+        nvm.refuse_delayed(ErrorKind::Retry);
+        nvm.on_tick(&mut io, Nanos::ZERO, 0);
+        let events = run(&mut io, &mut nvm);
+        let ended: Vec<&StoreEvent> =
+            events.iter().filter(|event| !matches!(event, StoreEvent::NeedForgets)).collect();
+        let [StoreEvent::Written { ticket, slots }, last] = ended[..] else { panic!("{events:?}") };
+        assert_eq!((*ticket, stored(last)), (Ticket(7), Err(ErrorKind::Retry)));
+        drop(nvm);
+        io.crash(CrashMode::DropAll);
+        let opened = NvmStore::open(&mut io, nvm_config(disk), SeqSource::new(Seq(1)));
+        let (nvm, found) = opened.expect("it starts");
+        let mut newer: Vec<Slot> = Vec::new();
+        for entry in &found.entries {
+            if nvm.read(entry.slot).expect("sound") == content(2) {
+                newer.push(Slot((entry.key.block().0 - (1 << 20)) as u32));
+            }
+        }
+        newer.sort_unstable();
+        assert_eq!(&newer, slots, "what a start finds is what was told");
+        assert!(!newer.is_empty() && newer.len() < count as usize);
+    }
 }
