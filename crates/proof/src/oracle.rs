@@ -25,6 +25,8 @@ pub(crate) struct Expected {
     seen: Vec<BTreeSet<u32>>,
     /// Change or flush: the version of each cell that the end of the request vouches for.
     vouched: Vec<usize>,
+    /// Flush: what it has to find ended.
+    born: u32,
 }
 
 /// How closely bytes are held to the model.
@@ -48,7 +50,7 @@ struct Cell {
     durable: usize,
     latest: usize,
     /// Changes that failed and could not be seen: a power cut may bring them to light, as with any
-    /// disk, until something newer is durable.
+    /// disk, until something newer is durable or a flush ends well.
     ghosts: Vec<Version>,
     /// Power was cut since the cell was looked at.
     is_exposed: bool,
@@ -159,18 +161,19 @@ impl Oracle {
         }
         if call.operation == Operation::Flush {
             let vouched = cells_of.iter().map(|cell| cell.latest).collect();
-            return Expected { vouched, ..Expected::default() };
+            return Expected { vouched, born, ..Expected::default() };
         }
         let cells_of = &mut cells_of[cells(call)];
         if !changes(call.operation) {
             let visible = |cell: &Cell| cell.visible().collect();
-            return Expected { seen: cells_of.iter().map(visible).collect(), vouched: Vec::new() };
+            let seen = cells_of.iter().map(visible).collect();
+            return Expected { seen, ..Expected::default() };
         }
         let vouch = |cell: &mut Cell| {
             cell.versions.push(Version { value: version, born });
             cell.versions.len() - 1
         };
-        Expected { seen: Vec::new(), vouched: cells_of.iter_mut().map(vouch).collect() }
+        Expected { vouched: cells_of.iter_mut().map(vouch).collect(), ..Expected::default() }
     }
 
     /// A read in flight may see a change that started meanwhile.
@@ -191,6 +194,9 @@ impl Oracle {
         if call.operation == Operation::Flush {
             for (cell, version) in all.iter_mut().zip(&expected.vouched) {
                 cell.durable = cell.durable.max(*version);
+                // What was seen since they failed is durable now, but for a power cut since.
+                let is_exposed = cell.is_exposed;
+                cell.ghosts.retain(|ghost| is_exposed || ghost.born > expected.born);
             }
         } else if changes(call.operation) {
             for (at, version) in cells(call).zip(&expected.vouched) {
