@@ -545,13 +545,11 @@ impl Cache {
     }
 
     fn only_sick_left(&self, volume: Option<u16>) -> bool {
-        let id = volume.map(|v| self.volumes.get(v).id);
-        let dirty: u32 = self.levels.iter().map(|level| level.dirty).sum();
-        // Sick blocks are rare; look for them only when little else is left.
-        dirty <= 64
-            && self.levels.iter().all(|level| {
-                let mine = level.slots_of(|key| id.is_none_or(|id| key.volume() == id));
-                mine.iter().all(|slot| !level.is_dirty(*slot) || level.is_sick(*slot))
-            })
+        let is_sick = |number| {
+            let mut held = self.levels.iter().map(|level| level.holding(number));
+            held.all(|holding| holding.dirty == holding.sick)
+        };
+        let mut mine = self.volumes.iter().map(|(number, _)| number);
+        volume.map_or_else(|| mine.all(is_sick), is_sick)
     }
 }

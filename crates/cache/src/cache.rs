@@ -124,6 +124,8 @@ pub struct Cache {
     pub(crate) waiting: Vec<VecDeque<OpId>>,
     /// Per level when stores that wait may be looked at again for whether they can be placed.
     pub(crate) hopeless_not_before: Vec<Nanos>,
+    /// No clean block was found anywhere; see [`Cache::drop_coldest`].
+    pub(crate) clean_not_before: Vec<Nanos>,
     /// Walks over a level to find stores that cannot be placed.
     #[cfg(test)]
     pub(crate) hopeless_walks: u32,
@@ -175,6 +177,7 @@ impl Cache {
             counters: spec.levels.iter().map(|_| LevelCounters::default()).collect(),
             waiting: spec.levels.iter().map(|_| VecDeque::new()).collect(),
             hopeless_not_before: vec![Nanos::ZERO; spec.levels.len()],
+            clean_not_before: vec![Nanos::ZERO; spec.levels.len()],
             #[cfg(test)]
             hopeless_walks: 0,
             volumes: Volumes::new(spec.classes.clone()),

@@ -5,6 +5,8 @@
 //! Invariant: `used` = slots held = sum over the volumes; a memory level has no dirty slot.
 //! Cost: 19 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
 
+mod sweep;
+
 use crate::action::Few;
 use crate::hash::mix;
 use crate::spec::{LEVELS_MAX, LevelKind, LevelSpec};
@@ -387,12 +389,16 @@ impl Level {
 
     /// Takes the block out; the slot is free afterwards.
     pub(crate) fn remove(&mut self, volume: u16, class: usize, slot: Slot) {
-        let key = self.key(slot);
-        let group = self.group_of(slot, volume);
-        self.ranking.on_remove(group, slot);
-        self.unindex(key, slot);
+        self.unlink(volume, slot);
         self.set_clean(volume, slot);
         self.release(volume, class, slot);
+    }
+
+    /// Takes a slot out of index and ranking.
+    pub(crate) fn unlink(&mut self, volume: u16, slot: Slot) {
+        let (key, group) = (self.key(slot), self.group_of(slot, volume));
+        self.ranking.on_remove(group, slot);
+        self.unindex(key, slot);
     }
 
     fn unindex(&mut self, key: BlockKey, slot: Slot) {
@@ -677,26 +683,6 @@ impl Level {
         let behind = core::iter::successors(Some(slot), |slot| self.ranking.next_coldest(*slot));
         let resident = |slot: &Slot| Resident::new(self.key(*slot), self.flags[slot.0 as usize]);
         behind.skip(1).take(LOOKS_BEHIND).find(|slot| accept(&resident(slot)))
-    }
-
-    /// Moves the hand to the next dirty slot that `accept` takes, looking at the flags of `looks`.
-    pub(crate) fn sweep(
-        &mut self,
-        looks: u32,
-        accept: &mut dyn FnMut(&Resident) -> bool,
-    ) -> Option<Slot> {
-        let mut left = looks.min(self.slots);
-        while left > 0 {
-            let from = self.hand as usize;
-            let row = &self.flags[from..self.slots.min(self.hand + left) as usize];
-            let at = row.iter().position(|flags| flags & DIRTY != 0).unwrap_or(row.len() - 1);
-            let resident = Resident::new(self.keys[from + at], row[at]);
-            (left, self.hand) = (left - (at as u32 + 1), (self.hand + at as u32 + 1) % self.slots);
-            if resident.dirty && accept(&resident) {
-                return Some(Slot((from + at) as u32));
-            }
-        }
-        None
     }
 
     /// Every held, indexed slot, in no order.

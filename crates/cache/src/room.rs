@@ -105,18 +105,51 @@ impl Cache {
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
         // Copies in memory and in lent room are never part of an operation in flight.
         let is_copy = self.levels[level].kind == LevelKind::Memory;
-        let slot = self.levels[level].evict(moment, group, &mut |victim: &Resident| {
+        let mut accept = |victim: &Resident| {
             !victim.dirty && (is_copy || victim.borrowed || calm.allows(victim.key))
-        })?;
+        };
+        let slot = self.levels[level].evict(moment, group, &mut accept);
         let owner = owner(group);
         let class = self.volumes.get(owner).class;
-        self.forget_older(level, slot);
+        let slot = match slot {
+            Some(slot) => {
+                self.forget_older(level, slot);
+                slot
+            }
+            None => {
+                let slot = self.sweep_clean(moment.now, level, group)?;
+                self.forget_older(level, slot);
+                self.levels[level].unlink(owner, slot);
+                slot
+            }
+        };
         let key = self.levels[level].key(slot);
         self.levels[level].release(owner, class, slot);
         self.drop_lent(owner, level, key);
         self.counters[level].evictions += 1;
         self.push_free(level, slot, false);
         Some(())
+    }
+
+    /// A clean block anywhere of one whose dirty blocks cannot go home: they stay at the cold end,
+    /// where the policy looks at a few, and would hide what is clean behind them for ever.
+    fn sweep_clean(&mut self, now: Nanos, level: usize, group: Group) -> Option<Slot> {
+        let number = owner(group);
+        let is_hidden = self.levels[level].kind.is_persistent()
+            && self.volumes.get(number).fault.is_some()
+            && now >= self.clean_not_before[level];
+        if !is_hidden {
+            return None;
+        }
+        let id = self.volumes.get(number).id;
+        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+        let found = self.levels[level].sweep_clean(&mut |victim: &Resident| {
+            victim.key.volume() == id && !victim.borrowed && calm.allows(victim.key)
+        });
+        if found.is_none() {
+            self.clean_not_before[level] = now.saturating_add(HOPELESS_PAUSE);
+        }
+        found
     }
 
     fn push_free(&mut self, level: usize, slot: Slot, superseded: bool) {

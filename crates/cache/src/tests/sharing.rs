@@ -433,6 +433,45 @@ fn a_store_does_not_wait_for_copies_of_its_own_blocks() {
     assert!(refused > 400, "{refused} writes were refused");
 }
 
+/// Goal: clean blocks behind many dirty ones are found where the dirty ones cannot go home, so that
+/// writes above end, and nothing else has to happen for it. Method: another volume has more dirty
+/// blocks at its cold end than a policy looks at, and clean ones behind them; all backing stores
+/// are full, a burst of writes comes, and then nothing.
+#[test]
+fn clean_blocks_behind_dirty_ones_make_room() {
+    for eviction in EvictionKind::ALL {
+        let mut spec = spec([4, 8, 256]);
+        spec.levels.iter_mut().for_each(|level| level.eviction = eviction);
+        let mut host = Host::new(spec, &[volume(1, 0, 512), volume(2, 1, 512)], 3);
+        host.backing_fault = Some(ErrorKind::Full);
+        for block in 0..128u64 {
+            host.run(VolumeId(2), call(Operation::Write, block * 4096, 4096), 1);
+        }
+        for block in 256..512u64 {
+            host.run(VolumeId(2), call(Operation::Read, block * 4096, 4096), 0);
+        }
+        host.completed.clear();
+        for block in 0..40 {
+            host.submit(VolumeId(1), write_of(block, 1), 9);
+        }
+        host.wait(60);
+        let answers: std::vec::Vec<_> =
+            host.completed.drain(..).map(|answer| answer.result).collect();
+        assert_eq!(answers, std::vec![Ok(()); 40], "{eviction:?}");
+    }
+}
+
+/// Goal: a drain ends with an error where all that is left cannot be read, however much that is.
+/// Method: a hundred dirty blocks, of which every read fails.
+#[test]
+fn a_drain_of_many_unreadable_blocks_ends() {
+    let mut host = Host::new(spec([4, 8, 256]), &[volume(2, 1, 512)], 1);
+    (0..100).for_each(|block| make_sick(&mut host, 2, block));
+    host.drain(7, Some(VolumeId(2)));
+    host.wait(60);
+    assert_eq!(host.drained, [(7, Err(ErrorKind::Corrupt))]);
+}
+
 /// Goal: stores that wait beside a full backing store cost a bounded number of walks over a level,
 /// however many they are and however much else happens. Method: a volume fills the level; then 200
 /// writes of another wait at once while blocks in memory are read; no time passes.
