@@ -236,6 +236,11 @@ impl SimIo {
         self.disk(disk).is_gone = gone;
     }
 
+    /// Lets so many writes of a hundred fail, until told otherwise.
+    pub fn set_flaky(&mut self, disk: DiskId, percent: u64) {
+        self.disk(disk).flaky_percent = percent;
+    }
+
     /// Cuts the power at a step still to come, or at none: [`PowerCut`] unwinds out of whoever is
     /// inside the machine then, and [`SimIo::crash`] is to follow.
     pub fn cut_at(&mut self, cut: Option<CutAt>) {
@@ -372,7 +377,11 @@ impl SimIo {
         }
         let id = operation.disk().expect("submit refuses what is not for a disk");
         let mut disk = lock(&self.disks[id.0 as usize]);
-        let fault = disk.take_fault(operation.kind());
+        let kind = operation.kind();
+        let is_flaky = kind == OperationKind::Write && disk.flaky_percent > 0;
+        let fails = is_flaky && self.rng.chance(disk.flaky_percent, 100);
+        let flaky = || fails.then_some(Fault::Fail(Errno::IO));
+        let fault = disk.take_fault(kind).or_else(flaky);
         let result = perform_on(&mut disk, &mut operation, mark, fault, &mut self.rng);
         let mut extents = Vec::new();
         if let (Ok(_), IoOperation::Extents { offset, length, .. }) = (&result, &operation) {

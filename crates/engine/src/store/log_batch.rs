@@ -175,7 +175,7 @@ impl LogStore {
     /// Decides the next batch and makes sure that its segment is open; `None` when nothing is to
     /// be written or no segment can be had.
     fn plan(&mut self, io: &dyn Io, stream: Stream) -> Option<Plan> {
-        let waiting = stream == Stream::Relocate && self.forgets.flush;
+        let waiting = stream == Stream::Relocate && self.may_write_forgets();
         let forgets = if waiting { self.forgets.queue.len().min(BATCH_ENTRIES_MAX) } else { 0 };
         let queue = &self.streams[stream as usize].queue;
         if forgets == 0 && queue.is_empty() {
@@ -199,6 +199,14 @@ impl LogStore {
             records += 1;
         }
         (forgets + records > 0).then_some(Plan { forgets, records, blocks, rank })
+    }
+
+    /// Whether forgets that are waited for may be written now. What is left of the last segment is
+    /// for those that a checkpoint waits for at its end: that frees segments, and each of its tries
+    /// costs a block there.
+    fn may_write_forgets(&self) -> bool {
+        let is_free = !self.free_segments.is_empty();
+        self.forgets.flush && (is_free || super::log_checkpoint::awaits_peers(self))
     }
 
     /// Data blocks that fit behind a descriptor in the stream's open segment, after opening one
@@ -492,9 +500,17 @@ impl LogStore {
     }
 
     /// A segment that holds nothing but the failed batch is free at once: none of its records was
-    /// ever promised, and a device that fails for a while must not use all segments up.
+    /// ever promised, and a device that fails for a while must not use all segments up. For the
+    /// same reason a segment behind which no other is free is not left: the next batch goes where
+    /// the failed one was to lie. Without it no forgets could be written, without these no
+    /// checkpoint be made, and without that no segment become free.
     fn leave_failed_segment(&mut self, stream: Stream, failed_blocks: u32) {
+        let is_last = stream == Stream::Relocate && self.free_segments.is_empty();
         let state = &mut self.streams[stream as usize];
+        if let Some((_, fill)) = state.open.as_mut().filter(|_| is_last) {
+            *fill -= failed_blocks;
+            return;
+        }
         let Some((index, _)) = state.open.take_if(|(_, fill)| *fill == failed_blocks) else {
             return self.close_segment(stream);
         };

@@ -30,8 +30,10 @@ use std::collections::VecDeque;
 const SLOTS_PER_WRITE: u32 = 4 * SLOTS_PER_STEP;
 /// Slots looked at per step where somebody better may ask: each is a look at memory far away.
 const SLOTS_PER_STEP: u32 = CHUNK_ENTRIES as u32;
-/// How long checkpoints rest after a device error.
+/// How long checkpoints pause after a device error, and after as many in a row as double that so
+/// many times: each writes its chunks anew, to a device that wears.
 const REST: Nanos = Nanos::from_millis(100);
+const DOUBLINGS_MAX: u32 = 4;
 /// How long what a checkpoint writes lives beside what the streams write, see
 /// [`super::Stream::life`].
 const LIFE: WriteLife = WriteLife::Short;
@@ -49,6 +51,7 @@ pub(super) struct Checkpoint {
     pub(super) asked_total: u64,
     pub(super) run: Option<Run>,
     failed: bool,
+    failures_in_row: u32,
     /// The trailer's write of the last run was refused, and may have been done all the same: a
     /// start would take it, with whatever chunks lie behind it then.
     is_doubtful: bool,
@@ -69,6 +72,7 @@ impl Checkpoint {
             asked_total: 0,
             run: None,
             failed: false,
+            failures_in_row: 0,
             is_doubtful: false,
             is_voiding: false,
             resting_until: None,
@@ -136,6 +140,12 @@ pub(super) fn is_running(log: &LogStore) -> bool {
     log.checkpoint.run.is_some() || log.checkpoint.is_voiding
 }
 
+/// All but the trailer is written, and the shard is asked for what has to be durable before.
+pub(super) fn awaits_peers(log: &LogStore) -> bool {
+    let stage = log.checkpoint.run.as_ref().map(|run| run.stage);
+    matches!(stage, Some(Stage::Settling { peer: Some(_), .. }))
+}
+
 fn is_due(log: &LogStore) -> bool {
     log.checkpoint.wanted
         || (log.checkpoint.wanted_clean && is_quiet(log))
@@ -174,7 +184,9 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
 /// One bounded step.
 pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn SlotView) {
     if core::mem::take(&mut log.checkpoint.failed) {
-        log.checkpoint.resting_until = Some(now + REST);
+        let doublings = log.checkpoint.failures_in_row.min(DOUBLINGS_MAX);
+        log.checkpoint.failures_in_row += 1;
+        log.checkpoint.resting_until = Some(now + Nanos(REST.0 << doublings));
     }
     if log.checkpoint.resting_until.is_some_and(|until| now >= until) {
         log.checkpoint.resting_until = None;
@@ -429,6 +441,7 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let Trailer { seq, clean, .. } = run.trailer;
     log.checkpoint.complete = seq;
     log.checkpoint.area = run.area;
+    log.checkpoint.failures_in_row = 0;
     log.counters.checkpoints += 1;
     if log.sync.failed == run.failed_before {
         log.sync.failed = None;

@@ -129,6 +129,8 @@ pub(super) struct SimDisk {
     pub(super) stuck_until: Nanos,
     /// Everything fails.
     pub(super) is_gone: bool,
+    /// So many writes of a hundred fail.
+    pub(super) flaky_percent: u64,
     pub(super) attached: bool,
     pub(super) mapped: bool,
     /// Under cache-flush persistence a mapping's stores need `persist` or a sync.
@@ -151,6 +153,7 @@ impl SimDisk {
             full: false,
             stuck_until: Nanos::ZERO,
             is_gone: false,
+            flaky_percent: 0,
             attached: true,
             mapped: false,
             flushes_caches: false,
