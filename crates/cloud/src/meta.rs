@@ -49,6 +49,70 @@ pub(crate) struct Committed {
     /// The life of the ring that wrote the batch there, or is to: an older one's is none of it.
     /// Zero in files of builds that did not write it down.
     pub(crate) journal_life: u32,
+    /// The sessions of this node's directory.
+    pub(crate) claims: Claims,
+}
+
+/// Sessions that a map file remembers.
+const CLAIMS_MAX: usize = 8;
+
+/// A session that the node's directory claimed the volume with, or found and went on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// See [`crate::superblock::Superblock::session`]; zero where there is none.
+    pub(crate) session: u64,
+    /// The life of the ring that was its, at the latest: what later ones wrote it did not upload.
+    pub(crate) life: u32,
+}
+
+/// The newest sessions of a node's directory, newest first. None in files of builds that did not
+/// write them down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims([Claim; CLAIMS_MAX]);
+
+impl Claims {
+    pub(crate) fn find(&self, session: u64) -> Option<Claim> {
+        self.iter().find(|claim| claim.session == session)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// The same with `session` as the newest: one that is there keeps its life.
+    pub(crate) fn with(&self, session: u64, life: u32) -> Claims {
+        let newest = self.find(session).unwrap_or(Claim { session, life });
+        let others = self.iter().filter(|claim| claim.session != session);
+        let mut claims = Claims::default();
+        let all = std::iter::once(newest).chain(others);
+        claims.0.iter_mut().zip(all).for_each(|(slot, claim)| *slot = claim);
+        claims
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Claim> {
+        self.0.iter().copied().take_while(|claim| claim.session != 0)
+    }
+
+    /// Nothing where there are none, as in files of earlier builds.
+    fn encode(&self, body: &mut Vec<u8>) {
+        for claim in self.iter() {
+            body.put_u64(claim.session);
+            body.put_u32(claim.life);
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<Claims> {
+        let mut claims = Claims::default();
+        let mut slots = claims.0.iter_mut();
+        while !reader.0.is_empty() {
+            let (session, life) = (reader.u64()?, reader.u32()?);
+            *slots.next()? = Claim { session, life };
+            if session == 0 {
+                return None;
+            }
+        }
+        Some(claims)
+    }
 }
 
 impl Frame {
@@ -86,6 +150,7 @@ fn encode_committed(committed: &Committed) -> Vec<u8> {
     body.put_u64(committed.journal_at);
     body.put_u64(committed.journal_next);
     body.put_u32(committed.journal_life);
+    committed.claims.encode(&mut body);
     body
 }
 
@@ -114,8 +179,15 @@ fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
                 return None;
             }
             let journal_life = if reader.0.is_empty() { 0 } else { reader.u32()? };
-            let committed = Committed { epoch, number, journal_at, journal_next, journal_life };
-            Frame::Committed(committed)
+            let claims = Claims::decode(&mut reader)?;
+            Frame::Committed(Committed {
+                epoch,
+                number,
+                journal_at,
+                journal_next,
+                journal_life,
+                claims,
+            })
         }
         5 => Frame::Taken(std::str::from_utf8(reader.0).ok()?.to_owned()),
         6 => Frame::Durable(reader.u64().filter(|next| *next < NUMBER_END)?),
@@ -171,5 +243,28 @@ mod tests {
         ] {
             assert_eq!(count(absurd.clone()), Ok(0), "{absurd:?}");
         }
+    }
+
+    /// Goal: a map file remembers the newest sessions, those of builds that knew none are read, and
+    /// theirs are the bytes of one without. Method: more sessions than there is room for, one of
+    /// them again; round trips; golden bytes.
+    #[test]
+    fn sessions_are_remembered() {
+        let plain = Committed { epoch: 1, number: 2, journal_next: 3, ..Committed::default() };
+        let golden = [&[1, 0, 0, 0, 2][..], &[0; 15], &[3], &[0; 11]].concat();
+        assert_eq!(encode_committed(&plain), golden);
+        let mut claims = Claims::default();
+        assert!(claims.is_empty());
+        for session in 1..=20 {
+            claims = claims.with(13, 9).with(session, session as u32);
+            let committed = Committed { claims, ..plain };
+            let bytes = Frame::Committed(committed).encode();
+            let frames = decode(&bytes).expect("it is whole");
+            assert!(matches!(frames[..], [Frame::Committed(found)] if found == committed));
+        }
+        let kept = [20, 13, 19, 18, 17, 16, 15, 14];
+        assert!(claims.iter().map(|claim| claim.session).eq(kept), "{claims:?}");
+        assert_eq!(claims.find(13), Some(Claim { session: 13, life: 9 }));
+        assert_eq!(claims.find(12), None);
     }
 }

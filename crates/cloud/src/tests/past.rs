@@ -3,10 +3,13 @@
 //! How: a volume is filled until the store has all; then the store, or the node's disks, become
 //! what they were before, or an object that the store took is gone. The node starts.
 
-use super::lives::{BLOCK, Life, NODE, open, plan};
-use crate::simulated::SimWorld as World;
-use crate::volume::{Link, Volume};
+use super::lives::{BLOCK, BLOCKS, Life, NODE, open, plan};
+use crate::meta::{self, Claims, Committed, Frame};
+use crate::simulated::{SimFaults, SimWorld as World};
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use crate::volume::{Link, Volume, left_over};
 use layby_types::{BackingOperation, Rng};
+use std::collections::BTreeMap;
 
 /// A volume whose store has all that was written.
 fn filled(seed: u64) -> Life {
@@ -89,6 +92,136 @@ fn an_older_copy_of_the_node_is_refused() {
         let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
         assert!(why.contains("older copy"), "{why}");
         assert!(life.volume.is_taken(), "nothing of it is read, seed {seed}");
+    }
+}
+
+/// The volume's objects with their versions; what a probe puts is no part of it.
+fn versions(life: &Life) -> Vec<(String, u64)> {
+    let objects = life.world.store.objects.iter().filter(|(key, _)| !key.starts_with("probes/"));
+    objects.map(|(key, (_, version))| (key.clone(), *version)).collect()
+}
+
+/// Blocks that salvage finds, and their bytes.
+fn salvaged(life: &Life) -> BTreeMap<u64, Vec<u8>> {
+    let disks = &life.world.disks;
+    let found = left_over(&disks.map_file, &mut |at, length| disks.read(at, length));
+    let mut blocks = BTreeMap::new();
+    for left in found.expect("the files are whole").left {
+        let Some((at, count, skip, _)) = left.payload else { continue };
+        let payload = disks.read(at, count * BLOCK).expect("it is in the journal");
+        let chunks = payload.chunks(BLOCK as usize).skip(skip as usize);
+        let chunks = left.blocks.zip(chunks);
+        blocks.extend(chunks.map(|(block, bytes)| (block, bytes.to_vec())));
+    }
+    blocks
+}
+
+/// Goal: an older copy of a node's directory is refused whatever it wrote before its store
+/// answered: the store stays what the newer one made it, and salvage finds what the copy wrote.
+/// Method: copies of stopped and of running nodes, which write less and more than the node itself
+/// did since, over several starts, while the link is cut; then the link is back.
+#[test]
+fn an_older_copy_that_wrote_is_refused() {
+    for seed in 0..60 {
+        let mut life = filled(seed);
+        let is_stopped = seed % 2 == 0;
+        if is_stopped {
+            life.stop();
+        }
+        let before = life.world.disks.clone();
+        if is_stopped {
+            life.open_again();
+        }
+        load(&mut life);
+        life.stop();
+        let stored = versions(&life);
+        life.world.disks = before;
+        life.world.faults.is_cut = true;
+        let count = 1 + life.world.rng.below(BLOCKS);
+        for block in 0..count {
+            if block % 32 == 0 {
+                life.stop();
+                life.open_again();
+            }
+            let (offset, buffer) = (block * BLOCK, vec![0x99; BLOCK as usize]);
+            let write = BackingOperation::Write { offset, buffer, durable: true };
+            life.volume.submit((1 << 50) + block, write);
+            assert_eq!(life.wait((1 << 50) + block).0, Ok(()), "it is in the journal");
+        }
+        life.world.faults.is_cut = false;
+        let is_lost = (0..4000).any(|_| {
+            life.tick();
+            life.volume.is_lost()
+        });
+        assert!(is_lost, "it is served after {count} writes, seed {seed}");
+        (0..200).for_each(|_| life.tick());
+        let Link::Lost(why) = life.volume.status().link else { panic!("it was") };
+        assert!(why.contains("older copy"), "{why}");
+        assert!(life.volume.is_taken(), "nothing of it is read, seed {seed}");
+        assert_eq!(versions(&life), stored, "the store is as it was, seed {seed}");
+        let found = salvaged(&life);
+        let is_there = |block| found.get(&block) == Some(&vec![0x99; BLOCK as usize]);
+        assert!((0..count).all(is_there), "salvage finds all {count}, seed {seed}");
+    }
+}
+
+/// Goal: a node knows what it claimed itself, wherever it was cut off, and what was there before
+/// its claims came to nothing. Method: a dozen starts that are cut off at any step, over a store
+/// that fails, loses answers or is full; then one that is not.
+#[test]
+fn starts_that_broke_off_are_no_older_copies() {
+    for seed in 0..120 {
+        let mut life = filled(seed);
+        let is_full = seed % 3 == 0;
+        let (errors, lost_replies) = (10, 20);
+        life.world.patience = seed % 2 * 6;
+        life.world.faults = SimFaults { errors, lost_replies, is_full, ..SimFaults::default() };
+        for _ in 0..12 {
+            life.stop();
+            life.open_again();
+            let steps = life.world.rng.below(80);
+            (0..steps).for_each(|_| life.tick());
+        }
+        life.settle();
+        load(&mut life);
+    }
+}
+
+/// Goal: a node whose map file, or whose superblock, an earlier build wrote goes on, and knows its
+/// sessions from then on. Method: both without sessions, or one of them; a start that is cut off,
+/// others, and an older copy.
+#[test]
+fn what_earlier_builds_wrote_is_served() {
+    for seed in 0..30 {
+        let mut life = filled(seed);
+        life.stop();
+        let frames = meta::decode(&life.world.disks.map_file).expect("it is whole");
+        let old = frames.into_iter().map(|frame| match frame {
+            Frame::Committed(last) => {
+                Frame::Committed(Committed { claims: Claims::default(), ..last })
+            }
+            frame => frame,
+        });
+        life.world.disks.map_file = old.flat_map(|frame| frame.encode()).collect();
+        let before = life.world.disks.clone();
+        let (bytes, _) = life.world.store.objects.get_mut(SUPERBLOCK_KEY).expect("it is there");
+        let block = Superblock::decode(bytes).expect("it is whole");
+        let session = block.session * (seed % 2);
+        *bytes = Superblock { session, ..block }.encode().into();
+        life.open_again();
+        let steps = life.world.rng.below(60);
+        (0..steps).for_each(|_| life.tick());
+        assert_eq!(start(&mut life), None, "seed {seed}");
+        load(&mut life);
+        let newer = life.world.disks.clone();
+        assert_eq!(start(&mut life), None, "seed {seed}");
+        life.stop();
+        life.world.disks = newer;
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
+        assert!(why.contains("older copy"), "{why}");
+        life.world.disks = before;
+        let why = start(&mut life).unwrap_or_else(|| panic!("it is served, seed {seed}"));
+        assert!(why.contains("older copy"), "the store has writes that it never had: {why}");
     }
 }
 

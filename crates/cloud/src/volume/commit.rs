@@ -130,7 +130,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let journal_at = first.map_or(self.journal.head, |batch| batch.at);
         let epoch = self.session.epoch();
         let journal_life = first.map_or(self.journal.ring.id.life, |batch| batch.life);
-        Committed { epoch, number, journal_at, journal_next, journal_life }
+        let claims = self.commit.recorded.claims;
+        Committed { epoch, number, journal_at, journal_next, journal_life, claims }
     }
 
     /// The superblock names all segments up to `number`.

@@ -13,6 +13,7 @@
 //! Not for: time, chance and I/O; see `host`.
 
 mod around;
+mod claims;
 mod clean;
 mod commit;
 mod conditions;
@@ -175,6 +176,7 @@ enum Flight {
     },
     MapReplaced,
     TakenRecorded,
+    ClaimRecorded,
     Superblock(session::Step),
     CheckpointEncoded,
     CheckpointPut,
@@ -440,6 +442,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             }
             // Where that failed, a later life finds it out from the store.
             Flight::TakenRecorded => {}
+            Flight::ClaimRecorded => self.on_claim_recorded(&end),
             Flight::Superblock(step) => self.on_superblock(step, end),
             Flight::CheckpointEncoded => self.on_checkpoint_encoded(end),
             Flight::CheckpointPut => self.on_checkpoint_put(),

@@ -237,7 +237,7 @@ impl<B> Volume<B> {
 
 /// The session of a volume that is opened, with a number of its own from what chance it has.
 fn session(taken: Option<String>, seed: u64) -> Session {
-    let number = Rng::new(seed ^ SESSION_SALT).next_u64();
+    let number = Rng::new(seed ^ SESSION_SALT).next_u64().max(1);
     match taken {
         Some(why) => Session::taken(why, number),
         None => Session::new(number),

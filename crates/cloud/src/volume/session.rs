@@ -127,6 +127,10 @@ impl Session {
         self.epoch
     }
 
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
@@ -214,7 +218,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Another node has the volume: what it writes is newer, so that nothing of it is read here any
     /// more, in later lives of the node neither.
-    fn lose_to_other(&mut self, why: String) {
+    pub(super) fn lose_to_other(&mut self, why: String) {
         self.fail_reads();
         self.lose_by(why, true);
         self.record_taken();
@@ -304,7 +308,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.map.number > 0 {
             return self.lose_vanished();
         }
-        self.propose();
+        self.propose_claim();
     }
 
     /// The store has no superblock where there was one.
@@ -356,8 +360,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Who has the volume, where this node is not to have it.
     fn taken_by_other(&self, block: &Superblock) -> Option<String> {
-        if self.is_own(block) || block.volume != self.plan.volume.to_string() {
+        if block.volume != self.plan.volume.to_string() {
             return None;
+        }
+        if self.is_own(block) {
+            return self.put_by_copy(block);
         }
         let node = &block.node;
         if block.deleted.is_some_and(|deleted| !self.brings_back(false, deleted)) {
@@ -413,7 +420,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
         self.journal_catches_up();
         if !self.session.is_lost() {
-            self.propose();
+            self.propose_claim();
         }
     }
 
@@ -432,6 +439,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     fn on_checkpoint(&mut self, map: CloudMap) {
+        if self.is_passed_by_copy(map.journal_next) {
+            return self.lose_to_copy();
+        }
         self.map = Arc::new(map);
         self.at_hand.clear();
         self.read_cache.clear();
@@ -443,6 +453,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let length = bytes.get(..HEADER_BYTES).and_then(Index::head_length);
         match (Index::decode(bytes), length) {
             (Some(index), _) if index.name.number == next && index.volume == self.plan.volume => {
+                if self.is_passed_by_copy(index.journal_next) {
+                    return self.lose_to_copy();
+                }
                 self.apply(&index, index.journal_next);
                 self.catch_up();
             }
@@ -478,11 +491,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if next > self.journal.seq_next {
             if self.is_known {
                 // What its levels hold of the volume may be older than what the store has.
-                return self.lose_to_other(
-                    "this node's directory is an older copy of itself: the store has writes that \
-                     its journal never had"
-                        .to_owned(),
-                );
+                return self.lose_to_copy();
             }
             if !self.journal.batches.is_empty() || !self.write.is_idle() {
                 return self.lose("the journal lacks writes that the store has".to_owned());

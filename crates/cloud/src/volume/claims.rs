@@ -1,0 +1,81 @@
+//! Which sessions are this directory's, so that an older copy of it is not taken for the newest.
+//!
+//! How: before a session claims the volume, the map file says its number, and which life of the
+//! ring it is. A superblock of this node whose session the map file does not know was put by
+//! another copy of the directory. One that it knows vouches for the journal of that life and of
+//! those before it: where the store has batches by numbers that a later life gave to others, the
+//! copy was made while the session ran.
+//! Invariant: no claim is put before the map file knows it, so that a node knows its own whatever
+//! was cut off. Nothing of another copy's history is applied.
+//! Cost: an append of the map file per opening. Not for: map files and superblocks of builds that
+//! knew no sessions; what is found first there is taken for this directory's.
+
+use super::{Flight, Volume};
+use crate::action::{Action, End};
+use crate::meta::Frame;
+use crate::superblock::Superblock;
+use std::ops::DerefMut;
+
+impl<B: DerefMut<Target = [u8]>> Volume<B> {
+    /// Claims the volume as soon as the map file says with which session.
+    pub(super) fn propose_claim(&mut self) {
+        let (own, life) = (self.session.number(), self.journal.ring.id.life);
+        let recorded = &mut self.commit.recorded;
+        if recorded.claims.find(own).is_some() {
+            return self.propose();
+        }
+        // What is there now stays known, however many claims come to nothing.
+        let found = self.session.current().map_or(0, |block| block.session);
+        if found != 0 {
+            recorded.claims = recorded.claims.with(found, life);
+        }
+        recorded.claims = recorded.claims.with(own, life);
+        let frame = Frame::Committed(*recorded).encode();
+        self.upload.map_file_bytes += frame.len() as u64;
+        self.act(Action::MapAppend(frame), Flight::ClaimRecorded);
+    }
+
+    pub(super) fn on_claim_recorded(&mut self, end: &End) {
+        if let End::Failed(fault) = end {
+            let why = format!("the map file cannot say who claims the volume: {}", fault.cause);
+            self.lose_journal(end);
+            return self.lose(why);
+        }
+        if !self.session.is_lost() {
+            self.propose();
+        }
+    }
+
+    /// Why a superblock of this node's is another copy's.
+    pub(super) fn put_by_copy(&self, block: &Superblock) -> Option<String> {
+        let claims = &self.commit.recorded.claims;
+        let is_known = claims.is_empty() || claims.find(block.session).is_some();
+        let is_other = self.is_known && !is_known && block.deleted.is_none();
+        is_other.then(|| {
+            format!(
+                "this node's directory is an older copy of itself: another copy has served the \
+                 volume since, in epoch {}",
+                block.epoch
+            )
+        })
+    }
+
+    /// Whether what the store has up to the batch `journal_next` is not what this journal has.
+    pub(super) fn is_passed_by_copy(&self, journal_next: u64) -> bool {
+        let session = self.session.current().map_or(0, |block| block.session);
+        let claim = self.commit.recorded.claims.find(session);
+        let life = claim.map_or(u32::MAX, |claim| claim.life);
+        let batches = &self.journal.batches;
+        let later = batches.get(batches.partition_point(|batch| batch.life <= life));
+        let own_next = later.map_or(self.journal.seq_next, |batch| batch.seq);
+        self.is_known && journal_next > own_next
+    }
+
+    pub(super) fn lose_to_copy(&mut self) {
+        self.lose_to_other(
+            "this node's directory is an older copy of itself: the store has writes that its \
+             journal never had"
+                .to_owned(),
+        );
+    }
+}
