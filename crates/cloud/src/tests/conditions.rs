@@ -3,6 +3,7 @@
 //! How: whole volumes over a simulated store, alone, after each other and beside each other.
 
 use super::lives::{JOURNAL, Life, NODE, open, plan};
+use crate::action::{Condition, End, Request, Tag};
 use crate::segment::VolumeUuid;
 use crate::simulated::{SimDisks, SimFaults, SimStore, SimWorld};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
@@ -194,6 +195,37 @@ fn a_look_knows_its_own_superblock() {
         };
         assert!(why.contains(expected), "{case}: {why}");
         assert_eq!(life.volume.is_taken(), case == "other node", "{case}");
+    }
+}
+
+/// Another program replaces the superblock on its condition, as it does whose clone has gone.
+fn unmark(store: &mut SimStore) {
+    let (bytes, version) = store.get(SUPERBLOCK_KEY, None).expect("it is there");
+    let block = Superblock::decode(&bytes).expect("it is whole").unmarked("file:///clone");
+    let condition = Condition::Replace(Tag(version.to_string()));
+    let (key, bytes) = (SUPERBLOCK_KEY.to_owned(), block.encode().into());
+    let end = store.perform(&Request::Put { key, bytes, condition });
+    assert!(matches!(end, End::Stored(_)), "it holds");
+}
+
+/// Goal: the mark of a clone that another node makes, or takes away, ends nobody's service,
+/// whatever is being put meanwhile. Method: volumes with writes going on whose superblock another
+/// program replaces; looks; requests that take their time.
+#[test]
+fn a_clones_mark_is_no_older_superblock() {
+    for seed in 0..40 {
+        let mut life = Life::new(seed);
+        life.world.patience = 12;
+        life.load(400);
+        for _ in 0..60 {
+            let steps = life.world.rng.below(30);
+            life.load(steps);
+            unmark(&mut life.world.store);
+            life.volume.look();
+        }
+        assert_eq!(life.volume.status().link, Link::Up, "seed {seed}");
+        life.settle();
+        assert_eq!(life.ended(), life.submitted(), "seed {seed}");
     }
 }
 

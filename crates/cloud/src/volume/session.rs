@@ -693,11 +693,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             && block.volume == self.plan.volume.to_string()
     }
 
-    /// Whether a superblock says that this session put it, in words that it did not put.
+    /// Whether a superblock says that this session put it, in words that it did not put. What is
+    /// proposed was not put yet: another program may be the first, as who marks a clone, and then
+    /// the replacement goes on from there.
     fn is_forged(&self, block: &Superblock) -> bool {
-        let known = self.session.current().into_iter().chain(self.session.proposed());
-        let mut same = known.filter(|known| known.revision == block.revision);
-        same.next().is_some_and(|known| known != block)
+        let same = self.session.current().filter(|known| known.revision == block.revision);
+        same.is_some_and(|known| known != block)
     }
 
     /// Another node has taken the volume.
