@@ -702,6 +702,9 @@ fn wait(life: &mut Life, token: u64) -> (Result<(), layby_types::ErrorKind>, Opt
         life.world.take(actions);
         if let Some((id, end)) = life.world.step() {
             life.volume.on_end(id, end);
+        } else {
+            life.now = life.now.saturating_add(Nanos::from_millis(3));
+            life.volume.on_tick(life.now);
         }
         while let Some(done) = life.volume.poll() {
             if done.token == token {

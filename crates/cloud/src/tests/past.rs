@@ -225,6 +225,32 @@ fn what_earlier_builds_wrote_is_served() {
     }
 }
 
+/// Goal: an object that a store does not find for a moment ends no start. Method: volumes with
+/// segments that no superblock names yet, and others; a share of the answers of their starts says
+/// that the object is missing.
+#[test]
+fn a_moment_without_an_object_ends_no_start() {
+    for seed in 0..60 {
+        let mut life = Life::new(seed);
+        life.load(150 + seed * 7);
+        life.stop();
+        if seed % 4 == 0 {
+            // The node learns all of it again, from checkpoint and segments.
+            life.take_over(crate::segment::VolumeUuid([9; 16]));
+        } else {
+            life.open_again();
+        }
+        life.world.faults = SimFaults { hidden: 15, ..SimFaults::default() };
+        let is_up = (0..6000).any(|_| {
+            life.tick();
+            life.volume.status().link == Link::Up
+        });
+        assert!(is_up, "{:?}, seed {seed}", life.volume.status().link);
+        life.world.faults = SimFaults::default();
+        life.settle();
+    }
+}
+
 /// A copy of a node beside the node itself, with disks of its own.
 struct Copy {
     world: World,

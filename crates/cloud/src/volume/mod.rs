@@ -399,6 +399,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 return;
             }
             self.session.on_answer(&request, &flight);
+            if let Flight::Superblock(step) = &flight
+                && self.is_missed(step, &end)
+            {
+                return self.ask_missed_again(request, flight);
+            }
             if matches!(flight, Flight::ReadChunks { .. }) {
                 self.turns.on_answer();
             }

@@ -23,11 +23,11 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
 /// How often a chunk is fetched again for one call: what a network changed is whole then, what the
 /// store has changed is not.
-const FETCHES_AGAIN_MAX: u8 = 4;
+pub(super) const FETCHES_AGAIN_MAX: u8 = 4;
 
 /// The back-off before a chunk is fetched again whose object was not found; it doubles each time,
 /// so that a read of a missing object ends within a second.
-const PAUSE: Nanos = Nanos::from_millis(50);
+pub(super) const PAUSE: Nanos = Nanos::from_millis(50);
 
 /// Objects that are remembered as missing at most.
 const MISSING_MAX: usize = 1024;

@@ -11,6 +11,7 @@
 //! know, and one whenever the host wants to know whose the volume is.
 
 use super::conditions::{CLAIM_REST, Probe, ProbeStep};
+use super::read::{FETCHES_AGAIN_MAX, PAUSE};
 use super::{Flight, Retry, Volume};
 use crate::action::{Action, Condition, End, Request, Tag};
 use crate::map::CloudMap;
@@ -89,6 +90,8 @@ pub(super) struct Session {
     number: u64,
     /// Segments up to this one were found in the store, though no superblock names them.
     confirmed: u64,
+    /// How often in a row an object of the conversation was not found.
+    missed: u8,
     /// Since when requests fail without an answer: puts, and all others.
     down_since: [Option<Nanos>; 2],
     is_looking: bool,
@@ -110,6 +113,7 @@ impl Session {
             proposed: None,
             epoch: 0,
             confirmed: 0,
+            missed: 0,
             down_since: [None; 2],
             is_looking: false,
             probe: Probe::default(),
@@ -214,6 +218,33 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     pub(super) fn fetch_superblock(&mut self, step: Step) {
         let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
         self.ask(request, Flight::Superblock(step));
+    }
+
+    /// Whether a step of the conversation met an object that is missing and may be so for a moment
+    /// only: it is to be asked for again, as reads do.
+    pub(super) fn is_missed(&mut self, step: &Step, end: &End) -> bool {
+        let is_there = match step {
+            Step::Fetch => self.map.number > 0,
+            Step::Head { .. } => self.map.number < self.session.committed(),
+            Step::Checkpoint | Step::Confirm { .. } | Step::Recheck(_) => true,
+            Step::Before | Step::Compare | Step::After => self.session.current.is_some(),
+            Step::Probe(_) | Step::Propose | Step::Look { .. } => return false,
+        };
+        let is_missing = matches!(end, End::Failed(_)) && is_there && !self.session.is_lost();
+        let is_missed = is_missing && self.session.missed < FETCHES_AGAIN_MAX;
+        self.session.missed = if is_missed { self.session.missed + 1 } else { 0 };
+        is_missed
+    }
+
+    /// Asks once more for an object that was not found, after a back-off that doubles.
+    pub(super) fn ask_missed_again(&mut self, request: Request, flight: Flight) {
+        let pause = Nanos(PAUSE.0 << (self.session.missed - 1));
+        self.ask_later(pause, request, flight);
+    }
+
+    fn ask_later(&mut self, pause: Nanos, request: Request, flight: Flight) {
+        let retry = Retry { flight, request, attempt: 0 };
+        self.resting.push((self.now.saturating_add(pause), retry));
     }
 
     /// Another node has the volume: what it writes is newer, so that nothing of it is read here any
@@ -648,8 +679,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     fn look_again(&mut self, revision: u64) {
         let request = Request::Get { key: SUPERBLOCK_KEY.to_owned(), range: None };
         let flight = Flight::Superblock(Step::Look { revision, is_repeated: true });
-        let retry = Retry { flight, request, attempt: 0 };
-        self.resting.push((self.now.saturating_add(LOOK_AGAIN_REST), retry));
+        self.ask_later(LOOK_AGAIN_REST, request, flight);
     }
 
     /// What the store had at some time since `revision` was put.
