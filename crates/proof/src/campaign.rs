@@ -112,6 +112,7 @@ impl Tally {
         self.stops_unclean += other.stops_unclean;
         self.refused += other.refused;
         self.older += other.older;
+        self.older_nodes += other.older_nodes;
         self.broken += other.broken;
         self.destroyed += other.destroyed;
         self.restored += other.restored;

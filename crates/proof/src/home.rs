@@ -9,6 +9,8 @@
 //! Cost: what the state machine does, and a step per question.
 //! Not for: threads, files and real stores; the room's own tests and those through the binary are.
 
+mod older;
+
 use crate::plan::{BLOCK, BLOCKS, Disk};
 use layby_cloud::simulated::{SimDeed, SimDisks, SimFaults, SimStore, SimWorld};
 use layby_cloud::{
@@ -59,6 +61,8 @@ struct State {
     waker: Option<Waker>,
     fuse: Arc<Fuse>,
     ghost: Option<Ghost>,
+    /// A copy of what the node had once.
+    older: Option<older::Older>,
     /// When the volume was opened last: what it held then has no older age.
     opened: Nanos,
     /// At these times of the clock, all changes up to these of the oracle's had been acknowledged.
@@ -98,6 +102,7 @@ impl CloudHome {
             waker: None,
             fuse,
             ghost: None,
+            older: None,
             opened: Nanos::ZERO,
             marks: VecDeque::new(),
             stored: 0,

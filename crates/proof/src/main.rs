@@ -149,7 +149,7 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
          ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
          {} nodes destroyed, {} looks at what stores alone have, {} clean volumes checked without \
          levels, {} written back without NVM, {} write intents refused, {} lengths changed, \
-         {} older copies of levels refused",
+         {} older copies of levels refused, {} older copies of nodes refused",
         tally.requests,
         tally.errors,
         tally.broken,
@@ -163,7 +163,8 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         tally.written_back,
         tally.intents_refused,
         tally.lengths,
-        tally.older
+        tally.older,
+        tally.older_nodes
     );
     let _ = writeln!(
         text,

@@ -30,6 +30,7 @@ fn fixed_lives_are_well() {
     assert!(outcome.tally.faults.len() >= 12, "{:?}", outcome.tally.faults);
     assert!(outcome.tally.windows_cut.len() >= 100, "{} windows", outcome.tally.windows_cut.len());
     assert!(outcome.tally.cuts_in_recovery > 0, "no power cut fell into recovery");
+    assert!(outcome.tally.older_nodes > 0, "no older copy of a node was started");
 }
 
 /// See [`lives_that_failed_once`].

@@ -81,6 +81,8 @@ pub struct Tally {
     pub lengths: u64,
     /// Older copies of a level that were refused.
     pub older: u64,
+    /// Older copies of a node's journal and map file that were refused.
+    pub older_nodes: u64,
     /// Steps of devices.
     pub steps: u64,
 }

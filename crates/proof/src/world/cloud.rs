@@ -36,9 +36,13 @@ impl World<'_> {
                 Ok(())
             }
             CloudAct::Upload(_) => self.upload(index, &home),
-            CloudAct::Look(_) => self.look_at_store(index),
+            CloudAct::Look(_) => {
+                self.tally.older_nodes += u64::from(home.older()?);
+                self.look_at_store(index)
+            }
             CloudAct::Rival(_) => {
                 *self.tally.faults.entry("second node").or_default() += 1;
+                self.tally.older_nodes += u64::from(home.older()?);
                 home.rival()
             }
         }
