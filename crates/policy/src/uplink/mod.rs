@@ -15,6 +15,10 @@
 //!   it waits for no more of the others than one object that is under way to end.
 //! - *Weights*: of classes that always have something ready, each has been given its weight's share
 //!   of bytes, give or take one object and one round ([`ROUND_BYTES`] times its weight).
+//! - *Silence*: of a volume whose last upload was given up, one object is in flight at a time, a
+//!   probe. Probes take no place and no share from others; of as many as there are places, who was
+//!   probed longest ago comes next. Strict, weights and age are promises to volumes that are not
+//!   silent.
 //! - *Age*: within a class, the volume that is nearest to its bound of age, or farthest beyond, is
 //!   served first. So nothing starves: every bound is reached at last.
 //!
@@ -124,7 +128,7 @@ pub struct VolumePlan {
 /// The bounds of the scheduler itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UplinkLimits {
-    /// Objects under way at once.
+    /// Objects under way at once, and as many probes of silent stores beside them.
     pub in_flight_max: u16,
     /// Objects that wait, at most.
     pub queued_max: u32,

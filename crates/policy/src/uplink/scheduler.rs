@@ -6,7 +6,7 @@ use super::{
 };
 use crate::forecast::Outlook;
 use crate::throttle::{Bucket, Rate};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
 use layby_types::{ClassId, Nanos, VolumeId};
@@ -14,7 +14,8 @@ use layby_types::{ClassId, Nanos, VolumeId};
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Send this one; it is in flight until [`Uplink::on_done`] or [`Uplink::on_failed`].
+    /// Send this one; it is in flight until [`Uplink::on_done`], [`Uplink::on_failed`],
+    /// [`Uplink::on_silent`] or [`Uplink::withdraw`].
     Send(Upload),
     /// Nothing before then, unless something is submitted or ends, or the outlook changes.
     Wait(Nanos),
@@ -83,6 +84,8 @@ struct Lane {
     dirty_bytes: u64,
     /// Oldest first, without those that back off.
     queue: VecDeque<Queued>,
+    /// Where its store is silent, when its last probe was sent, by ticket.
+    silent: Option<u64>,
 }
 
 /// A class.
@@ -121,6 +124,7 @@ struct Ready {
     class: ClassId,
     volume: VolumeId,
     bytes: u64,
+    is_strict: bool,
 }
 
 /// What is ready.
@@ -128,6 +132,10 @@ struct Ready {
 struct Heads {
     strict: Option<Ready>,
     weighted: BTreeMap<ClassId, Ready>,
+    /// Of volumes whose stores are silent, those whose last probe is the longest ago, with its
+    /// ticket: of strict classes, and of all.
+    probe_strict: Option<(u64, Ready)>,
+    probe: Option<(u64, Ready)>,
     /// When something that is held back or backs off will be.
     later: Option<Nanos>,
 }
@@ -141,6 +149,8 @@ pub struct Uplink {
     classes: BTreeMap<ClassId, Class>,
     lanes: BTreeMap<VolumeId, Lane>,
     in_flight: BTreeMap<UploadId, Upload>,
+    /// Those in flight that take no place.
+    probes: BTreeSet<UploadId>,
     /// Those that back off, by the end of it.
     backing_off: BTreeMap<(Nanos, u64), Queued>,
     /// Objects that wait, those that back off included.
@@ -160,6 +170,7 @@ impl Uplink {
             classes: BTreeMap::new(),
             lanes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            probes: BTreeSet::new(),
             backing_off: BTreeMap::new(),
             queued: 0,
             tickets: 0,
@@ -179,7 +190,7 @@ impl Uplink {
     /// A volume's class and bounds from now on. What waits moves with it.
     pub fn set_volume(&mut self, volume: VolumeId, plan: VolumePlan) {
         self.classes.entry(plan.class).or_insert(Class::NEW);
-        let fresh = || Lane { plan, dirty_bytes: 0, queue: VecDeque::new() };
+        let fresh = || Lane { plan, dirty_bytes: 0, queue: VecDeque::new(), silent: None };
         self.lanes.entry(volume).or_insert_with(fresh).plan = plan;
     }
 
@@ -232,11 +243,15 @@ impl Uplink {
     pub fn next(&mut self, when: When, outlook: Option<&Outlook>) -> Next {
         self.follow(when);
         self.resume(when.now);
-        if self.in_flight.len() >= usize::from(self.limits.in_flight_max) {
+        let most = usize::from(self.limits.in_flight_max);
+        let has_place = self.in_flight.len() - self.probes.len() < most;
+        let may_probe =
+            self.probes.len() < most && self.lanes.values().any(|lane| lane.silent.is_some());
+        if !has_place && !may_probe {
             return Next::Idle;
         }
         let heads = self.heads(when.now, is_good(outlook, self.limits.good_percent));
-        let Some(chosen) = heads.strict.or_else(|| self.fairest(&heads.weighted)) else {
+        let Some((chosen, is_probe)) = self.choose(&heads, has_place, may_probe) else {
             return heads.later.map_or(Next::Idle, Next::Wait);
         };
         if let Some(bucket) = &mut self.bucket {
@@ -248,14 +263,58 @@ impl Uplink {
             }
             bucket.take(chosen.bytes, when.now);
         }
-        Next::Send(self.send(&chosen, &heads))
+        Next::Send(self.send(&chosen, &heads, is_probe))
     }
 
-    /// An object arrived.
+    /// Strict ones first, then probes, then by weight. Probes wait for no place and no share: they
+    /// have a bound of their own, and who is silent is owed nothing.
+    fn choose(&self, heads: &Heads, has_place: bool, may_probe: bool) -> Option<(Ready, bool)> {
+        let placed = |ready: Option<Ready>| ready.filter(|_| has_place).map(|one| (one, false));
+        let probe = match heads.strict {
+            Some(_) => heads.probe_strict,
+            None => heads.probe,
+        };
+        let probe = probe.filter(|_| may_probe).map(|(_, one)| (one, true));
+        let weighted = || placed(self.fairest(&heads.weighted));
+        placed(heads.strict).or(probe).or_else(weighted)
+    }
+
+    /// An object arrived: its volume's store answers.
     ///
     /// # Panics
     /// It is not in flight.
     pub fn on_done(&mut self, id: UploadId) -> Upload {
+        let upload = self.withdraw(id);
+        self.on_answer(upload.volume);
+        upload
+    }
+
+    /// An object was given up, since its volume's store does not answer. Until one of the volume
+    /// arrives its objects go one at a time, as probes, which take no place from others.
+    ///
+    /// # Panics
+    /// It is not in flight.
+    pub fn on_silent(&mut self, id: UploadId) -> Upload {
+        let upload = self.withdraw(id);
+        if let Some(lane) = self.lanes.get_mut(&upload.volume) {
+            lane.silent.get_or_insert(self.tickets);
+        }
+        upload
+    }
+
+    /// A volume's store answers, whatever was given up before.
+    pub fn on_answer(&mut self, volume: VolumeId) {
+        if let Some(lane) = self.lanes.get_mut(&volume) {
+            lane.silent = None;
+        }
+    }
+
+    /// An object is not sent any more, which tells nothing of its store.
+    ///
+    /// # Panics
+    /// It is not in flight.
+    pub fn withdraw(&mut self, id: UploadId) -> Upload {
+        self.probes.remove(&id);
         self.in_flight.remove(&id).expect("only what was handed out ends")
     }
 
@@ -265,7 +324,7 @@ impl Uplink {
     /// # Panics
     /// It is not in flight.
     pub fn on_failed(&mut self, id: UploadId, not_before: Nanos) -> Option<Upload> {
-        let upload = self.on_done(id);
+        let upload = self.withdraw(id);
         if !self.lanes.contains_key(&upload.volume) {
             return Some(upload);
         }
@@ -341,17 +400,24 @@ impl Uplink {
                 heads.later = Some(heads.later.unwrap_or(Nanos::NEVER).min(due));
                 continue;
             }
-            heads.offer(
-                class.plan.share,
-                Ready {
-                    order: (first.since.saturating_add(lane.plan.bounds.age), first.ticket),
-                    class: lane.plan.class,
-                    volume: *volume,
-                    bytes: first.upload.bytes,
-                },
-            );
+            let ready = Ready {
+                order: (first.since.saturating_add(lane.plan.bounds.age), first.ticket),
+                class: lane.plan.class,
+                volume: *volume,
+                bytes: first.upload.bytes,
+                is_strict: class.plan.share == Share::Strict,
+            };
+            match lane.silent {
+                None => heads.offer(ready),
+                Some(probed) if !self.is_sending(*volume) => heads.offer_probe(probed, ready),
+                Some(_) => {}
+            }
         }
         heads
+    }
+
+    fn is_sending(&self, volume: VolumeId) -> bool {
+        self.in_flight.values().any(|upload| upload.volume == volume)
     }
 
     /// From when on a volume's objects go up in bad periods, too.
@@ -376,16 +442,20 @@ impl Uplink {
         weighted.values().min_by_key(of).copied()
     }
 
-    fn send(&mut self, chosen: &Ready, heads: &Heads) -> Upload {
+    fn send(&mut self, chosen: &Ready, heads: &Heads, is_probe: bool) -> Upload {
         self.tickets += 1;
-        if heads.strict.is_none() {
+        if !is_probe && heads.strict.is_none() {
             self.charge(chosen, &heads.weighted);
         }
         let lane = self.lanes.get_mut(&chosen.volume).expect("its volume was just looked at");
+        lane.silent = lane.silent.map(|_| self.tickets);
         let queued = lane.queue.pop_front().expect("it was just looked at");
         self.queued -= 1;
         let before = self.in_flight.insert(queued.upload.id, queued.upload);
         assert!(before.is_none(), "{:?} was submitted twice", queued.upload.id);
+        if is_probe {
+            self.probes.insert(queued.upload.id);
+        }
         queued.upload
     }
 
@@ -406,13 +476,24 @@ impl Uplink {
 }
 
 impl Heads {
-    fn offer(&mut self, share: Share, ready: Ready) {
-        let best = match share {
-            Share::Strict => self.strict.get_or_insert(ready),
-            Share::Weight(_) => self.weighted.entry(ready.class).or_insert(ready),
+    fn offer(&mut self, ready: Ready) {
+        let best = match ready.is_strict {
+            true => self.strict.get_or_insert(ready),
+            false => self.weighted.entry(ready.class).or_insert(ready),
         };
         if ready.order < best.order {
             *best = ready;
+        }
+    }
+
+    fn offer_probe(&mut self, probed: u64, ready: Ready) {
+        let better = |best: Option<(u64, Ready)>| match best {
+            Some((other, first)) if (other, first.order) <= (probed, ready.order) => best,
+            _ => Some((probed, ready)),
+        };
+        self.probe = better(self.probe);
+        if ready.is_strict {
+            self.probe_strict = better(self.probe_strict);
         }
     }
 }

@@ -137,3 +137,73 @@ fn submissions_are_bounded() {
     assert_eq!(uplink.forget_volume(VolumeId(1)).len(), 1);
     uplink.submit(upload(2, 2, MIB, Nanos::ZERO)).expect("there is room again");
 }
+
+/// Goal: volumes whose stores are silent hold up no other one: they have one probe each, beside the
+/// places, as many as there are places, in turn; one that arrives, or an answer that is late, makes
+/// a volume like the others again. Method: four silent volumes and two places, by hand.
+#[test]
+fn silent_volumes_have_probes_alone() {
+    let limits = UplinkLimits { in_flight_max: 2, ..UplinkLimits::DEFAULT };
+    let mut uplink = three_classes(limits, 15);
+    let silent = [1, 2, 4, 7];
+    for (place, volume) in silent.into_iter().enumerate() {
+        uplink.submit(upload(place as u64, volume, MIB, Nanos::ZERO)).expect("there is room");
+        assert_eq!(sent(&mut uplink, 0, None), Some(place as u64));
+        assert_eq!(uplink.on_silent(UploadId(place as u64)).volume, VolumeId(volume));
+    }
+    for volume in silent {
+        for more in 1..4 {
+            let one = upload(10 * more + u64::from(volume), volume, MIB, Nanos::ZERO);
+            uplink.submit(one).expect("there is room");
+        }
+    }
+    for id in 90..94 {
+        uplink.submit(upload(id, 10, MIB, Nanos::from_secs(1))).expect("there is room");
+    }
+    let all: Vec<_> = (0..6).map(|_| sent(&mut uplink, 1, None)).collect();
+    let expected = [11, 12, 90, 91].map(Some);
+    assert_eq!((&all[..4], &all[4..]), (&expected[..], &[None, None][..]), "two and two");
+    uplink.on_done(UploadId(90));
+    assert_eq!(sent(&mut uplink, 2, None), Some(92), "a place is free");
+    assert_eq!(sent(&mut uplink, 2, None), None, "as many probes as places");
+    uplink.on_silent(UploadId(11));
+    assert_eq!(sent(&mut uplink, 20, None), Some(14), "who was probed longest ago");
+    uplink.on_silent(UploadId(12));
+    assert_eq!(sent(&mut uplink, 20, None), Some(17));
+    uplink.on_silent(UploadId(14));
+    assert_eq!(sent(&mut uplink, 40, None), Some(21), "in turn");
+    uplink.on_done(UploadId(21));
+    assert_eq!(sent(&mut uplink, 41, None), Some(22), "its probe is the next one's");
+    for id in [91, 92] {
+        uplink.on_done(UploadId(id));
+    }
+    let all: Vec<_> = (0..3).map(|_| sent(&mut uplink, 42, None)).collect();
+    assert_eq!(all, [Some(31), Some(93), None], "one that arrived makes it like the others");
+    uplink.on_answer(VolumeId(4));
+    uplink.on_done(UploadId(31));
+    assert_eq!(sent(&mut uplink, 43, None), Some(24), "a late answer does, too");
+}
+
+/// Goal: a strict class waits for no probe of another, whose volumes are probed once it is served;
+/// what backs off on a silent store is waited for when all places are taken. Method: by hand.
+#[test]
+fn probes_wait_for_strict_ones() {
+    let mut uplink = three_classes(one_at_a_time(), 6);
+    uplink.submit(upload(1, 1, MIB, Nanos::ZERO)).expect("there is room");
+    assert_eq!(sent(&mut uplink, 0, None), Some(1));
+    uplink.on_silent(UploadId(1));
+    uplink.submit(upload(2, 1, MIB, Nanos::ZERO)).expect("there is room");
+    for id in 3..5 {
+        uplink.submit(upload(id, 0, MIB, Nanos::ZERO)).expect("there is room");
+    }
+    assert_eq!(sent(&mut uplink, 1, None), Some(3));
+    assert_eq!(sent(&mut uplink, 1, None), None, "the strict one has no place");
+    uplink.on_done(UploadId(3));
+    assert_eq!(sent(&mut uplink, 1, None), Some(4));
+    assert_eq!(sent(&mut uplink, 1, None), Some(2), "nothing strict is ready");
+    uplink.on_failed(UploadId(2), Nanos::from_secs(9));
+    let waits = uplink.next(at(Nanos::from_secs(2)), None);
+    assert_eq!(waits, Next::Wait(Nanos::from_secs(9)), "the probe backs off");
+    assert_eq!(sent(&mut uplink, 9, None), Some(2));
+    assert_eq!(uplink.withdraw(UploadId(2)).volume, VolumeId(1));
+}
