@@ -8,19 +8,41 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Pieces of 64 KiB that an answer without an end has at most: more than a client takes.
+const PIECES_MAX: u64 = 1 << 14;
 
 #[derive(Default)]
 struct Shared {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     /// The status that answers each put, unless 0.
     refusal: AtomicU16,
+    boast: Mutex<Option<Boast>>,
+    boasted: AtomicU64,
+    answered: Condvar,
+    repeats_pages: AtomicBool,
+    lists: AtomicU64,
+}
+
+/// Which keys are answered with more than they hold, by a part of them, and with how many bytes;
+/// without a number, with an error whose words never end.
+#[derive(Clone)]
+struct Boast {
+    key: String,
+    length: Option<u64>,
 }
 
 impl Shared {
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn boast(&self) -> MutexGuard<'_, Option<Boast>> {
+        self.boast.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,6 +83,48 @@ impl LaxStore {
         self.shared.refusal.store(status, Ordering::SeqCst);
     }
 
+    /// Answers gets of keys that contain this with so many bytes from now on, of which a few come;
+    /// without a number, with an error whose words never end.
+    pub fn boast(&self, key: &str, length: Option<u64>) {
+        *self.shared.boast() = Some(Boast { key: key.to_owned(), length });
+    }
+
+    /// Answers with what it holds again.
+    pub fn be_sane(&self) {
+        *self.shared.boast() = None;
+    }
+
+    /// Answers that were longer than what it holds.
+    #[must_use]
+    pub fn boasted(&self) -> u64 {
+        self.shared.boasted.load(Ordering::SeqCst)
+    }
+
+    /// Waits for so many of them.
+    ///
+    /// # Panics
+    /// When that takes more than a minute.
+    pub fn wait_boasted(&self, count: u64) {
+        let boast = self.shared.boast();
+        let waiting = |_: &mut Option<Boast>| self.boasted() < count;
+        let waited = self.shared.answered.wait_timeout_while(boast, MINUTE, waiting);
+        let (boast, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(boast);
+        assert!(!timeout.timed_out(), "{} of {count} were asked for", self.boasted());
+    }
+
+    /// Ends every page of names with the word that another one follows, and gives that one again,
+    /// or stops to do so.
+    pub fn repeat_pages(&self, repeats: bool) {
+        self.shared.repeats_pages.store(repeats, Ordering::SeqCst);
+    }
+
+    /// Pages of names that were asked for.
+    #[must_use]
+    pub fn lists(&self) -> u64 {
+        self.shared.lists.load(Ordering::SeqCst)
+    }
+
     /// All keys, without the bucket.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
@@ -80,6 +144,12 @@ struct Asked {
 fn serve(stream: &TcpStream, shared: &Shared) {
     let mut reader = BufReader::new(stream);
     while let Some(asked) = read(&mut reader) {
+        let boast = shared.boast().clone().filter(|boast| asked.key.contains(&boast.key));
+        if let ("GET", Some(boast)) = (asked.method.as_str(), boast) {
+            // The client hangs up when it has heard enough.
+            let _ = answer_boastfully(stream, &boast, shared);
+            return;
+        }
         let (status, headers, body) = answer(&asked, shared);
         let head = format!(
             "HTTP/1.1 {status} -\r\ncontent-length: {}\r\n\
@@ -91,6 +161,38 @@ fn serve(stream: &TcpStream, shared: &Shared) {
             return;
         }
     }
+}
+
+/// Sends a head and, in several pieces, what of the body nobody can take for the end of it.
+fn answer_boastfully(
+    mut stream: &TcpStream,
+    boast: &Boast,
+    shared: &Shared,
+) -> std::io::Result<()> {
+    let (status, length) = match boast.length {
+        Some(length) => (200, format!("content-length: {length}")),
+        None => (503, "transfer-encoding: chunked".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status} -\r\n{length}\r\netag: \"1\"\r\n\
+         last-modified: Tue, 24 Nov 2026 00:00:00 GMT\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    shared.boasted.fetch_add(1, Ordering::SeqCst);
+    // Whoever waits looks with the lock held.
+    drop(shared.boast());
+    shared.answered.notify_all();
+    let piece = [b'x'; 1 << 16];
+    for _ in 0..PIECES_MAX {
+        if boast.length.is_none() {
+            stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes())?;
+        }
+        stream.write_all(&piece)?;
+        if boast.length.is_none() {
+            stream.write_all(b"\r\n")?;
+        }
+    }
+    Ok(())
 }
 
 fn read(reader: &mut BufReader<&TcpStream>) -> Option<Asked> {
@@ -178,7 +280,12 @@ fn got(asked: &Asked, bytes: &[u8]) -> Answer {
 fn list(asked: &Asked, shared: &Shared) -> Vec<u8> {
     let prefix = asked.query.split('&').find_map(|part| part.strip_prefix("prefix="));
     let prefix = prefix.unwrap_or("").replace("%2F", "/");
-    let mut body = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
+    shared.lists.fetch_add(1, Ordering::SeqCst);
+    let more = match shared.repeats_pages.load(Ordering::SeqCst) {
+        true => "true</IsTruncated><NextContinuationToken>again</NextContinuationToken>",
+        false => "false</IsTruncated>",
+    };
+    let mut body = format!("<ListBucketResult><IsTruncated>{more}");
     let objects = shared.objects();
     for (key, bytes) in objects.iter().filter(|(key, _)| key.starts_with(&prefix)) {
         body += &format!(

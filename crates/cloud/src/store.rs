@@ -5,7 +5,8 @@
 //! way; repeating is the volume's. Where a store knows no conditions on puts, an object is looked
 //! at right before it is put: two nodes that claim one volume within the same moment could both
 //! believe that they have it, and a put that lingers on its way replaces whatever came since.
-//! Invariant: an answer is given only for what the store said.
+//! Invariant: an answer is given only for what the store said, and takes no more memory than what
+//! was asked for may have, whatever the store says or sends; see `answers` and `pages`.
 //! Cost: a task per request.
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
@@ -19,13 +20,16 @@ use object_store::{
     Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
     UpdateVersion,
 };
+use pages::Pages;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+mod answers;
 mod clouds;
+mod pages;
 mod place;
 mod profile;
 #[cfg(test)]
@@ -42,6 +46,8 @@ const LINK_BYTES_MIN: u64 = 32 << 10;
 #[derive(Clone, Debug)]
 pub struct Store {
     store: Arc<dyn ObjectStore>,
+    /// Where the store names its objects in pages.
+    pages: Option<Pages>,
     prefix: Path,
     url: String,
     key: Option<Key>,
@@ -55,8 +61,8 @@ impl Store {
     /// # Errors
     /// A text that says what is wrong with the URL or the environment.
     pub fn open(url: &str) -> Result<Self, String> {
-        let (store, prefix) = place::open(url)?;
-        Ok(Store { store, prefix, url: url.to_owned(), key: None })
+        let (place::Client { store, pages }, prefix) = place::open(url)?;
+        Ok(Store { store, pages, prefix, url: url.to_owned(), key: None })
     }
 
     /// The same for a new volume: a folder is made, and a place that another volume's objects have
@@ -157,16 +163,26 @@ impl Store {
             (Some(_), Some(range)) => Some(crypt::sealed_range(range)),
             _ => range.clone(),
         };
+        let most = answers::bytes_max(key, stored.as_ref());
         let bounded = stored.clone().map(GetRange::Bounded);
-        let options = GetOptions { range: bounded, ..GetOptions::default() };
+        let mut options = GetOptions { range: bounded, ..GetOptions::default() };
+        options.extensions.insert(answers::Streamed);
         let (begun, path) = (Instant::now(), self.path(key));
         let found = within(begun, REQUEST_TIME, self.store.get_opts(&path, options)).await?;
         let tag = tag(found.meta.e_tag.clone(), found.meta.version.clone());
         let total = found.meta.size;
+        let length = found.range.end.saturating_sub(found.range.start);
+        if length > most {
+            let cause = format!("`{key}` has {length} bytes; {most} are the most that are read");
+            return Err(Fault { kind: FaultKind::Retry, cause });
+        }
         // The answer's head says how many bytes come, so that even an object of unknown size is
         // given up in time.
-        let time = time_of(found.range.end - found.range.start);
-        let bytes = within(begun, time, found.bytes()).await?;
+        let bytes = within(begun, time_of(length), answers::read(found, length)).await?;
+        let Some(bytes) = bytes else {
+            let cause = format!("`{key}` goes on; {length} bytes are the most by its own head");
+            return Err(Fault { kind: FaultKind::Retry, cause });
+        };
         let from = stored.map_or(0, |stored| stored.start);
         let Some(secret) = &self.key else {
             return match from == 0 && crypt::is_sealed(&bytes) {
@@ -238,16 +254,15 @@ impl Store {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>, Fault> {
-        let root = self.prefix.to_string();
-        let mut objects = self.store.list(Some(&self.prefix));
-        let mut keys = Vec::new();
-        // Names come in pages, whose number nobody knows: each has a request's time.
-        while let Some(object) = within(Instant::now(), REQUEST_TIME, objects.try_next()).await? {
-            let below = object.location.as_ref().strip_prefix(root.as_str());
-            let key = below.map(|below| below.trim_start_matches('/'));
-            keys.extend(key.filter(|key| key.starts_with(prefix)).map(str::to_owned));
+        let mut keys = pages::Keys::new(self.prefix.to_string(), prefix);
+        if let Some(pages) = &self.pages {
+            return pages.read(keys).await;
         }
-        Ok(keys)
+        let mut objects = self.store.list(Some(&self.prefix));
+        while let Some(object) = within(Instant::now(), REQUEST_TIME, objects.try_next()).await? {
+            keys.add(object.location.as_ref())?;
+        }
+        Ok(keys.into_found())
     }
 }
 

@@ -8,6 +8,7 @@
 //! Not for: tests of one room, which lie in its own crate.
 
 mod access;
+mod answers;
 mod bad_input;
 mod bounds;
 mod clients;

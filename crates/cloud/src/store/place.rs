@@ -6,12 +6,15 @@
 //! Invariant: a URL that names no store is refused here, with what to write instead.
 //! Cost: nothing is asked. Not for: whether the store is there; its first request tells.
 
+use super::answers::Bounded;
 use super::clouds;
+use super::pages::Pages;
 use super::profile::Profile;
 use crate::removal::PREFIXES;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, Error, ObjectStore, RetryConfig};
@@ -20,7 +23,13 @@ use std::time::Duration;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-type Client = Arc<dyn ObjectStore>;
+/// A client of a store.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub store: Arc<dyn ObjectStore>,
+    /// Where the store names its objects in pages.
+    pub pages: Option<Pages>,
+}
 
 /// A client and the prefix that a URL names.
 pub(super) fn open(url: &str) -> Result<(Client, Path), String> {
@@ -79,7 +88,8 @@ fn folder(folder: &str) -> Result<(Client, Path), String> {
     let prefix = Path::parse(rest.unwrap_or_default()).map_err(|error| error.to_string())?;
     let store = LocalFileSystem::new_with_prefix(there).map_err(|error| error.to_string())?;
     // What a deleted volume leaves is nothing, no empty folders either.
-    Ok((Arc::new(store.with_fsync(true).with_automatic_cleanup(true)), prefix))
+    let store = Arc::new(store.with_fsync(true).with_automatic_cleanup(true));
+    Ok((Client { store, pages: None }, prefix))
 }
 
 fn bad_url(url: &str) -> String {
@@ -180,7 +190,7 @@ fn s3(builder: AmazonS3Builder) -> Result<Client, String> {
     let options = options(endpoint)?;
     check_credentials(&builder)?;
     let builder = builder.with_retry(retry()).with_client_options(options);
-    built(builder.build())
+    built(builder.with_http_connector(Bounded::default()).build())
 }
 
 fn az(builder: MicrosoftAzureBuilder) -> Result<Client, String> {
@@ -188,7 +198,8 @@ fn az(builder: MicrosoftAzureBuilder) -> Result<Client, String> {
     let endpoint = endpoint.as_deref().map(|value| (value, "AZURE_STORAGE_ENDPOINT"));
     let options = options(endpoint)?;
     clouds::check_azure(&builder, &variable)?;
-    built(builder.with_retry(retry()).with_client_options(options).build())
+    let builder = builder.with_retry(retry()).with_client_options(options);
+    built(builder.with_http_connector(Bounded::default()).build())
 }
 
 fn gs(builder: GoogleCloudStorageBuilder) -> Result<Client, String> {
@@ -196,7 +207,8 @@ fn gs(builder: GoogleCloudStorageBuilder) -> Result<Client, String> {
     let name = "GOOGLE_BASE_URL (or STORAGE_EMULATOR_HOST)";
     let options = options(endpoint.as_deref().map(|value| (value, name)))?;
     clouds::check_google(&builder, &variable)?;
-    built(builder.with_retry(retry()).with_client_options(options).build())
+    let builder = builder.with_retry(retry()).with_client_options(options);
+    built(builder.with_http_connector(Bounded::default()).build())
 }
 
 /// A variable of this process.
@@ -204,8 +216,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn built<S: ObjectStore>(client: Result<S, Error>) -> Result<Client, String> {
-    client.map(|client| Arc::new(client) as Client).map_err(|error| super::one_line(&error))
+fn built<S>(client: Result<S, Error>) -> Result<Client, String>
+where
+    S: ObjectStore + PaginatedListStore,
+{
+    let client = Arc::new(client.map_err(|error| super::one_line(&error))?);
+    Ok(Client { store: client.clone(), pages: Some(Pages(client)) })
 }
 
 /// A request's time is the volume's to say, and so is its repetition.

@@ -26,6 +26,10 @@ enum Quirk {
     Panicking,
     /// It refuses so many reads.
     Throttling(u32),
+    /// It says that an object has so many bytes, and sends a few of them.
+    Boasting(u64),
+    /// It says that an object has one byte, and sends bytes without an end.
+    Endless,
 }
 
 #[derive(Debug)]
@@ -100,6 +104,20 @@ impl ObjectStore for Double {
             if self.quirk == Quirk::Bodiless && !is_head {
                 found.payload = GetResultPayload::Stream(futures_util::stream::pending().boxed());
             }
+            let piece = || Ok::<_, Error>(Bytes::from(vec![7; 1 << 16]));
+            match self.quirk {
+                Quirk::Boasting(bytes) if !is_head => {
+                    found.meta.size = bytes;
+                    found.range = found.range.start..bytes;
+                    let pieces = stream::iter([piece(), piece()]);
+                    found.payload = GetResultPayload::Stream(pieces.boxed());
+                }
+                Quirk::Endless if !is_head => {
+                    let pieces = stream::repeat_with(piece);
+                    found.payload = GetResultPayload::Stream(pieces.boxed());
+                }
+                _ => {}
+            }
             Ok(found)
         })
     }
@@ -149,7 +167,7 @@ impl ObjectStore for Double {
 fn store(quirk: Quirk) -> Store {
     let double = Double { memory: InMemory::new(), quirk, asked: AtomicU32::new(0) };
     let (prefix, url) = (Path::from("maps"), "double://maps".to_owned());
-    Store { store: Arc::new(double), prefix, url, key: None }
+    Store { store: Arc::new(double), pages: None, prefix, url, key: None }
 }
 
 fn get(key: &str, range: Option<Range<u64>>) -> Request {
@@ -268,4 +286,35 @@ fn refusals_are_short() {
     let long = shortened(&"words ".repeat(100));
     assert!(long.len() < 310 && long.ends_with("words …"), "{long}");
     assert!(shortened(&"x".repeat(1000)).len() < 310);
+}
+
+/// Goal: an answer that says that it is longer than what was asked for, or than such an object may
+/// be, or that turns out to be, is a fault of its request, named, before memory is given for it.
+/// Method: stores that boast, by a petabyte and by a byte, and one without an end; objects of each
+/// kind, whole and in part, plain and sealed.
+#[tokio::test]
+async fn an_answer_has_a_bound() {
+    let key = Key::new(&[7; 32]);
+    for (quirk, key) in [
+        (Quirk::Boasting(1_000_000_000_000_000), None),
+        (Quirk::Boasting(1_000_000_000_000_000), Some(key.clone())),
+        (Quirk::Boasting((5 << 30) + 1), None),
+        (Quirk::Endless, None),
+        (Quirk::Endless, Some(key)),
+    ] {
+        let store = store(quirk).sealed(key);
+        let parts = [("superblock", None), ("segments/00000001/1", Some(0..4096))];
+        let wholes = ["segments/00000001/2", "probes/1"].map(|key| (key, None));
+        for (key, range) in parts.into_iter().chain(wholes) {
+            let stored = store.perform(create(key, 8)).await;
+            assert!(matches!(stored, End::Stored(_)), "{stored:?}");
+            match store.perform(get(key, range.clone())).await {
+                End::Failed(fault) => {
+                    assert_eq!(fault.kind, FaultKind::Retry, "{quirk:?} {key}: {}", fault.cause);
+                    assert!(fault.cause.contains("are the most"), "{key}: {}", fault.cause);
+                }
+                end => panic!("{quirk:?} {key} {range:?}: {end:?}"),
+            }
+        }
+    }
 }

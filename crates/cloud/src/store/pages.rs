@@ -1,0 +1,171 @@
+//! Names of objects, page by page.
+//!
+//! How: a page ends with a token that asks for the next one. A token that came before, a page that
+//! begins as the one before, and more pages or names than any volume has are faults, which are
+//! tried again as others are: broken stores would be asked for ever.
+//! Invariant: the requests of a listing, and the memory for its names, are bounded.
+//! Cost: a hash of each token. Not for: folders, which name their files at once.
+
+use super::{REQUEST_TIME, within};
+use crate::action::{Fault, FaultKind};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Names that a listing has at most: those of a volume of 64 TiB in segments of 4 MiB.
+const KEYS_MAX: usize = 1 << 24;
+/// Pages that a listing has at most. Stores put a thousand names on one, or as few as they like.
+const PAGES_MAX: usize = 1 << 16;
+
+/// A store that names its objects in pages.
+#[derive(Clone)]
+pub(super) struct Pages(pub(super) Arc<dyn PaginatedListStore>);
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pages")
+    }
+}
+
+impl Pages {
+    /// Reads all pages.
+    pub(super) async fn read(&self, mut keys: Keys<'_>) -> Result<Vec<String>, Fault> {
+        let below = (!keys.root.is_empty()).then(|| format!("{}/", keys.root));
+        let (mut tokens, mut token, mut first_before) = (HashSet::new(), None, None);
+        for _ in 0..PAGES_MAX {
+            let options = PaginatedListOptions { page_token: token, ..Default::default() };
+            // How many pages there are nobody knows: each has a request's time.
+            let page = self.0.list_paginated(below.as_deref(), options);
+            let page = within(Instant::now(), REQUEST_TIME, page).await?;
+            let first = page.result.objects.first().map(|object| object.location.clone());
+            if first.is_some() && first == first_before {
+                return Err(repeated());
+            }
+            first_before = first.or(first_before);
+            for object in page.result.objects {
+                keys.add(object.location.as_ref())?;
+            }
+            let Some(next) = page.page_token else { return Ok(keys.into_found()) };
+            if !tokens.insert(next.clone()) {
+                return Err(repeated());
+            }
+            token = Some(next);
+        }
+        let cause = format!("the store has more than {PAGES_MAX} pages of names");
+        Err(Fault { kind: FaultKind::Retry, cause })
+    }
+}
+
+fn repeated() -> Fault {
+    let cause = "the store names the same page of objects again and again".to_owned();
+    Fault { kind: FaultKind::Retry, cause }
+}
+
+/// The keys of a listing.
+pub(super) struct Keys<'a> {
+    root: String,
+    prefix: &'a str,
+    found: Vec<String>,
+    named: usize,
+}
+
+impl<'a> Keys<'a> {
+    /// Of those below `root`, the ones that begin so.
+    pub(super) fn new(root: String, prefix: &'a str) -> Self {
+        Keys { root, prefix, found: Vec::new(), named: 0 }
+    }
+
+    /// The store named one.
+    pub(super) fn add(&mut self, name: &str) -> Result<(), Fault> {
+        self.named += 1;
+        if self.named > KEYS_MAX {
+            let cause = format!("the store names more than {KEYS_MAX} objects");
+            return Err(Fault { kind: FaultKind::Retry, cause });
+        }
+        let below = name.strip_prefix(self.root.as_str());
+        let key = below.map(|below| below.trim_start_matches('/'));
+        self.found.extend(key.filter(|key| key.starts_with(self.prefix)).map(str::to_owned));
+        Ok(())
+    }
+
+    pub(super) fn into_found(self) -> Vec<String> {
+        self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::BoxFuture;
+    use object_store::list::PaginatedListResult;
+    use object_store::path::Path;
+    use object_store::{ListResult, ObjectMeta, Result};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Which names, if any, and which token page `n` has.
+    type Page = fn(usize) -> (Option<usize>, Option<usize>);
+
+    struct Book(Page, AtomicUsize);
+
+    impl PaginatedListStore for Book {
+        fn list_paginated<'a, 'b, 'c>(
+            &'a self,
+            below: Option<&'b str>,
+            options: PaginatedListOptions,
+        ) -> BoxFuture<'c, Result<PaginatedListResult>>
+        where
+            'a: 'c,
+            'b: 'c,
+            Self: 'c,
+        {
+            assert_eq!(below, Some("maps/"));
+            let number = self.1.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(options.page_token.is_some(), number > 0);
+            let (name, token) = (self.0)(number);
+            let object = name.map(|name| ObjectMeta {
+                location: Path::from(format!("maps/segments/{name}")),
+                last_modified: Default::default(),
+                size: 1,
+                e_tag: None,
+                version: None,
+            });
+            let result = ListResult {
+                common_prefixes: Vec::new(),
+                objects: object.into_iter().collect(),
+                extensions: Default::default(),
+            };
+            let page_token = token.map(|token| token.to_string());
+            Box::pin(async { Ok(PaginatedListResult { result, page_token }) })
+        }
+    }
+
+    /// Goal: a store that repeats itself is found out at once, one that goes on without an end at a
+    /// bound, and one that is slow to name things is read. Method: stores that repeat a token, a
+    /// round of tokens, a page under new tokens; that have empty pages without an end; and good
+    /// ones, with empty pages between.
+    #[tokio::test]
+    async fn listings_end() {
+        let cases: [(Page, usize, Option<usize>); 6] = [
+            (|page| (Some(page), Some(7)), 2, None),
+            (|page| (Some(page), Some(page % 5)), 6, None),
+            (|page| (Some(3), Some(page)), 2, None),
+            (|page| (None, Some(page)), PAGES_MAX, None),
+            (|page| (Some(page), (page < 9).then_some(page)), 10, Some(10)),
+            (|page| ((page % 3 == 2).then_some(page), (page < 8).then_some(page)), 9, Some(3)),
+        ];
+        for (number, (page, asked, found)) in cases.into_iter().enumerate() {
+            let book = Arc::new(Book(page, AtomicUsize::new(0)));
+            let keys = Keys::new("maps".to_owned(), "segments/");
+            match Pages(book.clone()).read(keys).await {
+                Ok(keys) => assert_eq!(Some(keys.len()), found, "case {number}: {keys:?}"),
+                Err(fault) => {
+                    assert!(found.is_none(), "case {number}: {}", fault.cause);
+                    assert_eq!(fault.kind, FaultKind::Retry);
+                }
+            }
+            assert_eq!(book.1.load(Ordering::Relaxed), asked, "case {number}");
+        }
+    }
+}
