@@ -91,6 +91,18 @@ impl Store {
         &self.url
     }
 
+    /// What it shares with others whose requests go the same way: the bucket, or else the folder.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        match self.url.split_once("://") {
+            Some((scheme, rest)) if scheme != "file" => {
+                let bucket = rest.split('/').next().unwrap_or_default();
+                &self.url[..scheme.len() + "://".len() + bucket.len()]
+            }
+            _ => &self.url,
+        }
+    }
+
     /// The same place with a key: all objects are sealed, and none that is not is taken.
     #[must_use]
     pub fn sealed(self, key: Option<Key>) -> Self {

@@ -436,7 +436,7 @@ impl CloudHomes {
                 waker.wake();
             }
         };
-        let lane = Lane::new(&self.uplink, VolumeId(record.id));
+        let lane = Lane::new(&self.uplink, VolumeId(record.id), store.place());
         let runtime = self.runtime.clone();
         let backing =
             CloudBacking::open(plan, &paths, store, lane, runtime, seed, wake).map_err(broken)?;

@@ -1,4 +1,4 @@
-//! What the link carried, interval by interval, from uploads that began and ended.
+//! What a store took, interval by interval, from uploads that began and ended.
 //!
 //! How: an interval that has passed is closed at the next moment at which something is known of it:
 //! an upload ended, or none is under way. Its bandwidth is what ended in it over the time in which
@@ -23,6 +23,9 @@ pub(super) struct Meter {
     /// The interval that has not been told of begins here.
     from: Nanos,
     under_way: u32,
+    under_way_bytes: u64,
+    /// Whether nothing of the upload that ended last arrived.
+    has_failed: bool,
     busy_since: Nanos,
     busy: Nanos,
     bytes: u64,
@@ -35,6 +38,8 @@ impl Meter {
             chooser: Chooser::new(ChooserParameters::DEFAULT),
             from: Nanos::ZERO,
             under_way: 0,
+            under_way_bytes: 0,
+            has_failed: false,
             busy_since: Nanos::ZERO,
             busy: Nanos::ZERO,
             bytes: 0,
@@ -42,18 +47,21 @@ impl Meter {
         }
     }
 
-    /// An upload begins.
-    pub(super) fn begin(&mut self, now: Nanos) {
+    /// An upload of so many bytes begins.
+    pub(super) fn begin(&mut self, now: Nanos, bytes: u64) {
         self.close(now);
         if self.under_way == 0 {
             self.busy_since = now;
         }
         self.under_way += 1;
+        self.under_way_bytes += bytes;
     }
 
-    /// One ended, and so many bytes arrived.
-    pub(super) fn end(&mut self, now: Nanos, bytes: u64) {
+    /// One of so many bytes ended, and so many arrived.
+    pub(super) fn end(&mut self, now: Nanos, begun: u64, bytes: u64) {
         self.under_way -= 1;
+        self.under_way_bytes -= begun;
+        self.has_failed = bytes == 0;
         self.busy = Nanos(self.busy.0 + now.0.saturating_sub(self.busy_since.0));
         self.busy_since = now;
         self.bytes += bytes;
@@ -82,6 +90,21 @@ impl Meter {
             0 => Nanos::ZERO,
             _ => now.since(self.busy_since),
         }
+    }
+
+    /// Bytes of the uploads under way.
+    pub(super) fn under_way_bytes(&self) -> u64 {
+        self.under_way_bytes
+    }
+
+    /// Whether no upload is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// Whether nothing of the upload that ended last arrived.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     pub(super) fn outlook(&self) -> Option<Outlook> {
@@ -113,13 +136,13 @@ mod tests {
     #[test]
     fn pauses_are_no_slow_link() {
         let mut meter = Meter::new();
-        meter.begin(at(0));
-        meter.begin(at(0));
-        meter.end(at(500), MIB);
-        meter.end(at(1000), 3 * MIB);
+        meter.begin(at(0), MIB);
+        meter.begin(at(0), MIB);
+        meter.end(at(500), MIB, MIB);
+        meter.end(at(1000), MIB, 3 * MIB);
         for second in 1..30 {
-            meter.begin(at(second * 1000 + 500));
-            meter.end(at(second * 1000 + 750), MIB);
+            meter.begin(at(second * 1000 + 500), MIB);
+            meter.end(at(second * 1000 + 750), MIB, MIB);
         }
         let outlook = meter.outlook().expect("it was measured");
         assert!((outlook.near.get() / (4 * MIB) as f64 - 1.0).abs() < 0.01, "{outlook:?}");
@@ -130,14 +153,14 @@ mod tests {
     fn failures_count_and_calm_does_not() {
         let mut meter = Meter::new();
         assert!(meter.outlook().is_none());
-        meter.begin(at(0));
-        meter.end(at(1000), MIB);
+        meter.begin(at(0), MIB);
+        meter.end(at(1000), MIB, MIB);
         meter.close(at(61_000));
         let calm = meter.outlook().expect("it was measured").near;
         assert_eq!(calm.whole(), MIB);
         for second in 61..121 {
-            meter.begin(at(second * 1000));
-            meter.end(at(second * 1000 + 999), 0);
+            meter.begin(at(second * 1000), MIB);
+            meter.end(at(second * 1000 + 999), MIB, 0);
         }
         meter.close(at(121_000));
         assert!(meter.outlook().expect("it was measured").near.whole() < MIB / 10);
