@@ -290,7 +290,8 @@ impl Cache {
     /// Adds a volume.
     ///
     /// # Errors
-    /// `Invalid` when it exists or its class does not, `Full` past [`crate::VOLUMES_MAX`].
+    /// `Invalid` when it exists, its class does not, or it has more blocks than a key can name;
+    /// `Full` past [`crate::VOLUMES_MAX`].
     pub fn add_volume(&mut self, spec: &VolumeSpec) -> Result<(), ErrorKind> {
         if usize::from(spec.class.0) >= self.volumes.classes.len() {
             return Err(ErrorKind::Invalid);
@@ -306,16 +307,17 @@ impl Cache {
     /// it loses.
     ///
     /// # Errors
-    /// `Closed` for an unknown volume, `Invalid` for an unknown class or where it would begin or
-    /// cease to write through.
+    /// `Closed` for an unknown volume, `Invalid` for an unknown class, for more blocks than a key
+    /// can name, or where it would begin or cease to write through.
     pub fn set_volume(&mut self, spec: &VolumeSpec) -> Result<(), ErrorKind> {
         let volume = self.volumes.number(spec.id).ok_or(ErrorKind::Closed)?;
         let class = usize::from(spec.class.0);
         let is_known = class < self.volumes.classes.len();
-        if !is_known || spec.write_through != self.writes_through(volume) {
+        let blocks = self.spec.block_size.blocks_in(spec.length);
+        let is_too_long = blocks > crate::volumes::BLOCKS_MAX;
+        if !is_known || is_too_long || spec.write_through != self.writes_through(volume) {
             return Err(ErrorKind::Invalid);
         }
-        let blocks = self.spec.block_size.blocks_in(spec.length);
         let state = self.volumes.get_mut(volume);
         let class_old = core::mem::replace(&mut state.class, class);
         state.length = spec.length;

@@ -102,7 +102,7 @@ impl LostBlocks {
 
 fn keys_of(volume: VolumeId) -> Range<u64> {
     let first = BlockKey::new(volume, BlockIndex(0)).0;
-    first..first + BlockIndex::MAX.0 + 1
+    first..first.saturating_add(crate::volumes::BLOCKS_MAX)
 }
 
 impl Cache {

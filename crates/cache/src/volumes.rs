@@ -13,6 +13,8 @@ use layby_types::{BlockIndex, ErrorKind, Nanos, VolumeId};
 
 /// Volumes per shard at most: two ranking groups each, in 16 bits.
 pub const VOLUMES_MAX: usize = 16_384;
+/// Blocks of a volume at most: all that a key can name.
+pub(crate) const BLOCKS_MAX: u64 = BlockIndex::MAX.0 + 1;
 
 /// Counters of one volume, in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,7 +119,10 @@ impl Volumes {
         };
         let vacant = self.states.iter().position(Option::is_none);
         let number = vacant.unwrap_or(self.states.len());
-        if number >= VOLUMES_MAX || blocks > BlockIndex::MAX.0 {
+        if blocks > BLOCKS_MAX {
+            return Err(ErrorKind::Invalid);
+        }
+        if number >= VOLUMES_MAX {
             return Err(ErrorKind::Full);
         }
         let state = VolumeState {

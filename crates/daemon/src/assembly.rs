@@ -256,6 +256,8 @@ fn check_whole(view: &View) -> Result<(), Report> {
     }
     checks::guarantees(&view.layout.levels, &known).map_err(|p| p.report(error))?;
     for (name, record) in &view.catalog.volumes {
+        let place = checks::Place::Volume(name.clone());
+        checks::volume_size(place, Size(record.length)).map_err(|p| p.report(error))?;
         if view.class(record.class.as_str()).is_none() {
             return Err(refused(
                 format!("volume `{name}` is of class `{}`, which no longer exists", record.class),

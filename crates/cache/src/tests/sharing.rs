@@ -580,3 +580,19 @@ fn who_joins_what_is_at_hand_is_served() {
         }
     }
 }
+
+/// Goal: a volume may have every block that a key can name and not one more, whether it is made or
+/// changed so. Method: both lengths in both ways; the last block is written and read.
+#[test]
+fn a_volume_has_every_block_that_a_key_can_name() {
+    let longest = BlockIndex::MAX.0 + 1;
+    let mut host = Host::new(spec([16, 16, 64]), &[volume(1, 0, 64)], 1);
+    host.specs.clear();
+    host.cache.add_volume(&volume(2, 0, longest)).expect("keys reach its last block");
+    host.cache.set_volume(&volume(1, 0, longest)).expect("keys reach its last block");
+    assert_eq!(host.cache.blocks_of(VolumeId(1)), longest);
+    let too_long = [volume(1, 0, longest + 1), volume(3, 0, longest + 1)];
+    assert_eq!(host.cache.set_volume(&too_long[0]), Err(ErrorKind::Invalid));
+    assert_eq!(host.cache.add_volume(&too_long[1]), Err(ErrorKind::Invalid));
+    assert_eq!(host.cache.blocks_of(VolumeId(1)), longest, "it stays as it was");
+}
