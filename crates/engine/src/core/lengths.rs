@@ -2,8 +2,9 @@
 //!
 //! How: a backing store is extended before its volume grows. The rest of the old last block is
 //! zeroed, since a file that was not truncated once has old bytes there. A volume that shrinks is
-//! zeroed behind its new end first. From then on no operation is submitted there. The file is
-//! truncated when none in flight reaches behind the new end and the catalog has the new length.
+//! zeroed behind its new end first, in steps; no client changes anything there meanwhile. From then
+//! on no operation is submitted there. The file is truncated when none in flight reaches behind the
+//! new end and the catalog has the new length.
 //! Invariant: a backing store is never shorter than its volume. Lengths are in bytes: a last block
 //! may be partial. Cost: a walk over the operations in flight per truncation.
 //! Not for: the zeroing itself, see `shard/commands.rs`; the catalog.
@@ -11,7 +12,7 @@
 use super::{Asker, Core, Home};
 use crate::io::Io;
 use layby_types::planted::{Plant, is_planted};
-use layby_types::{Call, ErrorKind, VolumeId};
+use layby_types::{Call, ErrorKind, Operation, VolumeId};
 
 impl Core {
     /// Bytes of a volume, zero for an unknown one.
@@ -31,11 +32,22 @@ impl Core {
 
     /// Whether a client's call reaches behind the volume's end, which may lie within a block: one
     /// that connected before the volume shrank does not know better. The shard's own zeroings may.
+    /// While these go on, no change is behind the end that the volume will have.
     pub(super) fn is_behind_end(&self, asker: Asker, volume: VolumeId, call: &Call) -> bool {
+        let Some(home) = self.homes.get(&volume).filter(|_| !asker.is_own()) else { return false };
+        let is_change =
+            matches!(call.operation, Operation::Write | Operation::Trim | Operation::WriteZeroes);
+        let ending = home.ending.filter(|_| is_change).unwrap_or(u64::MAX);
         let end = call.offset.checked_add(call.length);
-        !asker.is_own()
-            && self.homes.contains_key(&volume)
-            && end.is_none_or(|end| end > self.length_of(volume))
+        end.is_none_or(|end| end > self.length_of(volume).min(ending))
+    }
+
+    /// Clients change nothing behind this byte from now on, since what lies there is being zeroed;
+    /// none takes that back.
+    pub fn set_ending(&mut self, volume: VolumeId, ending: Option<u64>) {
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.ending = ending;
+        }
     }
 
     /// Whether the volume's home is a file or device, which may hold bytes behind the volume's end.

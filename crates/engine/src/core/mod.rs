@@ -247,6 +247,8 @@ struct Home {
     write_through: bool,
     inflight: u64,
     discards: discards::HomeDiscards,
+    /// Where the volume will end: clients change nothing behind it any more.
+    ending: Option<u64>,
 }
 
 /// See the module's header.

@@ -245,7 +245,16 @@ impl Core {
         let stats = status::VolumeMeter::new();
         let discards = super::discards::HomeDiscards::new(self.delays.limits(volume));
         let (unsynced, syncing, inflight) = (false, false, 0);
-        let home = Home { backing, stats, unsynced, syncing, write_through, inflight, discards };
+        let home = Home {
+            backing,
+            stats,
+            unsynced,
+            syncing,
+            write_through,
+            inflight,
+            discards,
+            ending: None,
+        };
         self.homes.insert(volume, home);
         if is_absent {
             self.hold_back(volume);

@@ -15,9 +15,13 @@ use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeI
 use rustix::time::{ClockId, clock_gettime};
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// How long a truncation of a backing store waits for operations in flight behind the new end.
 const CUT_PATIENCE: Nanos = Nanos::from_secs(5);
+/// Bytes that are zeroed at once where a volume shrinks: a stop waits for one such step, and a
+/// request has fewer than 2^32 blocks.
+const ZEROING_STEP_BYTES: u64 = 256 << 20;
 /// How long a volume that is drained may have changes in flight before it is given up as clean.
 const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
@@ -41,8 +45,23 @@ struct Cleaning {
 /// Bytes of a volume that are to be zero before it has another length.
 struct Zeroing {
     spec: VolumeSpec,
-    call: Call,
+    /// What is left to be zeroed.
+    zeros: Range<u64>,
     answer: Answer<()>,
+}
+
+impl Zeroing {
+    /// Where the next step ends; steps begin and end with blocks, but for the first.
+    fn step_end(&self) -> u64 {
+        let next = (self.zeros.start / ZEROING_STEP_BYTES + 1) * ZEROING_STEP_BYTES;
+        next.min(self.zeros.end)
+    }
+
+    fn step(&self) -> Call {
+        let (offset, length) = (self.zeros.start, self.step_end() - self.zeros.start);
+        let flags = CallFlags { fua: true, ..CallFlags::default() };
+        Call { cookie: 0, operation: Operation::WriteZeroes, offset, length, flags }
+    }
 }
 
 /// A backing store that gets another length, once no operation in flight reaches behind it.
@@ -60,10 +79,10 @@ pub(super) struct Pending {
     drains: HashMap<u64, Answer<()>>,
     removals: Vec<Removal>,
     cleanings: Vec<Cleaning>,
-    /// Those that wait for their volume's write intent.
+    /// Those whose next step is to be submitted once their volume has a write intent.
     zeroings: Vec<Zeroing>,
-    /// Volumes that are being zeroed before they have another length.
-    changing: HashMap<u64, (VolumeSpec, Answer<()>)>,
+    /// Those with a step in flight; none where a stop has broken them off.
+    changing: HashMap<u64, Option<Zeroing>>,
     cuts: Vec<Cut>,
     stops: Vec<Answer<()>>,
 }
@@ -90,15 +109,23 @@ impl Pending {
         }
     }
 
-    /// A stop does not wait for what failing devices may never end: dirty blocks stay where they
-    /// are, and drains and removals can be asked for again.
+    /// A stop does not wait for what failing devices may never end, nor for long zeroings: dirty
+    /// blocks stay where they are, volumes keep their lengths, and all can be asked for again.
     fn give_up(&mut self) {
         let stopping = || CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() };
         self.drains.drain().for_each(|(_, answer)| answer(Err(stopping())));
         self.removals.drain(..).for_each(|removal| (removal.answer)(Err(stopping())));
         self.cleanings.drain(..).for_each(|cleaning| (cleaning.answer)(Err(stopping())));
-        self.zeroings.drain(..).for_each(|zeroing| (zeroing.answer)(Err(stopping())));
+        let zeroings = self.zeroings.drain(..);
+        let begun = self.changing.values_mut().filter_map(Option::take);
+        zeroings.chain(begun).for_each(|zeroing| (zeroing.answer)(Err(stopping())));
         self.cuts.drain(..).for_each(|cut| (cut.answer)(Err(stopping())));
+    }
+
+    /// Volumes that are being zeroed.
+    fn zeroed(&self) -> Vec<VolumeId> {
+        let begun = self.changing.values().flatten();
+        self.zeroings.iter().chain(begun).map(|zeroing| zeroing.spec.id).collect()
     }
 
     fn number(&mut self) -> u64 {
@@ -245,6 +272,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         for cleaning in &self.pending.cleanings {
             self.gate.record_intent(cleaning.volume);
         }
+        for volume in self.pending.zeroed() {
+            self.core.set_ending(volume, None);
+        }
         self.pending.give_up();
         self.core.stop_waiting(None);
         self.clients.iter_mut().flatten().for_each(Client::leave);
@@ -339,31 +369,53 @@ impl<S: Session, H: Host> Shard<S, H> {
         if zeros.is_empty() {
             return answer(self.apply(&spec));
         }
-        let flags = CallFlags { fua: true, ..CallFlags::default() };
-        let (offset, length) = (zeros.start, zeros.end - zeros.start);
-        let call = Call { cookie: 0, operation: Operation::WriteZeroes, offset, length, flags };
-        self.pending.zeroings.push(Zeroing { spec, call, answer });
+        if self.is_stopping {
+            return answer(failed(ErrorKind::Closed, "the node stops"));
+        }
+        self.core.set_ending(spec.id, Some(spec.length));
+        self.pending.zeroings.push(Zeroing { spec, zeros, answer });
         self.continue_zeroings();
     }
 
-    /// Starts the zeroings whose volumes have a write intent: until written back, the zeroes are in
-    /// a level alone.
+    /// Starts the next steps of the zeroings whose volumes have a write intent: until written back,
+    /// the zeroes are in a level alone.
     fn continue_zeroings(&mut self) {
         for zeroing in std::mem::take(&mut self.pending.zeroings) {
-            let (volume, call) = (zeroing.spec.id, zeroing.call);
+            let (volume, call) = (zeroing.spec.id, zeroing.step());
             let intents = self.gate.intents();
             if let Some(kind) = intents.refusal(volume, &call) {
                 let cause = format!("its write intent cannot be recorded: {kind}");
-                (zeroing.answer)(failed(kind, cause));
+                self.end_zeroing(zeroing, failed(kind, cause));
             } else if intents.is_clean(volume) {
                 intents.want(volume);
                 self.pending.zeroings.push(zeroing);
             } else {
                 let ticket = self.pending.number();
-                self.pending.changing.insert(ticket, (zeroing.spec, zeroing.answer));
+                self.pending.changing.insert(ticket, Some(zeroing));
                 self.core.submit_part(&mut self.io, Asker(ticket), volume, call, &[], None);
             }
         }
+    }
+
+    /// A step has ended.
+    fn on_zeroed(&mut self, mut zeroing: Zeroing, result: Result<(), ErrorKind>) {
+        if let Err(kind) = result {
+            let cause = format!("cannot write zeroes behind its end: {kind}");
+            return self.end_zeroing(zeroing, failed(kind, cause));
+        }
+        zeroing.zeros.start = zeroing.step_end();
+        if !zeroing.zeros.is_empty() {
+            return self.pending.zeroings.push(zeroing);
+        }
+        // Its home keeps its length until the caller has written down the new one.
+        let (id, length) = (zeroing.spec.id, zeroing.spec.length);
+        let applied = self.apply(&zeroing.spec).inspect(|()| self.core.end_home(id, length));
+        self.end_zeroing(zeroing, applied);
+    }
+
+    fn end_zeroing(&mut self, zeroing: Zeroing, result: Result<(), CommandError>) {
+        self.core.set_ending(zeroing.spec.id, None);
+        (zeroing.answer)(result);
     }
 
     fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
@@ -520,13 +572,9 @@ impl<S: Session, H: Host> Shard<S, H> {
         if finished.asker.0 < Asker::OWN {
             return false;
         }
-        if let Some((spec, answer)) = self.pending.changing.remove(&finished.asker.0) {
-            let result = match finished.result {
-                Err(kind) => failed(kind, format!("cannot write zeroes behind its end: {kind}")),
-                // Its home keeps its length until the caller has written down the new one.
-                Ok(_) => self.apply(&spec).inspect(|()| self.core.end_home(spec.id, spec.length)),
-            };
-            answer(result);
+        if let Some(Some(zeroing)) = self.pending.changing.remove(&finished.asker.0) {
+            let result = finished.result.as_ref().map(|_| ()).map_err(|kind| *kind);
+            self.on_zeroed(zeroing, result);
         }
         true
     }
