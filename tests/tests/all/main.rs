@@ -32,6 +32,7 @@ mod flash;
 mod harness;
 mod hints;
 mod keys;
+mod lengths;
 mod limits;
 mod link;
 mod log;

@@ -342,9 +342,8 @@ impl Control {
     }
 
     /// Writes down how much of all graces has passed: the node stops, and time counts on when it
-    /// comes back.
+    /// comes back. The caller holds the node's change.
     pub(super) async fn keep_all_waited(&self) {
-        let _change = self.change.lock().await;
         let mut view = View::clone(&self.view());
         for deleted in &mut view.catalog.deleted {
             let elapsed = self.deletions.state(deleted.record.id).seen().since.elapsed();

@@ -2,7 +2,8 @@
 //!
 //! How: readers take the current [`View`], a whole that is replaced with each change, so that a
 //! status, a scrape or a handshake never waits for a change that is under way. Changes run one at a
-//! time: check, tell the shards, save the catalog, publish the new view.
+//! time: check, tell the shards, save the catalog, publish the new view. While a shrinking volume
+//! is zeroed, others go on; see `turn`.
 //! Invariant: what was answered as done is in the catalog; what failed is as if never asked.
 //! Cost: a copy of the catalog per change; nothing on the data path.
 //! Not for: the data path; a shard is told what to do and decides alone.
@@ -24,6 +25,7 @@ mod recording;
 mod request;
 mod snapshots;
 mod take;
+mod turn;
 mod unsaved;
 pub(crate) mod volumes;
 mod wide;
@@ -198,7 +200,7 @@ pub struct Control {
     /// What the devices under flash levels said last.
     healths: RwLock<Arc<Healths>>,
     /// Held by the one change that is under way.
-    change: Mutex<()>,
+    change: turn::Changes,
     recording: Mutex<Option<recording::Recording>>,
     /// The sockets for virtual machines, which follow the view; set once, where they are on.
     doors: OnceLock<GuestDoors>,
@@ -221,7 +223,7 @@ impl Control {
         assert_eq!(shards.len(), usize::from(view.layout.shards), "a port per shard");
         let view_node = view.catalog.node;
         let (view, sizing) = (RwLock::new(Arc::new(view)), RwLock::default());
-        let (change, recording) = (Mutex::new(()), Mutex::new(None));
+        let (change, recording) = (turn::Changes::default(), Mutex::new(None));
         let devices = HostDevices::new(&facts.dir, view_node);
         let doors = OnceLock::new();
         let (healths, turns) = (RwLock::default(), wide::Turns::default());
@@ -334,13 +336,16 @@ impl Control {
 
     /// Stops every shard: requests end, all is made durable. The node serves nothing afterwards.
     /// All are told at once, since a shard with parts of wide volumes serves the others' clients
-    /// until those have their answers.
+    /// until those have their answers. A change that goes on for too long ends as a crash at that
+    /// point would end it.
     ///
     /// # Errors
     /// The first report of a shard that could not make everything durable; the others stop anyway.
     pub async fn stop(&self) -> Result<(), Report> {
-        self.keep_all_waited().await;
-        let _change = self.change.lock().await;
+        let change = self.change.lock_to_stop().await;
+        if change.is_some() {
+            self.keep_all_waited().await;
+        }
         let mut stopping = Vec::new();
         for shard in 0..self.shards.len() {
             stopping.push(self.tell(shard, Command::Stop));

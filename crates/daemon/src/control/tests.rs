@@ -31,6 +31,9 @@ pub(crate) struct MockState {
     pub(crate) observed: std::collections::VecDeque<layby_engine::control::Observed>,
     /// The shares that were sized last.
     pub(crate) sized: Vec<(VolumeId, Option<layby_cache::sizing::Slots>)>,
+    /// Changes of volumes are kept, and answered by the test.
+    pub(crate) holds_sets: bool,
+    pub(crate) held: Vec<(VolumeSpec, Answer<()>)>,
 }
 
 /// Whether the volume's file is to be made.
@@ -126,6 +129,9 @@ impl ShardPort for MockShard {
                 self.answer(format!("add {}", plan.spec.id.0), answer, |state| {
                     state.volumes.insert(plan.spec.id.0, plan);
                 });
+            }
+            Command::SetVolume(spec, answer) if self.state().holds_sets => {
+                self.state().held.push((spec, answer));
             }
             Command::SetVolume(spec, answer) => {
                 self.answer(format!("set {}", spec.id.0), answer, |state| {
@@ -551,4 +557,87 @@ async fn a_change_that_is_not_saved_is_undone() {
     std::fs::remove_dir_all(obstacle).expect("the test's own folder");
     node.control.volume_set(&name("a"), patch).await.expect("there is room again");
     assert!(node.control.view().catalog.volumes[&name("a")].read_only);
+}
+
+/// A volume of 2 MiB on the second shard, which keeps its shrink to 1 MiB for itself; and another
+/// one on the first.
+async fn shrinking() -> (MockNode, tokio::task::JoinHandle<Result<(), Report>>) {
+    let node = MockNode::new("");
+    let owner = crate::control::Authority::Owner;
+    for volume in ["a", "b"] {
+        let size = Some("2MiB".parse().expect("a size"));
+        let request = VolumeCreate { size, ..create(volume) };
+        node.control.volume_create(request, owner).await.expect("a free name");
+    }
+    node.shards[1].state().holds_sets = true;
+    let control = Arc::clone(&node.control);
+    let size = Some("1MiB".parse().expect("a size"));
+    let patch = VolumePatch { size, shrink: true, ..VolumePatch::default() };
+    let shrinking = tokio::spawn(async move { control.volume_set(&name("a"), patch).await });
+    while node.shards[1].state().held.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    node.shards[1].state().holds_sets = false;
+    (node, shrinking)
+}
+
+/// What must not wait for a shrink ends within this.
+const SOON: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Goal: a shrink, whose zeroing may take minutes, holds up changes of its own volume alone, and
+/// what was changed meanwhile stays. Method: a shard that keeps the shrink; another volume and a
+/// class change, the volume itself is deleted; then the shard answers.
+#[tokio::test]
+async fn a_shrink_holds_up_its_own_volume_alone() {
+    let (node, shrinking) = shrinking().await;
+    let read_only = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
+    let b = name("b");
+    let other = tokio::time::timeout(SOON, node.control.volume_set(&b, read_only));
+    other.await.expect("it does not wait").expect("a good change");
+    let rank = ClassPatch { rank: Some(6), ..ClassPatch::default() };
+    node.control.class_set(&name("bulk"), rank).await.expect("a good change");
+    let control = Arc::clone(&node.control);
+    let delete = async move { control.volume_delete(&name("a"), DeleteData::Keep).await };
+    let deleting = tokio::spawn(delete);
+    tokio::task::yield_now().await;
+    let (spec, answer) = node.shards[1].state().held.remove(0);
+    assert_eq!((spec.id, spec.length), (VolumeId(1), 1 << 20));
+    assert!(!deleting.is_finished() && !shrinking.is_finished());
+    assert!(!node.shards[1].state().log.iter().any(|line| line.starts_with("remove")));
+    answer(Ok(()));
+    shrinking.await.expect("no panic").expect("it shrinks");
+    let told = node.shards[1].state().log.clone();
+    assert!(told.contains(&"home 1 1048576".to_owned()), "{told:?}");
+    let view = node.control.view();
+    assert!(view.catalog.volumes[&name("b")].read_only, "the other change stays");
+    assert_eq!(view.class("bulk").expect("it is there").1.rank, 6);
+    deleting.await.expect("no panic").expect("it goes");
+    assert!(!node.control.view().catalog.volumes.contains_key("a"));
+}
+
+/// Goal: a stop breaks a shrink off: the volume keeps its size, and the answer says what became of
+/// it. Method: the stop comes while the shard has the shrink, which the shard then gives up.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_shrink() {
+    let (node, shrinking) = shrinking().await;
+    let stopped = tokio::time::timeout(SOON, node.control.stop()).await;
+    stopped.expect("it does not wait").expect("the shards stop");
+    let (_, answer) = node.shards[1].state().held.remove(0);
+    answer(Err(CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() }));
+    let refused = shrinking.await.expect("no panic").expect_err("it was given up");
+    assert!(refused.state.contains("old size") && refused.state.contains("zeros"), "{refused}");
+    assert_eq!(node.control.view().catalog.volumes[&name("a")].length, 2 << 20);
+}
+
+/// Goal: a change that a silent store holds up holds up no stop for ever. Method: a change that
+/// never ends, and a clock that is moved on.
+#[tokio::test]
+async fn a_stop_waits_for_a_change_for_a_time() {
+    let node = MockNode::new("");
+    let _change = node.control.change.lock().await;
+    tokio::time::pause();
+    let hour = std::time::Duration::from_secs(3600);
+    let stopped = tokio::time::timeout(hour, node.control.stop()).await;
+    stopped.expect("its patience ends").expect("the shards stop");
+    assert!(node.shards.iter().all(|shard| shard.state().stopped));
 }

@@ -37,6 +37,25 @@ enum Deleted {
     Forgotten(Taken),
 }
 
+/// The file that a creation makes, and that goes if it fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MadeFile {
+    /// None, or one that may have been there.
+    None,
+    /// In a place that was chosen: unless somebody has written to it.
+    Blank,
+    /// In the node's own directory.
+    Own,
+}
+
+/// A change of a volume, checked, and not made.
+struct Change {
+    old: VolumeRecord,
+    record: VolumeRecord,
+    /// The node with it.
+    view: View,
+}
+
 /// Where backing files lie that nobody chose a place for, within the node's directory.
 pub(crate) const VOLUMES_DIR_NAME: &str = "volumes";
 
@@ -67,10 +86,12 @@ impl Control {
             true => Some(self.absent_turn.lock().await),
             false => None,
         };
-        let _change = self.change.lock().await;
-        let mut view = View::clone(&self.view());
-        let name = request.name.clone();
+        // Before the turn: a store may be silent for minutes. What is not there any more when the
+        // volume is made is as a place that was wrong.
         let (clone_of, mut size) = self.clone_source(&request, error).await?;
+        let name = request.name.clone();
+        let _change = self.change.lock_for(&name).await;
+        let mut view = View::clone(&self.view());
         let mut had = None;
         if request.take {
             let found = self.found_to_take(&request, error).await?;
@@ -121,7 +142,12 @@ impl Control {
             self.forget_files(&name, old).await;
         }
         // The file is made before shards are asked; a chosen one may have been there.
-        self.finish_creation(view, &name, config.path.is_none(), error).await
+        let made = match config.path {
+            None => MadeFile::Own,
+            Some(_) if self.facts.homes.makes_file(&record) => MadeFile::Blank,
+            Some(_) => MadeFile::None,
+        };
+        self.finish_creation(view, &name, made, error).await
     }
 
     /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back.
@@ -129,7 +155,7 @@ impl Control {
         &self,
         mut view: View,
         name: &Name,
-        is_own_file: bool,
+        made: MadeFile,
         error: &str,
     ) -> Result<(), Report> {
         let record = view.catalog.volumes[name].clone();
@@ -142,7 +168,11 @@ impl Control {
             Err(refused) => {
                 view.catalog.volumes.remove(name);
                 self.publish(view).await.map_err(|e| within(error, e))?;
-                match self.release_home(record, is_own_file).await {
+                if made == MadeFile::Blank {
+                    let record = record.clone();
+                    self.at_homes(move |homes| homes.remove_made(&record)).await;
+                }
+                match self.release_home(record, made == MadeFile::Own).await {
                     Ok(()) => Err(refused),
                     Err(kept) => Err(refused.state(format!("{}: {}", kept.error, kept.cause))),
                 }
@@ -216,36 +246,89 @@ impl Control {
     /// # Errors
     /// A report when there is no such volume or a value is refused.
     pub async fn volume_set(&self, name: &Name, patch: VolumePatch) -> Result<(), Report> {
-        let _change = self.change.lock().await;
         let error = format!("cannot change volume `{name}`");
-        let mut record = self.existing_volume(&error, name)?;
-        let mut view = View::clone(&self.view());
-        apply(&mut record, name, patch).map_err(|problem| problem.report(&*error))?;
-        check_record(&view, name, &record, &error)?;
+        let turn = self.change.lock_for(name).await;
+        let change = self.check_set(name, patch.clone(), &error)?;
+        self.widen_intents(&change.view).await?;
+        self.change_device(name, &change.record, &error).await?;
+        if change.record.length >= change.old.length {
+            return self.make_set(name, change, &error).await;
+        }
+        let _shrinking = self.change.begin_shrink(name);
+        drop(turn);
+        self.shrink(&change, &error).await?;
+        let _turn = self.change.lock().await;
+        // The node may be another one by now; the volume is not.
+        let (old, record) = (change.old, change.record);
+        let again = async {
+            let change = self.check_set(name, patch, &error)?;
+            self.widen_intents(&change.view).await.map(|()| change)
+        };
+        match again.await {
+            Ok(change) => self.make_set(name, change, &error).await,
+            Err(refused) => Err(self.undo_set(name, (&old, &record), refused).await),
+        }
+    }
+
+    /// A volume's change as the node is now.
+    fn check_set(&self, name: &Name, patch: VolumePatch, error: &str) -> Result<Change, Report> {
+        let old = self.existing_volume(error, name)?;
+        let (mut record, mut view) = (old.clone(), View::clone(&self.view()));
+        apply(&mut record, name, patch).map_err(|problem| problem.report(error))?;
+        check_record(&view, name, &record, error)?;
         view.catalog.volumes.insert(name.clone(), record.clone());
-        view.checked_spec(&error)?;
-        self.admit(&view, &error)?;
-        self.widen_intents(&view).await?;
-        self.change_device(name, &record, &error).await?;
-        let old = self.existing_volume(&error, name)?;
-        let refused = |refused: CommandError| report(&refused, &*error);
+        view.checked_spec(error)?;
+        self.admit(&view, error)?;
+        Ok(Change { old, record, view })
+    }
+
+    /// Has a volume's shards zero what lies behind its new end, and end it there. All else of it
+    /// stays as it is, since other changes go on meanwhile.
+    async fn shrink(&self, change: &Change, error: &str) -> Result<(), Report> {
+        let (homes, old) = (&self.facts.homes, &change.old);
+        let shorter = VolumeRecord { length: change.record.length, ..old.clone() };
+        let before = self.view();
+        let specs = [&shorter, old].map(|record| before.volume_specs(homes, record));
+        let [new, old] = specs;
+        self.set_parts(&before, new, &old).await.map_err(|refused| {
+            report(&refused, error).state(
+                "the volume has its old size, but what lay beyond the smaller one may read as \
+                 zeros",
+            )
+        })
+    }
+
+    /// Makes a change that was checked, and writes it down. The caller holds the node's change.
+    async fn make_set(&self, name: &Name, change: Change, error: &str) -> Result<(), Report> {
+        let Change { old, record, view } = change;
+        let refused = |refused: CommandError| report(&refused, error);
         if record.length > old.length && record.wide.is_some() {
             self.resize_home(&view, &record).await.map_err(refused)?;
         }
         let homes = &self.facts.homes;
-        let (new, before) = (view.volume_specs(homes, &record), self.view());
-        let told = self.set_parts(&view, new, &before.volume_specs(homes, &old)).await;
-        told.map_err(refused)?;
+        let new = view.volume_specs(homes, &record);
+        // One that shrinks has its new length already.
+        let is_shorter = record.length < old.length;
+        let told = VolumeRecord { length: old.length.min(record.length), ..old.clone() };
+        let told = self.view().volume_specs(homes, &told);
+        if (!is_shorter || new != told)
+            && let Err(cause) = self.set_parts(&view, new, &told).await
+        {
+            return Err(match is_shorter {
+                true => self.undo_set(name, (&old, &record), refused(cause)).await,
+                false => refused(cause),
+            });
+        }
         if let Err(unsaved) = self.publish(view.clone()).await {
-            return Err(self.undo_set(name, (&old, &record), within(&error, unsaved)).await);
+            return Err(self.undo_set(name, (&old, &record), within(error, unsaved)).await);
         }
         // A home is cut only when the catalog knows: a start refuses one that is too short.
-        if record.length < old.length {
+        if is_shorter {
             self.resize_home(&view, &record).await.map_err(|cause| {
                 refused(cause).state("the volume is shorter; its home keeps the rest, as zeros")
             })?;
         }
-        self.devices.attach_asked(self, name, &error).await
+        self.devices.attach_asked(self, name, error).await
     }
 
     /// Makes sure that a device that is wanted can be had, and takes away one that is not any more.
@@ -296,7 +379,7 @@ impl Control {
             Some(_) => Some(self.absent_turn.lock().await),
             None => None,
         };
-        let _change = self.change.lock().await;
+        let _change = self.change.lock_for(name).await;
         let is_absent = self.view().absence(name).is_some();
         let record = match is_absent {
             true => self.view().catalog.volumes[name].clone(),
@@ -387,7 +470,7 @@ pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
             continue;
         }
         let error = format!("cannot make volume `{name}`, whose creation had broken off");
-        match control.finish_creation(view, &name, false, &error).await {
+        match control.finish_creation(view, &name, MadeFile::None, &error).await {
             Ok(()) => {
                 tracing::info!(%name, "a volume whose creation had broken off is there");
                 takes.spawn(finish_take(Arc::clone(&control), name));

@@ -80,9 +80,24 @@ impl Homes {
     /// Takes away the file of a volume that was never served, if it is the node's own and nothing
     /// was ever written to it.
     pub fn remove_blank(&self, record: &VolumeRecord) {
+        if self.is_own(record) {
+            self.remove_made(record);
+        }
+    }
+
+    /// Whether a new volume's file is to be made, where somebody chose its place.
+    #[must_use]
+    pub fn makes_file(&self, record: &VolumeRecord) -> bool {
+        let found = || std::fs::symlink_metadata(self.path(record));
+        let is_missing = |cause: std::io::Error| cause.kind() == std::io::ErrorKind::NotFound;
+        self.owner(record).is_none() && found().is_err_and(is_missing)
+    }
+
+    /// Takes away a file that was made for a volume which came to nothing, unless something was
+    /// written to it.
+    pub fn remove_made(&self, record: &VolumeRecord) {
         let path = self.path(record);
-        if self.is_own(record)
-            && std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
+        if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
             && is_blank(&path)
             && let Err(cause) = std::fs::remove_file(&path)
         {

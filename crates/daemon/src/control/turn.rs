@@ -1,0 +1,80 @@
+//! The order of changes: one at a time, but for the zeroing of a volume that shrinks.
+//!
+//! How: a lock that each change holds. A shrink names its volume and gives the lock back while its
+//! shards write zeroes, which may take hours; changes of that volume wait for its end.
+//! Invariant: a volume that shrinks is the same when the shrink has the lock again.
+//! Cost: a look at the few volumes that shrink, per change of a volume.
+//! Not for: volumes that are not served; see `absent`.
+
+use crate::config::Name;
+use std::collections::BTreeSet;
+use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard, Notify};
+
+/// How long a stop waits for the change under way. A store that is silent may hold one up for
+/// minutes, and a service manager does not wait as long.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// See the module's header.
+#[derive(Default)]
+pub(super) struct Changes {
+    turn: Mutex<()>,
+    shrinking: StdMutex<BTreeSet<Name>>,
+    /// A shrink has ended.
+    ended: Notify,
+}
+
+/// A volume that shrinks, until this is dropped.
+pub(super) struct Shrinking<'a> {
+    changes: &'a Changes,
+    name: Name,
+}
+
+impl Drop for Shrinking<'_> {
+    fn drop(&mut self) {
+        self.changes.names().remove(&self.name);
+        self.changes.ended.notify_waiters();
+    }
+}
+
+impl Changes {
+    fn names(&self) -> StdMutexGuard<'_, BTreeSet<Name>> {
+        self.shrinking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn of a change that concerns no volume that is served before it.
+    pub(super) async fn lock(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// The turn of a change of a volume; it comes when the volume does not shrink.
+    pub(super) async fn lock_for(&self, name: &Name) -> MutexGuard<'_, ()> {
+        loop {
+            // It hears of every end from now on.
+            let ended = self.ended.notified();
+            let turn = self.turn.lock().await;
+            if !self.names().contains(name) {
+                return turn;
+            }
+            drop(turn);
+            ended.await;
+        }
+    }
+
+    /// The turn of a stop; none where a change goes on for too long.
+    pub(super) async fn lock_to_stop(&self) -> Option<MutexGuard<'_, ()>> {
+        let locked = tokio::time::timeout(STOP_PATIENCE, self.turn.lock()).await.ok();
+        if locked.is_none() {
+            tracing::warn!("a change of the node goes on for too long; the node stops without it");
+        }
+        locked
+    }
+
+    /// Has other changes of the volume wait. The caller has the turn.
+    pub(super) fn begin_shrink(&self, name: &Name) -> Shrinking<'_> {
+        let is_new = self.names().insert(name.clone());
+        assert!(is_new, "a volume shrinks once at a time");
+        Shrinking { changes: self, name: name.clone() }
+    }
+}

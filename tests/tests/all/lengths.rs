@@ -1,0 +1,95 @@
+//! Volumes of any length that the documents name, and what becomes of them over a stop.
+//!
+//! How: volumes in a folder as an object store, which has room for any length, since only what was
+//! written is stored.
+//! Invariant: a length that the node has accepted is served by its next start.
+//! Not for: changes of lengths under load, see `clients.rs`; shrinks that a kill ends, see
+//! `unfinished.rs`.
+
+use layby_tests::{Connection, Node, Options, Request, binary, layby};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const LEVELS: &str = "[[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\
+                      [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"64MiB\"\n";
+/// The documented upper end, 65536TiB.
+const LONGEST_BYTES: u64 = 1 << 56;
+const BLOCK: u32 = 4096;
+
+fn started(base: &Path) -> Node {
+    Node::start(&base.join("node"), &Options::config(LEVELS))
+}
+
+fn create(node: &Node, base: &Path, name: &str, size: &str) {
+    let path = format!("file://{}", base.join("stores").join(name).display());
+    node.layby(&["volume", "create", name, "--size", size, "--path", &path]);
+}
+
+fn opened(node: &Node, name: &str) -> Connection {
+    Connection::open(&node.socket(), name).expect("it is served")
+}
+
+fn write_at(offset: u64) -> Request {
+    Request::Write { offset, data: vec![7; BLOCK as usize], fua: true }
+}
+
+/// Goal: the whole documented range of lengths is served, over a restart too, and what lies beyond
+/// it is refused. Method: a volume made so long, and one that becomes so long; their last blocks.
+#[test]
+fn the_longest_volume_is_served_again() {
+    let base = TempDir::new().expect("a temporary folder");
+    let base = base.path();
+    let node = started(base);
+    create(&node, base, "made", "65536TiB");
+    create(&node, base, "grown", "8MiB");
+    node.layby(&["volume", "resize", "grown", "--size", "65536TiB"]);
+    let place = base.join("node").display().to_string();
+    let beyond = ["volume", "resize", "grown", "--size", "65537TiB", "--dir", &place];
+    layby(&beyond).assert_explains(&["65537TiB", "65536TiB"]);
+    let last = LONGEST_BYTES - u64::from(BLOCK);
+    for name in ["made", "grown"] {
+        let written = opened(&node, name).call(&write_at(last)).expect("it serves");
+        written.expect("the last block is the volume's");
+    }
+    node.stop();
+    let node = started(base);
+    for name in ["made", "grown"] {
+        let mut connection = opened(&node, name);
+        assert_eq!(connection.size(), LONGEST_BYTES);
+        let read = Request::Read { offset: last, length: BLOCK };
+        assert_eq!(connection.call(&read).expect("it serves").expect("it is there"), [7; 4096]);
+    }
+    node.stop();
+}
+
+/// Goal: a shrink that takes hours ends no shard, holds up no other volume's change and no stop;
+/// the stop breaks it off, and says so. Method: 65536TiB to 1MiB, more blocks than a request
+/// counts; it has begun when what is written behind the new end is refused.
+#[test]
+fn a_stop_breaks_a_shrink_off() {
+    let base = TempDir::new().expect("a temporary folder");
+    let base = base.path();
+    let node = started(base);
+    create(&node, base, "long", "65536TiB");
+    create(&node, base, "other", "8MiB");
+    let mut command = Command::new(binary());
+    command.args(["volume", "resize", "long", "--size", "1MiB", "--shrink", "--dir"]);
+    command.arg(base.join("node")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut shrinking = command.spawn().expect("the program is built");
+    let mut connection = opened(&node, "long");
+    while connection.call(&write_at(LONGEST_BYTES / 2)).expect("it serves").is_ok() {
+        assert!(shrinking.try_wait().expect("a child").is_none(), "it goes on for hours");
+    }
+    node.layby(&["volume", "set", "other", "--read-only", "true"]);
+    let read = Request::Read { offset: LONGEST_BYTES / 2, length: BLOCK };
+    assert!(connection.call(&read).expect("it serves").is_ok(), "it has its size until then");
+    drop(connection);
+    node.stop();
+    let ended = shrinking.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("old size"), "{said}");
+    let node = started(base);
+    assert_eq!(opened(&node, "long").size(), LONGEST_BYTES);
+    node.stop();
+}
