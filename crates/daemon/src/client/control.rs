@@ -361,12 +361,17 @@ impl ControlClient {
         }
         loop {
             let health = self.exchange(Method::GET, HEALTH_PATH, NOTHING);
-            tokio::select! {
+            let health = tokio::select! {
                 answer = &mut exchange => return answer,
                 health = timeout(self.within, health) => health.map_err(|_| self.silent())?,
-            }?;
+            };
+            // The node has the request already: that it takes no other one says nothing of it.
+            let gone = health.err().filter(|gone| gone.kind == ReportKind::Unreachable);
             if let Ok(answer) = timeout(self.within, &mut exchange).await {
                 return answer;
+            }
+            if let Some(gone) = gone {
+                return Err(self.lost(&gone.cause));
             }
         }
     }
@@ -495,6 +500,44 @@ mod tests {
         let drain = timeout(Duration::from_millis(300), client.drain(None)).await;
         assert!(drain.is_err(), "a drain waits");
         assert_eq!(NOTES.load(Ordering::Relaxed), 2);
+    }
+
+    static NOTED: tokio::sync::Notify = tokio::sync::Notify::const_new();
+
+    /// Goal: a change whose node stops meanwhile is never said not to have been made: its answer
+    /// counts, and without one nobody knows. Method: a node that has received the request and whose
+    /// socket goes; it answers, or is silent.
+    #[tokio::test]
+    async fn a_change_that_a_stop_overtakes_may_have_been_made() {
+        let dir = tempfile::TempDir::new().expect("a temporary directory");
+        for (round, is_answered) in [true, false].into_iter().enumerate() {
+            let path = dir.path().join(format!("control{round}.sock"));
+            let stopping = tokio::net::UnixListener::bind(&path).expect("a fresh path");
+            let within = Duration::from_millis(if is_answered { 60_000 } else { 50 });
+            let client = ControlClient::new(&path).within(within).noting(|_| NOTED.notify_one());
+            let client = ControlClient { note_after: Duration::from_millis(10), ..client };
+            let changing = tokio::spawn(async move {
+                let name: Name = "a".parse().expect("a name");
+                client.volume_set(&name, &VolumePatch::default()).await
+            });
+            let (mut stream, _) = stopping.accept().await.expect("the client connects");
+            std::fs::remove_file(&path).expect("a writable directory");
+            drop(stopping);
+            NOTED.notified().await;
+            if is_answered {
+                let body = serde_json::to_vec(&Report::new(ReportKind::Failure, "it stops"));
+                let body = body.expect("a report is JSON");
+                let head = "HTTP/1.1 500 Internal Server Error\r\ncontent-length";
+                let head = format!("{head}: {}\r\n\r\n", body.len());
+                let answer = [head.into_bytes(), body].concat();
+                let written = tokio::io::AsyncWriteExt::write_all(&mut stream, &answer).await;
+                written.expect("the client is there");
+            }
+            let refused = changing.await.expect("no panic").expect_err("it stops");
+            assert_eq!(refused.error == "it stops", is_answered, "{refused}");
+            assert_ne!(refused.state, "nothing was changed", "{refused}");
+            assert!(is_answered || refused.state.contains("may or may not"), "{refused}");
+        }
     }
 
     /// Goal: what the client sends is what the node understands, and refusals come back whole.
