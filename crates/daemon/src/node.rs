@@ -241,7 +241,6 @@ impl Node {
         let lock = opened_directory(&config.dir).await?;
         let door = Arc::new(Door::open(&config.dir, &config.control)?);
         let found = load_catalog(&config)?;
-        let few_files = crate::descriptors::bound(&mut config, found.as_ref());
         let cloud = Arc::new(CloudHomes::new(&config, tokio::runtime::Handle::current()));
         let introduce = |catalog: &Catalog| cloud.introduce(catalog.node, catalog.block_bytes);
         found.iter().for_each(introduce);
@@ -249,6 +248,7 @@ impl Node {
         fetch_keys(Arc::clone(&cloud)).await;
         let Prepared { view, notes, is_new, begun } = prepare(&config, found.clone(), &homes)?;
         introduce(&view.catalog);
+        let few_files = crate::descriptors::bound(&mut config, &view.catalog)?;
         let (view, mut notes, taken) = taken_back(view, notes, homes.clone()).await?;
         check_devices(&config).await?;
         refuse_leftovers(found.as_ref(), &view, &homes)?;

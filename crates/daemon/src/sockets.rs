@@ -163,6 +163,9 @@ fn clear_the_way(path: &Path) -> Result<(), Report> {
         Err(cause) if cause.kind() == Io::ConnectionRefused => std::fs::remove_file(path)
             .map_err(|cause| listen_refused(&path.display().to_string(), &cause)),
         Err(cause) if cause.kind() == Io::NotFound => Ok(()),
+        Err(cause) if crate::descriptors::is_lack(&cause) => {
+            Err(listen_refused(&path.display().to_string(), &cause))
+        }
         Ok(_) | Err(_) => {
             let hint = "stop that program, or choose another path for the socket";
             Err(in_use("another program answers there", hint))

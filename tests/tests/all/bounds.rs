@@ -274,3 +274,43 @@ fn a_low_limit_of_files_keeps_room_for_operators() {
     assert!(!node.stderr().contains("Too many open files"), "{}", node.stderr());
     node.stop();
 }
+
+/// A node that may have so many files open.
+fn with_files(dir: &TempDir, files: u32) -> Result<Node, layby_tests::Refusal> {
+    let place = dir.path().join("node");
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"]).arg(binary());
+    command.arg("serve").arg("--dir").arg(&place).arg("--config").arg(dir.path().join("node.toml"));
+    Node::spawn(command, &place)
+}
+
+/// Goal: volumes take no open files from operators and clients: with too few, a start says how many
+/// volumes fit; with just enough, sockets of virtual machines are left out, a further volume is
+/// refused, and operators and clients are served. Method: limits on open files around what sixty
+/// volumes need.
+#[test]
+fn volumes_leave_open_files_for_operators() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let volume = |number: u32| format!("[volume.v{number}]\nsize = \"64KiB\"\n");
+    let volumes: String = (0..60).map(volume).collect();
+    node(&dir, &format!("[node]\nshards = 1\n{volumes}")).stop();
+    let refusal = with_files(&dir, 150).expect_err("they would take all");
+    refusal.assert_explains(&["60 volumes", "150 files", "`LimitNOFILE=`"]);
+    let node = with_files(&dir, 200).expect("it has just enough");
+    let place = dir.path().join("node").display().to_string();
+    for volume in ["v0", "v59"] {
+        let mut client = Connection::open(&node.socket(), volume).expect("a client is served");
+        let read = Request::Read { offset: 0, length: 4096 };
+        assert!(client.call(&read).expect("it serves").is_ok());
+    }
+    let said = node.stderr();
+    assert!(said.contains("virtual machines") && said.contains("open files"), "{said}");
+    assert!(!said.contains("another program answers"), "{said}");
+    let create =
+        |name: &str| layby(&["volume", "create", name, "--size", "64KiB", "--dir", &place]);
+    let refused = (0..60).map(|number| create(&format!("w{number}"))).find(|made| !made.success);
+    let refused = refused.expect("there is an end of open files");
+    refused.assert_explains(&["200 files", "`LimitNOFILE=`"]);
+    assert!(layby(&["volume", "list", "--dir", &place]).success, "an operator is served");
+    node.stop();
+}

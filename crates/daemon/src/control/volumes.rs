@@ -91,6 +91,7 @@ impl Control {
         let (clone_of, mut size) = self.clone_source(&request, error).await?;
         let name = request.name.clone();
         let _change = self.change.lock_for(&name).await;
+        crate::descriptors::check_room(error)?;
         let mut view = View::clone(&self.view());
         let mut had = None;
         if request.take {

@@ -98,8 +98,8 @@ impl GuestDoors {
     }
 
     /// Makes and removes sockets so that they are those of `view`, and disconnects guests that may
-    /// not use their volume any more. What cannot be made is in the
-    /// log: the volume is served over NBD all the same.
+    /// not use their volume any more. What cannot be made, or would take the last open files, is in
+    /// the log: the volume is served over NBD all the same.
     pub fn follow(&self, view: &View) {
         let mut doors = self.lock();
         let wanted: BTreeMap<&Name, VolumeId> =
@@ -109,10 +109,16 @@ impl GuestDoors {
         {
             doors.get(name).into_iter().for_each(|door| door.guest.disconnect());
         }
-        for (name, volume) in wanted {
-            if doors.contains_key(name) {
-                continue;
-            }
+        let missing = wanted.into_iter().filter(|(name, _)| !doors.contains_key(*name));
+        let missing: Vec<_> = missing.collect();
+        let room = crate::descriptors::room().min(missing.len());
+        if let Some((first, _)) = missing.get(room) {
+            tracing::warn!(
+                volumes = missing.len() - room, first = %first,
+                "virtual machines cannot use these volumes: the process may have too few open files"
+            );
+        }
+        for (name, volume) in missing.into_iter().take(room) {
             let path = self.directory.join(format!("{name}.sock"));
             match UnixSocket::bind(&path, NBD_SOCKET_MODE) {
                 Ok(socket) => {
