@@ -423,6 +423,30 @@ async fn unusable_backings_are_explained() {
     }
 }
 
+/// Goal: a creation that fails takes away the file that it made in a chosen place, and no other.
+/// Method: a shard that refuses; a place without a file, one with a file that is there already.
+#[tokio::test]
+async fn a_failed_creation_takes_its_file_away() {
+    let root = TempDir::new().expect("a temporary directory");
+    let text = format!("[node]\nvolume_roots = [\"{}\"]\n", root.path().display());
+    let node = MockNode::new(&text);
+    for is_there in [false, true] {
+        let path = root.path().join(format!("{is_there}.img"));
+        if is_there {
+            let file = std::fs::File::create(&path).expect("a writable directory");
+            file.set_len(1 << 20).expect("there is room");
+        }
+        for shard in &node.shards {
+            let refusal = CommandError { kind: ErrorKind::Full, cause: "no room".into() };
+            shard.state().fail_next = Some(refusal);
+        }
+        let wanted = VolumeCreate { path: Some(path.clone()), ..create("a") };
+        let made = node.control.volume_create(wanted, crate::control::Authority::Owner).await;
+        assert!(made.expect_err("a shard refuses").cause.contains("no room"));
+        assert_eq!(path.exists(), is_there, "what it did not make stays");
+    }
+}
+
 /// Goal: what failed is as if never asked. Method: shards that refuse, then a look at the view, the
 /// catalog and the other shard.
 #[tokio::test]
