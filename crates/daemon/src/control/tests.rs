@@ -7,7 +7,7 @@ use crate::config::{Overrides, Peer, Percent};
 use hdrhistogram::Histogram;
 use layby_cache::throttle::{LimitPlan, Waits};
 use layby_engine::control::{
-    LevelStats, OperationStats, RecordedBatch, RecordedCount, VolumeStats,
+    Connection, LevelStats, OperationStats, RecordedBatch, RecordedCount, VolumeStats,
 };
 use layby_frontend::nbd::{ExportError, Exports as _};
 use std::collections::BTreeMap;
@@ -109,16 +109,7 @@ impl ShardPort for MockShard {
             return Err(Box::new(command));
         }
         match command {
-            Command::Attach(mut connection) => {
-                let mut wire = connection.pending.clone();
-                if let Some(cipher) = &mut connection.cipher {
-                    wire.clear();
-                    cipher.seal(&connection.pending, &mut wire).expect("a fresh connection");
-                }
-                let mut socket = std::fs::File::from(connection.socket.take().expect("fresh"));
-                socket.write_all(&wire).expect("the client is there");
-                self.state().attached.push(connection.volume);
-            }
+            Command::Attach(connection) => self.attach(*connection),
             Command::StartQueue(queue, answer) => {
                 self.answer(format!("start a queue of {}", queue.volume.0), answer, |_| 0);
             }
@@ -180,6 +171,18 @@ impl ShardPort for MockShard {
 }
 
 impl MockShard {
+    /// Sends a client what waits for it.
+    fn attach(&self, mut connection: Connection<Served>) {
+        let mut wire = connection.pending.clone();
+        if let Some(cipher) = &mut connection.cipher {
+            wire.clear();
+            cipher.seal(&connection.pending, &mut wire).expect("a fresh connection");
+        }
+        let mut socket = std::fs::File::from(connection.socket.take().expect("fresh"));
+        socket.write_all(&wire).expect("the client is there");
+        self.state().attached.push(connection.volume);
+    }
+
     /// What parts of wide volumes are told, and what is said of clients.
     fn on_wide(&self, command: Command) {
         match command {

@@ -412,7 +412,7 @@ fn a_refused_write_does_not_come_back() {
 #[test]
 fn a_flaky_ssd_level_fails_nothing_for_good() {
     each_seed(60, |seed| {
-        let mut rng = Rng::new(seed ^ 0xf1a_4e);
+        let mut rng = Rng::new(seed ^ 0xf_1a4e);
         let mut world = World::new(seed, Shape::tiny(&mut rng));
         for round in 0..600 {
             if round % 40 == 0 {
