@@ -101,7 +101,7 @@ impl ClonePlan {
     ) -> Result<CloneObjects, CloneError> {
         let of_base = base.volume.parse().map_err(|()| CloneError::Damaged)?;
         let mut map = CloudMap::decode_of(of_base, map).ok_or(CloneError::Damaged)?;
-        if map.number != snapshot.number || map.bases() != base.bases {
+        if map.number != snapshot.number || !map.name_bases(&base.bases) {
             return Err(CloneError::Damaged);
         }
         if map.bases().len() >= BASES_MAX {

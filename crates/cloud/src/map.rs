@@ -136,6 +136,20 @@ impl CloudMap {
         &self.bases
     }
 
+    /// Names all bases that the superblock names, and answers whether these are the map's: it may
+    /// lack the first ones where it has no segment of them, since a node whose map is empty fetches
+    /// no checkpoint that is.
+    pub(crate) fn name_bases(&mut self, named: &[Base]) -> bool {
+        let shared = |bases: &[Base]| -> Vec<Base> {
+            bases.iter().filter(|base| base.through > 0).cloned().collect()
+        };
+        let is_same = shared(&self.bases) == shared(named);
+        if is_same {
+            self.bases = named.to_vec();
+        }
+        is_same
+    }
+
     /// The last segment that is not the volume's own.
     pub(crate) fn base_through(&self) -> u64 {
         self.bases.last().map_or(0, |base| base.through)

@@ -77,7 +77,14 @@ impl SimStore {
     /// Where a base is asked for and there is none.
     pub fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<(Bytes, u64), Fault> {
         if let (Some(_), key) = crate::clone::split_key(key) {
-            return self.base.as_ref().expect("a clone has a base").get(key, range);
+            let mut base = self.base.as_deref().expect("a clone has a base");
+            // Numbers of segments count on from base to clone, so that only one has the key.
+            while !base.objects.contains_key(key)
+                && let Some(below) = base.base.as_deref()
+            {
+                base = below;
+            }
+            return base.get(key, range);
         }
         let absent = || Fault { kind: FaultKind::NotFound, cause: key.to_owned() };
         let (bytes, version) = self.objects.get(key).ok_or_else(absent)?;

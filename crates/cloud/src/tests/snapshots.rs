@@ -394,6 +394,31 @@ fn clones_share_and_never_touch_their_base() {
     }
 }
 
+/// Goal: what began as a clone of a volume that was never written can be cloned like any other
+/// (each of its snapshots was called damaged: its map did not name a base of which it had nothing).
+/// Method: a chain of clones from an empty volume, the first one empty or not; each reads as the
+/// snapshot that it began at, and lives on.
+#[test]
+fn clones_of_an_empty_volumes_clone_are_clones() {
+    for (seed, steps) in [(6600, 0), (6601, 300)] {
+        let mut last = Life::new(seed);
+        last.settle();
+        for depth in 0..3 {
+            last.ask_snapshot();
+            last.settle();
+            let name = last.snapshots.held.keys().next().expect("it was made").clone();
+            let mut clone = last.clone_of(&name);
+            assert_eq!(clone.superblock().bases.len(), depth + 1, "{}", last.line);
+            assert!(clone.read_all() == last.snapshots.held[&name], "{}", last.line);
+            clone.load(steps);
+            clone.settle();
+            clone.crash();
+            clone.settle();
+            last = clone;
+        }
+    }
+}
+
 impl Life {
     /// A clone of a snapshot, as a life over a store of its own that sees this one's.
     fn clone_of(&self, name: &str) -> Life {
