@@ -50,9 +50,10 @@ pub enum Action {
     },
     /// Encode the map beside the volume's own work; ends with the bytes, and without the image.
     EncodeMap(MapImage),
-    /// Append to the map file, durably.
+    /// Append to the map file, durably. Behind a change of that file that failed, none is made: all
+    /// fail until the volume is opened again.
     MapAppend(Vec<u8>),
-    /// Replace the map file as a whole, durably.
+    /// Replace the map file as a whole, durably; see [`Action::MapAppend`].
     MapReplace(Vec<u8>),
     /// Ask the object store.
     Object(Request),

@@ -230,8 +230,10 @@ pub struct SimWorld {
     pub duplicates: u64,
     /// Writes of the read cache that fail, of 100.
     pub cache_faults: u64,
-    /// The next write of the journal fails, or its next sync.
-    pub journal_fault: Option<SimDeed>,
+    /// The next write of the journal fails, or its next sync, or the next change of the map file.
+    pub file_fault: Option<SimDeed>,
+    /// A change of the map file has failed, and so do all later ones, as those of `local` do.
+    is_map_failed: bool,
     /// What the last step did, if anything.
     pub deed: Option<SimDeed>,
     journal: Vec<(ActionId, Action)>,
@@ -255,7 +257,8 @@ impl SimWorld {
             patience: 0,
             duplicates: 0,
             cache_faults: 0,
-            journal_fault: None,
+            file_fault: None,
+            is_map_failed: false,
             deed: None,
             strays: Vec::new(),
             journal: Vec::new(),
@@ -329,12 +332,34 @@ impl SimWorld {
 
     fn map_action(&mut self, action: Action) -> End {
         self.deed = Some(SimDeed::MapWritten);
+        if self.is_map_failed {
+            return failed(FaultKind::Device);
+        }
+        if self.file_fault == Some(SimDeed::MapWritten) {
+            self.file_fault = None;
+            self.is_map_failed = true;
+            self.change_map_in_part(action);
+            return failed(FaultKind::Device);
+        }
         match action {
             Action::MapAppend(bytes) => self.disks.map_file.extend(bytes),
             Action::MapReplace(bytes) => self.disks.map_file = bytes,
             _ => unreachable!("sorted when it was taken"),
         }
         End::Done
+    }
+
+    /// Of an append that fails, any part may be there; a file that was to be replaced is one of
+    /// both.
+    fn change_map_in_part(&mut self, action: Action) {
+        match action {
+            Action::MapAppend(bytes) => {
+                let keep = self.rng.below(bytes.len() as u64 + 1) as usize;
+                self.disks.map_file.extend_from_slice(&bytes[..keep]);
+            }
+            Action::MapReplace(bytes) if self.rng.chance(1, 2) => self.disks.map_file = bytes,
+            _ => {}
+        }
     }
 
     /// One of those that go their own ways: the n-th that may end now.
@@ -381,7 +406,7 @@ impl SimWorld {
             _ => SimDeed::JournalSynced,
         };
         self.deed = Some(deed);
-        let is_failing = self.journal_fault == Some(deed);
+        let is_failing = self.file_fault == Some(deed);
         match action {
             Action::JournalWrite { at, bytes } => self.disks.unsynced.push((at, bytes)),
             _ if !is_failing => self.disks.sync(),
@@ -389,7 +414,7 @@ impl SimWorld {
         }
         if is_failing {
             // What was written may be there, and may go with the power.
-            self.journal_fault = None;
+            self.file_fault = None;
             return failed(FaultKind::Device);
         }
         End::Done
@@ -483,7 +508,9 @@ impl SimWorld {
             }
         }
         self.disks.cut(&mut self.rng);
-        if let Some((_, Action::MapAppend(bytes))) = self.map_file.first() {
+        if let Some((_, Action::MapAppend(bytes))) = self.map_file.first()
+            && !self.is_map_failed
+        {
             let keep = self.rng.below(bytes.len() as u64 + 1) as usize;
             self.disks.map_file.extend_from_slice(&bytes[..keep]);
         }
@@ -502,6 +529,6 @@ impl SimWorld {
                 _ => {}
             }
         }
-        self.journal_fault = None;
+        (self.file_fault, self.is_map_failed) = (None, false);
     }
 }

@@ -20,7 +20,7 @@ use layby_cloud::{
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
 use layby_engine::io::{Buffer, Deed, Fuse, OperationKind, Step, Waker};
-use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos, Rng};
+use layby_types::{Backing, BackingDone, BackingOperation, Nanos, Rng};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -157,9 +157,9 @@ impl CloudHome {
         self.state().world.faults.is_cut = false;
     }
 
-    /// The journal's next write or sync fails.
-    pub(crate) fn fail_journal(&self, deed: SimDeed) {
-        self.state().world.journal_fault = Some(deed);
+    /// The journal's next write or sync fails, or the map file's next change.
+    pub(crate) fn fail_file(&self, deed: SimDeed) {
+        self.state().world.file_fault = Some(deed);
     }
 
     /// All is to go up, or full segments only.
@@ -414,7 +414,8 @@ impl OpenRemote for CloudHome {
         let state = &mut *self.state();
         let plan = state.plan(state.node);
         let opened = open(plan, &mut state.world, state.clock);
-        let volume = opened.map_err(|cause| CommandError { kind: ErrorKind::Corrupt, cause })?;
+        // Whatever fails leaves files that open: there is no rot below them.
+        let volume = opened.unwrap_or_else(|cause| panic!("the volume does not open: {cause}"));
         state.volume = Some(volume);
         state.waker = Some(waker);
         state.opened = state.clock;

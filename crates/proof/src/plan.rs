@@ -167,8 +167,8 @@ impl Fault {
 pub enum CloudAct {
     /// Its store fails so often from now on, until healed.
     Weather(usize, SimFaults),
-    /// Its journal's device fails once.
-    JournalFault(usize, SimDeed),
+    /// The device of its journal, or of its map file, fails once.
+    FileFault(usize, SimDeed),
     /// All that was written goes up, and is then what the store alone has.
     Upload(usize),
     /// What the store alone has is looked at.
@@ -278,6 +278,9 @@ impl Life {
         acts.truncate(acts.len() - END.len());
         if shape.remote.contains(&true) {
             add_cloud_acts(seed, character, &mut acts);
+            if character == Character::Failing {
+                add_map_faults(seed, &mut acts);
+            }
         }
         if let Some(volume) = reuses::reused_of(seed, shape.remote) {
             reuses::add(seed, volume, &mut acts);
@@ -554,6 +557,16 @@ fn add_cloud_acts(seed: u64, character: Character, acts: &mut Vec<Act>) {
     }
 }
 
+/// Lets changes of map files fail in two lives of three, by a generator of its own.
+fn add_map_faults(seed: u64, acts: &mut Vec<Act>) {
+    let mut rng = Rng::new(seed ^ 0x3a9_f117);
+    for _ in 0..rng.below(3) {
+        let at = rng.below(acts.len() as u64 + 1) as usize;
+        let volume = rng.below(VOLUMES as u64) as usize;
+        acts.insert(at, Act::Cloud(CloudAct::FileFault(volume, SimDeed::MapWritten)));
+    }
+}
+
 fn draw_cloud_act(rng: &mut Rng, character: Character) -> Vec<Act> {
     let volume = rng.below(VOLUMES as u64) as usize;
     let cloud = |act| vec![Act::Cloud(act)];
@@ -564,7 +577,7 @@ fn draw_cloud_act(rng: &mut Rng, character: Character) -> Vec<Act> {
         7 => cloud(CloudAct::Rival(volume)),
         8 if character == Character::Failing => {
             let deed = [SimDeed::JournalWritten, SimDeed::JournalSynced][rng.below(2) as usize];
-            cloud(CloudAct::JournalFault(volume, deed))
+            cloud(CloudAct::FileFault(volume, deed))
         }
         8..=9 => vec![Act::Turns(50 + rng.below(300) as u32)],
         10 => vec![Act::Destroy { is_ghost: rng.chance(1, 2) }],

@@ -8,6 +8,7 @@ mod discards;
 mod fenced;
 mod hosted;
 mod lives;
+mod map_file;
 mod past;
 mod removal;
 mod restores;

@@ -125,7 +125,7 @@ fn a_lost_journal_asks_for_nothing() {
     let (token, call) = write(1 << 50, true);
     life.volume.submit(token, call);
     assert_eq!(life.wait(token).0, Ok(()));
-    life.world.journal_fault = Some(SimDeed::JournalWritten);
+    life.world.file_fault = Some(SimDeed::JournalWritten);
     let (token, call) = write((1 << 50) + 1, false);
     life.volume.submit(token, call);
     assert!(life.wait(token).0.is_err(), "the journal failed");

@@ -10,13 +10,14 @@ use super::lost::Catalog;
 use super::{TURNS_MAX, World, block_cells};
 use crate::home::CloudHome;
 use crate::plan::{BLOCK, CloudAct, Disk, VOLUMES};
+use layby_cloud::simulated::SimDeed;
 use layby_engine::io::CrashMode;
 
 impl World<'_> {
     /// Performs an act of a volume in the cloud; of others nothing happens.
     pub(super) fn cloud(&mut self, act: CloudAct) -> Result<(), String> {
         let (CloudAct::Weather(index, _)
-        | CloudAct::JournalFault(index, _)
+        | CloudAct::FileFault(index, _)
         | CloudAct::Upload(index)
         | CloudAct::Look(index)
         | CloudAct::Rival(index)) = act;
@@ -28,11 +29,13 @@ impl World<'_> {
                 home.set_faults(faults);
                 Ok(())
             }
-            CloudAct::JournalFault(_, deed) => {
-                *self.tally.faults.entry("journal error").or_default() += 1;
+            CloudAct::FileFault(_, deed) => {
+                let is_map = deed == SimDeed::MapWritten;
+                let name = if is_map { "map file error" } else { "journal error" };
+                *self.tally.faults.entry(name).or_default() += 1;
                 self.is_tolerant = true;
                 self.oracle.expect_ghosts();
-                home.fail_journal(deed);
+                home.fail_file(deed);
                 Ok(())
             }
             CloudAct::Upload(_) => self.upload(index, &home),
