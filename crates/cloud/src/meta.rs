@@ -212,6 +212,29 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Frame>, u64> {
     Ok(frames)
 }
 
+/// All whole frames of a file around such that are damaged; or the byte of one where the last
+/// [`Frame::Committed`] is not behind it, since it may have been a later one.
+pub(crate) fn decode_around(bytes: &[u8]) -> Result<Vec<Frame>, u64> {
+    let (mut frames, mut at) = (Vec::new(), 0);
+    // Damage that no frame is known to follow is an append that a crash cut.
+    let (mut damaged, mut open) = (None, None);
+    while at < bytes.len() {
+        let Some((frame, length)) = decode_frame(&bytes[at..]) else {
+            open.get_or_insert(at as u64);
+            at += 1;
+            continue;
+        };
+        damaged = match frame {
+            Frame::Committed(_) => None,
+            _ => damaged.or(open),
+        };
+        open = None;
+        frames.push(frame);
+        at += length;
+    }
+    damaged.map_or(Ok(frames), Err)
+}
+
 /// Whether no whole frame follows: then it is an append that a crash cut.
 fn is_torn_end(bytes: &[u8]) -> bool {
     (1..bytes.len()).all(|at| decode_frame(&bytes[at..]).is_none())

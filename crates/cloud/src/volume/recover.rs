@@ -20,6 +20,7 @@ use crate::meta::{self, Born, Committed, Frame};
 use crate::runs::Runs;
 use crate::segment::VolumeUuid;
 use layby_types::{Nanos, Rng};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
@@ -92,6 +93,9 @@ pub fn is_settled(map_file: &[u8]) -> bool {
 struct Known {
     born: Born,
     map: CloudMap,
+    /// A segment is missing behind the map: earlier builds went on behind a change of the file that
+    /// had failed. The store has it.
+    has_gap: bool,
     committed: Option<Committed>,
     taken: Option<String>,
     /// Batches of the journal before this one were durable.
@@ -116,20 +120,26 @@ impl Known {
 }
 
 fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
-    let mut frames = meta::decode(bytes).map_err(OpenError::MapDamaged)?.into_iter();
+    known_of(meta::decode(bytes).map_err(OpenError::MapDamaged)?)
+}
+
+fn known_of(frames: Vec<Frame>) -> Result<Known, OpenError> {
+    let mut frames = frames.into_iter();
     let Some(Frame::Born(mut born)) = frames.next() else { return Err(OpenError::MapDamaged(0)) };
     born.ring.life += 1;
     let map = CloudMap::new(born.volume);
-    let mut known = Known { born, map, committed: None, taken: None, durable_next: 0 };
+    let (committed, taken) = (None, None);
+    let mut known = Known { born, map, has_gap: false, committed, taken, durable_next: 0 };
     for frame in frames {
         match frame {
             Frame::Born(_) => return Err(OpenError::MapDamaged(0)),
             Frame::Checkpoint(map) if map.volume == known.born.volume => known.map = *map,
             Frame::Checkpoint(_) => return Err(OpenError::MapForeign),
-            Frame::Stored(index) if index.name.number == known.map.number + 1 => {
-                known.map.apply(&index);
-            }
-            Frame::Stored(_) => return Err(OpenError::MapDamaged(0)),
+            Frame::Stored(index) => match index.name.number.cmp(&(known.map.number + 1)) {
+                Ordering::Equal => known.map.apply(&index),
+                Ordering::Greater => known.has_gap = true,
+                Ordering::Less => return Err(OpenError::MapDamaged(0)),
+            },
             Frame::Committed(committed) => known.committed = Some(committed),
             Frame::Taken(why) => known.taken = Some(why),
             Frame::Durable(next) => known.durable_next = known.durable_next.max(next),
@@ -164,7 +174,7 @@ impl<B> Volume<B> {
         }
         let (ring, start) = (known.ring(), known.start());
         let from = (start.at, start.seq);
-        let Known { born, map, committed, taken, .. } = known;
+        let Known { born, map, has_gap, committed, taken, .. } = known;
         let tail = committed.unwrap_or_default();
         let scanned = scan(&ring, start, u64::from(plan.block_bytes), read);
         let Scanned { mut batches, damaged, ends_at } = scanned.map_err(OpenError::Journal)?;
@@ -179,8 +189,8 @@ impl<B> Volume<B> {
         let mut upload = Uploads::default();
         (upload.cut_next, upload.recorded) = (map.journal_next, map.number);
         // What was learned from the store is recorded after how far it goes: a power cut may come
-        // in between, and then it is to be learned again.
-        let is_known = tail.epoch > 0 && tail.number <= map.number;
+        // in between, and then it is to be learned again; so is what a gap hides.
+        let is_known = tail.epoch > 0 && tail.number <= map.number && !has_gap;
         let mut map_file = map_file(born, &map, tail, seq_next);
         let mark = taken.iter().flat_map(|why| Frame::Taken(why.clone()).encode());
         map_file.extend(mark);
@@ -301,12 +311,12 @@ pub(crate) struct Left {
 
 /// Finds what only a node has of a volume, without opening it. What was put and is named by no
 /// superblock counts as not stored: whoever takes the volume does not see it, and the next session
-/// removes it.
+/// removes it. Nothing of the map itself is needed, so that it may be damaged, or lack a segment.
 pub(crate) fn left_over(
     map_bytes: &[u8],
     read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
 ) -> Result<LeftOver, OpenError> {
-    let known = read_map_file(map_bytes)?;
+    let known = known_of(meta::decode_around(map_bytes).map_err(OpenError::MapDamaged)?)?;
     let block_bytes = known.born.block_bytes;
     let ring = known.ring();
     let scanned = scan(&ring, known.start(), u64::from(block_bytes), read);
