@@ -12,7 +12,7 @@
 //! Cost: a look-up per read of a home, and a pass over the live tombstones per discard sent.
 //! Not for: volumes whose writes pass no log; their discards go at once.
 
-use super::{Answer, Core, HOME_DISCARD};
+use super::{Answer, Asker, Core, HOME_DISCARD};
 use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
 use layby_cache::OpId;
@@ -133,14 +133,15 @@ impl Core {
     /// whatever levels hold, or at once where its volume ignores trims.
     pub(super) fn ends_at_once(
         &mut self,
-        id: VolumeId,
+        (asker, id): (Asker, VolumeId),
         call: &mut Call,
     ) -> Option<Result<Answer, ErrorKind>> {
         let is_closed = |home: &super::Home| home.backing.is_closed();
         if !self.remotes.is_empty() && self.homes.get(&id).is_some_and(is_closed) {
             return Some(Err(ErrorKind::Closed));
         }
-        self.drops_discard(id, call).then_some(Ok(Answer::Nothing))
+        // What a shrink gives up is cut off: to keep room for it might fill the disk meanwhile.
+        (!asker.is_own() && self.drops_discard(id, call)).then_some(Ok(Answer::Nothing))
     }
 
     /// Whether a call ends here, since its volume ignores trims; zeroings then keep their room.

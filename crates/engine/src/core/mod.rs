@@ -380,7 +380,7 @@ impl Core {
         let ended = if self.is_behind_end(ask.asker, volume, &call) {
             Some(Err(ErrorKind::Invalid))
         } else {
-            self.ends_at_once(volume, &mut call).or_else(|| {
+            self.ends_at_once((ask.asker, volume), &mut call).or_else(|| {
                 let is_stuck = !is_status && self.is_refused_as_stuck(volume, &call);
                 is_stuck.then_some(Err(ErrorKind::Retry))
             })

@@ -286,6 +286,26 @@ fn mode_off_ignores_trims() {
     assert_eq!((counters.dropped.ranges, counters.sent.ranges), (1, 0));
 }
 
+/// Goal: what the shard itself zeroes for a shrink keeps no room, also where discards are off: it is
+/// cut off next, and room for it might fill the disk meanwhile. Method: a client's zeroing and the
+/// shard's; the home hears a discard of the latter alone.
+#[test]
+fn what_a_shrink_zeroes_keeps_no_room() {
+    let mut world = waiting(6);
+    set(&mut world, DiscardMode::Off);
+    world.run(VOLUME, call(Operation::WriteZeroes, 0, 2 * BLOCK), 0).expect("a zeroing");
+    let zeroing = call(Operation::WriteZeroes, 4 * BLOCK, 2 * BLOCK);
+    let own = Asker(Asker::OWN + 1);
+    world.core.submit(&mut world.io, own, VolumeId(VOLUME), zeroing, &[], None);
+    let mut ended = None;
+    while ended.is_none() {
+        world.core.turn(&mut world.io);
+        ended = world.core.take_finished();
+    }
+    assert!(ended.expect("it ended").result.is_ok());
+    assert_eq!(stats(&world).counters.sent.bytes, 2 * BLOCK, "the home was told to let go of it");
+}
+
 /// Goal: an orderly stop and a removal send what waits. Method: trims, then either.
 #[test]
 fn a_stop_and_a_removal_send_what_waits() {
