@@ -134,12 +134,11 @@ fn size() -> String {
 /// # Panics
 /// When it never does.
 pub fn wait_until_lost(node: &Node) {
-    let asked = run("nbdinfo", &[&node.uri(VOLUME)]);
-    if !asked.success {
+    let mut old = match Connection::ask(&node.socket(), VOLUME).expect("the first node runs") {
+        Ok(old) => old,
         // It has found out already.
-        return assert!(asked.stderr.contains("endpoint shutdown"), "{asked:?}");
-    }
-    let mut old = Connection::open(&node.socket(), VOLUME).expect("the first node runs");
+        Err(why) => return assert!(why.contains("another node has taken"), "{why}"),
+    };
     let is_refused = (0..6000).any(|_| {
         let write = Request::Write { offset: 0, data: contents(0, 1), fua: true };
         old.call(&write).expect("the node is there").is_err()

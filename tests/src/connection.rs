@@ -93,6 +93,18 @@ impl Connection {
     /// # Panics
     /// When the server refuses the export or breaks the protocol.
     pub fn open(socket: &Path, export: &str) -> Result<Connection, Lost> {
+        let asked = Connection::ask(socket, export)?;
+        Ok(asked.unwrap_or_else(|why| panic!("refused: {why}")))
+    }
+
+    /// Asks for an export, which the server may refuse with a reason.
+    ///
+    /// # Errors
+    /// [`Lost`] when the server goes away meanwhile.
+    ///
+    /// # Panics
+    /// As [`Connection::open`], but for a refusal.
+    pub fn ask(socket: &Path, export: &str) -> Result<Result<Connection, String>, Lost> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         assert_eq!(read_u64(&mut stream)?, MAGIC, "the server's greeting");
@@ -102,7 +114,8 @@ impl Connection {
         stream.write_all(&CLIENT_FLAGS.to_be_bytes())?;
         stream.write_all(&go(export))?;
         let size = option_replies(&mut stream)?;
-        Ok(Connection { stream, size, cookie_next: 1, in_flight: BTreeMap::new() })
+        let opened = |size| Connection { stream, size, cookie_next: 1, in_flight: BTreeMap::new() };
+        Ok(size.map(opened))
     }
 
     /// Bytes of the export.
@@ -185,7 +198,7 @@ fn go(export: &str) -> Vec<u8> {
 }
 
 /// Reads the replies to `NBD_OPT_GO` and returns the size of the export.
-fn option_replies(stream: &mut UnixStream) -> Result<u64, Lost> {
+fn option_replies(stream: &mut UnixStream) -> Result<Result<u64, String>, Lost> {
     let mut size = None;
     loop {
         assert_eq!(read_u64(stream)?, OPTION_REPLY_MAGIC, "the head of an option reply");
@@ -195,13 +208,15 @@ fn option_replies(stream: &mut UnixStream) -> Result<u64, Lost> {
         let mut data = vec![0; length as usize];
         stream.read_exact(&mut data)?;
         match kind {
-            REPLY_ACK => return Ok(size.expect("the export's information comes before the end")),
+            REPLY_ACK => {
+                return Ok(Ok(size.expect("the export's information comes before the end")));
+            }
             REPLY_INFO if data.starts_with(&INFO_EXPORT.to_be_bytes()) => {
                 let number = data[2..10].try_into().expect("the slice has eight bytes");
                 size = Some(u64::from_be_bytes(number));
             }
             REPLY_INFO => {}
-            _ => panic!("refused: {kind:#x} {}", String::from_utf8_lossy(&data)),
+            _ => return Ok(Err(format!("{kind:#x} {}", String::from_utf8_lossy(&data)))),
         }
     }
 }
