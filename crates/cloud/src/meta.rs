@@ -154,8 +154,15 @@ fn encode_committed(committed: &Committed) -> Vec<u8> {
     body
 }
 
+/// Kinds of frames.
+const KINDS: std::ops::RangeInclusive<u32> = 1..=6;
+
 fn decode_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
     let length = usize::try_from(Reader(bytes).u64()?).ok()?.checked_add(16)?;
+    // Before the checksum: where a frame is sought, any number may stand for a length.
+    if !KINDS.contains(&Reader(bytes.get(8..)?).u32()?) {
+        return None;
+    }
     let body = unseal(bytes.get(..length)?)?;
     let mut reader = Reader(body.get(8..)?);
     let frame = match reader.u32()? {

@@ -1,7 +1,7 @@
 //! Names of objects, page by page.
 //!
 //! How: a page ends with a token that asks for the next one. A token that came before, a page that
-//! begins as the one before, and more pages or names than any volume has are faults, which are
+//! begins as the one before, and more pages or keys than a volume may have are faults, which are
 //! tried again as others are: broken stores would be asked for ever.
 //! Invariant: the requests of a listing, and the memory for its names, are bounded.
 //! Cost: a hash of each token. Not for: folders, which name their files at once.
@@ -11,13 +11,15 @@ use crate::action::{Fault, FaultKind};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Names that a listing has at most: those of a volume of 64 TiB in segments of 4 MiB.
+/// Keys of a volume that a listing has at most: segments of 4 MiB of 64 TiB, or of 256 KiB of 4 TiB.
+/// What else lies in a bucket beside a volume at its root does not count.
 const KEYS_MAX: usize = 1 << 24;
 /// Pages that a listing has at most. Stores put a thousand names on one, or as few as they like.
-const PAGES_MAX: usize = 1 << 16;
+const PAGES_MAX: usize = 1 << 20;
 
 /// A store that names its objects in pages.
 #[derive(Clone)]
@@ -34,6 +36,7 @@ impl Pages {
     pub(super) async fn read(&self, mut keys: Keys<'_>) -> Result<Vec<String>, Fault> {
         let below = (!keys.root.is_empty()).then(|| format!("{}/", keys.root));
         let (mut tokens, mut token, mut first_before) = (HashSet::new(), None, None);
+        let hasher = RandomState::new();
         for _ in 0..PAGES_MAX {
             let options = PaginatedListOptions { page_token: token, ..Default::default() };
             // How many pages there are nobody knows: each has a request's time.
@@ -48,7 +51,7 @@ impl Pages {
                 keys.add(object.location.as_ref())?;
             }
             let Some(next) = page.page_token else { return Ok(keys.into_found()) };
-            if !tokens.insert(next.clone()) {
+            if !tokens.insert(hasher.hash_one(&next)) {
                 return Err(repeated());
             }
             token = Some(next);
@@ -68,25 +71,23 @@ pub(super) struct Keys<'a> {
     root: String,
     prefix: &'a str,
     found: Vec<String>,
-    named: usize,
 }
 
 impl<'a> Keys<'a> {
     /// Of those below `root`, the ones that begin so.
     pub(super) fn new(root: String, prefix: &'a str) -> Self {
-        Keys { root, prefix, found: Vec::new(), named: 0 }
+        Keys { root, prefix, found: Vec::new() }
     }
 
     /// The store named one.
     pub(super) fn add(&mut self, name: &str) -> Result<(), Fault> {
-        self.named += 1;
-        if self.named > KEYS_MAX {
-            let cause = format!("the store names more than {KEYS_MAX} objects");
-            return Err(Fault { kind: FaultKind::Retry, cause });
-        }
         let below = name.strip_prefix(self.root.as_str());
         let key = below.map(|below| below.trim_start_matches('/'));
         self.found.extend(key.filter(|key| key.starts_with(self.prefix)).map(str::to_owned));
+        if self.found.len() > KEYS_MAX {
+            let cause = format!("the store names more than {KEYS_MAX} objects of the volume");
+            return Err(Fault { kind: FaultKind::Retry, cause });
+        }
         Ok(())
     }
 

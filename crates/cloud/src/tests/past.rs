@@ -188,11 +188,11 @@ fn starts_that_broke_off_are_no_older_copies() {
 }
 
 /// Goal: a node whose map file, or whose superblock, an earlier build wrote goes on, and knows its
-/// sessions from then on. Method: both without sessions, or one of them; a start that is cut off,
-/// others, and an older copy.
+/// sessions from then on. Method: both without sessions, or one of them; a start whose link is cut
+/// at each of its steps, others, and an older copy.
 #[test]
 fn what_earlier_builds_wrote_is_served() {
-    for seed in 0..30 {
+    for (seed, steps) in (0..120).map(|number| (number, number / 2)) {
         let mut life = filled(seed);
         life.stop();
         let frames = meta::decode(&life.world.disks.map_file).expect("it is whole");
@@ -209,8 +209,10 @@ fn what_earlier_builds_wrote_is_served() {
         let session = block.session * (seed % 2);
         *bytes = Superblock { session, ..block }.encode().into();
         life.open_again();
-        let steps = life.world.rng.below(60);
         (0..steps).for_each(|_| life.tick());
+        life.world.faults.is_cut = true;
+        (0..40).for_each(|_| life.tick());
+        life.world.faults.is_cut = false;
         assert_eq!(start(&mut life), None, "seed {seed}");
         load(&mut life);
         let newer = life.world.disks.clone();

@@ -49,7 +49,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Why a superblock of this node's is another copy's.
     pub(super) fn put_by_copy(&self, block: &Superblock) -> Option<String> {
         let claims = &self.commit.recorded.claims;
-        let is_known = claims.is_empty() || claims.find(block.session).is_some();
+        // Builds that knew no sessions, and others that drop what they do not know, say none.
+        let says_none = block.session == 0;
+        let is_known = claims.is_empty() || says_none || claims.find(block.session).is_some();
         let is_other = self.is_known && !is_known && block.deleted.is_none();
         is_other.then(|| {
             format!(

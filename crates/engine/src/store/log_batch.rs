@@ -51,6 +51,10 @@ impl LogStore {
         let relocate = &self.streams[Stream::Relocate as usize];
         self.forgets.is_stuck =
             self.forgets.flush && !self.forgets.queue.is_empty() && relocate.flight.is_none();
+        if self.forgets.is_stuck && self.free_segments.is_empty() {
+            // They are written at the end of one.
+            self.checkpoint.wanted |= !super::log_checkpoint::is_running(self);
+        }
         self.start_sync(io);
     }
 

@@ -400,8 +400,13 @@ impl NvmStore {
     pub fn refuse_delayed(&mut self, kind: ErrorKind) {
         for store in core::mem::take(&mut self.delayed) {
             let placed = store.entries[..store.placed].iter().map(|(slot, ..)| *slot);
-            self.wait(self.changed, Waiter::Refused(store.ticket, placed.collect(), kind));
+            let waiter = Waiter::Refused(store.ticket, placed.collect(), kind);
+            match store.placed {
+                0 => self.answer(waiter, Ok(())),
+                _ => self.wait(self.changed, waiter),
+            }
         }
+        self.stirred = true;
         for waiter in core::mem::take(&mut self.frees_waiters) {
             self.answer(Waiter::Sync(waiter.ticket), Err(kind));
         }
