@@ -6,7 +6,7 @@
 //! Cost: a store's process per world. Not for: machines without the store's program, which skip.
 
 use crate::link::LinkProxy;
-use crate::tool::{Outcome, run};
+use crate::tool::Outcome;
 use crate::{Connection, Node, Options, Request, S3Server, binary};
 use layby_types::Rng;
 use std::path::{Path, PathBuf};

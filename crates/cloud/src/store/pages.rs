@@ -15,8 +15,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Keys of a volume that a listing has at most: segments of 4 MiB of 64 TiB, or of 256 KiB of 4 TiB.
-/// What else lies in a bucket beside a volume at its root does not count.
+/// Keys of a volume that a listing has at most: 64 TiB in segments of 4 MiB, 4 TiB in 256 KiB. What
+/// else lies in a bucket beside a volume at its root does not count.
 const KEYS_MAX: usize = 1 << 24;
 /// Pages that a listing has at most. Stores put a thousand names on one, or as few as they like.
 const PAGES_MAX: usize = 1 << 20;

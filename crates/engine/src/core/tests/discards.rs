@@ -286,9 +286,9 @@ fn mode_off_ignores_trims() {
     assert_eq!((counters.dropped.ranges, counters.sent.ranges), (1, 0));
 }
 
-/// Goal: what the shard itself zeroes for a shrink keeps no room, also where discards are off: it is
-/// cut off next, and room for it might fill the disk meanwhile. Method: a client's zeroing and the
-/// shard's; the home hears a discard of the latter alone.
+/// Goal: what the shard itself zeroes for a shrink keeps no room, also where discards are off: it
+/// is cut off next, and room for it might fill the disk meanwhile. Method: a client's zeroing and
+/// the shard's; the backing store gets a discard for the latter alone.
 #[test]
 fn what_a_shrink_zeroes_keeps_no_room() {
     let mut world = waiting(6);
