@@ -8,7 +8,8 @@
 //!
 //! Invariants, each tested against random loads:
 //! - *Work conserving*: while an object is ready, a place in flight is free and the cap has tokens
-//!   for it, one is handed out. Ready is what neither backs off nor is held as patient.
+//!   for it, one is handed out. Ready is what neither backs off nor is held as patient, of a volume
+//!   that is not silent.
 //! - *Cap*: what is handed out in any window is at most what the cap earns in it and its burst, or
 //!   one object where that is more.
 //! - *Strict*: while an object of a strict class is ready, none of another class is handed out; so
@@ -16,9 +17,14 @@
 //! - *Weights*: of classes that always have something ready, each has been given its weight's share
 //!   of bytes, give or take one object and one round ([`ROUND_BYTES`] times its weight).
 //! - *Silence*: of a volume whose last upload was given up, one object is in flight at a time, a
-//!   probe. Probes take no place and no share from others; of as many as there are places, who was
-//!   probed longest ago comes next. Strict, weights and age are promises to volumes that are not
-//!   silent.
+//!   probe. Probes take no place and no class's share; of as many as there are places, who was
+//!   probed longest ago comes next. A cap counts them, though the store may take nothing. So under
+//!   a cap a probe goes before a ready object of another volume only once others were handed
+//!   [`PROBE_FACTOR`] times its bytes since the last probe, and else where no other is ready: of
+//!   volumes that always have something ready, probes take a ninth of the cap at most; what becomes
+//!   ready right after a probe waits until the cap has earned that one. Strict, weights and age are
+//!   promises to volumes that are not silent; a probe that is due under a cap goes before strict
+//!   objects only where it is of a strict class.
 //! - *Age*: within a class, the volume that is nearest to its bound of age, or farthest beyond, is
 //!   served first. So nothing starves: every bound is reached at last.
 //!
@@ -46,6 +52,10 @@ use layby_types::{ClassId, Nanos, VolumeId};
 
 /// Bytes that a round gives a class, times its weight.
 pub const ROUND_BYTES: u64 = 4096;
+
+/// Under a cap, bytes that others are handed for each byte of a probe that goes before them, so
+/// that probes cost volumes which always have something ready a ninth of the cap at most.
+pub const PROBE_FACTOR: u64 = 8;
 
 /// An object, by a number that its owner chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,8 @@
 //! Which object goes up next. See the module's documentation for what holds.
 
 use super::{
-    Cap, ClassPlan, ROUND_BYTES, Share, Timetable, UplinkLimits, Upload, UploadId, VolumePlan,
-    When, is_good,
+    Cap, ClassPlan, PROBE_FACTOR, ROUND_BYTES, Share, Timetable, UplinkLimits, Upload, UploadId,
+    VolumePlan, When, is_good,
 };
 use crate::forecast::Outlook;
 use crate::throttle::{Bucket, Rate};
@@ -151,6 +151,8 @@ pub struct Uplink {
     in_flight: BTreeMap<UploadId, Upload>,
     /// Those in flight that take no place.
     probes: BTreeSet<UploadId>,
+    /// Bytes handed out since the last probe.
+    unprobed_bytes: u64,
     /// Those that back off, by the end of it.
     backing_off: BTreeMap<(Nanos, u64), Queued>,
     /// Objects that wait, those that back off included.
@@ -171,6 +173,7 @@ impl Uplink {
             lanes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             probes: BTreeSet::new(),
+            unprobed_bytes: 0,
             backing_off: BTreeMap::new(),
             queued: 0,
             tickets: 0,
@@ -266,8 +269,8 @@ impl Uplink {
         Next::Send(self.send(&chosen, &heads, is_probe))
     }
 
-    /// Strict ones first, then probes, then by weight. Probes wait for no place and no share: they
-    /// have a bound of their own, and who is silent is owed nothing.
+    /// Strict ones first, then probes, then by weight: probes have places of their own. A cap they
+    /// share with the others, so there they go first where they are due, and else last.
     fn choose(&self, heads: &Heads, has_place: bool, may_probe: bool) -> Option<(Ready, bool)> {
         let placed = |ready: Option<Ready>| ready.filter(|_| has_place).map(|one| (one, false));
         let probe = match heads.strict {
@@ -275,8 +278,21 @@ impl Uplink {
             None => heads.probe,
         };
         let probe = probe.filter(|_| may_probe).map(|(_, one)| (one, true));
+        let strict = placed(heads.strict);
         let weighted = || placed(self.fairest(&heads.weighted));
-        placed(heads.strict).or(probe).or_else(weighted)
+        if self.bucket.is_none() {
+            return strict.or(probe).or_else(weighted);
+        }
+        let due = probe.filter(|(one, _)| self.is_probe_due(one));
+        // What is ready and has no place yet would find the tokens gone.
+        let spare = probe.filter(|_| heads.strict.is_none() && heads.weighted.is_empty());
+        due.or(strict).or_else(weighted).or(spare)
+    }
+
+    /// Whether the others were handed so much since the last probe that one costs them no more than
+    /// its part of the cap.
+    fn is_probe_due(&self, probe: &Ready) -> bool {
+        self.unprobed_bytes >= probe.bytes.saturating_mul(PROBE_FACTOR)
     }
 
     /// An object arrived: its volume's store answers.
@@ -453,6 +469,10 @@ impl Uplink {
         self.queued -= 1;
         let before = self.in_flight.insert(queued.upload.id, queued.upload);
         assert!(before.is_none(), "{:?} was submitted twice", queued.upload.id);
+        self.unprobed_bytes = match is_probe {
+            true => 0,
+            false => self.unprobed_bytes.saturating_add(queued.upload.bytes),
+        };
         if is_probe {
             self.probes.insert(queued.upload.id);
         }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod by_hand;
+mod probes;
 mod properties;
 mod timetable;
 
