@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex as StdMutex;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 /// What a mock shard was told, and how it is to answer.
 #[derive(Default)]
@@ -587,9 +588,13 @@ async fn a_change_that_is_not_saved_is_undone() {
 }
 
 /// A volume of 2 MiB on the second shard, which keeps its shrink to 1 MiB for itself; and another
-/// one on the first.
-async fn shrinking() -> (MockNode, tokio::task::JoinHandle<Result<(), Report>>) {
+/// one on the first. With `class` the same change gives it this class, which is new.
+async fn shrinking(class: Option<Name>) -> (MockNode, JoinHandle<Result<(), Report>>) {
     let node = MockNode::new("");
+    if let Some(name) = class.clone() {
+        let request = ClassCreate { name, settings: ClassPatch::default() };
+        node.control.class_create(request).await.expect("a free name");
+    }
     let owner = crate::control::Authority::Owner;
     for volume in ["a", "b"] {
         let size = Some("2MiB".parse().expect("a size"));
@@ -599,7 +604,7 @@ async fn shrinking() -> (MockNode, tokio::task::JoinHandle<Result<(), Report>>) 
     node.shards[1].state().holds_sets = true;
     let control = Arc::clone(&node.control);
     let size = Some("1MiB".parse().expect("a size"));
-    let patch = VolumePatch { size, shrink: true, ..VolumePatch::default() };
+    let patch = VolumePatch { size, shrink: true, class, ..VolumePatch::default() };
     let shrinking = tokio::spawn(async move { control.volume_set(&name("a"), patch).await });
     while node.shards[1].state().held.is_empty() {
         tokio::task::yield_now().await;
@@ -616,7 +621,7 @@ const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 /// class change, the volume itself is deleted; then the shard answers.
 #[tokio::test]
 async fn a_shrink_holds_up_its_own_volume_alone() {
-    let (node, shrinking) = shrinking().await;
+    let (node, shrinking) = shrinking(None).await;
     let read_only = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
     let b = name("b");
     let other = tokio::time::timeout(SOON, node.control.volume_set(&b, read_only));
@@ -646,13 +651,31 @@ async fn a_shrink_holds_up_its_own_volume_alone() {
 /// it. Method: the stop comes while the shard has the shrink, which the shard then gives up.
 #[tokio::test]
 async fn a_stop_does_not_wait_for_a_shrink() {
-    let (node, shrinking) = shrinking().await;
+    let (node, shrinking) = shrinking(None).await;
     let stopped = tokio::time::timeout(SOON, node.control.stop()).await;
     stopped.expect("it does not wait").expect("the shards stop");
     let (_, answer) = node.shards[1].state().held.remove(0);
     answer(Err(CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() }));
     let refused = shrinking.await.expect("no panic").expect_err("it was given up");
     assert!(refused.state.contains("old size") && refused.state.contains("zeros"), "{refused}");
+    assert_eq!(node.control.view().catalog.volumes[&name("a")].length, 2 << 20);
+}
+
+/// Goal: a shrink that can no longer be made is undone in its shards, whatever else its change
+/// held. Method: the change also gives a class, which is deleted while the shard zeroes.
+#[tokio::test]
+async fn a_shrink_into_a_deleted_class_is_undone() {
+    let (node, shrinking) = shrinking(Some(name("c2"))).await;
+    node.control.class_delete(&name("c2")).await.expect("no volume is of it yet");
+    let (spec, answer) = node.shards[1].state().held.remove(0);
+    let spec_of_a = || node.shards[1].state().volumes[&1].spec.clone();
+    let before = spec_of_a();
+    assert_eq!((spec.length, before.length), (1 << 20, 2 << 20));
+    node.shards[1].state().volumes.get_mut(&1).expect("it was added").spec = spec;
+    answer(Ok(()));
+    let refused = shrinking.await.expect("no panic").expect_err("its class is gone");
+    assert!(refused.cause.contains("c2") && refused.state.contains("zeros"), "{refused}");
+    assert_eq!(spec_of_a(), before);
     assert_eq!(node.control.view().catalog.volumes[&name("a")].length, 2 << 20);
 }
 

@@ -56,6 +56,18 @@ struct Change {
     view: View,
 }
 
+impl Change {
+    /// The volume as its shards know it once a shrink has been told: all but its length is old.
+    fn shorter(&self) -> VolumeRecord {
+        let length = self.old.length.min(self.record.length);
+        VolumeRecord { length, ..self.old.clone() }
+    }
+}
+
+/// What became of a volume whose shrink ended without a change.
+const SHRINK_UNDONE: &str =
+    "the volume has its old size, but what lay beyond the smaller one may read as zeros";
+
 /// Where backing files lie that nobody chose a place for, within the node's directory.
 pub(crate) const VOLUMES_DIR_NAME: &str = "volumes";
 
@@ -259,15 +271,16 @@ impl Control {
         drop(turn);
         self.shrink(&change, &error).await?;
         let _turn = self.change.lock().await;
-        // The node may be another one by now; the volume is not.
-        let (old, record) = (change.old, change.record);
+        // The node may be another one by now; the volume is not. Its shards know of the new length
+        // alone: what else the change holds, such as a class, may be gone.
+        let (shorter, old) = (change.shorter(), change.old);
         let again = async {
             let change = self.check_set(name, patch, &error)?;
             self.widen_intents(&change.view).await.map(|()| change)
         };
         match again.await {
             Ok(change) => self.make_set(name, change, &error).await,
-            Err(refused) => Err(self.undo_set(name, (&old, &record), refused).await),
+            Err(refused) => Err(self.undo_set(name, (&old, &shorter), refused).await),
         }
     }
 
@@ -287,20 +300,17 @@ impl Control {
     /// stays as it is, since other changes go on meanwhile.
     async fn shrink(&self, change: &Change, error: &str) -> Result<(), Report> {
         let (homes, old) = (&self.facts.homes, &change.old);
-        let shorter = VolumeRecord { length: change.record.length, ..old.clone() };
         let before = self.view();
-        let specs = [&shorter, old].map(|record| before.volume_specs(homes, record));
+        let specs = [&change.shorter(), old].map(|record| before.volume_specs(homes, record));
         let [new, old] = specs;
-        self.set_parts(&before, new, &old).await.map_err(|refused| {
-            report(&refused, error).state(
-                "the volume has its old size, but what lay beyond the smaller one may read as \
-                 zeros",
-            )
-        })
+        let told = self.set_parts(&before, new, &old).await;
+        told.map_err(|refused| report(&refused, error).state(SHRINK_UNDONE))
     }
 
     /// Makes a change that was checked, and writes it down. The caller holds the node's change.
     async fn make_set(&self, name: &Name, change: Change, error: &str) -> Result<(), Report> {
+        // One that shrinks has its new length already.
+        let told = change.shorter();
         let Change { old, record, view } = change;
         let refused = |refused: CommandError| report(&refused, error);
         if record.length > old.length && record.wide.is_some() {
@@ -308,15 +318,13 @@ impl Control {
         }
         let homes = &self.facts.homes;
         let new = view.volume_specs(homes, &record);
-        // One that shrinks has its new length already.
         let is_shorter = record.length < old.length;
-        let told = VolumeRecord { length: old.length.min(record.length), ..old.clone() };
-        let told = self.view().volume_specs(homes, &told);
-        if (!is_shorter || new != told)
-            && let Err(cause) = self.set_parts(&view, new, &told).await
+        let specs = self.view().volume_specs(homes, &told);
+        if (!is_shorter || new != specs)
+            && let Err(cause) = self.set_parts(&view, new, &specs).await
         {
             return Err(match is_shorter {
-                true => self.undo_set(name, (&old, &record), refused(cause)).await,
+                true => self.undo_set(name, (&old, &told), refused(cause)).await,
                 false => refused(cause),
             });
         }
