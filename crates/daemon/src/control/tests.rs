@@ -679,6 +679,30 @@ async fn a_shrink_into_a_deleted_class_is_undone() {
     assert_eq!(node.control.view().catalog.volumes[&name("a")].length, 2 << 20);
 }
 
+/// Goal: a creation in the name of a volume that shrinks is refused at once, and a take holds up
+/// no volume that is not served. Method: both while the shard keeps the shrink.
+#[tokio::test]
+async fn a_shrink_holds_up_no_creation_of_its_name() {
+    let (node, shrinking) = shrinking(None).await;
+    let path = Some("file:///far".into());
+    let take = VolumeCreate { take: true, size: None, path, ..create("a") };
+    let cases = [(create("a"), "a volume of that name exists"), (take, "is being shrunk")];
+    let mut causes = Vec::new();
+    for (request, expected) in cases {
+        let creating = node.control.volume_create(request, Authority::Owner);
+        let refused = tokio::time::timeout(SOON, creating).await.map(|made| {
+            let refused = made.expect_err("the name is taken");
+            (refused.kind == ReportKind::InUse && refused.cause.contains(expected), refused.cause)
+        });
+        causes.push(refused);
+    }
+    assert!(causes.iter().all(|case| matches!(case, Ok((true, _)))), "{causes:?}");
+    assert!(node.control.absent_turn.try_lock().is_ok(), "other volumes may be tried");
+    let (_, answer) = node.shards[1].state().held.remove(0);
+    answer(Ok(()));
+    shrinking.await.expect("no panic").expect("it shrinks");
+}
+
 /// Goal: a change that a silent store holds up holds up no stop for ever. Method: a change that
 /// never ends, and a clock that is moved on.
 #[tokio::test]

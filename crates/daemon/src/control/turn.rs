@@ -7,6 +7,7 @@
 //! Not for: volumes that are not served; see `absent`.
 
 use crate::config::Name;
+use crate::error::{Report, ReportKind};
 use std::collections::BTreeSet;
 use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,7 +44,8 @@ impl Changes {
         self.shrinking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of a change that concerns no volume that is served before it.
+    /// The turn of a change that changes no served volume's own record; the end of a take does,
+    /// in what no shrink reads.
     pub(super) async fn lock(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
@@ -60,6 +62,27 @@ impl Changes {
             drop(turn);
             ended.await;
         }
+    }
+
+    /// The turn of a creation. It does not wait for the end of a shrink: a take also has the turn
+    /// of the volumes that are not served, and any other creation is refused for the name.
+    ///
+    /// # Errors
+    /// A report when the volume that is to be taken shrinks.
+    pub(super) async fn lock_to_create(
+        &self,
+        name: &Name,
+        takes: bool,
+        error: &str,
+    ) -> Result<MutexGuard<'_, ()>, Report> {
+        let turn = self.turn.lock().await;
+        if takes && self.names().contains(name) {
+            return Err(Report::new(ReportKind::InUse, error)
+                .cause(format!("volume `{name}` of this node is being shrunk"))
+                .state("nothing was changed")
+                .hint("choose another name, or repeat the command when the shrink has ended"));
+        }
+        Ok(turn)
     }
 
     /// The turn of a stop; none where a change goes on for too long.

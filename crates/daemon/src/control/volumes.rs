@@ -102,7 +102,7 @@ impl Control {
         // volume is made is as a place that was wrong.
         let (clone_of, mut size) = self.clone_source(&request, error).await?;
         let name = request.name.clone();
-        let _change = self.change.lock_for(&name).await;
+        let _change = self.change.lock_to_create(&name, request.take, error).await?;
         crate::descriptors::check_room(error)?;
         let mut view = View::clone(&self.view());
         let mut had = None;
