@@ -346,6 +346,7 @@ impl Control {
         if change.is_some() {
             self.keep_all_waited().await;
         }
+        self.change.set_stopped();
         let mut stopping = Vec::new();
         for shard in 0..self.shards.len() {
             stopping.push(self.tell(shard, Command::Stop));
@@ -397,8 +398,9 @@ impl Control {
         Ok(())
     }
 
-    /// Saves the catalog of `view` and makes it the node's view.
+    /// Saves the catalog of `view` and makes it the node's view; not once the node has stopped.
     async fn publish(&self, view: View) -> Result<(), Report> {
+        self.change.check_running("cannot save the catalog")?;
         let dir = self.facts.dir.clone();
         let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
         let view = saving.await.expect("saving a catalog does not panic")?;

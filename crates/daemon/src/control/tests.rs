@@ -703,6 +703,23 @@ async fn a_shrink_holds_up_no_creation_of_its_name() {
     shrinking.await.expect("no panic").expect("it shrinks");
 }
 
+/// Goal: a node that has stopped writes no change down. Method: the shard ends its zeroing, and
+/// its answer comes after the stop; a change that asks no shard; the catalog on the disk.
+#[tokio::test]
+async fn a_change_after_a_stop_is_not_written_down() {
+    let (node, shrinking) = shrinking(None).await;
+    node.control.stop().await.expect("the shards stop");
+    let (_, answer) = node.shards[1].state().held.remove(0);
+    answer(Ok(()));
+    let refused = shrinking.await.expect("no panic").expect_err("the node has stopped");
+    let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+    assert_eq!(saved.volumes[&name("a")].length, 2 << 20, "{refused}");
+    assert!(refused.state.contains("old size") && refused.state.contains("zeros"), "{refused}");
+    let change = serde_json::from_str("{\"cap\":\"1MiB/s\"}").expect("JSON");
+    let refused = node.control.uplink_set(change).await.expect_err("the node has stopped");
+    assert!(refused.cause.contains("has stopped"), "{refused}");
+}
+
 /// Goal: a change that a silent store holds up holds up no stop for ever. Method: a change that
 /// never ends, and a clock that is moved on.
 #[tokio::test]

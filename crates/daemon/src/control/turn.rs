@@ -2,13 +2,15 @@
 //!
 //! How: a lock that each change holds. A shrink names its volume and gives the lock back while its
 //! shards write zeroes, which may take hours; changes of that volume wait for its end.
-//! Invariant: a volume that shrinks is the same when the shrink has the lock again.
+//! Invariant: a volume that shrinks is the same when the shrink has the lock again. After a stop
+//! the lock is free, and no change is written down.
 //! Cost: a look at the few volumes that shrink, per change of a volume.
 //! Not for: volumes that are not served; see `absent`.
 
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, Notify};
@@ -24,6 +26,8 @@ pub(super) struct Changes {
     shrinking: StdMutex<BTreeSet<Name>>,
     /// A shrink has ended.
     ended: Notify,
+    /// The node has stopped; no change is written down any more.
+    stopped: AtomicBool,
 }
 
 /// A volume that shrinks, until this is dropped.
@@ -92,6 +96,25 @@ impl Changes {
             tracing::warn!("a change of the node goes on for too long; the node stops without it");
         }
         locked
+    }
+
+    /// From now on no change is written down: the node stops.
+    pub(super) fn set_stopped(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses what comes after the node's stop.
+    ///
+    /// # Errors
+    /// A report once the node has stopped.
+    pub(super) fn check_running(&self, error: &str) -> Result<(), Report> {
+        if !self.stopped.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(Report::new(ReportKind::Unreachable, error)
+            .cause("the node has stopped")
+            .state("the catalog is as it was before")
+            .hint("start the node, and repeat the command"))
     }
 
     /// Has other changes of the volume wait. The caller has the turn.

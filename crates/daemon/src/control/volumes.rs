@@ -271,6 +271,7 @@ impl Control {
         drop(turn);
         self.shrink(&change, &error).await?;
         let _turn = self.change.lock().await;
+        self.change.check_running(&error).map_err(|stopped| stopped.state(SHRINK_UNDONE))?;
         // The node may be another one by now; the volume is not. Its shards know of the new length
         // alone: what else the change holds, such as a class, may be gone.
         let (shorter, old) = (change.shorter(), change.old);
