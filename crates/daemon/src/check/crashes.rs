@@ -23,6 +23,15 @@ const STARTS_MAX: u32 = 10_000;
 const USED: (usize, &[u8]) = (4096, b"LAYBYCJB");
 const DAMAGED: [&[u8]; 3] = [b"\xff\xfe", b"0123", b"no note of a key, and much longer than one"];
 
+/// What a journal has.
+enum Journal {
+    Empty,
+    /// Its room, and no writes.
+    Blank,
+    /// Writes.
+    Used,
+}
+
 /// A node with a volume `maps` in a folder, which was served once, and what it keeps of it.
 struct Site {
     dir: TempDir,
@@ -71,7 +80,9 @@ impl Site {
         let is_served = control.view().absence(&name()).is_none();
         if is_served {
             let watch = control.facts().homes.watch(&record).expect("it is served");
-            watch.wait(|said| said.status.link == Link::Up).await.expect("it runs");
+            let is_over = |link: &Link| matches!(link, Link::Up | Link::Lost(_));
+            let said = watch.wait(|said| is_over(&said.status.link)).await.expect("it runs");
+            assert_eq!(said.status.link, Link::Up, "it is served");
         }
         node.run(async {}).await.expect("stops");
         is_served
@@ -132,26 +143,36 @@ async fn start(dir: &TempDir, text: &str) -> Node {
 /// start of each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_says_what_a_start_does() {
-    let site = Site::new("").await;
+    let mut site = Site::new("").await;
     let (sound, used) = (site.catalog(), site.used());
-    let (map, journal) = (Some(&site.map[..]), Some(&site.journal[..]));
     let cases = [
-        ("before the files are made", true, None, None, true),
-        ("once the journal has its name", true, None, Some(&b""[..]), true),
-        ("once the journal has its room", true, None, journal, true),
-        ("once both are made", true, map, journal, true),
-        ("a map that went missing", true, None, Some(&used[..]), false),
-        ("a journal that went missing", true, map, None, false),
-        ("both went missing", false, None, None, false),
-        ("the map went missing", false, None, journal, false),
+        ("before the files are made", true, (false, None), true),
+        ("once the journal has its name", true, (false, Some(Journal::Empty)), true),
+        ("once the journal has its room", true, (false, Some(Journal::Blank)), true),
+        ("once both are made", true, (true, Some(Journal::Blank)), true),
+        ("a map that went missing", true, (false, Some(Journal::Used)), false),
+        ("a journal that went missing", true, (true, None), false),
+        ("both went missing", false, (false, None), false),
+        ("the map went missing", false, (false, Some(Journal::Blank)), false),
     ];
-    for (what, take, map, journal, is_sound) in cases {
+    for (what, take, (has_map, journal), is_sound) in cases {
         let mut catalog = sound.clone();
         catalog.volumes.get_mut("maps").expect("it is there").take = take;
-        site.put(&catalog, map, journal);
+        let journal = journal.map(|journal| match journal {
+            Journal::Empty => &b""[..],
+            Journal::Blank => &site.journal[..],
+            Journal::Used => &used[..],
+        });
+        site.put(&catalog, has_map.then_some(&site.map[..]), journal);
         let problem = site.problem();
         assert_eq!(problem.is_none(), is_sound, "{what}: {problem:?}");
         assert_eq!(site.serves().await, is_sound, "{what}: the start");
+        if is_sound {
+            // What older files say would be an older copy's.
+            let paths = site.paths();
+            site.map = std::fs::read(paths.map).expect("it was served");
+            site.journal = std::fs::read(paths.journal).expect("it was served");
+        }
     }
 }
 
