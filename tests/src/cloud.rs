@@ -53,9 +53,7 @@ impl World {
              [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n",
             self.folder.path().display()
         );
-        let environment = S3Server::environment(&self.link.endpoint());
-        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        Options { environment, ..Options::config(config) }
+        Options::with_store(config, &self.link.endpoint())
     }
 
     /// A folder for a node, or a file.

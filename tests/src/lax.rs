@@ -163,7 +163,7 @@ fn serve(stream: &TcpStream, shared: &Shared) {
     }
 }
 
-/// Sends a head and, in several pieces, what of the body nobody can take for the end of it.
+/// Sends a head and, in several pieces, a part of the body, so that its end does not come.
 fn answer_boastfully(
     mut stream: &TcpStream,
     boast: &Boast,

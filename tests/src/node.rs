@@ -39,6 +39,14 @@ impl Options {
     pub fn config(text: impl Into<String>) -> Self {
         Options { config: Some(text.into()), ..Options::default() }
     }
+
+    /// The same, with what finds a store like [`crate::S3Server`] at `endpoint`.
+    #[must_use]
+    pub fn with_store(text: impl Into<String>, endpoint: &str) -> Self {
+        let environment = crate::S3Server::environment(endpoint);
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Options { environment, ..Options::config(text) }
+    }
 }
 
 /// Levels so small that a short test fills and empties them many times.

@@ -11,7 +11,7 @@ use crate::link::Port;
 use crate::tool;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -165,8 +165,12 @@ impl S3Server {
         let top = self.bucket();
         let mut folders = vec![top.clone()];
         while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).expect("the test's own folder can be read").flatten()
-            {
+            let entries = match fs::read_dir(&folder) {
+                // The server removes folders that became empty.
+                Err(cause) if cause.kind() == ErrorKind::NotFound && folder != top => continue,
+                entries => entries.expect("the test's own folder can be read"),
+            };
+            for entry in entries.flatten() {
                 let path = entry.path();
                 let key = path.strip_prefix(&top).expect("it is below").display().to_string();
                 match entry.metadata() {

@@ -34,10 +34,18 @@ impl Setup {
              conditional_puts = \"optional\"\n\n\
              [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\n\
              [volume.near]\nsize = \"8MiB\"\n";
-        let environment = S3Server::environment(&self.store.endpoint());
-        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let options = Options { environment, ..Options::config(config) };
+        let options = Options::with_store(config, &self.store.endpoint());
         Node::start(&self.dir(), &options)
+    }
+
+    /// Starts the node, whose volume `maps` is made, and has a block in the store.
+    fn start_with_maps(&self) -> Node {
+        let node = self.start();
+        let made = self.ask(&CREATE);
+        assert!(made.success, "{}", made.stderr);
+        write(&node, "maps", 7);
+        node.layby(&["volume", "drain", "maps"]);
+        node
     }
 
     fn ask(&self, words: &[&str]) -> layby_tests::Outcome {
@@ -73,11 +81,7 @@ fn read(node: &Node, volume: &str) -> Vec<u8> {
 #[test]
 fn an_endless_answer_is_a_fault_of_its_request() {
     let setup = Setup::new();
-    let node = setup.start();
-    let made = setup.ask(&CREATE);
-    assert!(made.success, "{}", made.stderr);
-    write(&node, "maps", 7);
-    node.layby(&["volume", "drain", "maps"]);
+    let node = setup.start_with_maps();
     node.stop();
     for length in [Some(1_000_000_000_000_000), None] {
         setup.store.boast("superblock", length);
@@ -104,11 +108,7 @@ fn an_endless_answer_is_a_fault_of_its_request() {
 #[test]
 fn a_store_that_repeats_its_pages_is_an_error() {
     let setup = Setup::new();
-    let node = setup.start();
-    let made = setup.ask(&CREATE);
-    assert!(made.success, "{}", made.stderr);
-    write(&node, "maps", 7);
-    node.layby(&["volume", "drain", "maps"]);
+    let node = setup.start_with_maps();
     setup.store.repeat_pages(true);
     let before = setup.store.lists();
     let deleted = setup.ask(&["volume", "delete", "maps", "--data", "now"]);

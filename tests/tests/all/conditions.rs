@@ -25,9 +25,7 @@ impl Setup {
             "[node]\nshards = 1\n\n[cloud]\njournal = \"96MiB\"\ndirty_age = \"200ms\"\n{more}\n\
              [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"16MiB\"\n"
         );
-        let environment = S3Server::environment(&self.store.endpoint());
-        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let options = Options { environment, ..Options::config(config) };
+        let options = Options::with_store(config, &self.store.endpoint());
         Node::start(&self.folder.path().join(name), &options)
     }
 

@@ -39,9 +39,7 @@ fn options(link: &LinkProxy) -> Options {
     let config = "[node]\nshards = 1\n\n\
          [cloud]\njournal = \"256MiB\"\ndirty_age = \"200ms\"\nobject = \"1MiB\"\n\n\
          [[level]]\nname = \"dram\"\nkind = \"memory\"\nsize = \"32MiB\"\n";
-    let environment = S3Server::environment(&link.endpoint());
-    let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    Options { environment, ..Options::config(config) }
+    Options::with_store(config, &link.endpoint())
 }
 
 fn contents(round: u64, file: u64) -> Vec<u8> {

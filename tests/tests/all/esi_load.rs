@@ -156,9 +156,7 @@ impl Gateway {
     pub(crate) fn start(folder: &Path, config: String) -> Option<Gateway> {
         let server = S3Server::start()?;
         let link = LinkProxy::start(server.address(), seed());
-        let environment = S3Server::environment(&link.endpoint());
-        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let options = Options { environment, ..Options::config(config) };
+        let options = Options::with_store(config, &link.endpoint());
         let node = Node::start(folder, &options);
         Some(Gateway { node, link, server, folder: folder.to_path_buf(), options })
     }

@@ -36,8 +36,7 @@ impl Site {
             return Some(Site { folder, url, environment: Vec::new(), _own: None });
         }
         let own = S3Server::start()?;
-        let environment = S3Server::environment(&own.endpoint());
-        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let environment = Options::with_store("", &own.endpoint()).environment;
         let url = format!("s3://{}/{part}", S3Server::BUCKET);
         Some(Site { folder, url, environment, _own: Some(own) })
     }
