@@ -124,7 +124,7 @@ pub struct Cache {
     pub(crate) waiting: Vec<VecDeque<OpId>>,
     /// Per level when stores that wait may be looked at again for whether they can be placed.
     pub(crate) hopeless_not_before: Vec<Nanos>,
-    /// No clean block was found anywhere; see [`Cache::drop_coldest`].
+    /// Per level when a clean block is sought next beyond the cold end; see `room`.
     pub(crate) clean_not_before: Vec<Nanos>,
     /// Walks over a level to find stores that cannot be placed.
     #[cfg(test)]

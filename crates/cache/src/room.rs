@@ -131,8 +131,8 @@ impl Cache {
         Some(())
     }
 
-    /// A clean block anywhere of one whose dirty blocks cannot go home: they stay at the cold end,
-    /// where the policy looks at a few, and would hide what is clean behind them for ever.
+    /// A clean block of a volume whose dirty blocks cannot be written back, however warm it is: the
+    /// dirty ones stay at the cold end, of which a policy offers a few, and hide it for ever.
     fn sweep_clean(&mut self, now: Nanos, level: usize, group: Group) -> Option<Slot> {
         let number = owner(group);
         let is_hidden = self.levels[level].kind.is_persistent()

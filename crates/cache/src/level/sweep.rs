@@ -1,7 +1,9 @@
 //! A walk over a level's slots by number: what is found does not depend on how cold it is.
 //!
 //! How: a hand goes round and stays where the last walk ended, so that walks share the level.
-//! Cost: a byte per slot that is looked at. Not for: choosing victims; that is the policy's.
+//! Invariant: what is found is in use, indexed and of the kind that was sought.
+//! Cost: a byte per slot that is looked at; for a clean block also its key, and an index look-up
+//! per candidate. One walk may look at all slots. Not for: choosing victims; that is the policy's.
 
 use super::{DIRTY, HELD, Level, Resident};
 use crate::hash::mix;

@@ -39,7 +39,7 @@ impl Pages {
         let hasher = RandomState::new();
         for _ in 0..PAGES_MAX {
             let options = PaginatedListOptions { page_token: token, ..Default::default() };
-            // How many pages there are nobody knows: each has a request's time.
+            // The number of pages is not known before: each has a request's time.
             let page = self.0.list_paginated(below.as_deref(), options);
             let page = within(Instant::now(), REQUEST_TIME, page).await?;
             let first = page.result.objects.first().map(|object| object.location.clone());

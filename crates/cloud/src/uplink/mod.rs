@@ -324,7 +324,7 @@ pub struct Lane {
 
 impl Lane {
     /// A volume that uploads to a place from now on, as [`crate::Store::place`] names it; of the
-    /// first class until somebody says more.
+    /// first class until the volume's plan is known.
     #[must_use]
     pub fn new(uplink: &Uplink, volume: VolumeId, place: &str) -> Self {
         let is_known = uplink.state().dirty.contains_key(&volume);
@@ -446,7 +446,7 @@ impl Permit {
             self.outcome = match &end {
                 End::Stored(_) => Outcome::Stored(bytes),
                 End::Failed(fault) if fault.kind == FaultKind::Retry => match begun.elapsed() {
-                    // Nobody accepts the connection.
+                    // The store accepts no connection.
                     waited if waited >= SILENCE => Outcome::Silent,
                     _ => Outcome::Unknown,
                 },

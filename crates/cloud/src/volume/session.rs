@@ -724,8 +724,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// Whether a superblock says that this session put it, in words that it did not put. What is
-    /// proposed was not put yet: another program may be the first, as who marks a clone, and then
-    /// the replacement goes on from there.
+    /// proposed was not put yet: another program may be the first, as one that marks a clone, and
+    /// then the replacement goes on from there.
     fn is_forged(&self, block: &Superblock) -> bool {
         let same = self.session.current().filter(|known| known.revision == block.revision);
         same.is_some_and(|known| known != block)

@@ -505,8 +505,8 @@ mod tests {
     static NOTED: tokio::sync::Notify = tokio::sync::Notify::const_new();
 
     /// Goal: a change whose node stops meanwhile is never said not to have been made: its answer
-    /// counts, and without one nobody knows. Method: a node that has received the request and whose
-    /// socket goes; it answers, or is silent.
+    /// counts, and without one the client does not know. Method: a node that has received the
+    /// request and whose socket goes; it answers, or is silent.
     #[tokio::test]
     async fn a_change_that_a_stop_overtakes_may_have_been_made() {
         let dir = tempfile::TempDir::new().expect("a temporary directory");

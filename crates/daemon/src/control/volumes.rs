@@ -42,7 +42,7 @@ enum Deleted {
 enum MadeFile {
     /// None, or one that may have been there.
     None,
-    /// In a place that was chosen: unless somebody has written to it.
+    /// In a place that the request names: unless it was written to.
     Blank,
     /// In the node's own directory.
     Own,

@@ -85,7 +85,7 @@ impl Homes {
         }
     }
 
-    /// Whether a new volume's file is to be made, where somebody chose its place.
+    /// Whether a new volume's file is to be made, where the request names its place.
     #[must_use]
     pub fn makes_file(&self, record: &VolumeRecord) -> bool {
         let found = || std::fs::symlink_metadata(self.path(record));

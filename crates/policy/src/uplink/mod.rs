@@ -17,14 +17,14 @@
 //! - *Weights*: of classes that always have something ready, each has been given its weight's share
 //!   of bytes, give or take one object and one round ([`ROUND_BYTES`] times its weight).
 //! - *Silence*: of a volume whose last upload was given up, one object is in flight at a time, a
-//!   probe. Probes take no place and no class's share; of as many as there are places, who was
-//!   probed longest ago comes next. A cap counts them, though the store may take nothing. So under
-//!   a cap a probe goes before a ready object of another volume only once others were handed
-//!   [`PROBE_FACTOR`] times its bytes since the last probe, and else where no other is ready: of
-//!   volumes that always have something ready, probes take a ninth of the cap at most; what becomes
-//!   ready right after a probe waits until the cap has earned that one. Strict, weights and age are
-//!   promises to volumes that are not silent; a probe that is due under a cap goes before strict
-//!   objects only where it is of a strict class.
+//!   probe. Probes take no place and no class's share; at most as many are in flight as there are
+//!   places, and the volume that was probed longest ago comes next. A cap counts them, though the
+//!   store may take nothing. So under a cap a probe goes before a ready object of another volume
+//!   only once others were handed [`PROBE_FACTOR`] times its bytes since the last probe, and else
+//!   where no other is ready: of volumes that always have something ready, probes take a ninth of
+//!   the cap at most; what becomes ready right after a probe waits until the cap has earned that
+//!   one. Strict, weights and age are promises to volumes that are not silent; a probe that is due
+//!   under a cap goes before strict objects only where it is of a strict class.
 //! - *Age*: within a class, the volume that is nearest to its bound of age, or farthest beyond, is
 //!   served first. So nothing starves: every bound is reached at last.
 //!
