@@ -2,7 +2,7 @@
 //!
 //! How: a store of a few lines (`lax.rs`) that answers as those do.
 
-use layby_tests::{Connection, LaxStore, Node, Options, Request, S3Server, layby};
+use layby_tests::{Connection, LaxStore, Node, Options, Request, layby};
 use serde_json::Value;
 use tempfile::TempDir;
 
