@@ -297,7 +297,7 @@ impl Life {
         let mut life = Life { seed, shape, character, acts };
         let times_out = life.times_out();
         if delays::has_some(seed, times_out) {
-            delays::add(seed, life.shape.remote, &mut life.acts);
+            delays::add((seed, character), times_out, life.shape.remote, &mut life.acts);
         }
         life.acts.extend(END);
         life

@@ -333,6 +333,19 @@ impl SimIo {
         bytes
     }
 
+    /// Whether anything but a read is in flight that reaches behind this byte of a disk.
+    #[must_use]
+    pub fn is_reached(&self, disk: DiskId, length: u64) -> bool {
+        let mine = self.flights.iter().filter(|flight| flight.operation.disk() == Some(disk));
+        let mut ends = mine.filter_map(|flight| match &flight.operation {
+            IoOperation::Write { offset, buffer, .. } => Some(offset + buffer.len() as u64),
+            IoOperation::Zero { offset, length, .. }
+            | IoOperation::Extents { offset, length, .. } => Some(offset + length),
+            _ => None,
+        });
+        ends.any(|end| end > length)
+    }
+
     fn disk(&self, disk: DiskId) -> MutexGuard<'_, SimDisk> {
         lock(&self.disks[disk.0 as usize])
     }

@@ -1,40 +1,76 @@
-//! Bursts of changes that meet while a backing store does not answer.
+//! Bursts of changes that meet while a backing store takes its time.
 //!
-//! How: bursts are put between the other events of a simulation run whose requests are timed out.
-//! One changes what an earlier one that timed out may still change, and then the backing store
-//! completes both.
+//! How: bursts are put between the other events of a simulation run. In one a backing store is
+//! truncated and extended again while a change behind its new end is in flight. In the other,
+//! where requests are timed out, one changes what an earlier one that timed out may still change,
+//! and then the backing store completes both.
 //! Invariant: a random generator of its own, so that runs without such bursts stay as they were.
 //! Cost: microseconds. Not for: volumes in object stores.
 
 use super::requests::{ask, draw_part};
-use super::{Act, BLOCKS, Disk, Fault, VOLUMES};
+use super::{Act, BLOCK, BLOCKS, Character, Disk, Fault, VOLUMES};
 use layby_cache::LEVELS_MAX;
-use layby_types::{Operation, Rng};
+use layby_types::{Nanos, Operation, Rng};
 use std::ops::Range;
 
 /// Bursts of a run at most.
 const BURSTS_MAX: u64 = 4;
+/// How long a backing store completes nothing at most, in microseconds.
+const DELAY_MICROS_MAX: u64 = 20_000;
 /// Slots that are left to the volume in each level at most.
 const SLOTS_MAX: u64 = 2;
+const SECTOR: u64 = 512;
 
-/// Whether a run has such bursts, by its seed: half of those that time out requests.
+/// Whether a run has such bursts, by its seed: half of those that time out requests, and one in
+/// eight of the others.
 pub(super) fn has_some(seed: u64, times_out: bool) -> bool {
-    times_out && Rng::new(seed ^ 0xde_1a57).chance(1, 2)
+    let mut rng = Rng::new(seed ^ 0xde_1a57);
+    if times_out { rng.chance(1, 2) } else { rng.chance(1, 8) }
 }
 
 /// Puts bursts between the acts.
-pub(super) fn add(seed: u64, remote: [bool; VOLUMES], acts: &mut Vec<Act>) {
+pub(super) fn add(
+    (seed, character): (u64, Character),
+    times_out: bool,
+    remote: [bool; VOLUMES],
+    acts: &mut Vec<Act>,
+) {
     let mut rng = Rng::new(seed ^ 0xde_1a58);
     let local: Vec<usize> = (0..VOLUMES).filter(|volume| !remote[*volume]).collect();
-    if local.is_empty() {
+    if local.is_empty() || (character == Character::Stuck && !times_out) {
         return;
     }
     for _ in 0..1 + rng.below(BURSTS_MAX) {
         let at = rng.below(acts.len() as u64 + 1) as usize;
         let volume = local[rng.below(local.len() as u64) as usize];
-        let burst = draw_late(&mut rng, volume);
+        let burst = match times_out {
+            true => draw_late(&mut rng, volume),
+            false => draw_truncation(&mut rng, volume),
+        };
         drop(acts.splice(at..at, burst));
     }
+}
+
+/// A truncation while what lies at the new end is read, or what lies behind it is written.
+fn draw_truncation(rng: &mut Rng, volume: usize) -> Vec<Act> {
+    let blocks = draw_part(rng, 0..BLOCKS);
+    let end = blocks.end * BLOCK / SECTOR - rng.below(BLOCK / SECTOR);
+    let mut acts = vec![Act::Connect(volume, rng.chance(1, 2)), Act::Settle];
+    acts.extend([Act::Length(volume, BLOCKS * BLOCK / SECTOR), Act::Turns(40)]);
+    acts.extend([draw_room(rng, volume), Act::Turns(20)]);
+    let time = Nanos::from_micros(rng.below(DELAY_MICROS_MAX));
+    acts.push(Act::Fault(Fault::Slow(Disk::Home(volume), time)));
+    for _ in 0..=rng.below(3) {
+        let operation = if rng.chance(1, 3) { Operation::Write } else { Operation::Read };
+        acts.extend([ask(volume, operation, blocks.clone()), draw_turns(rng, 8)]);
+    }
+    if rng.chance(1, 3) {
+        acts.push(Act::Drain(Some(volume)));
+    }
+    acts.extend([draw_turns(rng, 12), Act::Length(volume, end), draw_turns(rng, 120)]);
+    acts.extend([Act::Settle, Act::Length(volume, BLOCKS * BLOCK / SECTOR), Act::Turns(40)]);
+    acts.extend([Act::Resize(volume, None), Act::Settle]);
+    acts
 }
 
 /// Changes of the same blocks, of which the first ones time out, then one while all may be made.
@@ -81,15 +117,21 @@ mod tests {
     use super::*;
     use crate::plan::Life;
 
-    /// Goal: half of the runs that time out requests have such bursts, and no others. Method: the
-    /// first seeds, counted.
+    /// Goal: half of the runs that time out requests have bursts of their own kind, and some of
+    /// the others truncations. Method: the first seeds, counted.
     #[test]
-    fn half_of_the_runs_that_time_out_have_some() {
-        let timed_out: Vec<u64> =
-            (0..2000).map(Life::draw).filter(Life::times_out).map(|life| life.seed).collect();
-        let with = timed_out.iter().filter(|seed| has_some(**seed, true)).count();
-        let all = timed_out.len();
-        assert!(all > 60 && (all / 3..all * 2 / 3).contains(&with), "{with} of {all}");
-        assert!(!(0..2000).any(|seed| has_some(seed, false)));
+    fn both_kinds_are_drawn() {
+        let mut counts = [[0_u32; 2]; 2];
+        for life in (0..2000).map(Life::draw) {
+            let times_out = life.times_out();
+            counts[usize::from(times_out)][usize::from(has_some(life.seed, times_out))] += 1;
+            let mut acts = Vec::new();
+            add((life.seed, life.character), times_out, life.shape.remote, &mut acts);
+            let is_stuck = |act: &Act| matches!(act, Act::Fault(Fault::Stuck(_)));
+            assert!(times_out || !acts.iter().any(is_stuck), "SEED={}", life.seed);
+        }
+        let [[without, with], [late_without, late_with]] = counts;
+        assert!(with * 5 < without && with * 12 > without, "{counts:?}");
+        assert!(late_with.abs_diff(late_without) < 40 && late_with > 20, "{counts:?}");
     }
 }

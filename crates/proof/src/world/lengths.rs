@@ -4,12 +4,13 @@
 //! then a home that is to become shorter is cut. A power cut may come between any two of these. To
 //! the oracle a volume that becomes shorter is zeroed behind its new end.
 //! Invariant: no request in flight overlaps the bytes that a change removes, since their order is
-//! not defined. One change at a time. Cost: a look at the requests in flight per change.
-//! Not for: volumes in object stores.
+//! not defined. One change at a time. A length that stays as it was needs a reason: a disk that
+//! fails, or an operation behind the new end that a late device has still in flight.
+//! Cost: a look at the requests in flight per change. Not for: volumes in object stores.
 
 use super::World;
 use crate::oracle::{self, CELL, Expected, overlap};
-use crate::plan::{BLOCK, BLOCKS, Character, VOLUMES};
+use crate::plan::{BLOCK, BLOCKS, Character, Disk, VOLUMES};
 use layby_engine::control::{Command, CommandError};
 use layby_types::{Call, CallFlags, Operation, VolumeId};
 use std::sync::{Arc, Mutex};
@@ -31,11 +32,14 @@ pub(super) struct Lengths {
     change: Option<Change>,
     /// The end of a cut of a home.
     cut: Option<(usize, Answer)>,
+    /// An operation behind the new end was in flight when that was last asked for.
+    is_home_in_use: bool,
 }
 
 impl Default for Lengths {
     fn default() -> Self {
-        Lengths { bytes: [BLOCKS * BLOCK; VOLUMES], change: None, cut: None }
+        let bytes = [BLOCKS * BLOCK; VOLUMES];
+        Lengths { bytes, change: None, cut: None, is_home_in_use: false }
     }
 }
 
@@ -96,6 +100,7 @@ impl World<'_> {
         let mut spec = self.volume_spec(volume);
         spec.length = length;
         self.command(Command::SetVolume(spec, Box::new(told)));
+        self.lengths.is_home_in_use = false;
         self.lengths.change = Some(Change { volume, length, zeroing, answer });
         self.note(|| format!("volume {volume} is to have {length} bytes"));
     }
@@ -103,10 +108,12 @@ impl World<'_> {
     /// Takes down what the shard has answered, and goes on.
     pub(super) fn take_lengths(&mut self) -> Result<(), String> {
         let ended = |answer: &Answer| answer.lock().expect("one thread").take();
-        if let Some((volume, answer)) = &self.lengths.cut
-            && let Some(result) = ended(answer)
-        {
-            let volume = *volume;
+        if let Some((volume, answer)) = &self.lengths.cut {
+            let (volume, result) = (*volume, ended(answer));
+            let Some(result) = result else {
+                self.lengths.is_home_in_use = self.is_home_in_use(volume);
+                return Ok(());
+            };
             self.lengths.cut = None;
             return self.judge_length(volume, result);
         }
@@ -125,15 +132,25 @@ impl World<'_> {
             let (answer, told) = answer_to();
             let id = VolumeId(volume as u32);
             self.command(Command::ResizeHome { volume: id, length, answer: Box::new(told) });
+            self.lengths.is_home_in_use = self.is_home_in_use(volume);
             self.lengths.cut = Some((volume, answer));
         }
         Ok(())
     }
 
+    /// Whether the device is late with an operation behind the new end: a shard does not truncate
+    /// then, and gives up waiting after some seconds.
+    fn is_home_in_use(&self, volume: usize) -> bool {
+        let mut machine = self.host.machine();
+        let disk = machine.attach_disk(&Disk::Home(volume).name()).expect("a node has its disks");
+        machine.is_reached(disk, self.lengths.of(volume))
+    }
+
     fn judge_length(&self, volume: usize, result: Result<(), CommandError>) -> Result<(), String> {
         let may_fail = self.is_tolerant
             || self.life.character == Character::Stuck
-            || self.catalog.has_refused(volume);
+            || self.catalog.has_refused(volume)
+            || self.lengths.is_home_in_use;
         match result {
             Err(error) if !may_fail => {
                 Err(format!("volume {volume} keeps its length, and no disk fails: {}", error.cause))
