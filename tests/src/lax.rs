@@ -26,6 +26,10 @@ struct Shared {
     answered: Condvar,
     repeats_pages: AtomicBool,
     lists: AtomicU64,
+    /// The status of the page that answers each request in the store's place, unless 0.
+    portal: AtomicU16,
+    /// Requests that followed a redirect there.
+    followed: AtomicU64,
 }
 
 /// Which keys are answered with more than they hold, by a part of them, and with how many bytes;
@@ -43,6 +47,13 @@ impl Shared {
 
     fn boast(&self) -> MutexGuard<'_, Option<Boast>> {
         self.boast.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_boast(&self) {
+        self.boasted.fetch_add(1, Ordering::SeqCst);
+        // A test that waits looks with the lock held.
+        drop(self.boast());
+        self.answered.notify_all();
     }
 }
 
@@ -94,7 +105,7 @@ impl LaxStore {
         *self.shared.boast() = None;
     }
 
-    /// Answers that were longer than what it holds.
+    /// Answers that were longer than what it holds, or no store's.
     #[must_use]
     pub fn boasted(&self) -> u64 {
         self.shared.boasted.load(Ordering::SeqCst)
@@ -111,6 +122,18 @@ impl LaxStore {
         let (boast, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(boast);
         assert!(!timeout.timed_out(), "{} of {count} were asked for", self.boasted());
+    }
+
+    /// Answers each request with a page in HTML and this status, as a network does that wants a
+    /// login first: 303 redirects to that page; 0 ends it.
+    pub fn be_portal(&self, status: u16) {
+        self.shared.portal.store(status, Ordering::SeqCst);
+    }
+
+    /// Requests that followed a redirect of [`LaxStore::be_portal`].
+    #[must_use]
+    pub fn followed(&self) -> u64 {
+        self.shared.followed.load(Ordering::SeqCst)
     }
 
     /// Ends every page of names with the word that another one follows, and gives that one again,
@@ -150,7 +173,8 @@ fn serve(stream: &TcpStream, shared: &Shared) {
             let _ = answer_boastfully(stream, &boast, shared);
             return;
         }
-        let (status, headers, body) = answer(&asked, shared);
+        let (status, headers, body) =
+            portal(&asked, shared).unwrap_or_else(|| answer(&asked, shared));
         let head = format!(
             "HTTP/1.1 {status} -\r\ncontent-length: {}\r\n\
              last-modified: Tue, 24 Nov 2026 00:00:00 GMT\r\n{headers}\r\n",
@@ -178,10 +202,7 @@ fn answer_boastfully(
          last-modified: Tue, 24 Nov 2026 00:00:00 GMT\r\n\r\n"
     );
     stream.write_all(head.as_bytes())?;
-    shared.boasted.fetch_add(1, Ordering::SeqCst);
-    // Whoever waits looks with the lock held.
-    drop(shared.boast());
-    shared.answered.notify_all();
+    shared.count_boast();
     let piece = [b'x'; 1 << 16];
     for _ in 0..PIECES_MAX {
         if boast.length.is_none() {
@@ -218,6 +239,26 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Option<Asked> {
 
 type Answer = (u16, String, Vec<u8>);
 
+/// The answer of a network that wants a login first, where one is in the way.
+fn portal(asked: &Asked, shared: &Shared) -> Option<Answer> {
+    const PAGE: &str = "login";
+    let is_followed = asked.key == PAGE;
+    let status = match shared.portal.load(Ordering::SeqCst) {
+        0 => return None,
+        _ if is_followed => 200,
+        status => status,
+    };
+    shared.followed.fetch_add(u64::from(is_followed), Ordering::SeqCst);
+    shared.count_boast();
+    let host = asked.headers.get("host").map_or("", String::as_str);
+    let location = format!("location: http://{host}/portal/{PAGE}\r\n");
+    let headers = format!(
+        "etag: \"1\"\r\ncontent-type: text/html; charset=utf-8\r\n{}",
+        if status == 303 { &location } else { "" }
+    );
+    Some((status, headers, b"<html>please log in</html>".to_vec()))
+}
+
 fn answer(asked: &Asked, shared: &Shared) -> Answer {
     let error = |status: u16, code: &str| {
         let body = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
@@ -226,9 +267,8 @@ fn answer(asked: &Asked, shared: &Shared) -> Answer {
     match asked.method.as_str() {
         "PUT" => match shared.refusal.load(Ordering::SeqCst) {
             0 => {
-                let tag = tag(&asked.body);
                 shared.objects().insert(asked.key.clone(), asked.body.clone());
-                (200, format!("etag: {tag}\r\n"), Vec::new())
+                (200, versions(&asked.body), Vec::new())
             }
             status => error(status, "AccessDenied"),
         },
@@ -254,24 +294,32 @@ fn answer(asked: &Asked, shared: &Shared) -> Answer {
     }
 }
 
-fn tag(bytes: &[u8]) -> String {
-    let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    format!("\"{sum:016x}\"")
+    })
+}
+
+fn tag(bytes: &[u8]) -> String {
+    format!("\"{:016x}\"", sum(bytes))
+}
+
+/// An object's version, as the clients of S3 and of Google's store read it.
+fn versions(bytes: &[u8]) -> String {
+    format!("etag: {}\r\nx-goog-generation: {}\r\n", tag(bytes), sum(bytes) >> 1)
 }
 
 fn got(asked: &Asked, bytes: &[u8]) -> Answer {
     let whole = bytes.len();
     let range = asked.headers.get("range").and_then(|range| range.strip_prefix("bytes="));
     let Some((from, to)) = range.and_then(|range| range.split_once('-')) else {
-        return (200, format!("etag: {}\r\n", tag(bytes)), bytes.to_vec());
+        return (200, versions(bytes), bytes.to_vec());
     };
     let from = from.parse().unwrap_or(0).min(whole);
     let to = to.parse().map_or(whole, |to: usize| (to + 1).min(whole));
     let headers = format!(
-        "etag: {}\r\ncontent-range: bytes {from}-{}/{whole}\r\n",
-        tag(bytes),
+        "{}content-range: bytes {from}-{}/{whole}\r\n",
+        versions(bytes),
         to.saturating_sub(1)
     );
     (206, headers, bytes[from..to].to_vec())

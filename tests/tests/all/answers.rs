@@ -117,3 +117,55 @@ fn a_store_that_repeats_its_pages_is_an_error() {
     assert!(deleted.stderr.contains("names the same page"), "{deleted:?}");
     node.stop();
 }
+
+/// Goal: an emulator of Google's store needs no credentials, and no service is asked for any.
+/// Method: a store that knows none, as `STORAGE_EMULATOR_HOST` names it: a volume that is created,
+/// written, drained and restored. Asking the machine's metadata service would take the command's
+/// time, or fail.
+#[test]
+fn an_emulator_needs_no_credentials() {
+    const URL: &str = "gs://layby/maps";
+    let setup = Setup::new();
+    let environment = vec![("STORAGE_EMULATOR_HOST".to_owned(), setup.store.endpoint())];
+    let config = "[cloud]\nconditional_puts = \"optional\"\n";
+    let options = Options { environment: environment.clone(), ..Options::config(config) };
+    let node = Node::start(&setup.dir(), &options);
+    node.layby(&["volume", "create", "maps", "--size", "8MiB", "--path", URL]);
+    write(&node, "maps", 7);
+    node.layby(&["volume", "drain", "maps"]);
+    let image = setup.folder.path().join("image");
+    let mut restore = Command::new(layby_tests::binary());
+    restore.args(["restore", URL, &image.to_string_lossy()]).envs(environment);
+    let done = restore.output().expect("the program runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(std::fs::read(&image).expect("it was made")[..BLOCK], vec![7; BLOCK]);
+    node.stop();
+}
+
+/// Goal: a network that answers in the store's place, with a page or with a redirect to one, is a
+/// fault that `volume show` names: nothing that it took counts as stored, no redirect is followed,
+/// and the volume goes on once the store answers again. Method: such answers while a block is
+/// uploaded, its drain, then a restore of what the store has.
+#[test]
+fn a_portal_is_no_store() {
+    let setup = Setup::new();
+    let node = setup.start_with_maps();
+    for (value, status, words) in [(8, 200, "page in HTML"), (9, 303, "redirect")] {
+        let answered = setup.store.boasted();
+        setup.store.be_portal(status);
+        write(&node, "maps", value);
+        setup.store.wait_boasted(answered + 3);
+        let shown = setup.ask(&["volume", "show", "maps"]);
+        setup.store.be_portal(0);
+        assert!(shown.stdout.contains(words), "{shown:?}");
+        node.layby(&["volume", "drain", "maps"]);
+        let image = setup.folder.path().join(format!("{status}"));
+        let (code, said) = setup.run(&["restore", URL, &image.to_string_lossy()]);
+        assert_eq!(code, Some(0), "{said}");
+        let restored = std::fs::read(&image).expect("it was made");
+        assert_eq!(restored[..BLOCK], vec![value; BLOCK]);
+        assert_eq!(read(&node, "maps"), vec![value; BLOCK]);
+    }
+    assert_eq!(setup.store.followed(), 0);
+    node.stop();
+}

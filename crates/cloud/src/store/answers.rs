@@ -4,7 +4,8 @@
 //! what was asked for, or else against the most that an object of its kind has. All other answers
 //! (lists, refusals, words to credentials) are read here, by [`Bounded`], before the store's client
 //! sees them: it would give them as much memory as their head says.
-//! Invariant: memory is given for bytes that came, and for no more than was asked for.
+//! Invariant: memory is given for bytes that came, and for no more than was asked for. An answer
+//! that is no store's, a page in HTML or a redirect, is a fault: it would count as a put's.
 //! Cost: a copy of what comes in more than one piece, as without.
 //! Not for: the memory that bytes take once they are decoded; see `formats`.
 
@@ -16,10 +17,15 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpResponseBody, HttpService, ReqwestConnector,
+    HttpResponseBody, HttpService,
 };
-use object_store::{ClientOptions, Error, GetResult, GetResultPayload};
+use object_store::{ClientConfigKey, ClientOptions, Error, GetResult, GetResultPayload};
+use reqwest::Method;
+use reqwest::redirect::Policy;
 use std::ops::Range;
+use std::time::Duration;
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// The most that a superblock has: 64 snapshots with 32 clones each, by name and URL.
 const SUPERBLOCK_BYTES_MAX: u64 = 16 << 20;
@@ -82,13 +88,25 @@ async fn collect<E>(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streamed;
 
-/// Connects as usual, to clients that read answers up to a bound.
-#[derive(Debug, Default)]
-pub(super) struct Bounded(ReqwestConnector);
+/// Connects to clients that read answers up to a bound, and follow no redirect: a network's login
+/// page, to which a redirected put becomes a get, would count as its success and get its token.
+#[derive(Debug)]
+pub(super) struct Bounded;
 
 impl HttpConnector for Bounded {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(BoundedClient(self.0.connect(options)?)))
+        let is_http = options.get_config_value(&ClientConfigKey::AllowHttp);
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("layby/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIME)
+            .redirect(Policy::none())
+            .https_only(is_http.as_deref() != Some("true"))
+            .build();
+        let client = client.map_err(|error| {
+            let source = Box::new(error);
+            Error::Generic { store: "HTTP", source }
+        })?;
+        Ok(HttpClient::new(BoundedClient(HttpClient::new(client))))
     }
 }
 
@@ -98,7 +116,12 @@ struct BoundedClient(HttpClient);
 impl BoundedClient {
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_streamed = request.extensions().get::<Streamed>().is_some();
+        // A machine's metadata service answers empty ones with tokens.
+        let is_put = request.method() == Method::PUT && !request.body().is_empty();
         let response = self.0.execute(request).await?;
+        if let Some(cause) = strange(&response) {
+            return Err(HttpError::new_boxed(HttpErrorKind::Decode, cause.into()));
+        }
         if is_streamed && response.status().is_success() {
             return Ok(response);
         }
@@ -111,8 +134,35 @@ impl BoundedClient {
             );
             HttpError::new_boxed(HttpErrorKind::Decode, cause.into())
         })?;
+        let kind = head.headers.get("content-type").and_then(|kind| kind.to_str().ok());
+        let is_word = kind.is_some_and(|kind| kind.contains("xml") || kind.contains("json"));
+        if is_put && status.is_success() && !bytes.is_empty() && !is_word {
+            let (length, kind) = (bytes.len(), kind.unwrap_or("no kind"));
+            let cause = format!("the answer to a put has {length} bytes of {kind}: {NO_STORE}");
+            return Err(HttpError::new_boxed(HttpErrorKind::Decode, cause.into()));
+        }
         Ok(HttpResponse::from_parts(head, HttpResponseBody::from(bytes)))
     }
+}
+
+/// What to look at after an answer that is no store's.
+const NO_STORE: &str =
+    "is this the store's endpoint and region, and no network in between that wants a login?";
+
+/// What an answer is, where no store gives such a one.
+fn strange(response: &HttpResponse) -> Option<String> {
+    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+    let status = response.status();
+    if status.is_redirection() && header("location").is_some() {
+        let url = header("location").and_then(|location| reqwest::Url::parse(location).ok());
+        let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or("another path");
+        return Some(format!(
+            "the answer is a redirect ({status}) to {host}, and none is followed: {NO_STORE}"
+        ));
+    }
+    let is_page = status.is_success()
+        && header("content-type").is_some_and(|kind| kind.trim_start().starts_with("text/html"));
+    is_page.then(|| format!("the answer ({status}) is a page in HTML: {NO_STORE}"))
 }
 
 impl HttpService for BoundedClient {
@@ -133,9 +183,9 @@ mod tests {
     use super::*;
     use object_store::client::HttpRequestBody;
 
-    /// Answers all with so many bytes and this status.
+    /// Answers all with so many bytes and this status, and a header.
     #[derive(Debug)]
-    struct Talker(u16, usize);
+    struct Talker(u16, usize, Option<(&'static str, &'static str)>);
 
     impl HttpService for Talker {
         fn call<'a, 'b>(&'a self, _: HttpRequest) -> BoxFuture<'b, Result<HttpResponse, HttpError>>
@@ -146,6 +196,9 @@ mod tests {
             Box::pin(async {
                 let mut response = HttpResponse::new(vec![b'x'; self.1].into());
                 *response.status_mut() = self.0.try_into().expect("it is a status");
+                if let Some((name, value)) = self.2 {
+                    response.headers_mut().insert(name, value.parse().expect("it is a header"));
+                }
                 Ok(response)
             })
         }
@@ -163,7 +216,7 @@ mod tests {
             (503, MOST, true, true),
             (503, MOST + 1, true, false),
         ] {
-            let client = BoundedClient(HttpClient::new(Talker(status, bytes)));
+            let client = BoundedClient(HttpClient::new(Talker(status, bytes, None)));
             let mut request = HttpRequest::new(HttpRequestBody::empty());
             if is_streamed {
                 request.extensions_mut().insert(Streamed);
@@ -178,6 +231,63 @@ mod tests {
                     assert!(error.to_string().contains("are the most"), "{error}");
                 }
             }
+        }
+    }
+
+    /// Goal: a page in HTML and a redirect are no store's answers, whatever was asked; objects of
+    /// any other kind, refusals in HTML and bare redirects are left to the client. Method: answers
+    /// of each kind.
+    #[tokio::test]
+    async fn pages_and_redirects_are_no_answers() {
+        let html = Some(("content-type", "text/html; charset=utf-8"));
+        let location = Some(("location", "https://login.example/x?token=secret"));
+        for (status, header, words) in [
+            (200, html, Some("a page in HTML")),
+            (206, html, Some("a page in HTML")),
+            (303, location, Some("redirect (303 See Other) to login.example")),
+            (307, Some(("location", "/login")), Some("to another path")),
+            (307, None, None),
+            (304, None, None),
+            (403, html, None),
+            (200, Some(("content-type", "application/xml")), None),
+            (200, None, None),
+        ] {
+            for is_streamed in [false, true] {
+                let client = BoundedClient(HttpClient::new(Talker(status, 9, header)));
+                let mut request = HttpRequest::new(HttpRequestBody::empty());
+                if is_streamed {
+                    request.extensions_mut().insert(Streamed);
+                }
+                let said = client.call(request).await.err().map(|error| error.to_string());
+                match (&said, words) {
+                    (Some(said), Some(words)) => {
+                        assert!(said.contains(words) && !said.contains("secret"), "{said}");
+                    }
+                    (None, None) => {}
+                    _ => panic!("{status} {header:?}: {said:?}"),
+                }
+            }
+        }
+    }
+
+    /// Goal: a put's answer that has a body which is neither XML nor JSON is no store's; that of a
+    /// put without bytes, by which tokens are asked for, may have any. Method: both with bodies of
+    /// each kind.
+    #[tokio::test]
+    async fn answers_to_puts_are_stores() {
+        for (header, is_empty, is_good) in [
+            (None, false, false),
+            (Some(("content-type", "text/plain")), false, false),
+            (Some(("content-type", "text/plain")), true, true),
+            (Some(("content-type", "application/json")), false, true),
+            (Some(("content-type", "application/xml; charset=utf-8")), false, true),
+        ] {
+            let client = BoundedClient(HttpClient::new(Talker(200, 3, header)));
+            let bytes = if is_empty { Bytes::new() } else { Bytes::from_static(b"x") };
+            let mut request = HttpRequest::new(HttpRequestBody::from(bytes));
+            *request.method_mut() = Method::PUT;
+            let said = client.call(request).await.map(drop);
+            assert_eq!(said.is_ok(), is_good, "{header:?} {is_empty}: {said:?}");
         }
     }
 

@@ -19,9 +19,6 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, Error, ObjectStore, RetryConfig};
 use std::sync::Arc;
-use std::time::Duration;
-
-const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// A client of a store.
 #[derive(Debug)]
@@ -190,7 +187,7 @@ fn s3(builder: AmazonS3Builder) -> Result<Client, String> {
     let options = options(endpoint)?;
     check_credentials(&builder)?;
     let builder = builder.with_retry(retry()).with_client_options(options);
-    built(builder.with_http_connector(Bounded::default()).build())
+    built(builder.with_http_connector(Bounded).build())
 }
 
 fn az(builder: MicrosoftAzureBuilder) -> Result<Client, String> {
@@ -199,7 +196,7 @@ fn az(builder: MicrosoftAzureBuilder) -> Result<Client, String> {
     let options = options(endpoint)?;
     clouds::check_azure(&builder, &variable)?;
     let builder = builder.with_retry(retry()).with_client_options(options);
-    built(builder.with_http_connector(Bounded::default()).build())
+    built(builder.with_http_connector(Bounded).build())
 }
 
 fn gs(builder: GoogleCloudStorageBuilder) -> Result<Client, String> {
@@ -208,7 +205,7 @@ fn gs(builder: GoogleCloudStorageBuilder) -> Result<Client, String> {
     let options = options(endpoint.as_deref().map(|value| (value, name)))?;
     clouds::check_google(&builder, &variable)?;
     let builder = builder.with_retry(retry()).with_client_options(options);
-    built(builder.with_http_connector(Bounded::default()).build())
+    built(builder.with_http_connector(Bounded).build())
 }
 
 /// A variable of this process.
@@ -232,8 +229,7 @@ fn retry() -> RetryConfig {
 /// How to connect to an endpoint, which has the name of its variable with it; none is the cloud's.
 fn options(endpoint: Option<(&str, &str)>) -> Result<ClientOptions, String> {
     let is_http = endpoint.map(|(value, name)| is_http(value, name)).transpose()?;
-    let options = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_TIME);
-    Ok(options.with_allow_http(is_http == Some(true)))
+    Ok(ClientOptions::new().with_allow_http(is_http == Some(true)))
 }
 
 /// Whether an endpoint is spoken to without TLS; refused where it is no address at all.
