@@ -276,6 +276,58 @@ pub(crate) fn scan(
     Ok(scanned)
 }
 
+/// Whole batches right before the one of the number `seq` at a place, oldest first: what the store
+/// has, and the ring still holds, which ends at the place `head`.
+///
+/// A chain is taken that leads there without a gap, so that no batch of a client's bytes or of an
+/// older life is. What was written last has destroyed the oldest ones first: all up to the last
+/// damaged one are left out.
+pub(crate) fn scan_before(
+    ring: &Ring,
+    (at, seq): (u64, u64),
+    head: u64,
+    block_bytes: u64,
+    read: ReadDevice<'_>,
+) -> Result<Vec<Batch>, JournalError> {
+    let mut first = head.saturating_sub(ring.capacity).next_multiple_of(PAGE_BYTES);
+    while first < at {
+        let chain = chain_to(ring, (at, seq), first, block_bytes, read)?;
+        if !chain.is_empty() {
+            return Ok(chain);
+        }
+        first += PAGE_BYTES;
+    }
+    Ok(Vec::new())
+}
+
+/// Batches from a place on that lead to another one, behind the last damaged one.
+fn chain_to(
+    ring: &Ring,
+    (end, seq): (u64, u64),
+    mut at: u64,
+    block_bytes: u64,
+    read: ReadDevice<'_>,
+) -> Result<Vec<Batch>, JournalError> {
+    let mut chain: Vec<Batch> = Vec::new();
+    while at < end {
+        let page = read(ring.device(at), PAGE_BYTES).map_err(JournalError::Device)?;
+        let follows = |found: &Batch| {
+            let last = chain.last().map(|last| (last.seq, last.life));
+            let is_later = last.is_none_or(|last| found.seq > last.0 && found.life >= last.1);
+            found.at == at && found.seq < seq && is_later
+        };
+        let found = decode_header(ring, &page, block_bytes).map(|found| found.batch);
+        let Some(batch) = found.filter(follows) else { return Ok(Vec::new()) };
+        at += batch.bytes;
+        if !damaged_entries(ring, &batch, block_bytes, read)?.is_empty() {
+            chain.clear();
+            continue;
+        }
+        chain.push(batch);
+    }
+    Ok(if at == end { chain } else { Vec::new() })
+}
+
 /// Entries of a batch whose payload does not match its checksum.
 fn damaged_entries(
     ring: &Ring,

@@ -2,8 +2,9 @@
 //!
 //! How: the map file says how far the last superblock of this node went, the ring is read from
 //! there on, and of each block the newest write counts. A segment that was put and that no
-//! superblock names is not counted as stored. Payloads are compared with their checksums before
-//! they are handed out.
+//! superblock names is not counted as stored. Of a store that was set back, what the ring still
+//! holds from before counts, too ([`Wanted::All`]). Payloads are compared with their checksums
+//! before they are handed out.
 //! Invariant: nothing is written. What is damaged ends it: nothing behind that is handed out.
 //! Cost: the journal's part is read twice. Not for: a volume whose node goes on writing it.
 
@@ -12,7 +13,7 @@ use crate::host::{HostError, Paths};
 use crate::journal::JournalError;
 use crate::local::{open_to_read, read_map};
 use crate::segment::VolumeUuid;
-use crate::volume::{Left, LeftOver, OpenError, left_over};
+use crate::volume::{Left, LeftOver, OpenError, Wanted, left_over};
 use layby_types::Nanos;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -42,16 +43,16 @@ pub struct Salvage {
 }
 
 impl Salvage {
-    /// Finds what there is.
+    /// Finds what there is of the writes that are wanted.
     ///
     /// # Errors
     /// [`HostError`] where a file is missing, damaged at its beginning, or another volume's.
-    pub fn open(paths: &Paths) -> Result<Self, HostError> {
+    pub fn open(paths: &Paths, wanted: Wanted) -> Result<Self, HostError> {
         let map = read_map(&paths.map).map_err(|e| HostError::File(paths.map.clone(), e))?;
         let failed = |error| HostError::File(paths.journal.clone(), error);
         let journal = open_to_read(&paths.journal).map_err(failed)?;
         let mut read = |at, length| read_at(&journal, at, length);
-        let found = left_over(&map, &mut read).map_err(HostError::Open)?;
+        let found = left_over(&map, wanted, &mut read).map_err(HostError::Open)?;
         Ok(Salvage { journal, found })
     }
 
@@ -61,7 +62,8 @@ impl Salvage {
         self.found.volume
     }
 
-    /// The last segment that a superblock of the node named: what is here is newer.
+    /// The last segment that a superblock of the node named: what is here is newer, unless all is
+    /// wanted.
     #[must_use]
     pub fn segment(&self) -> u64 {
         self.found.number

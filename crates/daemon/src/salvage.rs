@@ -12,7 +12,7 @@ use crate::config::{Config, Name};
 use crate::error::{Report, ReportKind};
 use crate::image::{FILE_MODE, Image, ImageWords, beside, refuse_existing, unwritable};
 use chrono::{DateTime, SecondsFormat};
-use layby_cloud::{HostError, Paths, Salvage, SalvageRange};
+use layby_cloud::{HostError, Paths, Salvage, SalvageRange, Wanted};
 use layby_types::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -36,7 +36,8 @@ pub struct SalvageAnswer {
     pub size_bytes: u64,
     /// Who has the volume by now; none where this node has not found out that anybody has.
     pub taken: Option<String>,
-    /// The last segment that a superblock of this node named: what is saved is newer.
+    /// The last segment that a superblock of this node named: what is saved is newer, unless all
+    /// was asked for.
     pub segment: u64,
     /// Bytes of data.
     pub bytes: u64,
@@ -57,11 +58,17 @@ pub struct SalvageAnswer {
 
 /// Saves what only the node of this configuration has of a volume into `file`, which must not
 /// exist, and lists it in a file of that name with `.ranges` behind it; or only says what there is.
+/// With `is_all` also what the store is known to have got, as far as the journal still holds it.
 ///
 /// # Errors
 /// A report when there is no such volume, the node serves it, its journal cannot be read, or the
 /// files cannot be written.
-pub fn salvage(config: &Config, name: &Name, file: Option<&Path>) -> Result<SalvageAnswer, Report> {
+pub fn salvage(
+    config: &Config,
+    name: &Name,
+    file: Option<&Path>,
+    is_all: bool,
+) -> Result<SalvageAnswer, Report> {
     let error = format!("cannot salvage volume `{name}`");
     if !config.dir.join(CATALOG_FILE_NAME).exists() {
         return Err(no_node(&error, &config.dir));
@@ -75,7 +82,8 @@ pub fn salvage(config: &Config, name: &Name, file: Option<&Path>) -> Result<Salv
         journal: config.cloud.journal_dir.join(format!("{number}.journal")),
         map: config.cloud.map_dir.join(format!("{number}.map")),
     };
-    let found = Salvage::open(&paths).map_err(|cause| unreadable(&error, &cause))?;
+    let wanted = if is_all { Wanted::All } else { Wanted::Unnamed };
+    let found = Salvage::open(&paths, wanted).map_err(|cause| unreadable(&error, &cause))?;
     match lock {
         Err(running) if running.kind == ReportKind::InUse && found.taken().is_some() => {}
         Err(running) if running.kind == ReportKind::InUse => {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 Examples:
   layby salvage maps maps.left --dir /srv/layby
   layby salvage maps
+  layby salvage maps maps.left --all
 
 FILE is sparse and of the volume's size; FILE.ranges lists what is in it: offset, length, data or
 zeros, the journal's batch and when it was written. The node may run where it has found out that
@@ -28,6 +29,9 @@ pub(crate) struct SalvageArguments {
     pub(crate) name: Name,
     /// The file to make; without it, only says what there is
     pub(crate) file: Option<PathBuf>,
+    /// Also what the store got, as far as the journal still holds it: for a store that was set back
+    #[arg(long)]
+    pub(crate) all: bool,
     /// The node's directory
     #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
     pub(crate) dir: PathBuf,

@@ -14,7 +14,7 @@ pub(crate) fn salvage(arguments: &SalvageArguments, output: &mut Output) -> Resu
     let dir = Some(arguments.dir.clone());
     let config = arguments.config.clone();
     let config = Config::load(&Overrides { dir, config, ..Overrides::default() })?;
-    let answer = save(&config, &arguments.name, arguments.file.as_deref())?;
+    let answer = save(&config, &arguments.name, arguments.file.as_deref(), arguments.all)?;
     match arguments.json {
         true => output.json(&answer)?,
         false => show(arguments, &answer, output)?,
@@ -34,14 +34,23 @@ fn show(
         None => "not lost, as far as this node knows: when it runs, it uploads this".to_owned(),
     })?;
     if answer.ranges == 0 {
-        return output.line("nothing to save: the store has all that was written here");
+        return output.line(match arguments.all {
+            true => "nothing to save: the journal holds nothing any more",
+            false => {
+                "nothing to save: the store got all that was written here; if it was set back \
+                 since, --all saves what the journal still holds"
+            }
+        });
     }
     let (data, zeros) = (bytes(answer.bytes), bytes(answer.zero_bytes));
-    output.line(&format!(
-        "newer than segment {}, the last that this node's superblock named: {data} of data and \
-         {zeros} of zeros in {} ranges",
-        answer.segment, answer.ranges
-    ))?;
+    let (segment, ranges) = (answer.segment, answer.ranges);
+    let which = match arguments.all {
+        true => format!("all that the journal still holds, up to segment {segment} and behind it"),
+        false => {
+            format!("newer than segment {segment}, the last that this node's superblock named")
+        }
+    };
+    output.line(&format!("{which}: {data} of data and {zeros} of zeros in {ranges} ranges"))?;
     if let (Some(first), Some(last)) = (&answer.written_first, &answer.written_last) {
         output.line(&format!("written from {first} to {last}"))?;
     }

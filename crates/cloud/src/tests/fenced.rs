@@ -8,7 +8,7 @@ use crate::restore::Restored;
 use crate::segment::{SegmentName, VolumeUuid};
 use crate::simulated::{SimDisks as Disks, SimWorld as World};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
-use crate::volume::{Link, Volume, left_over};
+use crate::volume::{Link, Volume, Wanted, left_over};
 use layby_types::{BackingOperation, ErrorKind, Nanos};
 
 /// Goal: a node whose clients only read hears that another one has taken its volume, once it asks;
@@ -149,7 +149,8 @@ fn salvaged_state(life: &Life) -> Vec<Vec<u8>> {
     let zeros = vec![vec![0; BLOCK as usize]; BLOCKS as usize];
     let mut state = restored.map_or(zeros, |restored| life.state_of(&restored));
     let mut read = |at, length| disks.read(at, length);
-    let found = left_over(&disks.map_file, &mut read).expect("the files are whole");
+    let found =
+        left_over(&disks.map_file, Wanted::Unnamed, &mut read).expect("the files are whole");
     for left in &found.left {
         let length = ((left.blocks.end - left.blocks.start) * BLOCK) as usize;
         let bytes = left.payload.map_or(vec![0; length], |(at, blocks, skip, _)| {
@@ -191,7 +192,8 @@ fn what_the_next_session_has_is_not_missing() {
         life.load(100 + seed % 97);
         let disks = life.world.disks.clone();
         let range = life.synced..=life.submitted();
-        let named = left_over(&disks.map_file, &mut |at, length| disks.read(at, length));
+        let named =
+            left_over(&disks.map_file, Wanted::Unnamed, &mut |at, length| disks.read(at, length));
         let named = named.expect("the files are whole").left.len();
         let history = life.history.clone();
         let mut old = life.lose_disks(VolumeUuid([7; 16]));
@@ -217,7 +219,8 @@ fn what_the_next_session_has_is_not_missing() {
         let mut counts = range;
         assert!(counts.any(|count| life.is_prefix(&state, count)), "seed {seed}");
         let disks = &life.world.disks;
-        let found = left_over(&disks.map_file, &mut |at, length| disks.read(at, length));
+        let found =
+            left_over(&disks.map_file, Wanted::Unnamed, &mut |at, length| disks.read(at, length));
         let left = found.expect("the files are whole").left.len();
         assert!(left <= named, "seed {seed}");
         adopted += usize::from(left < named);

@@ -4,7 +4,7 @@ use super::lives::{BLOCK, Life};
 use crate::codec::crc32c;
 use crate::meta::{self, Frame};
 use crate::simulated::SimDeed;
-use crate::volume::{LeftOver, OpenError, Volume, left_over};
+use crate::volume::{LeftOver, OpenError, Volume, Wanted, left_over};
 
 /// A life whose store has segments by the dozen, and whose journal has what the store lacks.
 fn life(seed: u64) -> Life {
@@ -20,7 +20,7 @@ fn life(seed: u64) -> Life {
 
 fn left(life: &Life, map_file: &[u8]) -> Result<LeftOver, OpenError> {
     let disks = &life.world.disks;
-    left_over(map_file, &mut |at, length| disks.read(at, length))
+    left_over(map_file, Wanted::Unnamed, &mut |at, length| disks.read(at, length))
 }
 
 /// What salvage finds: of each run of blocks the batch, and the checksum of what is there.

@@ -41,6 +41,7 @@ use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
 pub use conditions::ConditionalPuts;
+pub use recover::Wanted;
 pub(crate) use recover::{Left, LeftOver, left_over};
 pub use recover::{OpenError, Opened, create, is_settled, volume_of};
 pub use session::Link;

@@ -14,6 +14,7 @@ use super::write::Writes;
 use super::{LocalPlace, Plan, Volume};
 use crate::journal::{
     Batch, Journal, JournalEntry, JournalError, PAGE_BYTES, Ring, RingId, ScanStart, Scanned, scan,
+    scan_before,
 };
 use crate::map::CloudMap;
 use crate::meta::{self, Born, Committed, Frame};
@@ -284,7 +285,7 @@ pub(super) fn overlay_of<'a>(
     overlay
 }
 
-/// What a journal holds and no superblock is known to vouch for.
+/// What a journal holds: what no superblock is known to vouch for, or all.
 pub(crate) struct LeftOver {
     pub(crate) volume: VolumeUuid,
     pub(crate) block_bytes: u32,
@@ -309,20 +310,38 @@ pub(crate) struct Left {
     pub(crate) payload: Option<(u64, u64, u64, u32)>,
 }
 
+/// Which writes of a journal are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that no superblock of this node named.
+    Unnamed,
+    /// Those that one named, too, as far as the ring still holds them: a store may lose them.
+    All,
+}
+
 /// Finds what only a node has of a volume, without opening it. What was put and is named by no
 /// superblock counts as not stored: whoever takes the volume does not see it, and the next session
 /// removes it. Nothing of the map itself is needed, so that it may be damaged, or lack a segment.
 pub(crate) fn left_over(
     map_bytes: &[u8],
+    wanted: Wanted,
     read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
 ) -> Result<LeftOver, OpenError> {
     let known = known_of(meta::decode_around(map_bytes).map_err(OpenError::MapDamaged)?)?;
     let block_bytes = known.born.block_bytes;
     let ring = known.ring();
-    let scanned = scan(&ring, known.start(), u64::from(block_bytes), read);
-    let Scanned { batches, ends_at: damaged_at, .. } = scanned.map_err(OpenError::Journal)?;
+    let (start, block) = (known.start(), u64::from(block_bytes));
+    let scanned = scan(&ring, start, block, read);
+    let Scanned { mut batches, ends_at: damaged_at, .. } = scanned.map_err(OpenError::Journal)?;
     let committed = known.committed.unwrap_or_default();
-    let overlay = overlay_of(&batches, committed.journal_next);
+    let mut from = committed.journal_next;
+    if wanted == Wanted::All {
+        let head = batches.last().map_or(start.at, |batch| batch.at + batch.bytes);
+        let before = scan_before(&ring, (start.at, start.seq), head, block, read);
+        batches.splice(..0, before.map_err(OpenError::Journal)?);
+        from = 0;
+    }
+    let overlay = overlay_of(&batches, from);
     let times: BTreeMap<u64, Nanos> = batches.iter().map(|b| (b.seq, b.since)).collect();
     let left = overlay.iter().map(|(blocks, place)| {
         let payload = place

@@ -194,5 +194,8 @@ async fn end_drains(
     Err(Report::new(ReportKind::Failure, error)
         .cause(failed.join("; "))
         .state(format!("what the store does not have is in the journal only; {goes_on}"))
-        .hint("`layby volume show` says how much that is; `layby salvage` reads a journal"))
+        .hint(
+            "`layby volume show` says how much that is; `layby salvage` reads a journal, with \
+             --all also what a store had that was set back",
+        ))
 }
