@@ -360,6 +360,19 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
     }
 
+    /// The host's answer to an [`Action::CopyLevel`] that it did not carry out, since the block to
+    /// copy is not sound any more: the target holds nothing, and the source is looked at again when
+    /// it is read.
+    pub fn on_uncopied(&mut self, to: (LevelIndex, Slot), actions: &mut Vec<Action>) {
+        core::mem::swap(&mut self.actions, actions);
+        let index = usize::from(to.0.0);
+        let key = self.levels[index].is_indexed(to.1).then(|| self.levels[index].key(to.1));
+        if let Some(volume) = key.and_then(|key| self.volumes.number(key.volume())) {
+            self.drop_copy(volume, index, to.1, false);
+        }
+        core::mem::swap(&mut self.actions, actions);
+    }
+
     fn promote_from_nvm(&mut self, moment: &mut Moment<'_>, volume: u16, copy: &CopyVerified) {
         let Some(top) = self.top_level(volume) else { return };
         if top >= usize::from(copy.level.0) || self.levels[top].kind != LevelKind::Memory {

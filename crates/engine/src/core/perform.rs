@@ -300,7 +300,7 @@ impl Core {
         if is_current { length } else { 0 }
     }
 
-    fn copy_level(&mut self, from: (LevelIndex, Slot), to: (LevelIndex, Slot)) {
+    pub(super) fn copy_level(&mut self, from: (LevelIndex, Slot), to: (LevelIndex, Slot)) {
         let [source, target] = self
             .levels
             .get_disjoint_mut([usize::from(from.0.0), usize::from(to.0.0)])
@@ -308,8 +308,13 @@ impl Core {
         let Level::Memory(slab) = target else { panic!("copies rise into memory") };
         // The block was verified for the client a moment ago; verifying again keeps a copy that
         // has rotted since from being served for as long as it stays warm.
-        let block = source.nvm().read(from.1).expect("verified within the same turn");
-        slab.write(to.1, block);
+        match source.nvm().read(from.1) {
+            Ok(block) => return slab.write(to.1, block),
+            Err(info) => self.notices.push(Notice::Corrupt(info)),
+        }
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.cache.on_uncopied(to, &mut actions);
+        self.take(actions);
     }
 
     fn write_level(&mut self, io: &mut dyn Io, action: Action, current: Current<'_>) -> usize {

@@ -600,6 +600,13 @@ impl NvmStore {
     }
 
     /// Does all that can be done now.
+    /// Flips a bit of the byte at an offset of the device, as rot or another program may.
+    #[cfg(test)]
+    pub(crate) fn rot(&mut self, at: u64) {
+        let byte = self.mapping.bytes(at, 1)[0] ^ 1;
+        self.mapping.write(at, &[byte]);
+    }
+
     fn pump(&mut self, io: &mut dyn Io) {
         self.answer_waiters();
         loop {
