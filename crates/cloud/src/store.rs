@@ -4,7 +4,8 @@
 //! them. A request is tried once within a time that grows with the bytes that it carries, either
 //! way; repeating is the volume's. Where a store knows no conditions on puts, an object is looked
 //! at right before it is put: two nodes that claim one volume within the same moment could both
-//! believe that they have it, and a put that lingers on its way replaces whatever came since.
+//! believe that they have it, and a put that lingers on its way replaces whatever came since. In a
+//! folder a lock covers both; see `hold`.
 //! Invariant: an answer is given only for what the store said, and takes no more memory than what
 //! was asked for may have, whatever the store says or sends; see `answers` and `pages`.
 //! Cost: a task per request.
@@ -15,6 +16,7 @@ use crate::superblock::SUPERBLOCK_KEY;
 use crate::volume::ConditionalPuts;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
@@ -29,6 +31,7 @@ use tokio::time::Instant;
 
 mod answers;
 mod clouds;
+mod hold;
 mod pages;
 mod place;
 mod profile;
@@ -48,6 +51,8 @@ pub struct Store {
     store: Arc<dyn ObjectStore>,
     /// Where the store names its objects in pages.
     pages: Option<Pages>,
+    /// Where it is a folder.
+    folder: Option<Arc<LocalFileSystem>>,
     prefix: Path,
     url: String,
     key: Option<Key>,
@@ -61,8 +66,8 @@ impl Store {
     /// # Errors
     /// A text that says what is wrong with the URL or the environment.
     pub fn open(url: &str) -> Result<Self, String> {
-        let (place::Client { store, pages }, prefix) = place::open(url)?;
-        Ok(Store { store, pages, prefix, url: url.to_owned(), key: None })
+        let (place::Client { store, pages, folder }, prefix) = place::open(url)?;
+        Ok(Store { store, pages, folder, prefix, url: url.to_owned(), key: None })
     }
 
     /// The same for a new volume: a folder is made, and a place that another volume's objects have
@@ -225,6 +230,10 @@ impl Store {
         let put = self.store.put_opts(&path, payload, PutOptions::from(mode)).await;
         let stored = match put {
             Err(Error::NotImplemented { .. }) => {
+                let _held = match &self.folder {
+                    Some(folder) => hold::hold(folder, &path).await?,
+                    None => None,
+                };
                 self.check(&path, &condition).await?;
                 self.store.put(&path, PutPayload::from_bytes(bytes)).await?
             }

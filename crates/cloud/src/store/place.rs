@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub store: Arc<dyn ObjectStore>,
     /// Where the store names its objects in pages.
     pub pages: Option<Pages>,
+    /// Where it is a folder.
+    pub folder: Option<Arc<LocalFileSystem>>,
 }
 
 /// A client and the prefix that a URL names.
@@ -86,7 +88,7 @@ fn folder(folder: &str) -> Result<(Client, Path), String> {
     let store = LocalFileSystem::new_with_prefix(there).map_err(|error| error.to_string())?;
     // What a deleted volume leaves is nothing, no empty folders either.
     let store = Arc::new(store.with_fsync(true).with_automatic_cleanup(true));
-    Ok((Client { store, pages: None }, prefix))
+    Ok((Client { store: store.clone(), pages: None, folder: Some(store) }, prefix))
 }
 
 fn bad_url(url: &str) -> String {
@@ -218,7 +220,7 @@ where
     S: ObjectStore + PaginatedListStore,
 {
     let client = Arc::new(client.map_err(|error| super::one_line(&error))?);
-    Ok(Client { store: client.clone(), pages: Some(Pages(client)) })
+    Ok(Client { store: client.clone(), pages: Some(Pages(client)), folder: None })
 }
 
 /// A request's time is the volume's to say, and so is its repetition.

@@ -167,7 +167,7 @@ impl ObjectStore for Double {
 fn store(quirk: Quirk) -> Store {
     let double = Double { memory: InMemory::new(), quirk, asked: AtomicU32::new(0) };
     let (prefix, url) = (Path::from("maps"), "double://maps".to_owned());
-    Store { store: Arc::new(double), pages: None, prefix, url, key: None }
+    Store { store: Arc::new(double), pages: None, folder: None, prefix, url, key: None }
 }
 
 fn get(key: &str, range: Option<Range<u64>>) -> Request {
