@@ -110,10 +110,10 @@ mod tests {
         }
     }
 
-    /// Goal: while a process that has looked at an object is paused before it replaces it, none else
-    /// replaces it, and says what it waits for; once the process has gone on, its object counts, and
-    /// the other's condition does not hold any more. Method: the lock of such a process, held for
-    /// longer than any node waits, then let go of, before and after its object is there.
+    /// Goal: while a process that has looked at an object is paused before it replaces it, none
+    /// else replaces it, and says what it waits for; once that one has gone on, its object counts,
+    /// and the other's condition does not hold any more. Method: the lock of such a process, held
+    /// for longer than any node waits, then let go of once its object is there.
     #[tokio::test(start_paused = true)]
     async fn a_paused_replacement_keeps_its_place() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -31,9 +31,9 @@ fn a_rotten_clean_nvm_block_heals() {
     });
 }
 
-/// Goal: a block of the NVM level that rots between its check for a client and its copy into memory
-/// is not copied, and ends nothing: what is read then is right or an error. Method: the block's copy
-/// in memory is made again after bits of it were flipped, dirty and clean; before, the node panicked.
+/// Goal: a block of the NVM level that rots between its check for a client and its copy into
+/// memory is not copied, and ends nothing: what is read then is right or an error. Method: the copy
+/// in memory is made again after a bit was flipped, dirty and clean.
 #[test]
 fn a_block_that_rots_before_its_copy_is_not_copied() {
     each_seed(20, |seed| {
