@@ -11,6 +11,7 @@
 //! Cost: a task per request.
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
+use crate::codec::crc32c;
 use crate::crypt::{self, Key};
 use crate::superblock::SUPERBLOCK_KEY;
 use crate::volume::ConditionalPuts;
@@ -186,7 +187,7 @@ impl Store {
         options.extensions.insert(answers::Streamed);
         let (begun, path) = (Instant::now(), self.path(key));
         let found = within(begun, REQUEST_TIME, self.store.get_opts(&path, options)).await?;
-        let tag = tag(found.meta.e_tag.clone(), found.meta.version.clone());
+        let versions = (found.meta.e_tag.clone(), found.meta.version.clone());
         let total = found.meta.size;
         let length = found.range.end.saturating_sub(found.range.start);
         if length > most {
@@ -200,6 +201,8 @@ impl Store {
             let cause = format!("`{key}` goes on; {length} bytes are the most by its own head");
             return Err(Fault { kind: FaultKind::Retry, cause });
         };
+        let whole = stored.is_none().then_some(&bytes[..]);
+        let tag = self.tag(versions, whole);
         let from = stored.map_or(0, |stored| stored.start);
         let Some(secret) = &self.key else {
             return match from == 0 && crypt::is_sealed(&bytes) {
@@ -235,19 +238,33 @@ impl Store {
                     None => None,
                 };
                 self.check(&path, &condition).await?;
-                self.store.put(&path, PutPayload::from_bytes(bytes)).await?
+                self.store.put(&path, PutPayload::from_bytes(bytes.clone())).await?
             }
             put => put?,
         };
-        Ok(End::Stored(tag(stored.e_tag, stored.version)))
+        Ok(End::Stored(self.tag((stored.e_tag, stored.version), Some(&bytes))))
+    }
+
+    /// An object's version as the store names it. A folder names one by number, time and size of a
+    /// file, which two that follow each other within milliseconds may share: its checksum is added.
+    fn tag(&self, (e_tag, version): (Option<String>, Option<String>), whole: Option<&[u8]>) -> Tag {
+        let sum = whole.filter(|_| self.folder.is_some()).map(|bytes| crc32c(bytes).to_string());
+        let version = sum.or(version).unwrap_or_default();
+        Tag(format!("{}\n{version}", e_tag.unwrap_or_default()))
     }
 
     /// Whether a put's condition holds now, for stores without such conditions; see the file's
     /// header.
     async fn check(&self, path: &Path, condition: &Condition) -> Result<(), Error> {
-        let found = match self.store.head(path).await {
+        let found = match self.store.get(path).await {
             Err(Error::NotFound { .. }) => None,
-            found => found.map(|found| Some(tag(found.e_tag, found.version)))?,
+            found => {
+                let found = found?;
+                let versions = (found.meta.e_tag.clone(), found.meta.version.clone());
+                let length = found.meta.size.min(answers::bytes_max(SUPERBLOCK_KEY, None));
+                let bytes = answers::read(found, length).await?;
+                Some(self.tag(versions, bytes.as_deref()))
+            }
         };
         let (path, source) = (path.to_string(), "it has changed".into());
         match condition {
@@ -315,10 +332,6 @@ fn refused(key: &str, cause: &'static str) -> Fault {
 fn random(bytes: &mut [u8]) {
     let drawn = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty());
     assert!(drawn == Ok(bytes.len()), "the system gives random bytes once it is up");
-}
-
-fn tag(e_tag: Option<String>, version: Option<String>) -> Tag {
-    Tag(format!("{}\n{}", e_tag.unwrap_or_default(), version.unwrap_or_default()))
 }
 
 fn version(tag: &Tag) -> UpdateVersion {

@@ -96,10 +96,8 @@ mod tests {
 
     const KEY: &str = "superblock";
 
-    /// Puts as many bytes as the value says, so that no two objects are alike to the condition.
     fn put(value: u8, condition: Condition) -> Request {
-        let bytes = vec![value; usize::from(value)].into();
-        Request::Put { key: KEY.to_owned(), bytes, condition }
+        Request::Put { key: KEY.to_owned(), bytes: vec![value].into(), condition }
     }
 
     async fn made(folder: &std::path::Path) -> (Store, Tag) {
@@ -130,7 +128,7 @@ mod tests {
             end => panic!("another process is replacing it: {end:?}"),
         }
         assert!(begun.elapsed() >= HOLD_TIME, "it waits for {:?}", begun.elapsed());
-        std::fs::write(folder.path().join("next"), [3; 3]).expect("a folder");
+        std::fs::write(folder.path().join("next"), [3]).expect("a folder");
         std::fs::rename(folder.path().join("next"), folder.path().join(KEY)).expect("a folder");
         drop(paused);
         match store.perform(put(2, Condition::Replace(tag))).await {
@@ -138,7 +136,7 @@ mod tests {
             end => panic!("the paused one has replaced it: {end:?}"),
         }
         let held = std::fs::read(folder.path().join(KEY)).expect("it is there");
-        assert_eq!(held, [3; 3]);
+        assert_eq!(held, [3]);
     }
 
     /// Goal: of many that replace one object, each on the condition that it is as they last saw it,
@@ -166,6 +164,6 @@ mod tests {
         for task in tasks {
             task.await.expect("it ends");
         }
-        assert_eq!(std::fs::read(folder.path().join(KEY)).expect("it is there"), [161; 161]);
+        assert_eq!(std::fs::read(folder.path().join(KEY)).expect("it is there"), [161]);
     }
 }
