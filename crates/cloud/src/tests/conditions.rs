@@ -8,7 +8,7 @@ use crate::segment::VolumeUuid;
 use crate::simulated::{SimDisks, SimFaults, SimStore, SimWorld};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use crate::volume::{ConditionalPuts, Link, Plan, Volume, create};
-use layby_types::Nanos;
+use layby_types::{BackingOperation, Nanos};
 
 const OTHER: VolumeUuid = VolumeUuid([8; 16]);
 
@@ -94,6 +94,36 @@ fn a_store_that_ignores_conditions_is_refused() {
         );
         assert!(superblock(&world.store).is_none(), "seed {seed}");
         assert_eq!(world.store.objects.len(), 0, "the probe is gone; seed {seed}");
+    }
+}
+
+/// Goal: a store that refuses each put on a condition, though nothing has changed, is asked at
+/// growing intervals, and the fault is named; once it keeps conditions again, it gets all. Method:
+/// a volume that is written while all puts conflict for ten minutes; requests are counted.
+#[test]
+fn conditions_that_never_hold_are_asked_seldom() {
+    for seed in 0..10 {
+        let mut life = Life::new(seed);
+        life.load(40);
+        life.sync_all();
+        life.settle();
+        life.world.faults = SimFaults { conflicts: 100, ..SimFaults::default() };
+        let buffer = vec![7; super::lives::BLOCK as usize];
+        let write = BackingOperation::Write { offset: 0, buffer, durable: true };
+        life.volume.submit(1 << 50, write);
+        assert_eq!(life.wait(1 << 50).0, Ok(()), "it is in the journal");
+        let (before, begun) = (life.volume.status().counters.requests, life.now);
+        while life.now.since(begun) < Nanos::from_secs(600) {
+            life.tick();
+        }
+        let status = life.volume.status();
+        assert!(!life.volume.is_lost(), "nothing has changed, seed {seed}");
+        let asked = life.volume.status().counters.requests - before;
+        assert!(asked < 600, "{asked} requests in ten minutes, seed {seed}");
+        let (cause, _) = status.last_fault.expect("it is named");
+        assert!(cause.contains("times in a row"), "{cause}");
+        life.settle();
+        assert!(life.volume.is_drained(), "the store has all, seed {seed}");
     }
 }
 

@@ -15,8 +15,9 @@
 
 use super::session::Step;
 use super::{Flight, Volume};
-use crate::action::{Condition, End, Request, Tag};
+use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::removal::is_right_below;
+use crate::superblock::SUPERBLOCK_KEY;
 use layby_types::Nanos;
 use std::ops::DerefMut;
 
@@ -75,6 +76,15 @@ pub(super) struct Probe {
     is_repeated: bool,
 }
 
+/// Conditions in a row that did not hold, of puts of the superblock and of all other objects.
+#[derive(Default)]
+pub(super) struct Conflicts([u32; 2]);
+
+/// As many may come from other nodes, or from a store's own conflicts that pass.
+const CONFLICTS_AT_ONCE: u32 = 3;
+/// The first pause behind those; each is twice the one before, up to eight times.
+const CONFLICT_REST: Nanos = Nanos::from_millis(50);
+
 const REFUSED: &str = "the store ignores the conditions of puts, so that two nodes could serve the \
                        volume and neither would notice; `conditional_puts = \"optional\"` of \
                        [cloud] serves it with a look before each change of the superblock";
@@ -103,6 +113,34 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             true => self.lose(REFUSED.to_owned()),
             false => self.fetch_superblock(Step::Fetch),
         }
+    }
+
+    /// Takes down how a put on a condition has ended.
+    pub(super) fn count_conflict(&mut self, request: &Request, end: &End) {
+        let Request::Put { key, .. } = request else { return };
+        let count = &mut self.session.conflicts.0[usize::from(key != SUPERBLOCK_KEY)];
+        match end {
+            End::Failed(_) => *count += 1,
+            _ => *count = 0,
+        }
+    }
+
+    /// Puts an object; where conditions did not hold several times in a row, after a pause that
+    /// grows: a store, or a proxy, that names other versions than it compares refuses all.
+    pub(super) fn put_again(&mut self, request: Request, flight: Flight) {
+        let Request::Put { key, .. } = &request else { panic!("only a put is repeated") };
+        let count = self.session.conflicts.0[usize::from(key != SUPERBLOCK_KEY)];
+        let Some(doublings) = count.checked_sub(CONFLICTS_AT_ONCE) else {
+            return self.ask(request, flight);
+        };
+        let cause = format!(
+            "the store has refused to put `{key}` {count} times in a row, as if it had changed; it \
+             has not: does a proxy change its ETag?"
+        );
+        self.last_fault = Some((Fault { kind: FaultKind::Retry, cause }, self.now));
+        let rest = CONFLICT_REST.0 << doublings.min(8);
+        let pause = Nanos(rest / 2 + self.rng.below(rest));
+        self.ask_later(pause, request, flight);
     }
 
     fn probe_key(&self) -> String {

@@ -400,6 +400,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 return;
             }
             self.session.on_answer(&request, &flight);
+            self.count_conflict(&request, &end);
             if let Flight::Superblock(step) = &flight
                 && self.is_missed(step, &end)
             {
@@ -685,7 +686,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                 self.on_flight(put, End::Done);
             }
             End::Bytes(..) => self.lose(format!("`{key}` in the store is not this node's")),
-            _ => self.ask(Request::Put { key, bytes, condition: Condition::Create }, put),
+            _ => self.put_again(Request::Put { key, bytes, condition: Condition::Create }, put),
         }
     }
 

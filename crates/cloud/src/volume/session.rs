@@ -10,7 +10,7 @@
 //! Cost: two requests per opening and six for the probe, one per segment that the node does not
 //! know, and one whenever the host wants to know whose the volume is.
 
-use super::conditions::{CLAIM_REST, Probe, ProbeStep};
+use super::conditions::{CLAIM_REST, Conflicts, Probe, ProbeStep};
 use super::read::{FETCHES_AGAIN_MAX, PAUSE};
 use super::{Flight, Retry, Volume};
 use crate::action::{Action, Condition, End, Request, Tag};
@@ -97,6 +97,7 @@ pub(super) struct Session {
     is_looking: bool,
     /// Asks how the store takes conditions.
     pub(super) probe: Probe,
+    pub(super) conflicts: Conflicts,
     /// A claim stands that is to be read back then.
     claim_until: Nanos,
     /// Something beside segments changed that the superblock should say.
@@ -117,6 +118,7 @@ impl Session {
             down_since: [None; 2],
             is_looking: false,
             probe: Probe::default(),
+            conflicts: Conflicts::default(),
             claim_until: Nanos::NEVER,
             wants_commit: false,
         }
@@ -242,7 +244,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.ask_later(pause, request, flight);
     }
 
-    fn ask_later(&mut self, pause: Nanos, request: Request, flight: Flight) {
+    pub(super) fn ask_later(&mut self, pause: Nanos, request: Request, flight: Flight) {
         let retry = Retry { flight, request, attempt: 0 };
         self.resting.push((self.now.saturating_add(pause), retry));
     }
@@ -578,7 +580,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             None => Condition::Create,
         };
         let request = Request::Put { key: SUPERBLOCK_KEY.to_owned(), bytes, condition };
-        self.ask(request, Flight::Superblock(Step::Propose));
+        self.put_again(request, Flight::Superblock(Step::Propose));
     }
 
     /// The superblock before a replacement whose condition the store ignores.
