@@ -16,6 +16,7 @@
 
 use super::log_checkpoint::Checkpoint;
 use super::log_clean::Cleaning;
+use super::log_counters::LogCounters;
 use super::log_discard::Freed;
 use super::log_layout::{
     BATCH_ENTRIES_MAX, BatchName, CHUNK_ENTRIES, LogGeometry, NOTE_BYTES, Record,
@@ -126,47 +127,6 @@ pub struct AppendEntry {
     pub key: BlockKey,
     /// The backing store does not have these bytes durably.
     pub dirty: bool,
-}
-
-/// Running totals, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogCounters {
-    /// Bytes of batches written, descriptors included.
-    pub bytes_written: u64,
-    /// Bytes of data that callers appended.
-    pub bytes_appended: u64,
-    /// Bytes of data that cleaning copied.
-    pub bytes_relocated: u64,
-    /// Bytes of data written, by [`Stream`].
-    pub bytes_by_stream: [u64; 3],
-    /// Bytes of checkpoints written.
-    pub bytes_checkpoint: u64,
-    /// Batches written.
-    pub batches: u64,
-    /// Disk syncs.
-    pub syncs: u64,
-    /// Checkpoints completed.
-    pub checkpoints: u64,
-    /// Segments emptied by cleaning.
-    pub segments_cleaned: u64,
-    /// Blocks found corrupt.
-    pub corrupt_blocks: u64,
-    /// Write errors.
-    pub write_errors: u64,
-}
-
-impl LogCounters {
-    /// All bytes written to the device.
-    #[must_use]
-    pub fn bytes_device(&self) -> u64 {
-        self.bytes_written + self.bytes_checkpoint
-    }
-
-    /// Of these, bytes of headers, descriptors and forgets.
-    #[must_use]
-    pub fn bytes_descriptors(&self) -> u64 {
-        self.bytes_written - self.bytes_by_stream.iter().sum::<u64>()
-    }
 }
 
 /// Where a slot's block lies.

@@ -34,6 +34,7 @@ mod log;
 mod log_batch;
 mod log_checkpoint;
 mod log_clean;
+mod log_counters;
 mod log_discard;
 mod log_horizon;
 pub mod log_layout;
@@ -72,7 +73,8 @@ mod tests_retire;
 #[cfg(test)]
 mod tests_world;
 
-pub use log::{AppendEntry, LogConfig, LogCounters, LogStore, SegmentPlan, slots_for};
+pub use log::{AppendEntry, LogConfig, LogStore, SegmentPlan, slots_for};
+pub use log_counters::LogCounters;
 pub use lost::{Held, runs_max, undecide};
 pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for};
 pub use reached::Reached;
