@@ -84,6 +84,16 @@ pub enum Redo {
     ZeroKeepAllocated,
 }
 
+/// Why a volume's blocks could not be written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DestageFault {
+    /// The level that could not return them or make them durable; none where the backing store
+    /// failed.
+    pub level: Option<LevelIndex>,
+    /// The kind of the failure.
+    pub kind: ErrorKind,
+}
+
 /// Something to log; the state it describes is already in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -94,19 +104,20 @@ pub enum Event {
         /// The level it was dropped from.
         level: LevelIndex,
     },
-    /// A dirty block failed its checksum: reads of it fail until it is written again.
+    /// A dirty block failed its checksum, or its device could not read it: reads of it fail until
+    /// it is written again.
     CorruptDirtyKept {
         /// The block.
         key: BlockKey,
         /// The level that holds it.
         level: LevelIndex,
     },
-    /// Destaging to a volume's backing store failed; the blocks stay dirty and are tried again.
+    /// Destaging of a volume failed; the blocks stay dirty and are tried again.
     DestageFailed {
         /// The volume.
         volume: VolumeId,
         /// Why.
-        kind: ErrorKind,
+        fault: DestageFault,
     },
     /// Destaging to a volume works again.
     DestageRecovered {
@@ -150,7 +161,8 @@ pub enum Action {
         result: Result<(), ErrorKind>,
     },
     /// Fill the operation's buffer from slots of a persistent level, verifying checksums. What the
-    /// slots hold now is meant: they may be freed before the read ends.
+    /// slots hold now is meant: they may be freed before the read ends. It ends with `Corrupt`
+    /// where their bytes do not match or the device cannot read them, and only then.
     ReadLevel {
         /// Whose buffer.
         op: OpId,
@@ -245,7 +257,7 @@ pub enum Action {
         /// The volume.
         volume: VolumeId,
     },
-    /// Make completed stores into a level durable.
+    /// Make completed stores into a level durable. It never ends with `Corrupt`.
     SyncLevel {
         /// Who is told.
         op: OpId,

@@ -7,7 +7,7 @@
 //! the one that the level still holds.
 //! Source: L3 cache paper section IV (sync, flush, merging).
 
-use crate::action::{Action, Event, Few, OpId, Source};
+use crate::action::{Action, DestageFault, Event, Few, OpId, Source};
 use crate::cache::{Cache, Drain, RangeLock};
 use crate::hash::FixedMap;
 use crate::level::{Level, Resident, Scope};
@@ -311,11 +311,12 @@ impl Cache {
             }
             return;
         };
-        if was_reading && slots.len() == 1 {
+        // A level that failed otherwise says nothing of the blocks, as a sync of it.
+        if was_reading && kind == ErrorKind::Corrupt && slots.len() == 1 {
             // The level cannot return the block: it stays dirty and out of the way.
             return self.note_sick_if_held(moment, number, level, slots[0]);
         }
-        if was_reading {
+        if was_reading && kind == ErrorKind::Corrupt {
             return self.probe_singly(moment, level, slots);
         }
         let until = moment.now.saturating_add(DESTAGE_PAUSE);
@@ -327,8 +328,9 @@ impl Cache {
         self.hopeless_not_before.fill(Nanos::ZERO);
         let state = self.volumes.get_mut(number);
         state.fault = Some(kind);
-        if state.told.replace((kind, moment.now)).is_none() {
-            self.actions.push(Action::Report(Event::DestageFailed { volume, kind }));
+        let fault = DestageFault { level: was_reading.then_some(level), kind };
+        if state.told.replace((fault, moment.now)).is_none() {
+            self.actions.push(Action::Report(Event::DestageFailed { volume, fault }));
         }
         self.fail_waiting(moment, number, kind);
         self.fail_drains(number, kind);
@@ -340,7 +342,7 @@ impl Cache {
         let is_dirty = self.levels.iter().any(|level| level.holding(number).dirty > 0);
         let volume = self.volumes.get_mut(number);
         volume.fault = None;
-        let is_over = |(_, failed): &mut (ErrorKind, Nanos)| {
+        let is_over = |(_, failed): &mut (DestageFault, Nanos)| {
             !is_dirty || now.since(*failed) >= DESTAGE_WELL_AFTER
         };
         if volume.told.take_if(is_over).is_some() {

@@ -259,7 +259,12 @@ impl Cache {
         assert!(state.outstanding > 0, "an action of {op:?} ended twice");
         state.outstanding -= 1;
         if let Err(kind) = result {
-            state.error.get_or_insert(kind);
+            // A block is unreadable for what its read says: the first error of all counts but where
+            // that is one of a read, and something else has failed, too.
+            let error = state.error.get_or_insert(kind);
+            if *error == ErrorKind::Corrupt {
+                *error = kind;
+            }
         }
         if state.outstanding == 0 {
             let result = state.error.take().map_or(Ok(()), Err);

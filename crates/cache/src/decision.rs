@@ -8,7 +8,7 @@
 //! Cost: nothing without a log; the timer asks for one deadline per move of time.
 //! Not for: people who look for a fault of a device; see [`crate::Event`].
 
-use crate::action::{Action, Cause, CopyVerified, Event, OpId, Part, Redo, Source};
+use crate::action::{Action, Cause, CopyVerified, DestageFault, Event, OpId, Part, Redo, Source};
 use crate::cache::Cache;
 use crate::spec::CacheSpec;
 use core::fmt;
@@ -193,8 +193,12 @@ fn show_event(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::CorruptDirtyKept { key, level } => {
             write!(f, "report corrupt-kept {} level {}", Block(*key), level.0)
         }
-        Event::DestageFailed { volume, kind } => {
+        Event::DestageFailed { volume, fault: DestageFault { level: None, kind } } => {
             write!(f, "report destage-failed volume {} {}", volume.0, name(*kind))
+        }
+        Event::DestageFailed { volume, fault: DestageFault { level: Some(level), kind } } => {
+            let (volume, level, kind) = (volume.0, level.0, name(*kind));
+            write!(f, "report destage-failed volume {volume} level {level} {kind}")
         }
         Event::DestageRecovered { volume } => {
             write!(f, "report destage-recovered volume {}", volume.0)

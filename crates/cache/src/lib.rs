@@ -46,7 +46,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Redo, Source};
+pub use action::{Action, Cause, CopyVerified, DestageFault, Event, Few, OpId, Part, Redo, Source};
 pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use decision::{DecisionLog, TickTimer};

@@ -7,7 +7,7 @@
 //! under every newer version, never over one.
 //! Cost: a flag per volume.
 
-use crate::action::{Action, Event};
+use crate::action::{Action, DestageFault, Event};
 use crate::cache::Cache;
 use crate::op::Task;
 use alloc::vec::Vec;
@@ -28,8 +28,8 @@ pub struct StuckAt {
 impl Cache {
     /// Why blocks of a volume could not be written back the last time, if they could not.
     #[must_use]
-    pub fn destage_fault(&self, id: VolumeId) -> Option<ErrorKind> {
-        self.volumes.get(self.volumes.number(id)?).told.map(|(kind, _)| kind)
+    pub fn destage_fault(&self, id: VolumeId) -> Option<DestageFault> {
+        self.volumes.get(self.volumes.number(id)?).told.map(|(fault, _)| fault)
     }
 
     /// A volume's backing store does not answer, or does again. Unknown volumes are left out.
@@ -50,11 +50,12 @@ impl Cache {
         if is_stuck {
             volume.destage_not_before = Nanos::NEVER;
             volume.fault = Some(ErrorKind::Retry);
-            let is_new = volume.told.replace((ErrorKind::Retry, moment.now)).is_none();
+            let fault = DestageFault { level: None, kind: ErrorKind::Retry };
+            let is_new = volume.told.replace((fault, moment.now)).is_none();
             self.destages_inflight -= inflight;
             self.volumes.has_faults = true;
             if is_new {
-                let event = Event::DestageFailed { volume: id, kind: ErrorKind::Retry };
+                let event = Event::DestageFailed { volume: id, fault };
                 self.actions.push(Action::Report(event));
             }
             self.fail_waiting(moment, number, ErrorKind::Retry);

@@ -3,6 +3,7 @@
 //! How: a volume's number indexes the holdings of every level; numbers are reused after removal.
 //! Invariant: a number is reused only when no level holds a slot for it.
 
+use crate::action::DestageFault;
 use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
 use crate::through::Through;
 use crate::watch::Watch;
@@ -52,7 +53,7 @@ pub(crate) struct VolumeState {
     pub(crate) fault: Option<ErrorKind>,
     /// What was reported of it and not taken back, and when a destage failed last: a home that is
     /// full takes a block now and then.
-    pub(crate) told: Option<(ErrorKind, Nanos)>,
+    pub(crate) told: Option<(DestageFault, Nanos)>,
     /// No destage of the volume is started before this, after one failed.
     pub(crate) destage_not_before: Nanos,
     /// Destages in flight.

@@ -243,10 +243,10 @@ fn log(shard: u8, names: &Names, notice: &Notice) {
             volume = named(key.volume()),
             block = key.block().0,
             level = level.0,
-            "a dirty block is corrupt: reads of it fail until it is written again"
+            "a dirty block is corrupt or unreadable: reads of it fail until it is written again"
         ),
-        Notice::Cache(Event::DestageFailed { volume, kind }) => tracing::error!(
-            shard, volume = named(*volume), cause = %kind,
+        Notice::Cache(Event::DestageFailed { volume, fault }) => tracing::error!(
+            shard, volume = named(*volume), cause = %fault.kind,
             "cannot write back; dirty blocks stay where they are and are tried again"
         ),
         Notice::Cache(Event::DestageRecovered { volume }) => {

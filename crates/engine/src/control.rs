@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use layby_cache::discards::{DiscardCount, DiscardCounters, DiscardLimits};
 use layby_cache::schedule::Rank;
 use layby_cache::throttle::{LimitPlan, Waits};
-use layby_cache::{CacheSpec, LEVELS_MAX, Observation, VolumeSpec};
+use layby_cache::{CacheSpec, DestageFault, LEVELS_MAX, Observation, VolumeSpec};
 use layby_types::{Cipher, ErrorKind, GuestRing, Nanos, Operation, VolumeId};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
@@ -430,7 +430,7 @@ pub struct VolumeStats {
     /// Requests answered with an error since a device or backing store did not answer.
     pub timed_out: u64,
     /// Why its blocks could not be written back the last time, if they could not.
-    pub destage_fault: Option<ErrorKind>,
+    pub destage_fault: Option<DestageFault>,
 }
 
 /// A device or backing store that owes an end for longer than it may.

@@ -1,6 +1,7 @@
 //! What happens exactly so often, and to exactly whom.
 
 use super::host::*;
+use crate::Event;
 use layby_types::*;
 
 fn write(host: &mut Host, id: u32, block: u64) {
@@ -83,4 +84,32 @@ fn a_failed_write_asks_for_nothing_more() {
     host.level_fault = None;
     assert_eq!(host.run(VolumeId(1), call(Operation::Read, 0, 4096), 0).cells, [0; CELLS]);
     write(&mut host, 1, 63);
+}
+
+/// Goal: a level that cannot make its records durable has no corrupt blocks: the destage fails, is
+/// told once and tried again, and all goes home once the level works; also where a block cannot be
+/// read either. Method: syncs that fail under a drain, seeds of ends in all orders.
+#[test]
+fn a_level_that_cannot_sync_has_no_corrupt_block() {
+    for seed in 0..16 {
+        let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 1, 64)], seed);
+        (0..8).for_each(|block| write(&mut host, 1, block));
+        let first = BlockKey::new(VolumeId(1), BlockIndex(0));
+        (host.sync_fault, host.unreadable) = (Some(ErrorKind::Closed), [first].into());
+        for ticket in 0..3 {
+            host.drain(ticket, None);
+            host.settle();
+            assert_eq!(host.drained.pop(), Some((ticket, Err(ErrorKind::Closed))), "SEED={seed}");
+            host.tick(Nanos::from_secs(2));
+        }
+        let is_corrupt = |event: &Event| matches!(event, Event::CorruptDirtyKept { .. });
+        assert!(!host.events.iter().any(is_corrupt), "SEED={seed}: {:?}", host.events);
+        assert_eq!(host.events.len(), 1, "SEED={seed}: {:?}", host.events);
+        (host.sync_fault, host.unreadable) = (None, [].into());
+        host.tick(Nanos::from_secs(2));
+        host.drain(9, None);
+        host.settle();
+        assert_eq!(host.drained.pop(), Some((9, Ok(()))), "SEED={seed}");
+        assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "nothing is dirty");
+    }
 }

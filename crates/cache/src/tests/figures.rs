@@ -175,7 +175,8 @@ fn full_backing_store_is_an_error_not_a_hang() {
         failed += u32::from(answer.result == Err(ErrorKind::Full));
     }
     assert_eq!(failed, 8, "eight blocks fit, the others are refused");
-    assert_eq!(host.cache.destage_fault(VolumeId(1)), Some(ErrorKind::Full));
+    let fault = DestageFault { level: None, kind: ErrorKind::Full };
+    assert_eq!(host.cache.destage_fault(VolumeId(1)), Some(fault));
     host.backing_fault = None;
     host.tick(Nanos::from_secs(10));
     host.settle();

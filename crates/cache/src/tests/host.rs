@@ -68,6 +68,8 @@ pub(super) struct Host {
     pub(super) faulty: Option<VolumeId>,
     /// What stores into levels end with.
     pub(super) level_fault: Option<ErrorKind>,
+    /// What syncs of levels end with.
+    pub(super) sync_fault: Option<ErrorKind>,
     /// Blocks that no level can return.
     pub(super) unreadable: BTreeSet<BlockKey>,
     pub(super) specs: Vec<VolumeSpec>,
@@ -105,6 +107,7 @@ impl Host {
             backing_fault: None,
             faulty: None,
             level_fault: None,
+            sync_fault: None,
             unreadable: BTreeSet::new(),
             specs: volumes.to_vec(),
             request_next: 0,
@@ -356,6 +359,7 @@ impl Host {
                 self.level_writes[usize::from(level.0)] += 1;
                 Some((op, kind))
             }
+            Action::SyncLevel { op, .. } => Some((op, self.sync_fault?)),
             Action::WriteBacking { op, volume, .. } => {
                 let is_faulty = self.faulty.is_none_or(|faulty| faulty == volume);
                 Some((op, self.backing_fault.filter(|_| is_faulty)?))

@@ -566,7 +566,7 @@ impl Reading {
             write_back_fault: stats
                 .iter()
                 .find_map(|stats| stats.destage_fault)
-                .map(|kind| kind.to_string()),
+                .map(|fault| fault.kind.to_string()),
         }
     }
 

@@ -8,9 +8,10 @@
 use super::log::{LogStore, NOWHERE, Place, Purpose};
 use super::table::Map;
 use super::{CorruptInfo, ReadFailure, StoreEvent, Ticket};
-use crate::io::{Buffer, Io, IoDone, IoOperation};
+use crate::io::{Buffer, Io, IoDone, IoError, IoOperation};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Slot};
+use rustix::io::Errno;
 
 /// Blocks of one read call at most; a run's index takes 12 bits of the token.
 pub(super) const READ_BLOCKS_MAX: usize = 1 << RUN_BITS;
@@ -110,7 +111,10 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
     if done.result.is_ok() {
         verify(log, &mut call, index, &buffer);
     } else {
-        call.kind = ErrorKind::Retry;
+        let is_of_sectors = done.result.is_err_and(is_of_sectors);
+        if !is_of_sectors {
+            call.kind = ErrorKind::Retry;
+        }
         let run = call.run(index);
         call.bad.extend(call.slots[run].iter().map(|(slot, _)| *slot));
     }
@@ -128,6 +132,12 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
         Err(ReadFailure { kind: call.kind, slots: call.bad })
     };
     log.events.push(StoreEvent::Read { ticket: call.ticket, result });
+}
+
+/// Whether the device cannot read these sectors, rather than not be read at all.
+fn is_of_sectors(error: IoError) -> bool {
+    let of_sectors = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::BADMSG];
+    of_sectors.map(Errno::raw_os_error).contains(&error.errno)
 }
 
 fn verify(log: &mut LogStore, call: &mut ReadCall, index: usize, buffer: &[u8]) {

@@ -238,7 +238,7 @@ impl fmt::Display for CorruptInfo {
 /// Why a read of slots failed, and which slots are to blame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailure {
-    /// By remedy: `Corrupt` for bad bytes, `Retry` for a device error.
+    /// By remedy: `Corrupt` for bad bytes and bad sectors, `Retry` for another device error.
     pub kind: ErrorKind,
     /// The slots that could not be read; the others of the call were sound.
     pub slots: Vec<Slot>,
