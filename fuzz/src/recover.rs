@@ -357,6 +357,8 @@ impl Stores {
             StoreEvent::Written { .. }
             | StoreEvent::Corrupt(_)
             | StoreEvent::CheckpointFailed
+            | StoreEvent::DeviceFailed(_)
+            | StoreEvent::DeviceWorks(_)
             | StoreEvent::RoomChanged
             | StoreEvent::SegmentRetired { .. } => {}
         }

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// How long an emulated disk takes for a request, of 256 KiB at most as FUSE sends them.
 pub const EMULATED_REQUEST_MS: u64 = 2;
 
+/// How often a device is asked to unmount while the kernel holds its files.
+const UNMOUNT_TRIES: usize = 2000;
+
 /// A mounted ext4 on a device that nothing else uses.
 #[derive(Debug)]
 pub struct Device {
@@ -114,6 +117,28 @@ impl Device {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.point
+    }
+
+    /// Has its file system end as ext4 does after an error that it cannot go on from: what was
+    /// written is read, and every write and flush is refused.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn fail(&self) {
+        must("mount", &["-o", "remount,abort", &*self.point.to_string_lossy()]);
+    }
+
+    /// Mounts it anew; nothing may use its files.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn mount_again(&self) {
+        let point = self.point.to_string_lossy();
+        // The kernel may hold a killed process's files for a while.
+        if !(1..UNMOUNT_TRIES).any(|_| run("umount", &[&*point]).success) {
+            must("umount", &[&*point]);
+        }
+        must("mount", &["-t", "ext4", self.name(), &*point]);
     }
 
     /// What passed since it was made.

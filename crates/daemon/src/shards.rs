@@ -10,10 +10,11 @@ use crate::config::IoChoice;
 use crate::error::{Report, ReportKind};
 use crate::names::Names;
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
-use layby_cache::Event;
 use layby_cache::schedule::ScheduleLimits;
-use layby_engine::control::{BackingPlan, VolumePlan};
+use layby_cache::{DestageFault, Event};
+use layby_engine::control::{BackingPlan, FailedLevel, VolumePlan};
 use layby_engine::core::{Damage, Notice, WearPlan, WrittenBack};
+use layby_engine::io::OperationKind;
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline};
 use layby_types::{ErrorKind, VolumeId};
@@ -27,11 +28,13 @@ impl ShardStarter for EngineStarter {
         let (shard, intents) = (request.index, request.intents.clone());
         let names = request.names.clone();
         let about = About::of(&request);
+        let levels: Vec<String> =
+            request.parts.iter().map(|part| part.level.name.to_string()).collect();
         let plan = plan(request);
         let hear = move |notice| match notice {
             // Where nothing listens the node ends.
             Notice::IntentWanted { volume } => drop(intents.send(volume)),
-            notice => log(shard, &names, &notice),
+            notice => log(shard, &names, &levels, &notice),
         };
         let started = start_shard(plan, Box::new(hear));
         let (port, report, thread) = started.map_err(|error| refused(&error, &about))?;
@@ -231,26 +234,24 @@ fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
 }
 
 /// What a shard has to say, as a line of the log.
-fn log(shard: u8, names: &Names, notice: &Notice) {
+fn log(shard: u8, names: &Names, levels: &[String], notice: &Notice) {
     let named = |volume: VolumeId| names.text(volume);
     match notice {
-        Notice::Cache(Event::CorruptCleanDropped { key, level }) => {
-            let (volume, block) = (named(key.volume()), key.block().0);
-            tracing::warn!(shard, volume, block, level = level.0, "dropped a corrupt clean block");
+        Notice::Cache(event) => log_event(shard, names, levels, event),
+        Notice::LevelFailed(failed) => {
+            let (level, remedy) = (&levels[failed.level], remedy_of(failed));
+            tracing::error!(shard, level, "{failed}; {remedy}");
         }
-        Notice::Cache(Event::CorruptDirtyKept { key, level }) => tracing::error!(
-            shard,
-            volume = named(key.volume()),
-            block = key.block().0,
-            level = level.0,
-            "a dirty block is corrupt or unreadable: reads of it fail until it is written again"
-        ),
-        Notice::Cache(Event::DestageFailed { volume, fault }) => tracing::error!(
-            shard, volume = named(*volume), cause = %fault.kind,
-            "cannot write back; dirty blocks stay where they are and are tried again"
-        ),
-        Notice::Cache(Event::DestageRecovered { volume }) => {
-            tracing::info!(shard, volume = named(*volume), "writing back works again");
+        Notice::LevelWorks(failed) => {
+            let (level, operation) = (&levels[failed.level], operation_of(failed));
+            tracing::warn!(
+                shard,
+                level,
+                device = failed.disk,
+                operation,
+                after = failed.seconds,
+                "the device of the level works again"
+            );
         }
         Notice::Corrupt(info) => tracing::error!(shard, "{info}"),
         Notice::SegmentRetired { disk, offset, slots: 0 } => tracing::error!(
@@ -297,6 +298,63 @@ fn log(shard: u8, names: &Names, notice: &Notice) {
         }
     }
 }
+
+/// What the cache has to say, as a line of the log.
+fn log_event(shard: u8, names: &Names, levels: &[String], event: &Event) {
+    let named = |volume: VolumeId| names.text(volume);
+    match event {
+        Event::CorruptCleanDropped { key, level } => {
+            let (volume, block) = (named(key.volume()), key.block().0);
+            tracing::warn!(shard, volume, block, level = level.0, "dropped a corrupt clean block");
+        }
+        Event::CorruptDirtyKept { key, level } => tracing::error!(
+            shard,
+            volume = named(key.volume()),
+            block = key.block().0,
+            level = level.0,
+            "a dirty block is corrupt or unreadable: reads of it fail until it is written again"
+        ),
+        Event::DestageFailed { volume, fault: DestageFault { level, kind } } => {
+            let level = level.map(|level| levels[usize::from(level.0)].as_str());
+            tracing::error!(
+                shard, volume = named(*volume), level, cause = %kind,
+                "cannot write back; dirty blocks stay where they are and are tried again"
+            );
+        }
+        Event::DestageRecovered { volume } => {
+            tracing::info!(shard, volume = named(*volume), "writing back works again");
+        }
+    }
+}
+
+/// An operation of a level's device in the words of its users.
+pub(crate) fn operation_of(failed: &FailedLevel) -> &'static str {
+    match failed.failure.operation {
+        OperationKind::Sync => "flush",
+        OperationKind::Read => "read",
+        _ => "write",
+    }
+}
+
+/// The state of the data, and what to do about a level's device that failed.
+pub(crate) fn remedy_of(failed: &FailedLevel) -> &'static str {
+    match failed.failure.operation {
+        OperationKind::Sync => LEVEL_UNTRUSTED,
+        OperationKind::Read => {
+            "what cannot be read elsewhere is an error to its readers: look at the device"
+        }
+        _ => {
+            "such writes end with errors, and flushes may until the device works again; what was \
+             flushed is there: look at the device"
+        }
+    }
+}
+
+/// What is told of a level of which a flush failed.
+const LEVEL_UNTRUSTED: &str = "the level is not trusted until the node starts again: flushes that \
+                               need it fail, and nothing that a flush did not cover is written \
+                               back; what was flushed is there, and a start reads it: look at the \
+                               device, then restart the node";
 
 #[cfg(test)]
 mod tests {

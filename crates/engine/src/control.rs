@@ -7,9 +7,11 @@
 
 use crate::backing::{PartPlan, RemoteBacking};
 use crate::core::ClassLatency;
-use crate::io::{DeviceLoad, HintState, Host, IoError, SocketId, Waker, check_event};
+use crate::io::{
+    DeviceLoad, HintState, Host, IoError, OperationKind, SocketId, Waker, check_event,
+};
 use crate::link::{FarEnd, NearEnd};
-use crate::store::Reached;
+use crate::store::{DeviceFailure, Reached};
 use hdrhistogram::Histogram;
 use layby_cache::discards::{DiscardCount, DiscardCounters, DiscardLimits};
 use layby_cache::schedule::Rank;
@@ -444,6 +446,33 @@ pub struct StuckPlace {
     pub seconds: f64,
 }
 
+/// A level whose device has failed to do something, and has not done its like since.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailedLevel {
+    /// The level.
+    pub level: usize,
+    /// The device's or file's path.
+    pub disk: String,
+    /// The first operation that failed.
+    pub failure: DeviceFailure,
+    /// Seconds since then.
+    pub seconds: f64,
+}
+
+impl fmt::Display for FailedLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeviceFailure { operation, offset, length, error } = self.failure;
+        let disk = &self.disk;
+        match operation {
+            OperationKind::Sync => write!(f, "the flush of `{disk}` failed: {error}"),
+            _ => {
+                let word = if operation == OperationKind::Read { "read" } else { "write" };
+                write!(f, "a {word} of {length} bytes at {offset} of `{disk}` failed: {error}")
+            }
+        }
+    }
+}
+
 /// A volume's or a level's discards since the shard started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiscardStats {
@@ -596,6 +625,8 @@ pub struct Snapshot {
     pub client_memory: ClientMemoryStats,
     /// What does not answer now.
     pub stuck: Vec<StuckPlace>,
+    /// Levels whose device fails now.
+    pub failed: Vec<FailedLevel>,
     /// Nanoseconds the shard's thread has spent on a CPU.
     pub cpu_ns: u64,
     /// Requests in flight now.

@@ -27,6 +27,7 @@ mod esi;
 mod esi_cache;
 mod esi_devices;
 mod esi_load;
+mod failed;
 mod filesystem;
 mod flash;
 mod harness;

@@ -87,11 +87,16 @@ fn summary(status: &StatusAnswer) -> Vec<String> {
     for volume in &status.volumes {
         let Some(why) = &volume.traffic.write_back_fault else { continue };
         let dirty = bytes(volume.traffic.dirty_bytes.values().sum());
+        // What no flush covered, a level that fails may not have.
+        let safe = if status.failed.is_empty() { "safe" } else { "kept" };
         lines.push(format!(
-            "volume `{}`: {dirty} cannot be written back to `{}`: {why}; they are safe and tried \
+            "volume `{}`: {dirty} cannot be written back to `{}`: {why}; they are {safe} and tried \
              again",
             volume.name, volume.path
         ));
+    }
+    for failed in &status.failed {
+        lines.push(format!("level `{}`: {}; {}", failed.level, failed.cause, failed.state));
     }
     for stuck in &status.stuck {
         let place = match (&stuck.level, &stuck.volume) {

@@ -5,7 +5,8 @@
 //! Invariant: an answer is whole: what a volume's counters do not know yet is zero, never absent.
 //! Cost: one pass over the shards' counters per request.
 
-use super::schedule::{self, DeviceAnswer, LatencyAnswer, RankAnswer, StuckAnswer};
+use super::schedule::{self, DeviceAnswer, FailedLevelAnswer, LatencyAnswer};
+use super::schedule::{RankAnswer, StuckAnswer};
 use super::sizing::SizingAnswer;
 use super::wear::{HealthAnswer, HintAnswer, WearAnswer};
 use crate::catalog::VolumeRecord;
@@ -501,6 +502,9 @@ pub struct StatusAnswer {
     /// Devices and backing stores that have not answered for longer than `io_timeout`.
     #[serde(default)]
     pub stuck: Vec<StuckAnswer>,
+    /// Levels whose device fails.
+    #[serde(default)]
+    pub failed: Vec<FailedLevelAnswer>,
 }
 
 /// One view of the node with the counters that belong to it.
@@ -566,7 +570,7 @@ impl Reading {
             write_back_fault: stats
                 .iter()
                 .find_map(|stats| stats.destage_fault)
-                .map(|fault| fault.kind.to_string()),
+                .map(|fault| schedule::fault_text(&self.view, fault)),
         }
     }
 
@@ -778,6 +782,7 @@ impl Reading {
             },
             shards: shards.map(|(snapshot, start)| ShardAnswer::of(snapshot, start)).collect(),
             stuck: schedule::stuck(&self.view, &self.snapshots),
+            failed: schedule::failed(&self.view, &self.snapshots),
         }
     }
 }

@@ -4,8 +4,10 @@
 //! shard.
 
 use crate::control::View;
+use crate::shards::{operation_of, remedy_of};
+use layby_cache::DestageFault;
 use layby_cache::schedule::Rank;
-use layby_engine::control::{Snapshot, StuckPlace};
+use layby_engine::control::{FailedLevel, Snapshot, StuckPlace};
 use layby_types::{ClassId, VolumeId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -70,6 +72,31 @@ pub struct DeviceAnswer {
     pub waiting_background_ios: u64,
 }
 
+/// A level's device that has failed to do something, and has not done its like since.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FailedLevelAnswer {
+    /// The shard whose part of the level it is.
+    pub shard: usize,
+    /// The level.
+    pub level: String,
+    /// The device's or file's path.
+    pub path: String,
+    /// `flush`, `write` or `read`.
+    pub operation: String,
+    /// First byte of the first operation that failed; 0 for a flush.
+    pub offset: u64,
+    /// Bytes of it; 0 for a flush.
+    pub length: u64,
+    /// The system's error.
+    pub error: String,
+    /// The operation and its error as a sentence.
+    pub cause: String,
+    /// What that means for the data, and what to do.
+    pub state: String,
+    /// Seconds since then.
+    pub seconds: f64,
+}
+
 /// A device or backing store that does not answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StuckAnswer {
@@ -114,6 +141,37 @@ pub(super) fn devices(snapshot: &Snapshot) -> Vec<DeviceAnswer> {
         answer
     };
     snapshot.devices.iter().map(answer).collect()
+}
+
+/// Levels whose device fails, by shard.
+pub(super) fn failed(view: &View, snapshots: &[Snapshot]) -> Vec<FailedLevelAnswer> {
+    let shards = snapshots.iter().enumerate();
+    let all =
+        shards.flat_map(|(shard, snapshot)| snapshot.failed.iter().map(move |of| (shard, of)));
+    let answer = |(shard, failed): (usize, &FailedLevel)| FailedLevelAnswer {
+        shard,
+        level: view.layout.levels[failed.level].name.to_string(),
+        path: failed.disk.clone(),
+        operation: operation_of(failed).to_owned(),
+        offset: failed.failure.offset,
+        length: failed.failure.length,
+        error: failed.failure.error.to_string(),
+        cause: failed.to_string(),
+        state: remedy_of(failed).to_owned(),
+        seconds: failed.seconds,
+    };
+    all.map(answer).collect()
+}
+
+/// Why blocks are not written back: the backing store's error, or the level that keeps them.
+pub(super) fn fault_text(view: &View, fault: DestageFault) -> String {
+    match fault.level {
+        None => fault.kind.to_string(),
+        Some(level) => {
+            let name = &view.layout.levels[usize::from(level.0)].name;
+            format!("level `{name}` cannot make them durable")
+        }
+    }
 }
 
 /// What does not answer, by shard.

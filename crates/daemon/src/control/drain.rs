@@ -11,7 +11,7 @@ use crate::catalog::VolumePhase;
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use layby_cloud::{Link, Order, Said, Status, Watch};
-use layby_types::VolumeId;
+use layby_types::{ErrorKind, VolumeId};
 use std::time::Duration;
 
 /// How long a store may refuse or be silent while a drain waits for it.
@@ -112,7 +112,20 @@ impl Control {
     ) -> Result<(), Report> {
         let dirty = "blocks that were not written back are still safe in their level";
         let drained = self.ask(shard, |answer| Command::Drain(volume, answer)).await;
-        drained.map_err(|e| report(&e, error).state(dirty))
+        let Err(refused) = drained else { return Ok(()) };
+        let report = report(&refused, error).state(dirty);
+        let is_of_level = self.snapshots().await.is_ok_and(|snapshots| {
+            let shard = &snapshots[shard];
+            let mine = shard.volumes.iter().filter(|v| volume.is_none_or(|id| id == v.volume));
+            let mut faults = mine.filter_map(|volume| volume.destage_fault);
+            !shard.failed.is_empty() && faults.any(|fault| fault.level.is_some())
+        });
+        if refused.kind == ErrorKind::Corrupt || !is_of_level {
+            return Err(report);
+        }
+        let flushed =
+            "what was flushed is in the level, and a start reads it; nothing was given up";
+        Err(report.state(flushed).hint("look at the device that is named, then restart the node"))
     }
 
     /// Has volumes in object stores upload all that they have; one that is not served cannot.

@@ -257,6 +257,7 @@ fn snapshot(state: &MockState) -> Snapshot {
         ranks: Vec::new(),
         devices: Vec::new(),
         stuck: Vec::new(),
+        failed: Vec::new(),
         client_memory: Default::default(),
         volumes: state.volumes.keys().map(volume).collect(),
         levels: vec![level; 3],

@@ -5,6 +5,7 @@
 //! Cost: a few samples per class, shard and device.
 
 use super::{Labels, Sample, Scrape, count, family, family_in, gauge};
+use crate::shards::operation_of;
 use layby_engine::control::Snapshot;
 use layby_engine::core::ClassLatency;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -104,7 +105,25 @@ impl Scrape {
         for ((name, help), samples) in names.into_iter().zip(samples) {
             family(name, help).write(encoder, samples)?;
         }
-        self.encode_stuck(encoder)
+        self.encode_stuck(encoder)?;
+        self.encode_failed(encoder)
+    }
+
+    /// Levels whose device fails.
+    fn encode_failed(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut samples = Vec::new();
+        for (shard, snapshot) in self.snapshots.iter().enumerate() {
+            for failed in &snapshot.failed {
+                let labels = vec![
+                    ("shard", shard.to_string()),
+                    ("level", self.view.layout.levels[failed.level].name.to_string()),
+                    ("operation", operation_of(failed).to_owned()),
+                ];
+                samples.push(gauge(labels, 1.0));
+            }
+        }
+        let help = "1 where the level's device has failed such an operation, and done none since";
+        family("layby_level_failed", help).write(encoder, samples)
     }
 
     /// What does not answer.

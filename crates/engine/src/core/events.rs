@@ -15,7 +15,7 @@ use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_M
 use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, RecoveredTombstone, StoreEvent, SyncScope, Ticket};
 use layby_cache::discards::DiscardCause;
-use layby_cache::{Action, Moment, OpId, Redo};
+use layby_cache::{Action, LEVELS_MAX, Moment, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId,
@@ -214,19 +214,23 @@ impl PeerSync {
 impl Core {
     /// Handles what the stores have to say; true when it was anything.
     pub(super) fn take_store_events(&mut self, io: &mut dyn Io) -> bool {
-        let mut events = Vec::new();
-        for level in &mut self.levels {
+        let (mut events, mut ends) = (Vec::new(), [0; LEVELS_MAX]);
+        for (level, end) in self.levels.iter_mut().zip(&mut ends) {
             level.take_events(&mut events);
+            *end = events.len();
         }
         let any = !events.is_empty();
-        for event in events {
-            self.on_store_event(io, event);
+        for (index, event) in events.into_iter().enumerate() {
+            let level = ends[..self.levels.len()].partition_point(|end| *end <= index);
+            self.on_store_event(io, level, event);
         }
         any
     }
 
-    fn on_store_event(&mut self, io: &mut dyn Io, event: StoreEvent) {
+    fn on_store_event(&mut self, io: &mut dyn Io, level: usize, event: StoreEvent) {
         match event {
+            StoreEvent::DeviceFailed(failure) => self.on_device_failed(io, level, failure),
+            StoreEvent::DeviceWorks(operation) => self.on_device_works(level, operation),
             StoreEvent::Written { ticket, slots } => self.on_written(ticket, &slots),
             StoreEvent::Stored { ticket, result } => self.on_stored(io, ticket, result),
             StoreEvent::Synced { ticket, result } => self.on_synced(ticket, result),

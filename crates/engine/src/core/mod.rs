@@ -15,6 +15,7 @@ mod clean;
 mod decisions;
 mod discards;
 mod events;
+mod failed;
 mod lengths;
 mod objectives;
 mod observe;
@@ -43,6 +44,7 @@ pub use stuck::IO_TIMEOUT_DEFAULT;
 pub use wear::{WearPlan, days_left};
 
 use crate::backing::{HomeBacking, TOKEN_BITS};
+use crate::control::FailedLevel;
 use crate::io::{Buffer, Io, IoDone};
 use crate::store::CorruptInfo;
 use answer::{Destination, Gatherings};
@@ -152,6 +154,10 @@ pub enum Notice {
     Corrupt(CorruptInfo),
     /// A checkpoint could not be written; it will be tried again.
     CheckpointFailed,
+    /// An operation of a level's device failed; no later one of its kind is told until it is over.
+    LevelFailed(FailedLevel),
+    /// Such operations end well again.
+    LevelWorks(FailedLevel),
     /// A segment of the SSD level failed for good; the level has become smaller.
     SegmentRetired {
         /// The disk's name.
@@ -300,6 +306,7 @@ pub struct Core {
     recorder: Option<recorder::Recorder>,
     wides: wide::Wides,
     stuck: stuck::Stuck,
+    failed: Vec<failed::Failed>,
     /// Nobody is served yet, so that no block gets a newer version.
     is_recovering: bool,
 }

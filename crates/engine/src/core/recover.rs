@@ -191,6 +191,7 @@ impl Core {
             recorder: None,
             wides: super::wide::Wides::default(),
             stuck,
+            failed: Vec::new(),
             is_recovering: true,
         };
         for home in homes {

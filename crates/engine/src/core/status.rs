@@ -85,6 +85,7 @@ impl Core {
             devices: Vec::new(),
             client_memory: Default::default(),
             stuck: self.stuck_places(),
+            failed: self.failed_levels(),
             uptime_seconds: self.now.as_secs_f64(),
         }
     }

@@ -4,7 +4,7 @@
 //! Invariant: a level's index in the list is its index in the cache.
 //! Cost: one predictable branch per call.
 
-use crate::io::{Buffer, Io, IoDone};
+use crate::io::{Buffer, Io, IoDone, OperationKind};
 use crate::store::{
     LogStore, NvmStore, Reached, Region, SegmentPlan, SlotInfo, SlotView, StoreEvent,
 };
@@ -131,6 +131,15 @@ impl Level {
             Level::Memory(_) => {}
             Level::Nvm(store) => store.take_events(events),
             Level::Ssd(store) => store.take_events(events),
+        }
+    }
+
+    /// What of the device had failed works again.
+    pub(super) fn forgive(&mut self, operation: OperationKind) {
+        match self {
+            Level::Memory(_) => {}
+            Level::Nvm(store) => store.forgive(operation),
+            Level::Ssd(store) => store.forgive(operation),
         }
     }
 

@@ -298,7 +298,7 @@ impl Core {
     }
 }
 
-fn level_disk(level: &Level) -> Option<DiskId> {
+pub(super) fn level_disk(level: &Level) -> Option<DiskId> {
     match level {
         Level::Memory(_) => None,
         Level::Nvm(store) => Some(store.disk()),

@@ -584,7 +584,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         for (ticket, result) in self.core.take_drained() {
             if let Some(answer) = self.pending.drains.remove(&ticket) {
                 answer(result.or_else(|kind| {
-                    failed(kind, format!("dirty blocks cannot reach the backing store: {kind}"))
+                    let (kind, why) = self.core.why_undrained(kind);
+                    failed(kind, format!("dirty blocks cannot reach the backing store: {why}"))
                 }));
             }
             let mut cleanings = self.pending.cleanings.iter_mut();
@@ -606,7 +607,8 @@ impl<S: Session, H: Host> Shard<S, H> {
                     Ok(()) => self.pending.removals[index].drain = None,
                     Err(kind) => {
                         let removal = self.pending.removals.swap_remove(index);
-                        (removal.answer)(failed(kind, format!("its dirty blocks stay: {kind}")));
+                        let (kind, why) = self.core.why_undrained(kind);
+                        (removal.answer)(failed(kind, format!("its dirty blocks stay: {why}")));
                     }
                 }
             }

@@ -303,6 +303,7 @@ pub struct LogStore {
     pub(super) freed: Freed,
     pub(super) checkpoint: Checkpoint,
     pub(super) events: Vec<StoreEvent>,
+    pub(super) failures: super::failures::Failures,
     pub(super) counters: LogCounters,
     /// What an end made possible was not started yet.
     pub(super) owes_pump: bool,

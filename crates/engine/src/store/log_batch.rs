@@ -14,7 +14,7 @@ use super::log::{
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
 use super::log_void;
 use super::{SlotInfo, StoreEvent, Stream, Ticket};
-use crate::io::{Io, IoDone, IoError, IoOperation};
+use crate::io::{Io, IoDone, IoError, IoOperation, OperationKind};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Seq, Slot};
@@ -346,6 +346,7 @@ impl LogStore {
         let stream = Stream::ALL[index];
         let state = &mut self.streams[index];
         let mut flight = state.flight.take().expect("an end belongs to a batch in flight");
+        self.note_end(OperationKind::Write, self.range_of(&flight), done.result);
         let tried = if is_planted(Plant::VoidOmitted) { log_void::TRIES_MAX } else { 0 };
         flight.failed = match (flight.failed, done.result) {
             (None, Ok(_)) => None,
@@ -368,6 +369,14 @@ impl LogStore {
         if self.sync.written.len() >= UNSYNCED_MAX {
             self.sync_for(SyncFor::Bound);
         }
+    }
+
+    /// Where the batch lies, and its blocks.
+    fn range_of(&self, flight: &Flight) -> (u32, u32) {
+        let header = flight.data_first - 1;
+        // The first batch of a segment has the segment's header before its own.
+        let is_first = header == self.geometry.segment_first(flight.name.segment) + 1;
+        (header - u32::from(is_first), flight.blocks)
     }
 
     fn batch_written(&mut self, stream: Stream, flight: &Flight) {
@@ -596,6 +605,7 @@ impl LogStore {
     pub(super) fn on_sync(&mut self, result: Result<usize, IoError>) {
         let waiters = self.sync.flight.take().expect("an end belongs to a sync in flight");
         let covered = core::mem::take(&mut self.sync.syncing);
+        self.note_end(OperationKind::Sync, (0, 0), result);
         match result {
             Ok(_) => {
                 if !covered.is_empty() {

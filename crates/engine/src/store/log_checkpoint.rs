@@ -20,7 +20,7 @@ use super::log_layout::{
 };
 use super::log_parity::{Sums, pages_of};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
-use crate::io::{Buffer, Io, IoDone, IoOperation, WriteLife};
+use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind, WriteLife};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
@@ -58,6 +58,8 @@ pub(super) struct Checkpoint {
     /// That trailer is being overwritten.
     is_voiding: bool,
     resting_until: Option<Nanos>,
+    /// First block and blocks of the write in flight.
+    writing: (u32, u32),
 }
 
 impl Checkpoint {
@@ -76,6 +78,7 @@ impl Checkpoint {
             is_doubtful: false,
             is_voiding: false,
             resting_until: None,
+            writing: (0, 0),
         }
     }
     pub(super) fn is_idle(&self) -> bool {
@@ -329,7 +332,9 @@ fn write_chunks(
 
 /// Writes pages of an area, the first one being where chunk `chunk` has its place.
 fn write_pages(log: &mut LogStore, io: &mut dyn Io, (area, chunk): (usize, u32), buffer: Buffer) {
-    let offset = log.offset_of(log.geometry.checkpoint_first(area) + 1 + chunk);
+    let location = log.geometry.checkpoint_first(area) + 1 + chunk;
+    let offset = log.offset_of(location);
+    log.checkpoint.writing = (location, buffer.len() as u32 / log.geometry.block_bytes);
     log.counters.bytes_checkpoint += buffer.len() as u64;
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Chunk, 0));
     let rank = io.rank();
@@ -358,6 +363,7 @@ pub(super) fn on_chunk(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     if let Some(buffer) = done.buffer {
         io.recycle(buffer);
     }
+    log.note_end(OperationKind::Write, log.checkpoint.writing, done.result);
     let slots = log.slots.len() as u32;
     let run = log.checkpoint.run.as_mut().expect("an end belongs to a run");
     match run.stage {
@@ -405,7 +411,8 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
     let mut buffer = log.zeroed(io, 1);
     trailer.encode(&mut buffer, log.instance);
     log.counters.bytes_checkpoint += buffer.len() as u64;
-    let offset = log.offset_of(log.geometry.checkpoint_first(area));
+    log.checkpoint.writing = (log.geometry.checkpoint_first(area), 1);
+    let offset = log.offset_of(log.checkpoint.writing.0);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.set_life(Some(LIFE));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
@@ -417,7 +424,8 @@ fn void(log: &mut LogStore, io: &mut dyn Io) {
     log.checkpoint.is_voiding = true;
     let buffer = log.zeroed(io, 1);
     log.counters.bytes_checkpoint += buffer.len() as u64;
-    let offset = log.offset_of(log.geometry.checkpoint_first(1 - log.checkpoint.area));
+    log.checkpoint.writing = (log.geometry.checkpoint_first(1 - log.checkpoint.area), 1);
+    let offset = log.offset_of(log.checkpoint.writing.0);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
 }
@@ -427,6 +435,7 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     if let Some(buffer) = done.buffer {
         io.recycle(buffer);
     }
+    log.note_end(OperationKind::Write, log.checkpoint.writing, done.result);
     let was_voiding = core::mem::take(&mut log.checkpoint.is_voiding);
     log.checkpoint.is_doubtful = done.result.is_err();
     if done.result.is_err() {

@@ -12,7 +12,7 @@ use super::layout::rebuild;
 use super::log::{FREE_KEPT, LogStore, Place, Purpose, Queued, SegmentState};
 use super::log_layout::{BATCH_MAGIC, BatchHeader, Record, SPARE_BLOCKS_MIN};
 use super::{CorruptInfo, SlotView, StoreEvent, Stream};
-use crate::io::{Buffer, Io, IoDone, IoOperation};
+use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind};
 use layby_cache::schedule::Rank;
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
 
@@ -209,6 +209,8 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
         panic!("an end belongs to a victim being read");
     };
     log.segments[victim as usize].pins -= 1;
+    let place = (log.geometry.segment_first(victim), log.geometry.segment_blocks);
+    log.note_end(OperationKind::Read, place, done.result);
     let buffer = done.buffer.expect("a read returns its buffer");
     if done.result.is_ok() {
         let generation = log.segments[victim as usize].generation;

@@ -8,7 +8,7 @@
 use super::log::{LogStore, NOWHERE, Place, Purpose};
 use super::table::Map;
 use super::{CorruptInfo, ReadFailure, StoreEvent, Ticket};
-use crate::io::{Buffer, Io, IoDone, IoError, IoOperation};
+use crate::io::{Buffer, Io, IoDone, IoError, IoOperation, OperationKind};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Slot};
 use rustix::io::Errno;
@@ -108,15 +108,17 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
     let mut call = log.reads.open.remove(&id).expect("an end belongs to an open read");
     pin(log, &call, index, -1);
     let buffer = done.buffer.expect("a read returns its buffer");
-    if done.result.is_ok() {
-        verify(log, &mut call, index, &buffer);
-    } else {
-        let is_of_sectors = done.result.is_err_and(is_of_sectors);
-        if !is_of_sectors {
-            call.kind = ErrorKind::Retry;
+    let run = call.run(index);
+    let place = (call.slots[run.start].1.location, run.len() as u32);
+    log.note_end(OperationKind::Read, place, done.result);
+    match done.result {
+        Ok(_) => verify(log, &mut call, index, &buffer),
+        Err(error) => {
+            if !is_of_sectors(error) {
+                call.kind = ErrorKind::Retry;
+            }
+            call.bad.extend(call.slots[run].iter().map(|(slot, _)| *slot));
         }
-        let run = call.run(index);
-        call.bad.extend(call.slots[run].iter().map(|(slot, _)| *slot));
     }
     collect(log, io, &mut call, index, buffer);
     call.left -= 1;

@@ -739,6 +739,7 @@ impl LogStore {
             checkpoint: Checkpoint::new(parts.trailer.seq, parts.area, recovered.bytes_scanned),
             events: Vec::new(),
             counters: Default::default(),
+            failures: Default::default(),
             note: parts.trailer.note,
             owes_pump: false,
             failing: None,

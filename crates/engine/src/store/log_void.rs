@@ -13,7 +13,7 @@ use super::Stream;
 use super::log::{Flight, LogStore, Purpose, SegmentState};
 use super::log_batch::kind_of;
 use super::log_layout::{BatchName, Trailer};
-use crate::io::{Io, IoDone, IoOperation, Token};
+use crate::io::{Io, IoDone, IoOperation, OperationKind, Token};
 use layby_types::planted::{Plant, is_planted};
 use std::collections::VecDeque;
 
@@ -116,6 +116,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
         io.recycle(buffer);
     }
     let Try { location, was_free } = log.voids.trying.take().expect("an end belongs to a try");
+    log.note_end(OperationKind::Write, (location, 1), done.result);
     let segment = log.geometry.segment_of(location).expect("a batch lies in a segment");
     log.segments[segment as usize].pins -= 1;
     if was_free {

@@ -29,6 +29,7 @@
 //! Events are collected inside a store; drain them with `take_events` after every call, and handle
 //! them in order. Not for: choosing what is cached, which is the cache's work.
 
+mod failures;
 pub mod layout;
 mod log;
 mod log_batch;
@@ -73,6 +74,7 @@ mod tests_retire;
 #[cfg(test)]
 mod tests_world;
 
+pub use failures::DeviceFailure;
 pub use log::{AppendEntry, LogConfig, LogStore, SegmentPlan, slots_for};
 pub use log_counters::LogCounters;
 pub use lost::{Held, runs_max, undecide};
@@ -80,7 +82,7 @@ pub use nvm::{Freed, NvmConfig, NvmCounters, NvmStore, SyncScope, nvm_slots_for}
 pub use reached::Reached;
 pub use resolve::{Loser, Resolved, resolve};
 
-use crate::io::{Buffer, DiskId, WriteLife};
+use crate::io::{Buffer, DiskId, OperationKind, WriteLife};
 use layby_cache::LostBlocks;
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Seq, ShardIndex, Slot, VolumeId};
 use log_layout::NOTE_BYTES;
@@ -293,6 +295,10 @@ pub enum StoreEvent {
         /// Why.
         kind: ErrorKind,
     },
+    /// The device has failed to do something.
+    DeviceFailed(DeviceFailure),
+    /// The device has done what it had failed to do before, at this place or another.
+    DeviceWorks(OperationKind),
     /// A checkpoint is complete.
     CheckpointDone {
         /// Its seq.

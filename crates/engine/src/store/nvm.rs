@@ -18,7 +18,7 @@ use super::table::Set;
 use super::{
     CorruptInfo, Recovered, Region, SeqSource, StoreError, StoreEvent, StoreIdentity, Ticket,
 };
-use crate::io::{DiskId, Io, IoDone, IoOperation, Mapping, Persistence, Token};
+use crate::io::{DiskId, Io, IoDone, IoOperation, Mapping, OperationKind, Persistence, Token};
 use layby_types::{BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot};
 use std::collections::VecDeque;
 
@@ -165,6 +165,7 @@ pub struct NvmStore {
     forgets_durable: u64,
     forgets_asked: u64,
     events: Vec<StoreEvent>,
+    failures: super::failures::Failures,
     counters: NvmCounters,
 }
 
@@ -416,12 +417,19 @@ impl NvmStore {
         }
     }
 
+    /// That operations of the kind end well is not told any more, until one fails again.
+    pub(crate) fn forgive(&mut self, operation: OperationKind) {
+        self.failures.forgive(operation);
+    }
+
     /// Takes the end of a sync, the only operation of this store.
     pub fn on_io(&mut self, io: &mut dyn Io, done: IoDone) {
         assert!(core::mem::take(&mut self.sync_in_flight), "an end belongs to a sync in flight");
         if let Some(buffer) = done.buffer {
             io.recycle(buffer);
         }
+        let error = done.result.err();
+        self.failures.note_end(OperationKind::Sync, (0, 0), error, &mut self.events);
         if done.result.is_ok() {
             self.sync_done = self.sync_started;
             self.write_mark(self.sync_seq);
@@ -477,6 +485,7 @@ impl NvmStore {
             forgets_durable: 0,
             forgets_asked: 0,
             events: Vec::new(),
+            failures: Default::default(),
             counters: NvmCounters::default(),
         }
     }

@@ -329,11 +329,16 @@ fn failed_sync_is_final() {
     for ticket in [Ticket(1), Ticket(2)] {
         log.sync(&mut io, ticket);
         let events = settle(&mut io, &mut log);
-        assert!(matches!(events[..], [StoreEvent::Synced { result: Err(_), .. }]), "{events:?}");
+        let [told @ .., StoreEvent::Synced { result: Err(_), .. }] = &events[..] else {
+            panic!("{events:?}")
+        };
+        let is_told = matches!(told, [StoreEvent::DeviceFailed(_)]);
+        assert!(is_told || told.is_empty() && ticket == Ticket(2), "{events:?}");
     }
 }
 
-/// Goal: an unreadable sector fails its read alone, as a device error. Method: one injected.
+/// Goal: an unreadable sector fails its read alone, as bytes that cannot be had, with its place; a
+/// device that cannot be read at all says nothing of its blocks. Method: one of each injected.
 #[test]
 fn unreadable_sector_fails_one_read() {
     let (mut io, disk, mut log) = fresh(9);
@@ -343,9 +348,23 @@ fn unreadable_sector_fails_one_read() {
     for (slot, sound) in [(Slot(0), false), (Slot(1), true)] {
         log.read(&mut io, Ticket(3), &[slot]);
         let events = settle(&mut io, &mut log);
-        let [StoreEvent::Read { result, .. }] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(result.is_ok(), sound);
+        let [told, StoreEvent::Read { result, .. }] = &events[..] else { panic!("{events:?}") };
+        let kind = result.as_ref().map(drop).map_err(|failure| failure.kind);
+        assert_eq!(kind, if sound { Ok(()) } else { Err(ErrorKind::Corrupt) });
+        let at = find(&io, disk, 60);
+        let is_told = match told {
+            StoreEvent::DeviceFailed(failure) => !sound && failure.offset == at,
+            told => sound && matches!(told, StoreEvent::DeviceWorks(OperationKind::Read)),
+        };
+        assert!(is_told, "{events:?}");
     }
+    io.fail_next(disk, OperationKind::Read, Errno::NODEV);
+    log.read(&mut io, Ticket(4), &[Slot(1)]);
+    let events = settle(&mut io, &mut log);
+    let Some(StoreEvent::Read { result: Err(failure), .. }) = events.last() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(failure.kind, ErrorKind::Retry);
     log.on_tick(&mut io, Nanos::ZERO, &Nothing);
 }
 

@@ -511,6 +511,8 @@ impl World {
             | StoreEvent::RoomChanged
             | StoreEvent::SegmentRetired { .. }
             | StoreEvent::Written { .. }
+            | StoreEvent::DeviceFailed(_)
+            | StoreEvent::DeviceWorks(_)
             | StoreEvent::CheckpointFailed => {
                 panic!("no device fails here")
             }

@@ -3,6 +3,7 @@
 use super::faults::{find_block, five_blocks, is_all, quiet, was_corrupt_noticed, write_block};
 use super::*;
 use crate::io::OperationKind;
+use layby_cache::Event;
 use layby_types::{BlockIndex, LevelIndex, Slot};
 use rustix::io::Errno;
 
@@ -108,6 +109,96 @@ fn a_failed_nvm_flush_is_not_forgiven() {
         assert!(is_all(&world.read(1, BLOCK, BLOCK).expect("it was durable"), 40), "SEED={seed}");
         write_block(&mut world, 1, 3, 43).expect("a restart trusts the device again");
     });
+}
+
+/// Goal: a failed flush of a level makes no block corrupt: all are read, a drain ends with another
+/// error, and a restart writes back what was flushed. Method: the sync of either level fails under
+/// a flush; drains that try again, reads, a power cut.
+#[test]
+fn a_failed_level_flush_makes_no_block_corrupt() {
+    each_seed(20, |seed| {
+        for volume in [1, 2] {
+            let mut world = World::new(seed, quiet());
+            for block in 0..5 {
+                write_block(&mut world, volume, block, 40 + block as u8).expect("a write");
+            }
+            flush(&mut world, volume).expect("a flush");
+            let disk = if volume == 1 { world.nvm } else { world.ssd };
+            world.io.fail_next(disk, OperationKind::Sync, Errno::IO);
+            let last = write_block(&mut world, volume, 9, 50);
+            assert_eq!(last.is_err(), volume == 1, "a durable write waits; SEED={seed}");
+            flush(&mut world, volume).expect_err("no sync is trusted any more");
+            for _ in 0..3 {
+                let error = world.drain().expect_err("the level is not trusted");
+                assert_ne!(error, ErrorKind::Corrupt, "volume {volume}; SEED={seed}");
+            }
+            let is_corrupt =
+                |notice: &Notice| matches!(notice, Notice::Cache(Event::CorruptDirtyKept { .. }));
+            let notices = world.core.take_notices();
+            assert!(!notices.iter().any(is_corrupt), "{notices:?}; SEED={seed}");
+            let failed = notices.iter().filter_map(|notice| match notice {
+                Notice::LevelFailed(failed) => Some((failed.level, failed.failure.operation)),
+                _ => None,
+            });
+            assert_eq!(failed.collect::<Vec<_>>(), [(volume as usize, OperationKind::Sync)]);
+            let shown = world.core.snapshot().failed;
+            assert_eq!((shown.len(), shown[0].level), (1, volume as usize), "SEED={seed}");
+            let (kind, why) = world.core.why_undrained(ErrorKind::Closed);
+            let disk = if volume == 1 { "nvm" } else { "ssd" };
+            let expected = format!("the flush of `{disk}` failed: ");
+            assert!(kind == ErrorKind::Retry && why.starts_with(&expected), "{why}; SEED={seed}");
+            for cut in [false, true] {
+                if cut {
+                    world.crash(CrashMode::DropAll);
+                }
+                for block in 0..5 {
+                    let data = world.read(volume, block * BLOCK, BLOCK).expect("it is sound");
+                    assert!(is_all(&data, 40 + block as u8), "SEED={seed}");
+                }
+            }
+            world.drain().expect("a restart trusts the device again");
+        }
+    });
+}
+
+/// Goal: a level whose device fails writes or reads is told once, with device and place, whatever
+/// the number of requests, and again once it works. Method: twenty writes that fail, and twenty
+/// reads of a bad sector; then good ones, before and after the time that they have to last.
+#[test]
+fn a_failing_level_is_told_once() {
+    for (fails_reads, operation) in [(false, OperationKind::Write), (true, OperationKind::Read)] {
+        let (mut world, at) = five_blocks(1, false);
+        world.core.take_notices();
+        for round in 0..20 {
+            let result = match fails_reads {
+                true => {
+                    world.io.fail_reads(world.ssd, at, BLOCK);
+                    world.read(2, 2 * BLOCK, BLOCK).map(drop)
+                }
+                false => {
+                    world.io.fail_next(world.ssd, OperationKind::Write, Errno::IO);
+                    write_block(&mut world, 2, 20 + round, 9)
+                }
+            };
+            result.expect_err("the device fails");
+        }
+        write_block(&mut world, 2, 3, 60).expect("the device works");
+        world.read(2, 3 * BLOCK, BLOCK).expect("the device works");
+        let failed = |world: &World| world.core.snapshot().failed;
+        let [shown] = &failed(&world)[..] else { panic!("{:?}", failed(&world)) };
+        assert_eq!((shown.level, shown.failure.operation), (2, operation));
+        assert_eq!((&*shown.disk, shown.failure.error), ("ssd", Errno::IO.into()));
+        assert!(!fails_reads || shown.failure.offset == at, "{shown}");
+        assert!(shown.failure.length >= BLOCK, "{shown}");
+        world.core.set_now(world.core.now() + Nanos::from_secs(6));
+        write_block(&mut world, 2, 3, 60).expect("the device works");
+        world.read(2, 3 * BLOCK, BLOCK).expect("the device works");
+        assert_eq!(failed(&world), [], "it is over");
+        let notices = world.core.take_notices();
+        let count = |is: fn(&Notice) -> bool| notices.iter().filter(|notice| is(notice)).count();
+        assert_eq!(count(|notice| matches!(notice, Notice::LevelFailed(_))), 1);
+        assert_eq!(count(|notice| matches!(notice, Notice::LevelWorks(_))), 1);
+    }
 }
 
 /// Goal: what a home refuses to take stays in the levels' records, and other volumes go on. Method:
