@@ -27,6 +27,7 @@ mod degraded;
 mod descriptors;
 pub mod error;
 mod exposure;
+mod floods;
 mod free;
 pub mod health;
 pub mod homes;

@@ -622,8 +622,14 @@ fn start_shards(
     starter: &dyn ShardStarter,
     requests: Vec<ShardRequest>,
 ) -> Result<Vec<StartedShard>, Report> {
+    // What a shard has to tell may be told later, by the runtime that started it.
+    let runtime = tokio::runtime::Handle::try_current().ok();
+    let start = |request| {
+        let _entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
+        starter.start(request)
+    };
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads = requests.into_iter().map(|r| scope.spawn(move || starter.start(r)));
+        let threads = requests.into_iter().map(|r| scope.spawn(move || start(r)));
         let threads: Vec<_> = threads.collect();
         threads
             .into_iter()

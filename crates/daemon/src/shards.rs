@@ -8,6 +8,7 @@
 use crate::assembly::is_device;
 use crate::config::IoChoice;
 use crate::error::{Report, ReportKind};
+use crate::floods::Floods;
 use crate::names::Names;
 use crate::node::{ShardRequest, ShardStarter, StartedShard};
 use layby_cache::schedule::ScheduleLimits;
@@ -18,6 +19,7 @@ use layby_engine::io::OperationKind;
 use layby_engine::store::StoreError;
 use layby_engine::{LevelPart, ShardPlan, StartError, start_shard, write_back_offline};
 use layby_types::{ErrorKind, VolumeId};
+use tokio::runtime::Handle;
 
 /// Starts real shards.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,10 +33,12 @@ impl ShardStarter for EngineStarter {
         let levels: Vec<String> =
             request.parts.iter().map(|part| part.level.name.to_string()).collect();
         let plan = plan(request);
+        let write = move |notice: &Notice| log(shard, &names, &levels, notice);
+        let floods = Floods::new(shard, Handle::try_current().ok(), Box::new(write));
         let hear = move |notice| match notice {
             // Where nothing listens the node ends.
             Notice::IntentWanted { volume } => drop(intents.send(volume)),
-            notice => log(shard, &names, &levels, &notice),
+            notice => floods.hear(&notice),
         };
         let started = start_shard(plan, Box::new(hear));
         let (port, report, thread) = started.map_err(|error| refused(&error, &about))?;
