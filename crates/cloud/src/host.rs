@@ -16,6 +16,7 @@ use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::local::{
     Durables, Told, allocate, failed, open_to_read, read_at, read_map, replace, unnamed,
 };
+use crate::meta::is_earlier;
 use crate::segment::Compression;
 use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
 use crate::store::Store;
@@ -296,7 +297,8 @@ pub fn inspect(paths: &Paths, block_bytes: u32) -> Result<Inspected, HostError> 
     };
     let map = read_map(&paths.map).map_err(failed(&paths.map))?;
     let journal = open_to_read(&paths.journal).map_err(failed(&paths.journal))?;
-    let volume = volume_of(&map).ok_or(HostError::Open(OpenError::MapDamaged(0)))?;
+    let error = if is_earlier(&map) { OpenError::MapEarlier } else { OpenError::MapDamaged(0) };
+    let volume = volume_of(&map).ok_or(HostError::Open(error))?;
     let plan = Plan {
         volume,
         name: String::new(),

@@ -22,12 +22,23 @@ use std::sync::Arc;
 const CHECKPOINT_MAGIC: &[u8; 8] = b"LAYBYCP2";
 /// The same of a volume that shares others' segments: its body begins with these.
 const CHECKPOINT_MAGIC_BASES: &[u8; 8] = b"LAYBYCB2";
+/// What checkpoints of builds began with that named no volume in them.
+const CHECKPOINT_MAGICS_EARLIER: [&[u8; 8]; 2] = [b"LAYBYCCP", b"LAYBYCCB"];
+/// What is said of them.
+pub(crate) const EARLIER: &str = "an earlier build of Layby wrote it, in a format that this one \
+                                  does not read";
 /// Zstandard's level for checkpoints.
 const CHECKPOINT_LEVEL: i32 = 1;
 const CHECKPOINT_BYTES_MAX: usize = 1 << 40;
 /// How far back a checkpoint's packed bytes may refer, as a power of two: 16 MiB. What
 /// [`CHECKPOINT_LEVEL`] writes refers back 512 KiB at most.
 const WINDOW_LOG_MAX: u32 = 24;
+
+/// Whether bytes are a checkpoint of an earlier build, which is not read: not damaged.
+pub(crate) fn is_earlier(checkpoint: &[u8]) -> bool {
+    unseal(checkpoint)
+        .is_some_and(|body| CHECKPOINT_MAGICS_EARLIER.iter().any(|magic| body.starts_with(*magic)))
+}
 
 /// A part of a chunk of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

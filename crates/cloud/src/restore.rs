@@ -12,7 +12,7 @@
 use crate::action::{Fault, FaultKind};
 use crate::clone::split_key;
 use crate::codec::BLOCKS_MAX;
-use crate::map::{ChunkPlace, CloudMap};
+use crate::map::{self, ChunkPlace, CloudMap, EARLIER};
 use crate::runs::{Place, Runs};
 use crate::segment::{HEADER_BYTES, Index, SegmentName, VolumeUuid, decode_chunk};
 use crate::snapshot::Snapshot;
@@ -47,6 +47,8 @@ pub enum RestoreError {
     Store(Fault),
     /// This object is damaged or lacks what others rely on.
     Damaged(String),
+    /// An earlier build wrote this object, in a format that this one does not read.
+    Earlier(String),
     /// There is no such snapshot; the names of those that there are.
     NoSnapshot(String, Vec<String>),
     /// The volume was deleted, and nobody said that it is to be read all the same.
@@ -63,6 +65,7 @@ impl fmt::Display for RestoreError {
             RestoreError::Absent => f.write_str("there is no volume at this place of the store"),
             RestoreError::Store(fault) => write!(f, "the store failed: {}", fault.cause),
             RestoreError::Damaged(key) => write!(f, "the object `{key}` is damaged or missing"),
+            RestoreError::Earlier(key) => write!(f, "the object `{key}` is not read: {EARLIER}"),
             RestoreError::NoSnapshot(name, known) if known.is_empty() => {
                 write!(f, "there is no snapshot `{name}`; the volume has none")
             }
@@ -466,7 +469,10 @@ fn identity(superblock: &Superblock) -> Result<VolumeUuid, RestoreError> {
 
 fn read_map(fetch: Fetch<'_>, volume: VolumeUuid, key: &str) -> Result<CloudMap, RestoreError> {
     let bytes = get(fetch, key, None)?;
-    CloudMap::decode_of(volume, &bytes).ok_or_else(|| RestoreError::Damaged(key.to_owned()))
+    CloudMap::decode_of(volume, &bytes).ok_or_else(|| match map::is_earlier(&bytes) {
+        true => RestoreError::Earlier(key.to_owned()),
+        false => RestoreError::Damaged(key.to_owned()),
+    })
 }
 
 fn read_index(

@@ -32,8 +32,8 @@ use identities::Identities;
 use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Key, Order,
-    Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, is_right_below,
-    prepare, read_map, volume_of,
+    Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, is_earlier,
+    is_right_below, prepare, read_map, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -318,8 +318,8 @@ impl CloudHomes {
         match read_map(&paths.map) {
             Ok(map) => {
                 return volume_of(&map).ok_or_else(|| {
-                    let cause = format!("`{}` is damaged", paths.map.display());
-                    refused(ReportKind::Corrupt, cause, RESTORE)
+                    let (cause, hint) = unreadable_map(&map, &paths.map);
+                    refused(ReportKind::Corrupt, cause, hint)
                 });
             }
             Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
@@ -456,6 +456,21 @@ const TAKE: &str = "choose another prefix; or take it, with `layby volume create
                     `\"take\": true` in the API, or its name in `takeover` of [cloud]: then that \
                     node serves it no more, its clients get errors, and what it has not uploaded \
                     stays in its journal only";
+/// What is wrong with a map file that names no volume, and what to do.
+fn unreadable_map(map: &[u8], path: &Path) -> (String, &'static str) {
+    let path = path.display();
+    match is_earlier(map) {
+        true => (
+            format!(
+                "an earlier build of Layby wrote `{path}`, in a format that this one does not read"
+            ),
+            "start the node with that build: it serves the volume; `layby volume drain` there has \
+             the store get all of it",
+        ),
+        false => (format!("`{path}` is damaged"), RESTORE),
+    }
+}
+
 const RESTORE: &str = "`layby restore URL FILE` reads from the store what it has of the volume";
 
 const GONE: &str = "mount their disk, or set `journal_dir` and `map_dir` of [cloud] back: the node \
@@ -686,9 +701,7 @@ impl RemoteHomes for CloudHomes {
     fn problem(&self, record: &VolumeRecord) -> Option<String> {
         let paths = self.paths(record);
         match read_map(&paths.map) {
-            Ok(map) if volume_of(&map).is_none() => {
-                Some(format!("`{}` is damaged", paths.map.display()))
-            }
+            Ok(map) if volume_of(&map).is_none() => Some(unreadable_map(&map, &paths.map).0),
             Ok(_) if !paths.journal.exists() => {
                 Some(format!("`{}` is missing", paths.journal.display()))
             }

@@ -327,6 +327,9 @@ fn refusal(error: &str, cause: &RestoreError) -> Report {
         RestoreError::Damaged(_) => {
             (ReportKind::Corrupt, "put the object back from a copy or an older version of it")
         }
+        RestoreError::Earlier(_) => {
+            (ReportKind::Corrupt, "restore it with the build of Layby that wrote it")
+        }
         RestoreError::Changing => (
             ReportKind::InUse,
             "restore a snapshot of it (`layby volume snapshot` at its node, then --snapshot), or \

@@ -130,11 +130,21 @@ fn unsound(arguments: &CheckArguments, answer: &CheckAnswer) -> Report {
     let omitted: u64 = answer.stores.iter().map(|store| store.problems_omitted).sum();
     let count = answer.problems().count() as u64 + omitted;
     let first = answer.problems().next().unwrap_or_default();
+    let is_earlier = |problem: String| {
+        problem.contains("this program reads") || problem.contains("an earlier build")
+    };
+    let hint = match answer.problems().any(is_earlier) {
+        true => {
+            "what another build wrote is not damaged: start the node with that build, which serves \
+             it; `layby volume drain` there, and new levels and maps here, bring it over"
+        }
+        false => {
+            "copy the directory, then start the node: it serves what is whole or says why not; \
+             what a level held that does not come back is given up with `layby volume accept-loss`"
+        }
+    };
     Report::new(ReportKind::Corrupt, error)
         .cause(format!("{count} problem(s); the first: {first}"))
         .state("nothing was changed")
-        .hint(
-            "copy the directory, then start the node: it serves what is whole or says why not; \
-             what a level held that does not come back is given up with `layby volume accept-loss`",
-        )
+        .hint(hint)
 }

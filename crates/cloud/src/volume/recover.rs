@@ -16,7 +16,7 @@ use crate::journal::{
     Batch, Journal, JournalEntry, JournalError, PAGE_BYTES, Ring, RingId, ScanStart, Scanned, scan,
     scan_before,
 };
-use crate::map::CloudMap;
+use crate::map::{CloudMap, EARLIER};
 use crate::meta::{self, Born, Committed, Frame};
 use crate::runs::Runs;
 use crate::segment::VolumeUuid;
@@ -35,6 +35,8 @@ const AGE_MAX: Nanos = Nanos::from_secs(366 * 86_400);
 pub enum OpenError {
     /// The map file is damaged at this byte.
     MapDamaged(u64),
+    /// An earlier build wrote the map file, in a format that this one does not read.
+    MapEarlier,
     /// The map file is another volume's, or has other blocks.
     MapForeign,
     /// The journal.
@@ -45,6 +47,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::MapDamaged(at) => write!(f, "the map file is damaged at byte {at}"),
+            OpenError::MapEarlier => write!(f, "the map file is not read: {EARLIER}"),
             OpenError::MapForeign => f.write_str("the map file belongs to another volume"),
             OpenError::Journal(error) => error.fmt(f),
         }
@@ -121,6 +124,9 @@ impl Known {
 }
 
 fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
+    if meta::is_earlier(bytes) {
+        return Err(OpenError::MapEarlier);
+    }
     known_of(meta::decode(bytes).map_err(OpenError::MapDamaged)?)
 }
 
@@ -327,6 +333,9 @@ pub(crate) fn left_over(
     wanted: Wanted,
     read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
 ) -> Result<LeftOver, OpenError> {
+    if meta::is_earlier(map_bytes) {
+        return Err(OpenError::MapEarlier);
+    }
     let known = known_of(meta::decode_around(map_bytes).map_err(OpenError::MapDamaged)?)?;
     let block_bytes = known.born.block_bytes;
     let ring = known.ring();

@@ -14,7 +14,7 @@ use super::conditions::{CLAIM_REST, Conflicts, Probe, ProbeStep};
 use super::read::{FETCHES_AGAIN_MAX, PAUSE};
 use super::{Flight, Retry, Volume};
 use crate::action::{Action, Condition, End, Request, Tag};
-use crate::map::CloudMap;
+use crate::map::{self, CloudMap, EARLIER};
 use crate::meta::Frame;
 use crate::segment::{HEADER_BYTES, Index};
 use crate::superblock::{Deleted, EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
@@ -295,6 +295,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             (Step::Checkpoint, End::Bytes(bytes, _)) => {
                 match CloudMap::decode_of(self.plan.volume, &bytes) {
                     Some(map) => self.on_checkpoint(map),
+                    None if map::is_earlier(&bytes) => {
+                        self.recheck(format!("the checkpoint in the store is not read: {EARLIER}"));
+                    }
                     None => self.recheck(
                         "the checkpoint in the store is damaged, or another volume's".to_owned(),
                     ),
