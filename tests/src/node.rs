@@ -234,6 +234,19 @@ impl Node {
         assert!(status.success(), "a clean stop ended with {status}:\n{}", self.stderr());
     }
 
+    /// Waits until it ends by itself, and says how it did.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    #[track_caller]
+    #[must_use]
+    pub fn ended(mut self) -> Refusal {
+        let ended = self.ready.recv_timeout(PATIENCE);
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "no end:\n{}", self.stderr());
+        let code = self.child.wait().expect("our own child can be waited for").code();
+        Refusal { code, stderr: self.stderr() }
+    }
+
     /// Sends it a signal, such as `-HUP`.
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();

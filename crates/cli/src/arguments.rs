@@ -43,6 +43,7 @@ Exit codes:
   6  the thing named does not exist
   7  not permitted
   8  no room
+  9  a page of a mapped level could not be had: its file system is full, or its device failed
 
 Start here:
   layby demo               see what priorities do, in under a minute

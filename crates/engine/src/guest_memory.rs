@@ -1,47 +1,24 @@
 //! Guests' memory whose file is cut while it is mapped: the guest loses its disk, not the node.
 //!
-//! How: touching a page behind the end of its file raises SIGBUS in the thread that did. The
-//! handler looks the address up among the regions that are watched, raises the region's flag, maps
-//! zeros over all of it and returns, so that the copy goes on; who touches guests' memory looks at
-//! the flag before it believes what it read. For any other address the signal ends the process, as
-//! it would without this.
+//! How: touching a page behind the end of its file is a fault (see [`crate::bus_error`]): the
+//! region's flag is raised and all of it becomes zeros, so that the copy goes on; who touches
+//! guests' memory looks at the flag before it believes what it read.
 //! Invariant: a region is watched for as long as its [`Watch`] lives, and is mapped for as long,
-//! since that holds it. The handler calls nothing but what is safe in one.
-//! Cost: a store in a table per region; a pass over the table per signal.
+//! since that holds it.
+//! Cost: a store in a table per region.
 //! Not for: the NVM level's mapping, nor memory that is sealed, which is never cut.
-#![expect(unsafe_code, reason = "a signal's handler, and a mapping in the place of another")]
+#![expect(unsafe_code, reason = "vouches for a mapping")]
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-use std::io::{Error, ErrorKind, Result};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use crate::bus_error::{Fault, Watched};
+use std::io::Result;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use vm_memory::{GuestMemoryRegion as _, GuestRegionMmap};
 
-/// Regions of all guests together at most.
-pub const REGIONS_MAX: usize = 8192;
-
-/// A region that is watched; vacant where it has no flag.
-struct Entry {
-    flag: AtomicPtr<AtomicBool>,
-    start: AtomicUsize,
-    /// Written last, so that a region is found whole or not at all.
-    length: AtomicUsize,
-}
-
-static ENTRIES: [Entry; REGIONS_MAX] = [const {
-    Entry {
-        flag: AtomicPtr::new(null_mut()),
-        start: AtomicUsize::new(0),
-        length: AtomicUsize::new(0),
-    }
-}; REGIONS_MAX];
-
-/// See the file's header.
+/// See the file's header. What it watches goes before the region that it holds.
 #[derive(Debug)]
 pub struct Watch {
-    index: usize,
-    _flag: Arc<AtomicBool>,
+    _watched: Watched,
     _region: Arc<GuestRegionMmap<()>>,
 }
 
@@ -49,83 +26,21 @@ impl Watch {
     /// Watches over a region; `flag` is raised when its file is found cut.
     ///
     /// # Errors
-    /// That the system refuses the handler, or that [`REGIONS_MAX`] are watched.
+    /// That the system refuses the handler, or that [`crate::bus_error::RANGES_MAX`] are watched.
     pub fn begin(region: Arc<GuestRegionMmap<()>>, flag: Arc<AtomicBool>) -> Result<Watch> {
-        static HANDLED: OnceLock<i32> = OnceLock::new();
-        let errno = *HANDLED.get_or_init(handle);
-        if errno != 0 {
-            return Err(Error::from_raw_os_error(errno));
-        }
-        let own = Arc::as_ptr(&flag).cast_mut();
-        let claim = |entry: &Entry| {
-            let (done, kept) = (Ordering::SeqCst, Ordering::Relaxed);
-            entry.flag.compare_exchange(null_mut(), own, done, kept).is_ok()
-        };
-        let index = ENTRIES.iter().position(claim);
-        let index = index.ok_or_else(|| {
-            Error::new(ErrorKind::OutOfMemory, "too many regions of guests' memory")
-        })?;
-        ENTRIES[index].start.store(region.as_ptr() as usize, Ordering::SeqCst);
-        ENTRIES[index].length.store(region.len() as usize, Ordering::SeqCst);
-        Ok(Watch { index, _flag: flag, _region: region })
+        let (start, length) = (region.as_ptr() as usize, region.len() as usize);
+        // SAFETY: a region is one mapping of bytes that the guest changes, too; it is held below,
+        // and dropped after the watch.
+        let watched = unsafe { Watched::begin(start, length, Fault::Zeros(flag)) }?;
+        Ok(Watch { _watched: watched, _region: region })
     }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let entry = &ENTRIES[self.index];
-        entry.length.store(0, Ordering::SeqCst);
-        entry.flag.store(null_mut(), Ordering::SeqCst);
-    }
-}
-
-/// Installs the handler; answers with an error's number.
-fn handle() -> i32 {
-    // SAFETY: zeros are a valid `sigaction` without flags and with an empty mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_bus_error as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the action is whole, its handler has the form that `SA_SIGINFO` asks for, and does
-    // only what is safe in a handler.
-    let refused = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, null_mut()) } != 0;
-    if refused { Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL) } else { 0 }
-}
-
-extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a whole `siginfo_t` to a handler that was installed so, and for
-    // SIGBUS it has an address.
-    let address = unsafe { (*info).si_addr() } as usize;
-    if replaced(address) {
-        return;
-    }
-    // SAFETY: the default action is put back, and the access that is repeated ends the process.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
-}
-
-/// Maps zeros over the region at `address`; false where none is watched there.
-fn replaced(address: usize) -> bool {
-    let found = ENTRIES.iter().find_map(|entry| {
-        let length = entry.length.load(Ordering::SeqCst);
-        let start = entry.start.load(Ordering::SeqCst);
-        (address.checked_sub(start)? < length).then_some((entry, start, length))
-    });
-    let Some((entry, start, length)) = found else { return false };
-    let flag = entry.flag.load(Ordering::SeqCst);
-    if flag.is_null() {
-        return false;
-    }
-    // SAFETY: the entry's watch holds the flag; it is not dropped while the region is touched.
-    unsafe { (*flag).store(true, Ordering::SeqCst) };
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the range is one whole mapping of the watch's region, which is only ever read and
-    // written as raw bytes that others may change; the region unmaps whatever is there.
-    unsafe { mmap_anonymous(start as *mut _, length, protection, flags) }.is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus_error::settled;
+    use std::sync::atomic::Ordering;
     use vm_memory::{Bytes as _, FileOffset, GuestAddress, MemoryRegionAddress};
 
     /// Goal: a region whose file is cut reads as zeros, and says so; another one stays. Method: two
@@ -154,6 +69,6 @@ mod tests {
         other.read_slice(&mut bytes, at).unwrap();
         assert!(bytes == [9; 8] && !other_flag.load(Ordering::SeqCst));
         drop(watch);
-        assert!(!replaced(cut.as_ptr() as usize), "it is not watched any more");
+        assert!(!settled(cut.as_ptr() as usize), "it is not watched any more");
     }
 }

@@ -6,6 +6,7 @@
 //! Cost: see each module. Not for: deciding; that is the cache's.
 
 pub mod backing;
+pub mod bus_error;
 pub mod check;
 pub mod control;
 pub mod core;

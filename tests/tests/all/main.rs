@@ -48,6 +48,7 @@ mod protocol;
 mod record;
 mod replay;
 mod restart;
+mod room;
 mod sizing;
 mod snapshots;
 mod spellings;

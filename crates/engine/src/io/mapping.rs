@@ -3,6 +3,8 @@
 //! How: a DAX file or device is mapped with `MAP_SYNC`, where flushing CPU cache lines makes a
 //! store durable; a file in a memory file system is treated alike, as a model of NVM; anything else
 //! is mapped through the page cache and needs a Sync.
+//! A page that cannot be had, since the file system below is full, its device failed or the file
+//! was cut, ends the process with a line that names the file (see [`crate::bus_error`]).
 //! Invariant: the mapping covers the disk's length and dies with this object.
 //! Cost: one flush instruction per 64 bytes persisted, one fence per call.
 //! Not for: files that others truncate; the exclusive lock keeps other nodes away, not editors.
@@ -10,6 +12,7 @@
 
 use super::open::OpenDisk;
 use super::{IoError, Mapping, Persistence};
+use crate::bus_error::{Fault, Watched};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ptr::NonNull;
@@ -21,6 +24,8 @@ pub(super) struct HostMapping {
     length: usize,
     flush: Option<Flush>,
     persistence: Persistence,
+    /// None where it cannot be: a page that cannot be had then ends the process without a line.
+    watched: Option<Watched>,
     /// Keeps the file and its lock.
     _disk: Arc<OpenDisk>,
 }
@@ -46,7 +51,10 @@ impl HostMapping {
         let address = dax.map_or_else(|| try_map(MapFlags::SHARED), Ok)?;
         let address = NonNull::new(address.cast()).ok_or(IoError::from(Errno::NOMEM))?;
         let flush = flush.filter(|_| persistence != Persistence::Sync);
-        Ok(HostMapping { address, length, flush, persistence, _disk: disk.clone() })
+        let fault = Fault::End(last_words(&disk.name));
+        // SAFETY: the mapping was made above; the watch is dropped before it is unmapped.
+        let watched = unsafe { Watched::begin(address.as_ptr() as usize, length, fault) }.ok();
+        Ok(HostMapping { address, length, flush, persistence, watched, _disk: disk.clone() })
     }
 
     fn check(&self, offset: u64, length: usize) -> usize {
@@ -88,9 +96,22 @@ impl Mapping for HostMapping {
 
 impl Drop for HostMapping {
     fn drop(&mut self) {
+        // Before the addresses are another mapping's.
+        self.watched = None;
         // SAFETY: mapped in `new`; no slice outlives `self`.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
     }
+}
+
+/// What is said where a page of `name` cannot be had: one line.
+fn last_words(name: &str) -> String {
+    let name = name.replace(|c: char| c.is_control(), "?");
+    format!(
+        "error: level file `{name}`: a page cannot be given room or read: the file system below it \
+         is full, its device failed, or another program cut the file; layby ends at once, and what \
+         was flushed before is in the file as after a crash; make room or look at the device, then \
+         start it again\n"
+    )
 }
 
 /// Whether a disk is a file in a memory file system, where a sync has nothing to do.
