@@ -11,13 +11,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the tests and benches call, as Debian and Ubuntu name it.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 13] = [
     "fio",
     "libnbd-bin",
     "python3-libnbd",
     "nbdkit",
     "qemu-utils",
     "e2fsprogs",
+    "xfsprogs",
+    "btrfs-progs",
     "fuse3",
     "mount",
     "util-linux",

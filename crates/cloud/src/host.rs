@@ -14,7 +14,8 @@ use crate::clone::split_key;
 use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::local::{
-    Durables, Told, allocate, failed, open_to_read, read_at, read_map, replace, unnamed,
+    Durables, Told, allocate, failed, open_to_read, overwrite_in_place, read_at, read_map, replace,
+    unnamed,
 };
 use crate::meta::is_earlier;
 use crate::segment::Compression;
@@ -261,6 +262,9 @@ fn prepare_files(
     let failed = |error| HostError::File(paths.journal.clone(), error);
     let metadata = journal.metadata().map_err(failed)?;
     if metadata.is_file() {
+        if metadata.len() == 0 {
+            overwrite_in_place(journal);
+        }
         if metadata.len() < journal_bytes {
             journal.set_len(journal_bytes).map_err(failed)?;
         }

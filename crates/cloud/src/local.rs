@@ -9,7 +9,7 @@
 //! Cost: a thread per volume, idle while nothing is to be synced. Not for: decisions; see `volume`.
 
 use crate::action::{Action, ActionId, End, Fault, FaultKind};
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::fs::{FallocateFlags, IFlags, OFlags, fallocate, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -30,6 +30,14 @@ pub(crate) fn allocate(journal: &File, bytes: u64) -> io::Result<()> {
     match fallocate(journal, FallocateFlags::empty(), 0, bytes) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Tells the file system to overwrite an empty journal in place, where it knows how to be told;
+/// else each write needs room anew.
+pub(crate) fn overwrite_in_place(journal: &File) {
+    if let Ok(flags) = ioctl_getflags(journal) {
+        let _ = ioctl_setflags(journal, flags | IFlags::NOCOW);
     }
 }
 

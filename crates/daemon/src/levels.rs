@@ -209,6 +209,9 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<()> {
     std::fs::create_dir_all(parent)?;
     let options = File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = options?;
+    if file.metadata()?.len() == 0 {
+        layby_engine::io::overwrite_in_place(&file);
+    }
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length) {
         Ok(()) => {}
         // File systems that cannot reserve room get a sparse file.

@@ -34,6 +34,9 @@ pub(crate) fn replace_within(
     bytes: &[u8],
 ) -> std::io::Result<()> {
     let mut file = open_staged(dir, staged)?;
+    if file.metadata()?.len() == 0 {
+        layby_engine::io::overwrite_in_place(&file);
+    }
     let room = (bytes.len() as u64).next_multiple_of(ROOM).max(file.metadata()?.len());
     let mut padded = bytes.to_vec();
     padded.resize(room as usize, b'\n');

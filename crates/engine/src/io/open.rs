@@ -241,6 +241,9 @@ fn patiently<T>(taken: Errno, attempt: impl Fn() -> Result<T, Errno>) -> Result<
 
 /// Gives a new file its length and makes its name durable.
 fn reserve(path: &Path, file: &OwnedFd, length: u64, allocate: bool) -> Result<(), OpenError> {
+    if allocate {
+        super::overwrite_in_place(file);
+    }
     rustix::fs::ftruncate(file, length).map_err(|errno| error_at(path, "size", errno))?;
     if allocate && length > 0 {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
