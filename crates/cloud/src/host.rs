@@ -15,7 +15,7 @@ use crate::hedge::Hedge;
 use crate::journal::{JOURNAL_BYTES_MIN, PAGE_BYTES, is_batch};
 use crate::local::{
     Durables, Told, allocate, failed, open_to_read, overwrite_in_place, read_at, read_map, replace,
-    unnamed,
+    unnamed, unshare,
 };
 use crate::meta::is_earlier;
 use crate::segment::Compression;
@@ -328,6 +328,7 @@ fn open_journal(path: &Path) -> io::Result<File> {
     if metadata.is_file() {
         // An earlier version, or a copy, reserved none: without, the volume is served all the same.
         let _ = allocate(&journal, metadata.len());
+        unshare(&journal, metadata.len());
     }
     // After a kill the system may hold what its device does not: what is shown is durable.
     journal.sync_data()?;

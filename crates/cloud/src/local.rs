@@ -41,6 +41,12 @@ pub(crate) fn overwrite_in_place(journal: &File) {
     }
 }
 
+/// Gives a journal that shares its room with a copy of its file room of its own, where the file
+/// system can and has it. Cheap where nothing is shared.
+pub(crate) fn unshare(journal: &File, bytes: u64) {
+    let _ = fallocate(journal, FallocateFlags::UNSHARE_RANGE, 0, bytes);
+}
+
 /// A file that goes with the process, made under a name that it loses at once.
 pub(crate) fn unnamed(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();

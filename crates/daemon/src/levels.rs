@@ -2,7 +2,9 @@
 //!
 //! How: a new node's level files are made at their full length, with their room reserved, so that a
 //! disk too small is known at start and not under load. An old node's must be there, whole; one
-//! that is missing or blank is lost, see [`crate::degraded`].
+//! that is missing or blank is lost, see [`crate::degraded`]. What an NVM level shares with a copy
+//! of its file, or has no room for, gets room of its own at each start: its mapping has no way to
+//! refuse a write.
 //! Invariant: a level file that went missing or shrank is never silently replaced; dirty blocks may
 //! have been in it. A first start formats only what is empty or what its own failed attempt left,
 //! unless it is told to.
@@ -99,7 +101,7 @@ pub fn prepare(dir: &Path, view: &View, is_new: bool, format: Format) -> Result<
         match existing_length(path) {
             Ok(None) if is_new => make(level, path)?,
             Ok(None) => return Err(missing(level, path)),
-            Ok(Some(length)) if length >= level.size => {}
+            Ok(Some(length)) if length >= level.size => own_room(level, path)?,
             Ok(Some(_)) if is_new && path.is_file() => make(level, path)?,
             Ok(Some(length)) => return Err(short(level, path, length, is_new)),
             Err(cause) => return Err(refused(level, path, &cause)),
@@ -222,6 +224,22 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// Gives an NVM level's file room that nobody else has. An SSD level can answer that it has none.
+fn own_room(level: &LevelConfig, path: &Path) -> Result<(), Report> {
+    if level.kind != Kind::Nvm || !path.is_file() {
+        return Ok(());
+    }
+    let file = File::options().read(true).write(true).open(path);
+    let file = file.map_err(|cause| refused(level, path, &cause))?;
+    layby_engine::io::own_room(&file, level.size).map_err(|cause| {
+        let error = format!("cannot give `{}` of level `{}` its room", path.display(), level.name);
+        Report::new(ReportKind::Full, error)
+            .cause(cause.to_string())
+            .state("nothing was changed; the level is as it was, and volumes are untouched")
+            .hint("make room on that disk, or remove the copy or snapshot of the file")
+    })
+}
+
 fn refused(level: &LevelConfig, path: &Path, cause: &std::io::Error) -> Report {
     let error = format!(
         "cannot use `{}` for level `{}` of {}",
@@ -292,6 +310,29 @@ mod tests {
         std::fs::remove_file(&path).expect("removable");
         let report = prepare(dir.path(), &view, false, Format::Empty).expect_err("it is gone");
         assert!(report.hint.contains("put the file back") && !path.exists(), "{report}");
+    }
+
+    /// Goal: an NVM level has its room from each start on. Method: a chosen file without room, then
+    /// a hole in it, as a copy may have; an SSD level keeps what it gave back.
+    #[test]
+    fn an_nvm_level_has_its_room() {
+        use std::os::unix::fs::MetadataExt as _;
+        let beside = std::env::current_exe().expect("a running test has a path");
+        let dir = TempDir::new_in(beside.parent().expect("a folder")).expect("writable");
+        for (kind, is_given) in [(Kind::Nvm, true), (Kind::Ssd, false)] {
+            let (mut view, path) = view(dir.path(), "path = \"chosen\"\n");
+            view.layout.levels[0].kind = kind;
+            let file = File::create(&path).expect("writable");
+            file.set_len(16 << 20).expect("writable");
+            let room = || file.metadata().expect("it is open").blocks() * 512;
+            for is_new in [true, false] {
+                prepare(dir.path(), &view, is_new, Format::Empty).expect("there is room");
+                assert_eq!(room() >= 16 << 20, is_given, "{}", room());
+                let punch =
+                    rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&file, punch, 4 << 20, 4 << 20).expect("ext4 can");
+            }
+        }
     }
 
     /// Goal: no room is an error that leaves nothing. Method: a level larger than any file may be.

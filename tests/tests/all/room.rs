@@ -154,6 +154,42 @@ fn a_cut_level_ends_the_node_with_a_word() {
     refusal.assert_explains(&["levels/nvm", "put the whole file back"]);
 }
 
+/// Goal: a reflink copy takes no room from a level: a start gives the level its own, or says that
+/// there is none. Method: XFS; a copy after a stop; a full disk at the start, then room for it,
+/// then a full disk while durable writes come, and after a kill.
+#[test]
+fn a_copy_takes_no_room_from_a_level() {
+    let work = TempDir::new().expect("a temporary folder");
+    let Some(system) = FileSystem::new(work.path(), "xfs", 400 << 20) else { return };
+    let dir = system.node_at(work.path());
+    let node = Node::start(&dir, &options());
+    node.volume_create(VOLUME, "4MiB", "critical");
+    write(&node, 1).expect("it serves");
+    node.stop();
+    let [level, copy] = ["levels/nvm", "copy"].map(|name| dir.join(name));
+    let words = ["--reflink=always", &*level.to_string_lossy(), &*copy.to_string_lossy()];
+    must("cp", &words);
+    let copied = fs::read(&copy).expect("it was copied");
+    system.fill();
+    let refusal = Node::try_start(&dir, &options()).expect_err("there is no room");
+    assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
+    refusal.assert_explains(&["levels/nvm", "shared with another file", "make room"]);
+    system.make_room();
+    let node = Node::start(&dir, &options());
+    system.fill();
+    write(&node, 2).expect("the level has its room");
+    node.kill9();
+    let node = Node::start(&dir, &options());
+    write(&node, 3).expect("the level has its room");
+    assert_holds(&node, 3);
+    node.kill9();
+    system.make_room();
+    let node = Node::start(&dir, &options());
+    assert_holds(&node, 3);
+    node.stop();
+    assert!(fs::read(&copy).expect("it is there") == copied, "the copy changed");
+}
+
 /// Goal: overwriting a level needs no room where the file system writes each change elsewhere by
 /// itself; a level whose file it was not told about ends the node with a word, at a start, too.
 /// Method: btrfs; a full disk while durable writes come; then the level is in a file as an earlier

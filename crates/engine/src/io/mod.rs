@@ -43,7 +43,7 @@ pub use operation::OperationKind;
 pub use passed::{PASSED_MAX, take_passed};
 pub use pool::PoolIo;
 pub use ring::RingIo;
-pub use room::overwrite_in_place;
+pub use room::{NoRoom, overwrite_in_place, own_room};
 pub use scheduled::{DeviceLoad, Scheduled};
 pub use sim::{CrashMode, CutAt, Deed, Fuse, Image, PowerCut, SimHost, SimIo, Step, Window};
 pub use volatile::{VOLATILE_BYTES_DEFAULT, VOLATILE_BYTES_MAX, VOLATILE_BYTES_MIN, VolatileIo};
