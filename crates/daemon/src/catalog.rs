@@ -9,20 +9,19 @@
 //! is never used again.
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
+mod folders;
 mod lock;
 
+pub use folders::LocalDirs;
 pub use lock::DirectoryLock;
 
 use crate::config::{
     AllowRule, Amount, Bandwidth, ClassConfig, Kind, LimitsConfig, Name, Size, UplinkConfig,
     VolumeConfig,
 };
-use crate::config::{
-    CloneSource, CloudConfig, CompressionChoice, DiscardChoice, DiscardWait, KeySource, LOCAL_DIR,
-};
+use crate::config::{CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
 use crate::replace::replace;
-use layby_cloud::Paths;
 use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -356,42 +355,6 @@ pub struct Catalog {
     /// without it. Left out where they lie in the node's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_dirs: Option<LocalDirs>,
-}
-
-/// Folders of what a node keeps of volumes in object stores; relative ones are below its directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LocalDirs {
-    /// Of journals.
-    pub journal: PathBuf,
-    /// Of maps.
-    pub map: PathBuf,
-}
-
-impl LocalDirs {
-    /// Those of a configuration; none where both are where they are by default.
-    #[must_use]
-    pub fn of(dir: &Path, config: &CloudConfig) -> Option<LocalDirs> {
-        let below = |path: &Path| path.strip_prefix(dir).unwrap_or(path).to_path_buf();
-        let dirs = LocalDirs { journal: below(&config.journal_dir), map: below(&config.map_dir) };
-        (dirs != LocalDirs::default()).then_some(dirs)
-    }
-
-    /// The journal and the map of a volume.
-    #[must_use]
-    pub fn paths(&self, dir: &Path, record: &VolumeRecord) -> Paths {
-        let number = record.local_number();
-        Paths {
-            journal: dir.join(&self.journal).join(format!("{number}.journal")),
-            map: dir.join(&self.map).join(format!("{number}.map")),
-        }
-    }
-}
-
-impl Default for LocalDirs {
-    fn default() -> Self {
-        LocalDirs { journal: LOCAL_DIR.into(), map: LOCAL_DIR.into() }
-    }
 }
 
 impl Catalog {
