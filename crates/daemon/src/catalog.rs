@@ -347,6 +347,10 @@ pub struct Catalog {
     /// the volumes that it serves are in no level. Left out where that is not so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_levels: bool,
+    /// The levels of a node that has run are being made anew, and hold nothing that counts: the
+    /// next start goes on with it. Left out where that is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_formatting: bool,
     /// The way up to object stores, changed live. Left out where it is not, as in catalogs from
     /// before there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -375,6 +379,7 @@ impl Catalog {
             watermarks: BTreeMap::new(),
             writeback: None,
             without_levels: false,
+            is_formatting: false,
             uplink: None,
             local_dirs: None,
         }

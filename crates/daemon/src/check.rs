@@ -155,7 +155,9 @@ pub fn check(dir: &Path, depth: &Depth) -> Result<CheckAnswer, Report> {
     if depth.backing && catalog.volumes.values().any(runs_command) {
         check_trusted_dir(dir)?;
     }
-    let targets = if catalog.is_started { targets(dir, &catalog) } else { Vec::new() };
+    // Of levels that are being made nothing is expected.
+    let is_made = catalog.is_started && !catalog.is_formatting;
+    let targets = if is_made { targets(dir, &catalog) } else { Vec::new() };
     refuse_unreadable(&targets)?;
     let plain: Vec<CheckTarget> = targets.iter().map(|(_, _, target)| target.clone()).collect();
     let report = check_stores(&plain, depth.full);

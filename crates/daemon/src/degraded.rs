@@ -5,12 +5,15 @@
 //! back first, and they get new numbers, so that no record of a level that comes back is taken for
 //! theirs. The others are refused by name, until the level is back or `accept-loss` gives up what
 //! it held. Levels that are there are not used, and keep what they have of the refused volumes.
+//! Where no volume has an intent, the levels can be made anew. The catalog says that they are being
+//! made from before the first file until all shards have started, before any client is served; a
+//! start that was cut short in between is finished by the next.
 //! Invariant: no volume is served at an older version than a client was promised, unless an
-//! operator accepted it.
+//! operator accepted it. Levels that are half made are not read.
 //! Cost: reads and writes of a degraded node go to memory and to the backing stores alone. Not for:
 //! a level that is there and is damaged, see `store::lost` of the engine.
 
-use crate::catalog::VolumeRecord;
+use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::{Config, Format, Kind, Name};
 use crate::control::{Absence, View};
 use crate::error::{Report, ReportKind};
@@ -39,6 +42,13 @@ pub(crate) struct Levels {
     pub(crate) notes: Vec<String>,
 }
 
+impl Levels {
+    fn of(view: View, is_new: bool, before: Found) -> Levels {
+        let (lost, held, notes) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Levels { view, is_new, lost, held, before, notes }
+    }
+}
+
 /// Makes or checks the levels; without one that is lost the node is degraded, unless it is to be
 /// strict or to make them anew.
 ///
@@ -52,23 +62,74 @@ pub(crate) async fn open_levels(
 ) -> Result<Levels, Report> {
     let config = config.clone();
     let opening = tokio::task::spawn_blocking(move || {
-        let lost = if is_new { Vec::new() } else { levels::lost(&view) };
         let before = intents::read(&config.dir);
-        let (held, notes) = (BTreeMap::new(), Vec::new());
+        if view.catalog.is_formatting {
+            return finish_format(&config, view, &homes, before);
+        }
+        let lost = if is_new { Vec::new() } else { levels::lost(&view) };
         if lost.is_empty() || config.is_strict {
             levels::prepare(&config.dir, &view, is_new, config.format)?;
-            return Ok(Levels { view, is_new, lost: Vec::new(), held, before, notes });
+            return Ok(Levels::of(view, is_new, before));
         }
         if config.format == Format::All {
             refuse_dirty(&view, &homes, &before)?;
+            begin_format(&config.dir, &mut view)?;
             levels::prepare(&config.dir, &view, true, config.format)?;
-            return Ok(Levels { view, is_new: true, lost: Vec::new(), held, before, notes });
+            return Ok(Levels::of(view, true, before));
         }
-        let degraded = start_without(&config, &mut view, &homes, &before, &lost)?;
-        let Degraded { notes, held } = degraded;
-        Ok(Levels { view, is_new, lost, held, before, notes })
+        open_without(&config, view, &homes, before, lost)
     });
     opening.await.expect("opening levels reports, it does not panic")
+}
+
+/// Records, durably and before any level is made, that all are being made anew. What else this
+/// start changes is not recorded with it: it may yet be refused.
+fn begin_format(dir: &Path, view: &mut View) -> Result<(), Report> {
+    view.catalog.is_formatting = true;
+    let Some(mut catalog) = Catalog::load(dir)? else { return Ok(()) };
+    catalog.is_formatting = true;
+    catalog.save(dir)
+}
+
+/// Goes on where making the levels anew was cut short. Any of them may be old, new or neither, so
+/// that none is read: where they cannot be finished all count as lost.
+fn finish_format(
+    config: &Config,
+    view: View,
+    homes: &Homes,
+    before: Found,
+) -> Result<Levels, Report> {
+    assert!(view.catalog.is_started, "a first start needs no record");
+    let made = refuse_dirty(&view, homes, &before)
+        .and_then(|()| levels::prepare(&config.dir, &view, true, config.format));
+    let Err(report) = made else {
+        let note = "an earlier start had not ended making the levels anew; all are made anew now";
+        let notes = vec![note.to_owned()];
+        return Ok(Levels { notes, ..Levels::of(view, true, before) });
+    };
+    if config.format == Format::All || config.is_strict {
+        return Err(report);
+    }
+    let persistent = view.layout.levels.iter().filter(|level| level.path.is_some());
+    let lost = persistent.map(|level| {
+        let cause = format!("making it anew was cut short, and cannot go on: {}", report.cause);
+        Lost { name: level.name.clone(), kind: level.kind, cause }
+    });
+    let lost = lost.collect();
+    open_without(config, view, homes, before, lost)
+}
+
+/// Starts without the levels of `lost`, and so without any.
+fn open_without(
+    config: &Config,
+    mut view: View,
+    homes: &Homes,
+    before: Found,
+    lost: Vec<Lost>,
+) -> Result<Levels, Report> {
+    let degraded = start_without(config, &mut view, homes, &before, &lost)?;
+    let Degraded { notes, held } = degraded;
+    Ok(Levels { lost, held, notes, ..Levels::of(view, false, before) })
 }
 
 /// Levels are made anew only where none holds what a backing store lacks.
@@ -82,7 +143,7 @@ fn refuse_dirty(view: &View, homes: &Homes, before: &Found) -> Result<(), Report
         return Ok(());
     }
     Err(Report::new(ReportKind::InUse, "cannot make the levels anew")
-        .cause(format!("they may hold dirty blocks of {}", names.join(", ")))
+        .cause(format!("the levels may hold dirty blocks of {}", names.join(", ")))
         .state("nothing was changed")
         .hint(
             "start without --format; give up what a lost level held of a volume with `layby volume \

@@ -126,7 +126,8 @@ impl Intents {
     }
 
     /// Tells in a volume's plans whether its changes wait for an intent. A volume over several
-    /// shards has its own from now on, since its changes pass no single gate. May take long.
+    /// shards has its own from now on, since its changes pass no single gate; while levels are
+    /// being made anew, once they are, see [`Intents::mark_wide`]. May take long.
     ///
     /// # Errors
     /// A report when the disk refuses.
@@ -141,11 +142,28 @@ impl Intents {
             return Ok(());
         }
         if record.wide.is_some() {
-            return self.record(record.id, &levels_of(view, record));
+            // An intent says that levels may hold changes, and then they are not made anew.
+            let is_early = view.catalog.is_formatting;
+            return if is_early { Ok(()) } else { self.record_wide(view, record) };
         }
         let is_clean = self.is_clean(record.id);
         plans.iter_mut().for_each(|plan| plan.is_clean = is_clean);
         Ok(())
+    }
+
+    /// Records what [`Intents::mark`] put off while levels were being made anew. May take long.
+    ///
+    /// # Errors
+    /// A report when the disk refuses.
+    pub fn mark_wide(&self, view: &View, homes: &Homes) -> Result<(), Report> {
+        assert!(!view.catalog.is_formatting, "the levels have been made");
+        let volumes = view.catalog.volumes.values();
+        let mut wide = volumes.filter(|r| r.wide.is_some() && may_be_dirty(view, homes, r));
+        wide.try_for_each(|record| self.record_wide(view, record))
+    }
+
+    fn record_wide(&self, view: &View, record: &VolumeRecord) -> Result<(), Report> {
+        self.record(record.id, &levels_of(view, record))
     }
 
     /// Whether a volume has no intent.

@@ -271,7 +271,7 @@ impl Node {
         let (started, mut view, wanted) = started?;
         let (ports, reports, ended) = watch(started);
         view.absent.extend(absences(&view, &reports));
-        let view = came_up(&config.dir, view, &homes)?;
+        let view = came_up(&config.dir, view, &homes, &intents)?;
         crate::control::log_start(found.as_ref(), &view);
         notes.extend(unserved(&view, &homes).into_iter().chain(lost_lines(&view, &reports)));
         notes.extend(sockets.exposure(&config, &view).into_iter().chain(few_files));
@@ -691,9 +691,11 @@ fn refuse_leftovers(found: Option<&Catalog>, view: &View, homes: &Homes) -> Resu
     )
 }
 
-/// Remembers that levels and backing files are there from now on.
-fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
+/// Remembers that levels and backing files are there from now on, before any client is served.
+fn came_up(dir: &Path, mut view: View, homes: &Homes, intents: &Intents) -> Result<View, Report> {
     let before = view.catalog.clone();
+    // Where the levels could not be made yet, a later start does that.
+    view.catalog.is_formatting &= view.layout.is_memory_only;
     view.catalog.is_started = true;
     view.catalog.without_levels = view.layout.is_memory_only;
     let mut later: Vec<Name> = unmade(&before, homes).cloned().collect();
@@ -703,6 +705,9 @@ fn came_up(dir: &Path, mut view: View, homes: &Homes) -> Result<View, Report> {
     }
     if view.catalog != before {
         view.catalog.save(dir)?;
+    }
+    if before.is_formatting && !view.catalog.is_formatting {
+        intents.mark_wide(&view, homes)?;
     }
     Ok(view)
 }

@@ -115,7 +115,7 @@ fn unix_seconds() -> u64 {
 /// What a refusal says of the node.
 #[derive(Default)]
 struct About {
-    /// Nothing was ever stored in it.
+    /// Nothing was ever stored in its levels.
     is_new: bool,
     names: Names,
     /// Volumes that were never served.
@@ -157,7 +157,7 @@ fn refused(error: &StartError, about: &About) -> Report {
 /// Kind of failure, state of the data, what to do.
 fn remedy(error: &StartError, about: &About) -> (ReportKind, &'static str, &'static str) {
     let untouched = match about.is_new {
-        true => "nothing was ever stored in this node; its next start begins anew",
+        true => "nothing was ever stored in these levels; the next start makes them anew",
         false => "what was stored is untouched; levels and volumes are as they were",
     };
     let kind = ReportKind::from(error.kind());

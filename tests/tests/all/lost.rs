@@ -8,6 +8,7 @@
 
 use layby_tests::{Connection, Node, Options, Request, layby, small_levels};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -266,4 +267,132 @@ fn check(dir: &Path) -> String {
     let outcome = layby(&["check", "--dir", &dir.to_string_lossy()]);
     assert!(!outcome.success, "{outcome:?}");
     format!("{}{}", outcome.stdout, outcome.stderr)
+}
+
+/// A node of two shards whose levels were lost, with nothing dirty in them; `--format` was cut
+/// short once shard 0 had its parts.
+struct HalfMade {
+    _base: TempDir,
+    dir: PathBuf,
+}
+
+const VOLUMES: [&str; 3] = ["brake", "map", "wide"];
+const LEVELS: [(&str, u64); 2] = [("nvm", 16 << 20), ("ssd", 128 << 20)];
+
+fn two_shards(words: &[&str]) -> Options {
+    let levels = small_levels().config.expect("levels");
+    let arguments = words.iter().map(|word| (*word).to_owned()).collect();
+    Options { arguments, ..Options::config(format!("[node]\nshards = 2\n\n{levels}")) }
+}
+
+impl HalfMade {
+    fn new() -> HalfMade {
+        let base = TempDir::new().expect("a temporary folder");
+        let dir = base.path().join("node");
+        let node = Node::start(&dir, &two_shards(&[]));
+        node.volume_create("brake", SIZE, "critical");
+        node.volume_create("map", SIZE, "normal");
+        node.layby(&["volume", "create", "wide", "--size", "8MiB", "--shards", "2"]);
+        for name in VOLUMES {
+            fill(&node, name, 1);
+            node.layby(&["volume", "drain", name]);
+        }
+        node.stop();
+        let made = HalfMade { _base: base, dir };
+        LEVELS.iter().for_each(|(name, _)| drop(made.level(name, "away")));
+        // Without levels all is served, and what they held is older than the backing stores.
+        let node = Node::start(&made.dir, &two_shards(&[]));
+        // It always has an intent.
+        node.layby(&["volume", "accept-loss", "wide"]);
+        VOLUMES.iter().for_each(|name| fill(&node, name, 2));
+        node.stop();
+        made.cut_short();
+        made
+    }
+
+    /// Moves a level's file away, and answers where it is.
+    fn level(&self, name: &str, end: &str) -> PathBuf {
+        let (level, away) = (self.place(name), self.dir.join(format!("{name}.{end}")));
+        fs::rename(level, &away).expect("the test's own folder");
+        away
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.dir.join("levels").join(name)
+    }
+
+    /// The start ends right before it formats. Shard 0's parts are then as if it had: sound, and
+    /// this node's.
+    fn cut_short(&self) {
+        let reached = self.dir.join("reached.json");
+        fs::remove_file(&reached).expect("levels have come somewhere");
+        fs::create_dir(&reached).expect("the test's own folder");
+        let refusal =
+            Node::try_start(&self.dir, &two_shards(&["--format"])).expect_err("in the way");
+        refusal.assert_explains(&["no level was formatted"]);
+        fs::remove_dir(&reached).expect("it is empty");
+        for (name, bytes) in LEVELS {
+            let whole = fs::read(self.dir.join(format!("{name}.away"))).expect("it was moved");
+            let file = File::options().write(true).open(self.place(name)).expect("it was made");
+            file.write_all_at(&whole[..bytes as usize / 2], 0).expect("there is room");
+        }
+    }
+
+    /// The levels are whole, and hold nothing that they held before they were lost.
+    fn assert_made(&self, node: Node) {
+        let all = node.said();
+        assert!(!all.contains("is lost"), "{all}");
+        VOLUMES.iter().for_each(|name| assert_holds(&node, name, Some(2)));
+        VOLUMES.iter().for_each(|name| fill(&node, name, 3));
+        node.kill9();
+        let node = Node::start(&self.dir, &two_shards(&[]));
+        VOLUMES.iter().for_each(|name| assert_holds(&node, name, Some(3)));
+        node.kill9();
+        let refusal = Node::try_start(&self.dir, &two_shards(&["--format"])).expect_err("it ran");
+        refusal.assert_explains(&["has run"]);
+    }
+}
+
+/// Goal: levels whose making anew was cut short are finished by the next start, and never made anew
+/// once they may hold dirty blocks. Method: one shard's parts are made and the other's are not; a
+/// check, then a start with `--format`, without, and one that is strict; writes, a kill.
+#[test]
+fn a_format_that_was_cut_short_is_finished() {
+    for words in [&["--format"][..], &[], &["--strict"]] {
+        let made = HalfMade::new();
+        let outcome = layby(&["check", "--dir", &made.dir.to_string_lossy()]);
+        assert!(outcome.success, "{outcome:?}");
+        let node = Node::start(&made.dir, &two_shards(words));
+        assert!(node.said().contains("made anew"), "{}", node.said());
+        made.assert_made(node);
+    }
+}
+
+/// Goal: where such a start cannot finish the levels, or they may hold dirty blocks, the volumes
+/// are served as without levels, and no level is touched. Method: a level's place is taken by
+/// foreign data; then the intents are damaged: all volumes wait, and are given up.
+#[test]
+fn a_format_that_cannot_be_finished_costs_no_volume() {
+    let made = HalfMade::new();
+    let half = made.level("ssd", "half");
+    fs::write(made.place("ssd"), "a file system").expect("the test's own folder");
+    let node = Node::start(&made.dir, &two_shards(&[]));
+    assert!(node.said().contains("holds data"), "{}", node.said());
+    VOLUMES.iter().for_each(|name| assert_holds(&node, name, Some(2)));
+    node.kill9();
+    let refusal = Node::try_start(&made.dir, &two_shards(&["--strict"])).expect_err("strict");
+    refusal.assert_explains(&["holds data"]);
+    fs::rename(&half, made.place("ssd")).expect("the test's own folder");
+    fs::write(made.dir.join("intents.json"), "{").expect("the test's own folder");
+    let refusal = Node::try_start(&made.dir, &two_shards(&["--format"])).expect_err("who knows");
+    refusal.assert_explains(&["may hold dirty blocks"]);
+    let node = Node::start(&made.dir, &two_shards(&[]));
+    // The volume that a node begins with waits, too.
+    for name in VOLUMES.iter().chain(&["vol0"]) {
+        assert_waits(&node, name, "`ssd`");
+        node.layby(&["volume", "accept-loss", name]);
+    }
+    VOLUMES.iter().for_each(|name| assert_holds(&node, name, Some(2)));
+    node.stop();
+    made.assert_made(Node::start(&made.dir, &two_shards(&[])));
 }

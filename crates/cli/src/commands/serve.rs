@@ -4,7 +4,7 @@ use super::runtime;
 use crate::arguments::ServeArguments;
 use crate::output::{Failure, Output};
 use layby_daemon::activation::{Passed, notify};
-use layby_daemon::config::{Config, Overrides, check_trusted};
+use layby_daemon::config::{Config, Format, Overrides, check_trusted};
 use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::logging;
 use layby_daemon::node::Node;
@@ -37,6 +37,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
             .map_or(Duration::ZERO, |time| Duration::from_nanos(time.0.0)),
     };
     let config = Config::load(&overrides)?;
+    let format = config.format;
     check_trusted(&config)?;
     layby_daemon::node::keep_files_private();
     logging::start(arguments.log_format.into());
@@ -52,7 +53,7 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
             signal = &mut stop => {
                 logging::note_stop(signal);
-                return Err(interrupted_early().into());
+                return Err(interrupted_early(format).into());
             }
         };
         // It is set once.
@@ -78,10 +79,16 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
     served
 }
 
-fn interrupted_early() -> Report {
+fn interrupted_early(format: Format) -> Report {
     Report::new(ReportKind::Failure, "the node was stopped before it was ready")
         .cause("a signal asked it to end")
-        .state("nothing is lost; the next start begins its recovery anew")
+        .state(match format {
+            Format::Empty => "nothing is lost; the next start begins its recovery anew",
+            Format::All => {
+                "nothing is lost; levels that it had begun to make and had not finished are made \
+                 by the next start, with --format or without"
+            }
+        })
         .hint("start it again; the line that begins with `ready` ends its recovery")
 }
 
