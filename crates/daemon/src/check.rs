@@ -231,11 +231,12 @@ fn store_answer(
     (level, shard, known): (Name, u8, Option<Reached>),
     report: StoreReport,
 ) -> StoreAnswer {
-    let is_older = |known: &Reached| {
-        known.instance != report.instance || report.seq.saturating_add(1) < known.seq.0
-    };
     // Where a structure is damaged, its end may be hidden.
-    let older = known.filter(|known| report.is_sound() && is_older(known));
+    let known = known.filter(|_| report.is_sound());
+    let other = known.filter(|known| known.instance != report.instance);
+    let older = known.filter(|known| {
+        known.instance == report.instance && report.seq.saturating_add(1) < known.seq.0
+    });
     let mut problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     let place = format!("`{}` at byte {}", report.device, report.base);
     match report.node {
@@ -253,6 +254,13 @@ fn store_answer(
              knows that it had reached {}",
             report.seq + 1,
             known.seq.0
+        )
+    }));
+    problems.extend(other.map(|known| {
+        format!(
+            "{place}: made another time than the level that the node knows: instance {:016x}, \
+             known {:016x}",
+            report.instance, known.instance
         )
     }));
     let counts = report.counts;

@@ -221,6 +221,12 @@ fn level_remedy(error: &StoreError) -> (ReportKind, &'static str) {
             "put the newest file of the level back; where there is none, move this one away, and \
              volumes that had nothing dirty there are served",
         ),
+        StoreError::OtherInstance { .. } => (
+            ReportKind::Corrupt,
+            "where an earlier build made the levels anew, all their files are newest: remove \
+             `reached.json` and start; a file from before levels were made anew is an older copy: \
+             put the newest back, or move this one away",
+        ),
         StoreError::Corrupt(_) => (
             ReportKind::Corrupt,
             "look with `layby check`; put a copy of the level back that no start came after, if \

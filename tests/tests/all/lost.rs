@@ -396,3 +396,34 @@ fn a_format_that_cannot_be_finished_costs_no_volume() {
     node.stop();
     made.assert_made(Node::start(&made.dir, &two_shards(&[])));
 }
+
+/// Goal: a level that was made another time than the node knows is refused, and the refusal says
+/// what it may be and how to accept it. Method: all levels made anew behind the node's back, as an
+/// earlier build does, by what it knows from before; a check, a start, and one that accepts them.
+#[test]
+fn a_level_made_another_time_is_named() {
+    let base = TempDir::new().expect("a temporary folder");
+    let dir = base.path().join("node");
+    let node = Node::start(&dir, &small_levels());
+    node.volume_create("map", SIZE, "normal");
+    fill(&node, "map", 1);
+    node.layby(&["volume", "drain", "map"]);
+    node.stop();
+    let (reached, before) = (dir.join("reached.json"), dir.join("reached.before"));
+    fs::copy(&reached, &before).expect("the test's own folder");
+    for name in ["nvm", "ssd"] {
+        fs::remove_file(dir.join("levels").join(name)).expect("the test's own folder");
+    }
+    let format = Options { arguments: vec!["--format".into()], ..small_levels() };
+    let node = Node::start(&dir, &format);
+    fill(&node, "map", 2);
+    node.stop();
+    fs::rename(&before, &reached).expect("the test's own folder");
+    let said = check(&dir);
+    assert!(said.contains("levels/ssd` at byte 0: made another time"), "{said}");
+    let refusal = Node::try_start(&dir, &small_levels()).expect_err("it is not the level");
+    refusal.assert_explains(&["made another time", "earlier build", "remove `reached.json`"]);
+    assert!(!refusal.stderr.contains("is older"), "{}", refusal.stderr);
+    fs::remove_file(&reached).expect("the test's own folder");
+    assert_holds(&Node::start(&dir, &small_levels()), "map", Some(2));
+}

@@ -512,6 +512,17 @@ pub enum StoreError {
         /// At least what it should be.
         expected: Seq,
     },
+    /// What is there was formatted another time than what the node knows.
+    OtherInstance {
+        /// The disk's name.
+        disk: String,
+        /// The region's first byte.
+        offset: u64,
+        /// Drawn when what is there was formatted.
+        stored: u64,
+        /// Drawn when what the node knows was.
+        expected: u64,
+    },
     /// The region cannot hold even the smallest store.
     TooSmall {
         /// The disk's name.
@@ -529,7 +540,9 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             StoreError::Io { .. } => ErrorKind::Retry,
-            StoreError::Corrupt(_) | StoreError::Older { .. } => ErrorKind::Corrupt,
+            StoreError::Corrupt(_)
+            | StoreError::Older { .. }
+            | StoreError::OtherInstance { .. } => ErrorKind::Corrupt,
             StoreError::TooSmall { .. } => ErrorKind::Full,
             _ => ErrorKind::Invalid,
         }
@@ -568,6 +581,11 @@ impl fmt::Display for StoreError {
                 "store on `{disk}` at byte {offset} is older than the node knows it: it ends \
                  before sequence number {}, and had reached {}",
                 stored.0, expected.0
+            ),
+            StoreError::OtherInstance { disk, offset, stored, expected } => write!(
+                f,
+                "store on `{disk}` at byte {offset} was made another time than the one that the \
+                 node knows: instance {stored:016x}, known {expected:016x}"
             ),
             StoreError::TooSmall { disk, length, minimum } => {
                 write!(f, "region of {length} bytes on `{disk}` is below the least of {minimum}")

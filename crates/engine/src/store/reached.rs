@@ -30,7 +30,7 @@ impl Reached {
     /// Refuses a level that ends before this, or was formatted another time.
     ///
     /// # Errors
-    /// [`StoreError::Older`].
+    /// [`StoreError::Older`], [`StoreError::OtherInstance`].
     pub(crate) fn check(
         self,
         (instance, seq_next): (u64, Seq),
@@ -40,8 +40,14 @@ impl Reached {
         if is_same && seq_next >= self.seq || is_planted(Plant::OlderLevel) {
             return Ok(());
         }
-        let stored = if is_same { seq_next } else { Seq(0) };
-        Err(StoreError::Older { disk: disk.to_owned(), offset, stored, expected: self.seq })
+        let disk = disk.to_owned();
+        Err(match is_same {
+            true => StoreError::Older { disk, offset, stored: seq_next, expected: self.seq },
+            false => {
+                let (stored, expected) = (instance, self.instance);
+                StoreError::OtherInstance { disk, offset, stored, expected }
+            }
+        })
     }
 }
 
@@ -56,7 +62,7 @@ impl LogStore {
     /// trailer is damaged and of which nothing else is newer. The two cannot be told apart.
     ///
     /// # Errors
-    /// [`StoreError::Older`].
+    /// [`StoreError::Older`], [`StoreError::OtherInstance`].
     pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
         let place = (&*self.disk_name, self.config.region.base);
         known.check((self.instance, found.seq_next), place)
@@ -85,7 +91,7 @@ impl NvmStore {
     /// marks are damaged, and all data is verified.
     ///
     /// # Errors
-    /// [`StoreError::Older`].
+    /// [`StoreError::Older`], [`StoreError::OtherInstance`].
     pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
         let is_marked =
             self.marks().iter().any(|mark| *mark > Seq(0)) || self.instance != known.instance;

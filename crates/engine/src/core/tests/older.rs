@@ -4,6 +4,7 @@ use super::*;
 use crate::control::StartReport;
 use crate::io::Image;
 use crate::store::layout::{get_u32, get_u64};
+use layby_types::Seq;
 
 /// Where the two copies of the NVM level's mark lie.
 const MARKS: [u64; 2] = [BLOCK, BLOCK + 512];
@@ -86,6 +87,24 @@ fn a_torn_trailer_hides_no_age() {
         cut(&mut world);
         rot_newest_trailer(&mut world);
         assert_older(&mut world, &known);
+    }
+}
+
+/// Goal: a level that was made another time is not called older, as it may be newer, and is refused
+/// however far it came. Method: another instance known, of either level.
+#[test]
+fn another_instance_is_no_older_copy() {
+    for level in [1, 2] {
+        let (mut world, _, mut known) = aged(level as u64);
+        let mut of = known[level].expect("it told how far it came");
+        (of.instance, of.seq) = (!of.instance, Seq(0));
+        known[level] = Some(of);
+        let refused = start_with(&mut world, &known).err();
+        let is_other = |error: &CoreError| {
+            let CoreError::Store { level: its, error } = error else { return false };
+            *its == level && matches!(error, StoreError::OtherInstance { .. })
+        };
+        assert!(refused.as_ref().is_some_and(is_other), "{refused:?}");
     }
 }
 
