@@ -12,6 +12,7 @@
 use crate::codec::{BLOCKS_MAX, NUMBER_END, Put, Reader, crc32c};
 use layby_types::Nanos;
 use layby_types::parity::{CONTENT_BYTES, put_parity, rebuild};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -291,23 +292,26 @@ pub(crate) fn scan_before(
 ) -> Result<Vec<Batch>, JournalError> {
     let mut first = head.saturating_sub(ring.capacity).next_multiple_of(PAGE_BYTES);
     while first < at {
-        let chain = chain_to(ring, (at, seq), first, block_bytes, read)?;
-        if !chain.is_empty() {
-            return Ok(chain);
+        let (chain, end) = chain_to(ring, (at, seq), first, block_bytes, read)?;
+        match end.cmp(&at) {
+            Ordering::Equal => return Ok(chain),
+            // What lies before the gap leads to it, and nowhere else.
+            Ordering::Less => first = end + PAGE_BYTES,
+            Ordering::Greater => first += PAGE_BYTES,
         }
-        first += PAGE_BYTES;
     }
     Ok(Vec::new())
 }
 
-/// Batches from a place on that lead to another one, behind the last damaged one.
+/// Batches that follow each other from a place on up to another one or to a gap, those up to the
+/// last damaged one left out; and where they end.
 fn chain_to(
     ring: &Ring,
     (end, seq): (u64, u64),
     mut at: u64,
     block_bytes: u64,
     read: ReadDevice<'_>,
-) -> Result<Vec<Batch>, JournalError> {
+) -> Result<(Vec<Batch>, u64), JournalError> {
     let mut chain: Vec<Batch> = Vec::new();
     while at < end {
         let page = read(ring.device(at), PAGE_BYTES).map_err(JournalError::Device)?;
@@ -317,7 +321,7 @@ fn chain_to(
             found.at == at && found.seq < seq && is_later
         };
         let found = decode_header(ring, &page, block_bytes).map(|found| found.batch);
-        let Some(batch) = found.filter(follows) else { return Ok(Vec::new()) };
+        let Some(batch) = found.filter(follows) else { break };
         at += batch.bytes;
         if !damaged_entries(ring, &batch, block_bytes, read)?.is_empty() {
             chain.clear();
@@ -325,7 +329,7 @@ fn chain_to(
         }
         chain.push(batch);
     }
-    Ok(if at == end { chain } else { Vec::new() })
+    Ok((chain, at))
 }
 
 /// Entries of a batch whose payload does not match its checksum.

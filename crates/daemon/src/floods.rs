@@ -53,8 +53,8 @@ impl Floods {
         let (Some(kind), Some(runtime)) = (kind_of(notice), &self.runtime) else {
             return (self.write)(notice);
         };
-        let is_new = !self.lock().contains_key(kind);
-        if self.is_whole(kind, notice) {
+        let (is_new, is_whole) = self.count(kind, notice);
+        if is_whole {
             (self.write)(notice);
         }
         if is_new {
@@ -63,17 +63,19 @@ impl Floods {
         }
     }
 
-    /// Whether a notice has a line of its own; otherwise it is counted.
-    fn is_whole(&self, kind: &'static str, notice: &Notice) -> bool {
+    /// Whether a notice is the first of a flood, and whether it has a line of its own; otherwise it
+    /// is counted. Both under one lock: a flood without a task that follows it would never end.
+    fn count(&self, kind: &'static str, notice: &Notice) -> (bool, bool) {
         let mut kinds = self.lock();
+        let is_new = !kinds.contains_key(kind);
         let flood = kinds.entry(kind).or_default();
         if flood.whole < WHOLE_MAX {
             flood.whole += 1;
-            return true;
+            return (is_new, true);
         }
         flood.count += 1;
         flood.last = Some(notice.clone());
-        false
+        (is_new, false)
     }
 
     async fn follow(&self, kind: &'static str) {

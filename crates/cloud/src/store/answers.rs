@@ -20,8 +20,8 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions, Error, GetResult, GetResultPayload};
-use reqwest::Method;
 use reqwest::redirect::Policy;
+use reqwest::{Method, StatusCode};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -100,6 +100,12 @@ impl HttpConnector for Bounded {
             .user_agent(concat!("layby/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIME)
             .redirect(Policy::none())
+            // Reads that clients wait for share no connection with uploads, and no dead one.
+            .http1_only()
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
             .https_only(is_http.as_deref() != Some("true"))
             .build();
         let client = client.map_err(|error| {
@@ -119,11 +125,17 @@ impl BoundedClient {
         // A machine's metadata service answers empty ones with tokens.
         let is_put = request.method() == Method::PUT && !request.body().is_empty();
         let response = self.0.execute(request).await?;
-        if let Some(cause) = strange(&response) {
-            return Err(HttpError::new_boxed(HttpErrorKind::Decode, cause.into()));
+        let refused =
+            |cause: String| Err(HttpError::new_boxed(HttpErrorKind::Decode, cause.into()));
+        if let Some(cause) = redirect(&response) {
+            return refused(cause);
         }
+        let is_page = is_page(&response);
         if is_streamed && response.status().is_success() {
-            return Ok(response);
+            return match is_page {
+                true => refused(page(response.status())),
+                false => Ok(response),
+            };
         }
         let (head, body) = response.into_parts();
         let status = head.status;
@@ -134,12 +146,17 @@ impl BoundedClient {
             );
             HttpError::new_boxed(HttpErrorKind::Decode, cause.into())
         })?;
+        // Stores say that of answers without a word, too.
+        if is_page && !bytes.is_empty() {
+            return refused(page(status));
+        }
         let kind = head.headers.get("content-type").and_then(|kind| kind.to_str().ok());
         let is_word = kind.is_some_and(|kind| kind.contains("xml") || kind.contains("json"));
         if is_put && status.is_success() && !bytes.is_empty() && !is_word {
             let (length, kind) = (bytes.len(), kind.unwrap_or("no kind"));
-            let cause = format!("the answer to a put has {length} bytes of {kind}: {NO_STORE}");
-            return Err(HttpError::new_boxed(HttpErrorKind::Decode, cause.into()));
+            return refused(format!(
+                "the answer to a put has {length} bytes of {kind}: {NO_STORE}"
+            ));
         }
         Ok(HttpResponse::from_parts(head, HttpResponseBody::from(bytes)))
     }
@@ -149,20 +166,28 @@ impl BoundedClient {
 const NO_STORE: &str =
     "is this the store's endpoint and region, and no network in between that wants a login?";
 
-/// What an answer is, where no store gives such a one.
-fn strange(response: &HttpResponse) -> Option<String> {
-    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+/// What is wrong with a redirect.
+fn redirect(response: &HttpResponse) -> Option<String> {
     let status = response.status();
-    if status.is_redirection() && header("location").is_some() {
-        let url = header("location").and_then(|location| reqwest::Url::parse(location).ok());
-        let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or("another path");
-        return Some(format!(
-            "the answer is a redirect ({status}) to {host}, and none is followed: {NO_STORE}"
-        ));
+    let location = response.headers().get("location").filter(|_| status.is_redirection())?;
+    let url = location.to_str().ok().and_then(|location| reqwest::Url::parse(location).ok());
+    let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or("another path");
+    Some(format!("the answer is a redirect ({status}) to {host}, and none is followed: {NO_STORE}"))
+}
+
+/// Whether a good answer calls itself HTML. A range comes from nothing but a store, whatever a
+/// client of the volume has written there.
+fn is_page(response: &HttpResponse) -> bool {
+    let status = response.status();
+    if !status.is_success() || status == StatusCode::PARTIAL_CONTENT {
+        return false;
     }
-    let is_page = status.is_success()
-        && header("content-type").is_some_and(|kind| kind.trim_start().starts_with("text/html"));
-    is_page.then(|| format!("the answer ({status}) is a page in HTML: {NO_STORE}"))
+    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/html"))
+}
+
+fn page(status: StatusCode) -> String {
+    format!("the answer ({status}) is a page in HTML: {NO_STORE}")
 }
 
 impl HttpService for BoundedClient {
@@ -243,7 +268,7 @@ mod tests {
         let location = Some(("location", "https://login.example/x?token=secret"));
         for (status, header, words) in [
             (200, html, Some("a page in HTML")),
-            (206, html, Some("a page in HTML")),
+            (206, html, None),
             (303, location, Some("redirect (303 See Other) to login.example")),
             (307, Some(("location", "/login")), Some("to another path")),
             (307, None, None),
@@ -267,6 +292,20 @@ mod tests {
                     _ => panic!("{status} {header:?}: {said:?}"),
                 }
             }
+        }
+    }
+
+    /// Goal: an answer without a word is a store's whatever it says of itself, as some stores say
+    /// HTML of all. Method: empty ones to puts and deletes.
+    #[tokio::test]
+    async fn empty_answers_are_stores() {
+        for (method, status) in [(Method::PUT, 200), (Method::DELETE, 204), (Method::PUT, 201)] {
+            let html = Some(("content-type", "text/html; charset=utf-8"));
+            let client = BoundedClient(HttpClient::new(Talker(status, 0, html)));
+            let mut request = HttpRequest::new(HttpRequestBody::from(Bytes::from_static(b"x")));
+            *request.method_mut() = method.clone();
+            let said = client.call(request).await.map(drop);
+            assert!(said.is_ok(), "{method} {status}: {said:?}");
         }
     }
 

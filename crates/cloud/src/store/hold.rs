@@ -1,11 +1,13 @@
 //! One process at a time replaces an object of a folder.
 //!
-//! How: an exclusive lock on the object's file, held from the look at it until another file has its
-//! name. A process that waited looks whether the file that it locked still has the name.
-//! Invariant: a process that is paused in between, for however long, finds the object as it left
-//! it: nobody replaces it meanwhile. The lock ends with its process.
-//! Cost: two system calls per replacement, and a look every few milliseconds while another process
-//! replaces it. Not for: objects that are made anew, which a folder does in one step.
+//! How: an exclusive lock on a file beside the object, of a name that listings pass over, from the
+//! look at the object until another file has its name. The look and the replacement are a task of
+//! their own, so that the lock stays where their caller gives up.
+//! Invariant: a process that is paused in between, or whose disk does not answer, for however long,
+//! finds the object as it left it: none replaces it meanwhile. The lock ends with its process.
+//! Cost: a few system calls per replacement, and a look every few milliseconds while another
+//! process replaces it. Not for: objects that are made anew, which a folder does in one step; file
+//! systems without such locks, where it is looked at and replaced all the same.
 
 use object_store::Error;
 use object_store::local::LocalFileSystem;
@@ -15,6 +17,7 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,15 +25,29 @@ use tokio::time::Instant;
 /// How long another process may take to replace an object.
 pub(super) const HOLD_TIME: Duration = Duration::from_secs(10);
 const LOOK_TIME: Duration = Duration::from_millis(10);
+/// Names with a number behind this sign are a folder's uploads under way, counted from 1.
+const LOCK_SUFFIX: &str = "#0";
 
-/// The object's file, locked; none where there is no such object.
+/// An object's lock; none in it where the file system has no locks.
+#[derive(Debug)]
+pub(super) struct Held(Option<(File, PathBuf)>);
+
+impl Held {
+    /// Removes the lock's file, with the object.
+    pub(super) fn remove(self) {
+        if let Some((file, place)) = self.0 {
+            // Whatever stays is passed over by listings.
+            let _ = std::fs::remove_file(place);
+            drop(file);
+        }
+    }
+}
+
+/// Waits for an object's lock.
 ///
 /// # Errors
-/// Where another process holds it for longer than [`HOLD_TIME`], or it cannot be locked.
-pub(super) async fn hold(
-    folder: &Arc<LocalFileSystem>,
-    path: &Path,
-) -> Result<Option<File>, Error> {
+/// Where another process holds it for longer than [`HOLD_TIME`], or its file cannot be made.
+pub(super) async fn hold(folder: &Arc<LocalFileSystem>, path: &Path) -> Result<Held, Error> {
     let begun = Instant::now();
     loop {
         let (folder, at) = (Arc::clone(folder), path.clone());
@@ -40,8 +57,8 @@ pub(super) async fn hold(
             Err(Refused::Held) if begun.elapsed() < HOLD_TIME => {}
             Err(Refused::Held) => {
                 let cause = format!(
-                    "another process has been replacing `{path}` for {} s: is another node paused, \
-                     or does its folder not answer?",
+                    "`{path}` has been under replacement for {} s: is another node paused, or does \
+                     the folder's disk not answer?",
                     HOLD_TIME.as_secs()
                 );
                 return Err(generic(cause.into()));
@@ -58,28 +75,39 @@ enum Refused {
     Failed(std::io::Error),
 }
 
-fn attempt(folder: &LocalFileSystem, path: &Path) -> Result<Option<File>, Refused> {
-    let failed = |error: std::io::Error| Refused::Failed(error);
-    let place = folder.path_to_filesystem(path).map_err(|error| failed(error.into()))?;
+fn attempt(folder: &LocalFileSystem, path: &Path) -> Result<Held, Refused> {
+    let object = folder.path_to_filesystem(path);
+    let mut place = object.map_err(|error| Refused::Failed(error.into()))?.into_os_string();
+    place.push(LOCK_SUFFIX);
+    let place = PathBuf::from(place);
     loop {
         // To be written, as NFS wants it for such a lock.
-        let file = match OpenOptions::new().read(true).write(true).open(&place) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(failed)?,
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = match options.open(&place) {
+            // There is no such folder, and so no object.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Held(None)),
+            opened => opened.map_err(Refused::Failed)?,
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(Refused::Held),
-            locked => locked.map_err(|errno| failed(errno.into()))?,
-        }
-        let own = file.metadata().map_err(failed)?;
-        match std::fs::metadata(&place) {
-            Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => {
-                return Ok(Some(file));
+            Err(Errno::NOSYS | Errno::NOLCK | Errno::OPNOTSUPP | Errno::INVAL) => {
+                return Ok(Held(None));
             }
-            // It was replaced, or removed, since it was opened.
+            Err(errno) => return Err(Refused::Failed(errno.into())),
+        }
+        let own = file.metadata().map_err(Refused::Failed)?;
+        match std::fs::metadata(&place) {
+            Ok(found)
+                if (found.dev(), found.ino()) == (own.dev(), own.ino()) && own.nlink() > 0 =>
+            {
+                return Ok(Held(Some((file, place))));
+            }
+            // It was removed with the object since it was opened.
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(error)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Refused::Failed(error)),
         }
     }
 }
@@ -117,8 +145,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (store, tag) = made(folder.path()).await;
         let files = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).expect("a folder"));
-        let paused =
-            hold(&files, &Path::from(KEY)).await.expect("it is free").expect("it is there");
+        let paused = hold(&files, &Path::from(KEY)).await.expect("it is free");
         let begun = Instant::now();
         match store.perform(put(2, Condition::Replace(tag.clone()))).await {
             End::Failed(fault) => {
@@ -137,6 +164,44 @@ mod tests {
         }
         let held = std::fs::read(folder.path().join(KEY)).expect("it is there");
         assert_eq!(held, [3]);
+    }
+
+    /// Goal: a replacement whose caller has given up keeps its lock until it is over. Method: a put
+    /// of many bytes, given up once it has the lock; whoever gets the lock then finds the object
+    /// replaced.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_replacement_that_is_given_up_keeps_its_lock() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (store, tag) = made(folder.path()).await;
+        let files = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).expect("a folder"));
+        let (key, condition) = (KEY.to_owned(), Condition::Replace(tag));
+        let bytes = vec![7; 96 << 20].into();
+        let put = Request::Put { key, bytes, condition };
+        let putting = tokio::spawn(async move { store.perform(put).await });
+        while attempt(&files, &Path::from(KEY)).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        putting.abort();
+        let held = hold(&files, &Path::from(KEY)).await.expect("it ends");
+        let found = std::fs::metadata(folder.path().join(KEY)).expect("it is there");
+        assert_eq!(found.len(), 96 << 20, "the lock is free before the object is replaced");
+        drop(held);
+    }
+
+    /// Goal: a lock's file is no object, and goes with the object. Method: a replacement; keys that
+    /// are listed; the deletion.
+    #[tokio::test]
+    async fn a_lock_is_no_object() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (store, tag) = made(folder.path()).await;
+        let end = store.perform(put(2, Condition::Replace(tag))).await;
+        assert!(matches!(end, End::Stored(_)), "{end:?}");
+        let listed = store.perform(Request::List { prefix: String::new() }).await;
+        assert!(matches!(&listed, End::Keys(keys) if *keys == [KEY]), "{listed:?}");
+        let end = store.perform(Request::Delete { key: KEY.to_owned() }).await;
+        assert!(matches!(end, End::Done), "{end:?}");
+        let left = std::fs::read_dir(folder.path()).expect("the folder stays");
+        assert_eq!(left.count(), 0);
     }
 
     /// Goal: of many that replace one object, each on the condition that it is as they last saw it,

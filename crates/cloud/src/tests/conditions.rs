@@ -127,6 +127,35 @@ fn conditions_that_never_hold_are_asked_seldom() {
     }
 }
 
+/// Goal: a node that takes a volume comes through beside an owner that replaces the superblock all
+/// the time: refusals that have a reason are no cause for pauses. Method: an owner that writes and
+/// drains without end, four steps of it for each of the other node's; that one's time is counted.
+#[test]
+fn a_claim_comes_through_beside_a_busy_owner() {
+    for seed in 0..20 {
+        let mut store = SimStore::default();
+        let mut owner = Node::new(seed, NODE, &store);
+        while !owner.is_up() {
+            owner.step(&mut store);
+        }
+        owner.volume.set_draining(true);
+        let mut taker = Node::new(seed + 100, OTHER, &store);
+        let mut token = 0;
+        while !taker.is_up() {
+            let (offset, buffer) = (0, vec![token as u8; super::lives::BLOCK as usize]);
+            let write = BackingOperation::Write { offset, buffer, durable: false };
+            owner.volume.submit(token, write);
+            while owner.volume.poll().is_some() {}
+            token += 1;
+            (0..4).for_each(|_| owner.step(&mut store));
+            taker.step(&mut store);
+            let waited = taker.now.as_secs_f64();
+            assert!(waited < 5.0, "it has waited for {waited} s, seed {seed}");
+            assert!(token < 20_000, "it never comes through, seed {seed}");
+        }
+    }
+}
+
 /// Goal: the probe finds a store that keeps conditions, whatever answers are lost, and leaves
 /// nothing there, also what a power cut left. Method: lives with faults, cut at random moments of
 /// the first steps; 100 seeds.

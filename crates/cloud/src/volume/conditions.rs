@@ -17,7 +17,7 @@ use super::session::Step;
 use super::{Flight, Volume};
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::removal::is_right_below;
-use crate::superblock::SUPERBLOCK_KEY;
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use layby_types::Nanos;
 use std::ops::DerefMut;
 
@@ -76,7 +76,8 @@ pub(super) struct Probe {
     is_repeated: bool,
 }
 
-/// Conditions in a row that did not hold, of puts of the superblock and of all other objects.
+/// Conditions in a row that did not hold though nothing had changed: of puts of the superblock, and
+/// of all other objects.
 #[derive(Default)]
 pub(super) struct Conflicts([u32; 2]);
 
@@ -115,14 +116,25 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
-    /// Takes down how a put on a condition has ended.
+    /// Takes down how a put on a condition has ended. Whether a superblock's should have held is
+    /// known once the store's is compared.
     pub(super) fn count_conflict(&mut self, request: &Request, end: &End) {
         let Request::Put { key, .. } = request else { return };
-        let count = &mut self.session.conflicts.0[usize::from(key != SUPERBLOCK_KEY)];
+        let is_superblock = key == SUPERBLOCK_KEY;
+        let count = &mut self.session.conflicts.0[usize::from(!is_superblock)];
         match end {
-            End::Failed(_) => *count += 1,
+            End::Failed(_) => *count += u32::from(!is_superblock),
             _ => *count = 0,
         }
+    }
+
+    /// Takes down that a replacement of the superblock was refused, and what the store has there:
+    /// another one is a reason, after which there is no pause. A claim beside a node that replaces
+    /// it all the time would never come through else.
+    pub(super) fn count_refusal(&mut self, found: &Superblock) {
+        let is_unchanged = self.session.current() == Some(found);
+        let count = &mut self.session.conflicts.0[0];
+        *count = if is_unchanged { *count + 1 } else { 0 };
     }
 
     /// Puts an object; where conditions did not hold several times in a row, after a pause that

@@ -124,10 +124,13 @@ impl Known {
 }
 
 fn read_map_file(bytes: &[u8]) -> Result<Known, OpenError> {
-    if meta::is_earlier(bytes) {
-        return Err(OpenError::MapEarlier);
-    }
-    known_of(meta::decode(bytes).map_err(OpenError::MapDamaged)?)
+    let known = meta::decode(bytes).map_err(OpenError::MapDamaged).and_then(known_of);
+    known.map_err(|error| earlier_or(error, bytes))
+}
+
+/// What is wrong with a map file that is not read.
+fn earlier_or(error: OpenError, map_file: &[u8]) -> OpenError {
+    if meta::is_earlier(map_file) { OpenError::MapEarlier } else { error }
 }
 
 fn known_of(frames: Vec<Frame>) -> Result<Known, OpenError> {
@@ -333,10 +336,8 @@ pub(crate) fn left_over(
     wanted: Wanted,
     read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
 ) -> Result<LeftOver, OpenError> {
-    if meta::is_earlier(map_bytes) {
-        return Err(OpenError::MapEarlier);
-    }
-    let known = known_of(meta::decode_around(map_bytes).map_err(OpenError::MapDamaged)?)?;
+    let known = meta::decode_around(map_bytes).map_err(OpenError::MapDamaged).and_then(known_of);
+    let known = known.map_err(|error| earlier_or(error, map_bytes))?;
     let block_bytes = known.born.block_bytes;
     let ring = known.ring();
     let (start, block) = (known.start(), u64::from(block_bytes));

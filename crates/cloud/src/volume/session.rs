@@ -756,6 +756,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.session.proposed.as_ref() == Some(&block) {
             return self.on_proposed(tag);
         }
+        self.count_refusal(&block);
         let is_fenced = !self.is_this_session(&block);
         if self.session.is_open() && is_fenced && !is_planted(Plant::FenceIgnored) {
             return self.lose_to(&block);

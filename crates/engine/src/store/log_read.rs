@@ -138,7 +138,8 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, payload: u64, done: IoD
 
 /// Whether the device cannot read these sectors, rather than not be read at all.
 fn is_of_sectors(error: IoError) -> bool {
-    let of_sectors = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::BADMSG];
+    let of_sectors =
+        [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::BADMSG, Errno::REMOTEIO, Errno::UCLEAN];
     of_sectors.map(Errno::raw_os_error).contains(&error.errno)
 }
 
