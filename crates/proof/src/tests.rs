@@ -60,7 +60,7 @@ fn lives_that_failed_once() {
 }
 
 /// Seeds of simulation runs, drawn in full, that failed once.
-const REGRESSION_SEEDS: [u64; 18] = [
+const REGRESSION_SEEDS: [u64; 19] = [
     353,
     471,
     1_361,
@@ -79,6 +79,7 @@ const REGRESSION_SEEDS: [u64; 18] = [
     8_700_002_413,
     8_910_010_740,
     8_910_032_127,
+    8_940_005_532,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device

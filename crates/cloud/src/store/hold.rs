@@ -167,8 +167,8 @@ mod tests {
     }
 
     /// Goal: a replacement whose caller has given up keeps its lock until it is over. Method: a put
-    /// of many bytes, given up once it has the lock; whoever gets the lock then finds the object
-    /// replaced.
+    /// of many bytes, given up once it has the lock; the next one that gets the lock finds the
+    /// object replaced.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_replacement_that_is_given_up_keeps_its_lock() {
         let folder = tempfile::tempdir().expect("a temporary folder");

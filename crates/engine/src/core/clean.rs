@@ -14,12 +14,15 @@ impl Core {
     /// what is missing for that done: discards that wait, and a sync of what was zeroed.
     pub fn settle(&mut self, io: &mut dyn Io, volume: VolumeId) -> bool {
         let is_left = self.send_all_discards(io, volume);
+        // No sync of a lost one is trusted. This is asked at each turn: another sync would end at
+        // once, and be asked for again.
+        if self.homes.get(&volume).is_none_or(|home| home.backing.is_lost()) {
+            return false;
+        }
         if self.tombstones.awaits_sync(volume) {
             self.sync_home(io, volume);
         }
-        let Some(home) = self.homes.get(&volume) else { return false };
-        let is_busy = is_left || home.syncing || home.backing.is_lost();
-        !is_busy && !self.has_changes(volume)
+        !is_left && !self.homes[&volume].syncing && !self.has_changes(volume)
     }
 
     /// Whether a level holds what the volume's backing store may not have.

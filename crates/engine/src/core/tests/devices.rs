@@ -242,6 +242,31 @@ fn a_failed_home_flush_is_not_forgiven() {
     });
 }
 
+/// Goal: whether a volume is clean is asked at each turn for seconds; a backing store that no sync
+/// is trusted of any more is not synced for it again. Method: zeros whose sync fails; the question,
+/// and what is in flight behind it.
+#[test]
+fn a_lost_home_is_not_synced_for_an_answer() {
+    each_seed(20, |seed| {
+        let mut world = World::new(seed, quiet());
+        let id = VolumeId(2);
+        write_block(&mut world, 2, 2, 77).expect("a write");
+        world.drain().expect("the home takes it");
+        world.io.fail_next(world.homes[1], OperationKind::Sync, Errno::IO);
+        let _ = world.run(2, call(Operation::WriteZeroes, 2 * BLOCK, 4 * BLOCK), 0);
+        for _ in 0..500 {
+            if world.core.homes[&id].backing.is_lost() {
+                break;
+            }
+            world.core.settle(&mut world.io, id);
+            world.core.turn(&mut world.io);
+        }
+        assert!(world.core.homes[&id].backing.is_lost(), "SEED={seed}");
+        assert!(!world.core.settle(&mut world.io, id), "SEED={seed}");
+        assert!(!world.core.homes[&id].syncing, "another sync, SEED={seed}");
+    });
+}
+
 /// Goal: without its SSD a node serves what lies elsewhere, fails the rest, and loses nothing once
 /// it is back. Method: the device goes with one block clean and one dirty on it.
 #[test]
