@@ -347,6 +347,7 @@ impl Cache {
             let (key, level) = (copy.key, copy.level);
             if is_there {
                 self.drop_copy(volume, index, copy.slot, false);
+                self.drop_clean_copies_above(volume, index, key);
                 self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
             }
             let (request, part) = (copy.request, copy.part);
@@ -360,13 +361,26 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
     }
 
+    /// A copy of a clean block rose from a slot that is not sound any more: what rose may not be
+    /// copied yet, and never be. An earlier reader in the same queue may have caused it.
+    fn drop_clean_copies_above(&mut self, volume: u16, level: usize, key: BlockKey) {
+        for above in 0..level {
+            let slot = self.levels[above].find(volume, key);
+            let clean = slot.filter(|slot| !self.levels[above].is_dirty(*slot));
+            if let Some(slot) = clean.filter(|_| self.levels[above].kind == LevelKind::Memory) {
+                self.drop_copy(volume, above, slot, false);
+            }
+        }
+    }
+
     /// The host's answer to an [`Action::CopyLevel`] that it did not carry out, since the block to
     /// copy is not sound any more: the target holds nothing, and the source is looked at again when
     /// it is read.
     pub fn on_uncopied(&mut self, to: (LevelIndex, Slot), actions: &mut Vec<Action>) {
         core::mem::swap(&mut self.actions, actions);
         let index = usize::from(to.0.0);
-        let key = self.levels[index].is_indexed(to.1).then(|| self.levels[index].key(to.1));
+        let is_copy = self.levels[index].is_indexed(to.1) && !self.levels[index].is_dirty(to.1);
+        let key = is_copy.then(|| self.levels[index].key(to.1));
         if let Some(volume) = key.and_then(|key| self.volumes.number(key.volume())) {
             self.drop_copy(volume, index, to.1, false);
         }

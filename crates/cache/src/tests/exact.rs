@@ -1,8 +1,9 @@
 //! What happens exactly so often, and to exactly whom.
 
 use super::host::*;
-use crate::Event;
+use crate::{Action, CopyVerified, Event, Moment};
 use layby_types::*;
+use std::vec::Vec;
 
 fn write(host: &mut Host, id: u32, block: u64) {
     let answer = host.run(VolumeId(id), call(Operation::Write, block * 4096, 4096), 7);
@@ -112,4 +113,36 @@ fn a_level_that_cannot_sync_has_no_corrupt_block() {
         assert_eq!(host.drained.pop(), Some((9, Ok(()))), "SEED={seed}");
         assert_eq!(host.cache.held_by(VolumeId(1), LevelIndex(2)).2, 0, "nothing is dirty");
     }
+}
+
+/// Goal: a reader of a clean block that has just rotted in NVM is answered by the backing store, not
+/// by memory into which an earlier reader's copy has not come yet. Method: two checked copies of one
+/// block in one queue, of which the second one fails.
+#[test]
+fn a_rotten_block_is_not_read_where_its_copy_was_to_go() {
+    let mut host = Host::new(spec([2, 8, 64]), &[volume(1, 0, 64)], 1);
+    (0..4).for_each(|block| write(&mut host, 1, block));
+    host.drain(1, None);
+    host.settle();
+    let mut rng = Rng::new(1);
+    let mut moment = Moment { now: host.now, rng: &mut rng };
+    let read = call(Operation::Read, 0, 4096);
+    let mut actions = Vec::new();
+    for request in [1000, 1001] {
+        host.cache.on_request(&mut moment, RequestId(request), VolumeId(1), &read, &mut actions);
+    }
+    let copies: Vec<CopyVerified> = actions
+        .drain(..)
+        .filter_map(
+            |action| if let Action::CopyVerified(copy) = action { Some(copy) } else { None },
+        )
+        .collect();
+    let [first, second] = &copies[..] else { panic!("two readers of NVM: {copies:?}") };
+    host.cache.on_copied(&mut moment, first, true, &mut actions);
+    assert!(actions.iter().any(|action| matches!(action, Action::CopyLevel { .. })), "it rises");
+    actions.clear();
+    host.cache.on_copied(&mut moment, second, false, &mut actions);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Copy { .. })), "{actions:?}");
+    let asks = |action: &Action| matches!(action, Action::ReadBacking { .. });
+    assert!(actions.iter().any(asks), "{actions:?}");
 }
