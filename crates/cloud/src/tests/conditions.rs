@@ -257,6 +257,35 @@ fn a_look_knows_its_own_superblock() {
     }
 }
 
+/// Goal: a store that went back in time is noticed by the first replacement, whatever it asks for:
+/// nothing is put over the older superblock, and nothing that the store lost is called stored.
+/// Method: an older superblock of the same session, or one in other words, and writes before any
+/// look.
+#[test]
+fn a_replacement_knows_its_own_superblock() {
+    for case in ["older", "other words"] {
+        let mut life = Life::new(7901);
+        life.load(300);
+        life.settle();
+        let before = life.world.store.objects[SUPERBLOCK_KEY].clone();
+        life.load(300);
+        life.settle();
+        let own = superblock(&life.world.store).expect("it is there");
+        let put = match case {
+            "older" => before.0,
+            _ => Superblock { size_bytes: own.size_bytes * 2, ..own }.encode().into(),
+        };
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (put.clone(), 1 << 40));
+        life.write();
+        life.volume.set_draining(true);
+        (0..400).for_each(|_| life.tick());
+        let Link::Lost(why) = life.volume.status().link else { panic!("{case}: it goes on") };
+        assert!(why.contains("the bucket went back in time"), "{case}: {why}");
+        assert_eq!(life.world.store.objects[SUPERBLOCK_KEY].0, put, "{case}: nothing is over it");
+        assert!(!life.volume.is_taken(), "{case}");
+    }
+}
+
 /// Another program replaces the superblock on its condition, as it does whose clone has gone.
 fn unmark(store: &mut SimStore) {
     let (bytes, version) = store.get(SUPERBLOCK_KEY, None).expect("it is there");

@@ -109,7 +109,7 @@ impl Life {
         self.token
     }
 
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         let start = self.world.rng.below(BLOCKS);
         let longest = if self.world.rng.chance(1, 10) { 40 } else { 4 };
         let blocks = start..(start + 1 + self.world.rng.below(longest)).min(BLOCKS);

@@ -711,6 +711,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             self.session.wants_commit = true;
             return self.step();
         }
+        self.lose_set_back(&block, revision);
+    }
+
+    /// The store has an older superblock of this session than `revision`, which was put there.
+    fn lose_set_back(&mut self, block: &Superblock, revision: u64) {
         let known = self.session.current().map_or(0, |block| block.committed);
         self.lose(format!(
             "the store has an older superblock than this node put there (epoch {}, revision {}, up \
@@ -767,13 +772,21 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.lose_to(&block);
         }
         self.session.proposed = None;
-        match self.session.is_open() {
-            true => {
-                self.session.current = Some((block, tag));
-                self.propose();
-            }
-            false => self.on_found(bytes, Some(tag)),
+        if !self.session.is_open() {
+            return self.on_found(bytes, Some(tag));
         }
+        let revision = self.session.current().map_or(0, |known| known.revision);
+        let is_older = !is_fenced && (block.revision < revision || self.is_forged(&block));
+        match self.session.current.take().filter(|_| is_older) {
+            None => self.session.current = Some((block, tag)),
+            // A put that arrived late went over a newer superblock, which is put again.
+            Some((known, _)) if self.looks() => self.session.current = Some((known, tag)),
+            known => {
+                self.session.current = known;
+                return self.lose_set_back(&block, revision);
+            }
+        }
+        self.propose();
     }
 }
 
