@@ -54,6 +54,8 @@ struct Flight {
     /// For a Sync: the part of the disk's log that it must make durable.
     mark: u64,
     begun: Nanos,
+    /// Whether it was possible when it was submitted; the disk may have been truncated since.
+    fits: Result<(), IoError>,
 }
 
 /// A copy of all that lies on a disk.
@@ -383,7 +385,7 @@ impl SimIo {
 
     /// Takes an operation into effect.
     fn perform(&mut self, flight: Flight) -> IoDone {
-        let Flight { token, mut operation, mark, .. } = flight;
+        let Flight { token, mut operation, mark, fits, .. } = flight;
         if operation.disk().is_none() {
             let result = self.perform_on_socket(&mut operation);
             return IoDone::new(token, result, operation.into_buffer());
@@ -395,7 +397,8 @@ impl SimIo {
         let fails = is_flaky && self.rng.chance(disk.flaky_percent, 100);
         let flaky = || fails.then_some(Fault::Fail(Errno::IO));
         let fault = disk.take_fault(kind).or_else(flaky);
-        let result = perform_on(&mut disk, &mut operation, mark, fault, &mut self.rng);
+        let rng = &mut self.rng;
+        let result = fits.and_then(|()| perform_on(&mut disk, &mut operation, mark, fault, rng));
         let mut extents = Vec::new();
         if let (Ok(_), IoOperation::Extents { offset, length, .. }) = (&result, &operation) {
             extents = disk.extents(*offset, *length);
@@ -467,7 +470,6 @@ fn perform_on(
     fault: Option<Fault>,
     rng: &mut Rng,
 ) -> Result<usize, IoError> {
-    operation.check(disk.length())?;
     if disk.is_gone {
         return Err(Errno::NODEV.into());
     }
@@ -579,10 +581,10 @@ impl Io for SimIo {
     }
 
     fn submit(&mut self, token: Token, operation: IoOperation) {
-        let mark = operation.disk().map_or(0, |disk| {
+        let (mark, fits) = operation.disk().map_or((0, Ok(())), |disk| {
             let disk = self.disk(disk);
             assert!(disk.attached, "an operation on {}, which was detached", disk.name);
-            disk.mark()
+            (disk.mark(), operation.check(disk.length()))
         });
         let step = step_of(&operation, Deed::Begun(operation.kind()));
         if let (Some(lives), IoOperation::Write { disk, offset, .. }) =
@@ -591,7 +593,7 @@ impl Io for SimIo {
             lives.push((*disk, *offset, self.life));
         }
         let begun = self.now;
-        self.flights.push(Flight { token, operation, mark, begun });
+        self.flights.push(Flight { token, operation, mark, begun, fits });
         self.fuse.burn(step);
     }
 

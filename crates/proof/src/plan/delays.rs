@@ -1,10 +1,11 @@
 //! Bursts of changes that meet while a backing store takes its time.
 //!
 //! How: bursts are put between the other events of a simulation run. In one a backing store is
-//! truncated and extended again while a change behind its new end is in flight. In the other,
+//! truncated and extended again while a change behind its new end is in flight. In the others,
 //! where requests are timed out, one changes what an earlier one that timed out may still change,
-//! and then the backing store completes both.
-//! Invariant: a random generator of its own, so that runs without such bursts stay as they were.
+//! and then the backing store completes both; or the backing store is truncated before a write that
+//! timed out, and extended again after it.
+//! Invariant: random generators of their own, so that runs without such bursts stay as they were.
 //! Cost: microseconds. Not for: volumes in object stores.
 
 use super::requests::{ask, draw_part};
@@ -47,6 +48,13 @@ pub(super) fn add(
             true => draw_late(&mut rng, volume),
             false => draw_truncation(&mut rng, volume),
         };
+        drop(acts.splice(at..at, burst));
+    }
+    let mut rng = Rng::new(seed ^ 0xde_1a5b);
+    if times_out && rng.chance(1, 2) {
+        let at = rng.below(acts.len() as u64 + 1) as usize;
+        let volume = local[rng.below(local.len() as u64) as usize];
+        let burst = draw_late_truncation(&mut rng, volume);
         drop(acts.splice(at..at, burst));
     }
 }
@@ -93,6 +101,21 @@ fn draw_late(rng: &mut Rng, volume: usize) -> Vec<Act> {
         _ => acts.extend([Act::Heal, draw_turns(rng, 6), newer]),
     }
     acts.extend([Act::Turns(20), Act::Resize(volume, None), Act::Settle]);
+    acts
+}
+
+/// A truncation to before a write that timed out and may still be made, and an extension.
+fn draw_late_truncation(rng: &mut Rng, volume: usize) -> Vec<Act> {
+    let blocks = draw_part(rng, 1..BLOCKS);
+    let (whole, end) = (BLOCKS * BLOCK / SECTOR, blocks.start * BLOCK / SECTOR);
+    let mut acts = vec![Act::Heal, Act::Connect(volume, rng.chance(1, 2))];
+    acts.extend([Act::Length(volume, whole), Act::Turns(40)]);
+    acts.extend([Act::Resize(volume, Some([0; LEVELS_MAX])), Act::Turns(20)]);
+    acts.push(Act::Fault(Fault::Stuck(Disk::Home(volume))));
+    acts.extend([ask(volume, Operation::Write, blocks), Act::Turns(150)]);
+    acts.extend([Act::Resize(volume, None), Act::Turns(20), Act::Length(volume, end)]);
+    acts.extend([draw_turns(rng, 200), Act::Heal, draw_turns(rng, 60)]);
+    acts.extend([Act::Length(volume, whole), Act::Turns(40), Act::Settle]);
     acts
 }
 

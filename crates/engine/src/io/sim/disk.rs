@@ -206,9 +206,14 @@ impl SimDisk {
         self.current.read(0, bytes);
     }
 
-    /// Takes a change into effect. Bad sectors that it covers are remapped and work again.
+    /// Takes a change into effect. Bad sectors that it covers are remapped and work again. One that
+    /// was submitted before a truncation extends the disk again, as it does with a file.
     pub(super) fn change(&mut self, change: Change) {
         let covered = change.offset..change.offset + change.length();
+        if covered.end > self.length() {
+            self.current.resize(covered.end);
+            self.durable.resize(covered.end);
+        }
         self.unreadable = std::mem::take(&mut self.unreadable)
             .into_iter()
             .flat_map(|bad| {
@@ -231,8 +236,12 @@ impl SimDisk {
     }
 
     /// Nobody needs what a range holds: nothing of it goes, all does, or each sector by its own
-    /// coin. What goes does so for good, before any sync.
+    /// coin. What goes does so for good, before any sync. Nothing behind the end is there to go.
     pub(super) fn discard(&mut self, offset: u64, length: u64, rng: &mut Rng) {
+        let length = length.min(self.length().saturating_sub(offset));
+        if length == 0 {
+            return;
+        }
         let zeros = |at, length| Change { durable: true, ..Change::zero(at, length) };
         match rng.below(3) {
             0 => {}

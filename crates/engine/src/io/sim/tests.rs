@@ -218,6 +218,35 @@ fn a_stuck_disk_delays_only_itself() {
     assert_eq!(done.len(), 2);
 }
 
+/// Goal: a write that is in flight when its disk is truncated extends it again, as it does with a
+/// file, with zeros before it; a discard does not. Method: both, submitted before.
+#[test]
+fn what_is_in_flight_extends_a_truncated_disk() {
+    for seed in 0..SEEDS {
+        let mut io = SimIo::new(seed);
+        let disk = io.add_disk("disk", LENGTH);
+        write(&mut io, disk, 0, &[7; 8192], true);
+        let mut buffer = io.buffer(512);
+        buffer.fill(8);
+        let discard = IoOperation::Discard { disk, offset: 8192, length: 4096 };
+        io.submit(Token(1), discard);
+        io.submit(Token(2), IoOperation::Write { disk, offset: 4096, buffer, durable: false });
+        io.resize_disk(disk, 512).unwrap();
+        let mut done = Vec::new();
+        while io.in_flight() > 0 {
+            io.wait(Nanos::NEVER, &mut done);
+        }
+        assert!(done.iter().all(|done| done.result.is_ok()), "{done:?}; SEED={seed}");
+        assert_eq!(io.disk_length(disk), 4608, "SEED={seed}");
+        io.resize_disk(disk, 8192).unwrap();
+        let bytes = read(&mut io, disk, 0, 8192).unwrap();
+        let expected = [(7, 512), (0, 3584), (8, 512), (0, 3584)];
+        let expected: Vec<u8> =
+            expected.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect();
+        assert!(bytes == expected, "SEED={seed}");
+    }
+}
+
 /// Goal: a seed fixes everything. Method: the same calls twice; ends, order and times must agree.
 #[test]
 fn the_same_seed_replays() {
