@@ -73,6 +73,17 @@ pub struct CopyVerified {
     pub part: Part,
 }
 
+/// What the host finds where an [`Action::CopyVerified`] tells it to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// The block; it was copied.
+    Sound,
+    /// Something else: the block is damaged.
+    Rotten,
+    /// Nothing: room was lent for which the store had no spare slot.
+    Absent,
+}
+
 /// What a tombstone asks of recovery, besides burying every older record of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redo {

@@ -46,7 +46,9 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use action::{Action, Cause, CopyVerified, DestageFault, Event, Few, OpId, Part, Redo, Source};
+pub use action::{
+    Action, Cause, Checked, CopyVerified, DestageFault, Event, Few, OpId, Part, Redo, Source,
+};
 pub use at_once::ReadAtOnce;
 pub use cache::{Cache, LevelCounters, LevelView};
 pub use decision::{DecisionLog, TickTimer};

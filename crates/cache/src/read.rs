@@ -5,7 +5,7 @@
 //! a promotion never waits for room.
 //! Sources: PADSA section IV.B (read, promotion); L3 cache paper section IV (merging, pre-caching).
 
-use crate::action::{Action, Cause, CopyVerified, Event, Few, OpId, Part, Source};
+use crate::action::{Action, Cause, Checked, CopyVerified, Event, Few, OpId, Part, Source};
 use crate::admission::Admitted;
 use crate::cache::Cache;
 use crate::op::{Fetch, Piece, Promotion, Reader, Readers, Sought, Task, Want};
@@ -327,7 +327,7 @@ impl Cache {
         &mut self,
         moment: &mut Moment<'_>,
         copy: &CopyVerified,
-        is_sound: bool,
+        checked: Checked,
         actions: &mut Vec<Action>,
     ) {
         core::mem::swap(&mut self.actions, actions);
@@ -335,7 +335,7 @@ impl Cache {
         let index = usize::from(copy.level.0);
         // An end that came between may have taken the block out of the slot.
         let is_there = self.levels[index].find(volume, copy.key) == Some(copy.slot);
-        if is_sound {
+        if checked == Checked::Sound {
             if is_there {
                 self.promote_from_nvm(moment, volume, copy);
             }
@@ -348,8 +348,16 @@ impl Cache {
             if is_there {
                 self.drop_copy(volume, index, copy.slot, false);
                 self.drop_clean_copies_above(volume, index, key);
+            }
+            if is_there && checked == Checked::Rotten {
                 self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
             }
+            // It is looked up again, and counted where it is found.
+            let counted = [
+                &mut self.counters[index].hits,
+                &mut self.volumes.get_mut(volume).counters.hits[index],
+            ];
+            counted.into_iter().for_each(|hits| *hits = hits.saturating_sub(1));
             let (request, part) = (copy.request, copy.part);
             let piece = Piece { request, block: key.block(), part, want: Want::Read };
             let mut run = None;

@@ -1,7 +1,7 @@
 //! What happens exactly so often, and to exactly whom.
 
 use super::host::*;
-use crate::{Action, CopyVerified, Event, Moment};
+use crate::{Action, Checked, CopyVerified, Event, Moment};
 use layby_types::*;
 use std::vec::Vec;
 
@@ -138,11 +138,38 @@ fn a_rotten_block_is_not_read_where_its_copy_was_to_go() {
         )
         .collect();
     let [first, second] = &copies[..] else { panic!("two readers of NVM: {copies:?}") };
-    host.cache.on_copied(&mut moment, first, true, &mut actions);
+    host.cache.on_copied(&mut moment, first, Checked::Sound, &mut actions);
     assert!(actions.iter().any(|action| matches!(action, Action::CopyLevel { .. })), "it rises");
     actions.clear();
-    host.cache.on_copied(&mut moment, second, false, &mut actions);
+    host.cache.on_copied(&mut moment, second, Checked::Rotten, &mut actions);
     assert!(!actions.iter().any(|action| matches!(action, Action::Copy { .. })), "{actions:?}");
     let asks = |action: &Action| matches!(action, Action::ReadBacking { .. });
     assert!(actions.iter().any(asks), "{actions:?}");
+}
+
+/// Goal: a block that its level lent room to and has nothing of is no damaged one, and its read is
+/// counted once. Method: a read that finds nothing in NVM.
+#[test]
+fn what_was_never_stored_is_not_corrupt() {
+    let mut host = Host::new(spec([2, 8, 64]), &[volume(1, 0, 64)], 1);
+    (0..4).for_each(|block| write(&mut host, 1, block));
+    host.drain(1, None);
+    host.settle();
+    let counted = |host: &Host| {
+        let counters = host.cache.volume_counters(VolumeId(1)).expect("it is there");
+        counters.hits.iter().sum::<u64>() + counters.misses
+    };
+    let before = counted(&host);
+    let mut rng = Rng::new(1);
+    let mut moment = Moment { now: host.now, rng: &mut rng };
+    let (request, read) = (RequestId(1000), call(Operation::Read, 0, 4096));
+    let mut actions = Vec::new();
+    host.cache.on_request(&mut moment, request, VolumeId(1), &read, &mut actions);
+    let [Action::CopyVerified(copy)] = actions[..] else { panic!("it is in NVM: {actions:?}") };
+    actions.clear();
+    host.cache.on_copied(&mut moment, &copy, Checked::Absent, &mut actions);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Report(_))), "{actions:?}");
+    let asks = |action: &Action| matches!(action, Action::ReadBacking { .. });
+    assert!(actions.iter().any(asks), "{actions:?}");
+    assert_eq!(counted(&host), before + 1);
 }

@@ -220,7 +220,8 @@ impl Host {
                     }
                     let mut more = Vec::new();
                     let mut moment = Moment { now: self.now, rng: &mut self.rng };
-                    self.cache.on_copied(&mut moment, &copy, content.is_some(), &mut more);
+                    let checked = content.map_or(Checked::Absent, |_| Checked::Sound);
+                    self.cache.on_copied(&mut moment, &copy, checked, &mut more);
                     queue.extend(more);
                 }
                 other => self.perform_one(other),

@@ -8,7 +8,7 @@ use super::answer::{Destination, Gatherings};
 use super::{Answer, Asker, Core, Finished, Level, Notice};
 use crate::io::{Buffer, Io};
 use crate::store::{AppendEntry, Freed, LogStore, Stream, SyncScope, Ticket};
-use layby_cache::{Action, Cause, CopyVerified, Few, Moment, OpId, Part, Source};
+use layby_cache::{Action, Cause, Checked, CopyVerified, Few, Moment, OpId, Part, Source};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingOperation, BlockIndex, BlockKey, Call, ErrorKind, LevelIndex, Nanos, RequestId, Slot,
@@ -122,22 +122,21 @@ impl Core {
 
     fn copy_verified(&mut self, copy: &CopyVerified) {
         let store = self.levels[usize::from(copy.level.0)].nvm();
-        let sound = match store.holds(copy.slot).then(|| store.read(copy.slot)) {
+        let checked = match store.holds(copy.slot).then(|| store.read(copy.slot)) {
             Some(Ok(block)) => {
                 let into = (&mut self.requests, &mut self.gatherings);
                 deliver(into, copy.request, copy.part, block);
-                true
+                Checked::Sound
             }
             Some(Err(info)) => {
                 self.notices.push(Notice::Corrupt(info));
-                false
+                Checked::Rotten
             }
-            // Lent room for which the store had no spare slot: as if it had never been lent.
-            None => false,
+            None => Checked::Absent,
         };
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         let mut actions = std::mem::take(&mut self.scratch);
-        self.cache.on_copied(&mut moment, copy, sound, &mut actions);
+        self.cache.on_copied(&mut moment, copy, checked, &mut actions);
         self.take(actions);
     }
 

@@ -20,7 +20,7 @@ pub use report::{LevelReport, Report, VolumeReport};
 
 use layby_cache::schedule::{Load, Rank, ScheduleLimits, Verdict};
 use layby_cache::{
-    Action, Cache, CacheSpec, ClassSpec, EvictionKind, LevelKind, LevelSpec, Moment, OpId,
+    Action, Cache, CacheSpec, Checked, ClassSpec, EvictionKind, LevelKind, LevelSpec, Moment, OpId,
     ReadAheadLimits, ReadAtOnce, SpecError, TickTimer, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_device::{Direction, Model};
@@ -296,7 +296,7 @@ impl Machine {
             if let Action::CopyVerified(copy) = *action {
                 self.copy(copy.request, copy.level);
                 let mut moment = Moment { now: self.now, rng: &mut self.rng };
-                self.cache.on_copied(&mut moment, &copy, true, &mut actions);
+                self.cache.on_copied(&mut moment, &copy, Checked::Sound, &mut actions);
             } else {
                 let rank = self.best.and_then(|_| self.cache.rank_of_action(action));
                 self.rank = rank.unwrap_or(Rank::FIRST);
