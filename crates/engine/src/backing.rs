@@ -152,15 +152,19 @@ impl HomeBacking {
         }
     }
 
-    /// Gives the home another length; that of a wide volume changes with
-    /// [`HomeBacking::resize_whole`], before its parts grow or after they shrank.
+    /// Gives the home of a volume that had `before` bytes another length; that of a wide volume
+    /// changes with [`HomeBacking::resize_whole`], before its parts grow or after they shrank.
     ///
     /// # Errors
     /// Why it stays as it was, sorted by remedy, with the cause.
-    pub fn resize(&mut self, io: &mut dyn Io, length: u64) -> Result<(), (ErrorKind, String)> {
+    pub fn resize(
+        &mut self,
+        io: &mut dyn Io,
+        (before, length): (u64, u64),
+    ) -> Result<(), (ErrorKind, String)> {
         match self {
             HomeBacking::File(file) => {
-                resize_disk(io, file.disk, length)?;
+                resize_disk(io, file.disk, (before, length))?;
                 file.length = length;
                 Ok(())
             }
@@ -181,11 +185,11 @@ impl HomeBacking {
     pub fn resize_whole(
         &mut self,
         io: &mut dyn Io,
-        length: u64,
+        (before, length): (u64, u64),
     ) -> Result<(), (ErrorKind, String)> {
         let HomeBacking::Part(part) = self else { panic!("only wide volumes have parts") };
         if length >= io.disk_length(part.file.disk) || part.is_last() {
-            resize_disk(io, part.file.disk, length)?;
+            resize_disk(io, part.file.disk, (before, length))?;
         }
         part.plan.length = length;
         part.file.length = length;
@@ -209,7 +213,17 @@ impl HomeBacking {
     }
 }
 
-fn resize_disk(io: &mut dyn Io, disk: DiskId, length: u64) -> Result<(), (ErrorKind, String)> {
+/// Extends or truncates what a volume that had `before` bytes lies in. A file that is longer than its
+/// volume was is not truncated: the rest is not the volume's.
+fn resize_disk(
+    io: &mut dyn Io,
+    disk: DiskId,
+    (before, length): (u64, u64),
+) -> Result<(), (ErrorKind, String)> {
+    let there = io.disk_length(disk);
+    if there > length && there > before {
+        return Ok(());
+    }
     let resized = io.resize_disk(disk, length);
     resized.map_err(|error| (kind_of(error), error.to_string()))
 }

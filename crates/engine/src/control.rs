@@ -248,6 +248,8 @@ pub enum Command<S> {
     ResizeHome {
         /// The volume, or the part.
         volume: VolumeId,
+        /// Bytes that the whole volume had: a file that is longer keeps the rest.
+        before: u64,
         /// Bytes of the whole volume.
         length: u64,
         /// When done.

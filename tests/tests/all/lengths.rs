@@ -63,6 +63,43 @@ fn the_longest_volume_is_served_again() {
     node.stop();
 }
 
+/// Goal: a file that is longer than its volume keeps the rest, whatever length the volume gets, and
+/// what a shrink zeroed is zeros when the volume grows again. Method: a volume in the front of a
+/// file grows, shrinks and grows; on one shard and on two.
+#[test]
+fn a_longer_file_keeps_its_rest() {
+    const MIB: u32 = 1 << 20;
+    for shards in ["1", "2"] {
+        let base = TempDir::new().expect("a temporary folder");
+        let base = base.path();
+        let file = base.join("image");
+        std::fs::write(&file, vec![b'B'; 8 * MIB as usize]).expect("the test's own folder");
+        let roots = format!("[node]\nshards = 2\nvolume_roots = [\"{}\"]\n", base.display());
+        let node = Node::start(&base.join("node"), &Options::config(&format!("{roots}{LEVELS}")));
+        let path = file.display().to_string();
+        let create = ["volume", "create", "v", "--size", "2MiB", "--path", &path];
+        node.layby(&[&create[..], &["--shards", shards]].concat());
+        let rest_is_there = |when: &str| {
+            let bytes = std::fs::read(&file).expect("it is there");
+            assert_eq!(bytes.len(), 8 * MIB as usize, "{when}, {shards} shard(s)");
+            let rest = &bytes[4 * MIB as usize..];
+            assert!(rest.iter().all(|byte| *byte == b'B'), "{when}, {shards} shard(s)");
+        };
+        node.layby(&["volume", "resize", "v", "--size", "4MiB"]);
+        rest_is_there("a growth");
+        node.layby(&["volume", "resize", "v", "--size", "2MiB", "--shrink"]);
+        rest_is_there("a shrink");
+        node.layby(&["volume", "resize", "v", "--size", "4MiB"]);
+        node.layby(&["volume", "drain", "v"]);
+        rest_is_there("a growth after it");
+        let read = Request::Read { offset: 0, length: 4 * MIB };
+        let bytes = opened(&node, "v").call(&read).expect("it serves").expect("it is there");
+        let (kept, zeroed) = bytes.split_at(2 * MIB as usize);
+        assert!(kept.iter().all(|byte| *byte == b'B') && zeroed.iter().all(|byte| *byte == 0));
+        node.stop();
+    }
+}
+
 /// Goal: a shrink that takes hours ends no shard, holds up no other volume's change and no stop;
 /// the stop breaks it off, and says so. Method: 65536TiB to 1MiB, more blocks than a request
 /// counts; it has begun when what is written behind the new end is refused.

@@ -209,7 +209,7 @@ impl MockShard {
             Command::Unjoin(volume, answer) => {
                 self.answer(format!("unjoin {}", volume.0), answer, |_| ());
             }
-            Command::ResizeHome { volume, length, answer } => {
+            Command::ResizeHome { volume, length, answer, .. } => {
                 self.answer(format!("home {} {length}", volume.0), answer, |_| ());
             }
             Command::SetReadOnly(volume, is_read_only, answer) => {

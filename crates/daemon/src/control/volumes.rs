@@ -315,7 +315,7 @@ impl Control {
         let Change { old, record, view } = change;
         let refused = |refused: CommandError| report(&refused, error);
         if record.length > old.length && record.wide.is_some() {
-            self.resize_home(&view, &record).await.map_err(refused)?;
+            self.resize_home(&view, &record, old.length).await.map_err(refused)?;
         }
         let homes = &self.facts.homes;
         let new = view.volume_specs(homes, &record);
@@ -334,7 +334,7 @@ impl Control {
         }
         // A home is cut only when the catalog knows: a start refuses one that is too short.
         if is_shorter {
-            self.resize_home(&view, &record).await.map_err(|cause| {
+            self.resize_home(&view, &record, old.length).await.map_err(|cause| {
                 refused(cause).state("the volume is shorter; its home keeps the rest, as zeros")
             })?;
         }

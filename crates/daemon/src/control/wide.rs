@@ -158,16 +158,18 @@ impl Control {
         Ok(())
     }
 
-    /// Gives a volume's home its length; that of a wide one, for every part.
+    /// Gives the home of a volume that had `before` bytes its length; that of a wide one, for every
+    /// part.
     pub(super) async fn resize_home(
         &self,
         view: &View,
         record: &VolumeRecord,
+        before: u64,
     ) -> Result<(), CommandError> {
         let length = record.length;
         for volume in record.parts() {
             let shard = view.layout.shard_of(volume);
-            let resize = |answer| Command::ResizeHome { volume, length, answer };
+            let resize = |answer| Command::ResizeHome { volume, before, length, answer };
             self.ask(shard, resize).await?;
         }
         Ok(())

@@ -71,7 +71,8 @@ impl Core {
         self.homes.get(&volume).is_some_and(is_reached) && !is_planted(Plant::CutEarly)
     }
 
-    /// Gives a volume's home another length.
+    /// Gives the home of a volume that had `before` bytes another length. A file that is longer than
+    /// its volume was keeps the rest.
     ///
     /// # Errors
     /// Why it stays as it was, sorted by remedy, with the cause.
@@ -79,10 +80,10 @@ impl Core {
         &mut self,
         io: &mut dyn Io,
         volume: VolumeId,
-        length: u64,
+        (before, length): (u64, u64),
     ) -> Result<(), (ErrorKind, String)> {
         let Some(home) = self.homes.get_mut(&volume) else { return Ok(()) };
-        home.backing.resize(io, length)?;
+        home.backing.resize(io, (before, length))?;
         self.drop_discards_behind(io, volume, length);
         Ok(())
     }
@@ -95,11 +96,12 @@ impl Core {
         &mut self,
         io: &mut dyn Io,
         volume: VolumeId,
-        length: u64,
+        (before, length): (u64, u64),
     ) -> Result<(), (ErrorKind, String)> {
+        let lengths = (before, length);
         match self.homes.get_mut(&volume) {
-            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, length)?,
-            Some(home) => home.backing.resize(io, length)?,
+            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, lengths)?,
+            Some(home) => home.backing.resize(io, lengths)?,
             None => return Err((ErrorKind::Closed, "no such volume".into())),
         }
         self.drop_discards_behind(io, volume, length);

@@ -67,7 +67,8 @@ impl Zeroing {
 /// A backing store that gets another length, once no operation in flight reaches behind it.
 struct Cut {
     volume: VolumeId,
-    length: u64,
+    /// Bytes that the volume had, and is to have.
+    lengths: (u64, u64),
     until: Nanos,
     answer: Answer<()>,
 }
@@ -167,8 +168,8 @@ impl<S: Session, H: Host> Shard<S, H> {
                 answer(Ok(()));
             }
             Command::SetVolume(spec, answer) => self.set_volume(spec, answer),
-            Command::ResizeHome { volume, length, answer } => {
-                self.begin_cut(volume, length, answer);
+            Command::ResizeHome { volume, before, length, answer } => {
+                self.begin_cut(volume, (before, length), answer);
             }
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
@@ -355,7 +356,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         };
         let (before, end) = (self.core.length_of(spec.id), self.core.end_of(spec.id));
         if spec.length > before
-            && let Err((kind, cause)) = self.core.resize_home(&mut self.io, spec.id, spec.length)
+            && let Err((kind, cause)) =
+                self.core.resize_home(&mut self.io, spec.id, (before, spec.length))
         {
             return answer(failed(kind, format!("cannot extend `{name}`: {cause}")));
         }
@@ -418,22 +420,22 @@ impl<S: Session, H: Host> Shard<S, H> {
         (zeroing.answer)(result);
     }
 
-    fn resize_home(&mut self, volume: VolumeId, length: u64) -> Result<(), CommandError> {
-        let resized = self.core.resize_whole_home(&mut self.io, volume, length);
+    fn resize_home(&mut self, volume: VolumeId, lengths: (u64, u64)) -> Result<(), CommandError> {
+        let resized = self.core.resize_whole_home(&mut self.io, volume, lengths);
         resized.map_err(|(kind, cause)| CommandError { kind, cause })
     }
 
-    fn begin_cut(&mut self, volume: VolumeId, length: u64, answer: Answer<()>) {
+    fn begin_cut(&mut self, volume: VolumeId, lengths: (u64, u64), answer: Answer<()>) {
         let until = self.io.now() + CUT_PATIENCE;
-        self.pending.cuts.push(Cut { volume, length, until, answer });
+        self.pending.cuts.push(Cut { volume, lengths, until, answer });
         self.continue_cuts();
     }
 
     /// Truncates the backing stores that no operation in flight reaches beyond any more.
     fn continue_cuts(&mut self) {
         for index in (0..self.pending.cuts.len()).rev() {
-            let Cut { volume, length, until, .. } = self.pending.cuts[index];
-            let is_reached = self.core.is_home_reached(volume, length);
+            let Cut { volume, lengths, until, .. } = self.pending.cuts[index];
+            let is_reached = self.core.is_home_reached(volume, lengths.1);
             if is_reached && self.io.now() < until {
                 continue;
             }
@@ -442,7 +444,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 true => {
                     failed(ErrorKind::Retry, "operations behind its new end are still in flight")
                 }
-                false => self.resize_home(volume, length),
+                false => self.resize_home(volume, lengths),
             });
         }
     }

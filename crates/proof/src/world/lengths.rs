@@ -131,7 +131,8 @@ impl World<'_> {
             self.oracle.acknowledge(volume, &call, &expected);
             let (answer, told) = answer_to();
             let id = VolumeId(volume as u32);
-            self.command(Command::ResizeHome { volume: id, length, answer: Box::new(told) });
+            let (before, answer_to) = (length + call.length, Box::new(told));
+            self.command(Command::ResizeHome { volume: id, before, length, answer: answer_to });
             self.lengths.is_home_in_use = self.is_home_in_use(volume);
             self.lengths.cut = Some((volume, answer));
         }

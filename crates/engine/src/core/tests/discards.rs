@@ -259,8 +259,9 @@ fn a_shorter_home_is_asked_for_nothing_behind_its_end() {
                 set(&mut world, DiscardMode::Immediate);
                 world.core.turn(&mut world.io);
             }
-            let (id, length) = (VolumeId(VOLUME), 4 * BLOCK);
-            world.core.resize_home(&mut world.io, id, length).expect("files are cut");
+            let id = VolumeId(VOLUME);
+            let lengths = (world.core.length_of(id), 4 * BLOCK);
+            world.core.resize_home(&mut world.io, id, lengths).expect("files are cut");
             set(&mut world, DiscardMode::Immediate);
             turn_until(&mut world, |world| {
                 stats(world).pending.ranges == 0 && home_block(world, 2) == 0
