@@ -571,6 +571,7 @@ impl World<'_> {
             return Ok(());
         }
         self.check_counts()?;
+        self.check_truncated()?;
         for volume in 0..VOLUMES {
             let cuts = self.tally.cuts;
             let read = self.read_volume(volume)?;

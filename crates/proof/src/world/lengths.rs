@@ -6,12 +6,14 @@
 //! Invariant: no request in flight overlaps the bytes that a change removes, since their order is
 //! not defined. One change at a time. A length that stays as it was needs a reason: a disk that
 //! fails, or an operation behind the new end that a late device has still in flight.
+//! A home that was truncated keeps that length.
 //! Cost: a look at the requests in flight per change. Not for: volumes in object stores.
 
 use super::World;
 use crate::oracle::{self, CELL, Expected, overlap};
 use crate::plan::{BLOCK, BLOCKS, Character, Disk, VOLUMES};
 use layby_engine::control::{Command, CommandError};
+use layby_engine::io::Io;
 use layby_types::{Call, CallFlags, Operation, VolumeId};
 use std::sync::{Arc, Mutex};
 
@@ -30,16 +32,20 @@ struct Change {
 pub(super) struct Lengths {
     bytes: [u64; VOLUMES],
     change: Option<Change>,
-    /// The end of a cut of a home.
-    cut: Option<(usize, Answer)>,
+    /// The end of a cut of a home, and whether that was as long as its volume: what a failed growth
+    /// left behind is not cut.
+    cut: Option<(usize, bool, Answer)>,
     /// An operation behind the new end was in flight when that was last asked for.
     is_home_in_use: bool,
+    /// The volume's home was truncated to its length, and nothing has changed that since.
+    is_truncated: [bool; VOLUMES],
 }
 
 impl Default for Lengths {
     fn default() -> Self {
         let bytes = [BLOCKS * BLOCK; VOLUMES];
-        Lengths { bytes, change: None, cut: None, is_home_in_use: false }
+        let is_truncated = [false; VOLUMES];
+        Lengths { bytes, change: None, cut: None, is_home_in_use: false, is_truncated }
     }
 }
 
@@ -63,6 +69,7 @@ impl Lengths {
     /// The power failed: the catalog is durable, and what the shard was told is forgotten.
     pub(super) fn crash(&mut self) {
         (self.change, self.cut) = (None, None);
+        self.is_truncated = [false; VOLUMES];
     }
 }
 
@@ -101,6 +108,7 @@ impl World<'_> {
         spec.length = length;
         self.command(Command::SetVolume(spec, Box::new(told)));
         self.lengths.is_home_in_use = false;
+        self.lengths.is_truncated[volume] = false;
         self.lengths.change = Some(Change { volume, length, zeroing, answer });
         self.note(|| format!("volume {volume} is to have {length} bytes"));
     }
@@ -108,13 +116,14 @@ impl World<'_> {
     /// Takes down what the shard has answered, and goes on.
     pub(super) fn take_lengths(&mut self) -> Result<(), String> {
         let ended = |answer: &Answer| answer.lock().expect("one thread").take();
-        if let Some((volume, answer)) = &self.lengths.cut {
-            let (volume, result) = (*volume, ended(answer));
+        if let Some((volume, was_whole, answer)) = &self.lengths.cut {
+            let (volume, was_whole, result) = (*volume, *was_whole, ended(answer));
             let Some(result) = result else {
                 self.lengths.is_home_in_use = self.is_home_in_use(volume);
                 return Ok(());
             };
             self.lengths.cut = None;
+            self.lengths.is_truncated[volume] = result.is_ok() && was_whole;
             return self.judge_length(volume, result);
         }
         let Some(change) = &self.lengths.change else { return Ok(()) };
@@ -132,11 +141,32 @@ impl World<'_> {
             let (answer, told) = answer_to();
             let id = VolumeId(volume as u32);
             let (before, answer_to) = (length + call.length, Box::new(told));
+            let was_whole = self.home_length(volume) == before;
             self.command(Command::ResizeHome { volume: id, before, length, answer: answer_to });
             self.lengths.is_home_in_use = self.is_home_in_use(volume);
-            self.lengths.cut = Some((volume, answer));
+            self.lengths.cut = Some((volume, was_whole, answer));
         }
         Ok(())
+    }
+
+    /// A home that was truncated is as long as its volume: nothing was in flight behind its end.
+    pub(super) fn check_truncated(&self) -> Result<(), String> {
+        for volume in (0..VOLUMES).filter(|volume| self.lengths.is_truncated[*volume]) {
+            let (length, end) = (self.home_length(volume), self.lengths.of(volume));
+            if length != end {
+                return Err(format!(
+                    "the backing store of volume {volume} was truncated to {end} bytes and has \
+                     {length}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn home_length(&self, volume: usize) -> u64 {
+        let mut machine = self.host.machine();
+        let disk = machine.attach_disk(&Disk::Home(volume).name()).expect("a node has its disks");
+        machine.disk_length(disk)
     }
 
     /// Whether the device is late with an operation behind the new end: a shard does not truncate
