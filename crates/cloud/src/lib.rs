@@ -59,5 +59,5 @@ pub use store::Store;
 pub use superblock::{Base, Checkpointed, Deleted, EpochStart, SUPERBLOCK_KEY, Superblock};
 pub use volume::{
     ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Plan, READ_CACHE_BYTES_DEFAULT,
-    Status, Volume, WaitPlan, Wanted, create, is_settled, volume_of,
+    Status, Volume, WaitPlan, Wanted, create, is_settled, sessions_of, volume_of,
 };

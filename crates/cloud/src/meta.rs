@@ -79,6 +79,11 @@ impl Claims {
         self.iter().next().is_none()
     }
 
+    /// Their numbers, newest first.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = u64> {
+        self.iter().map(|claim| claim.session)
+    }
+
     /// The same with `session` as the newest: one that is there keeps its life.
     pub(crate) fn with(&self, session: u64, life: u32) -> Claims {
         let newest = self.find(session).unwrap_or(Claim { session, life });

@@ -5,9 +5,9 @@
 //! or clones it; a second word says that its objects go from now on. Then they go, then its mark in
 //! its base, and the superblock last. Each word is a replacement on a condition.
 //! Invariant: no object goes before the second word is there, and from then on nobody takes the
-//! first one back; nothing goes that a clone rests on, that another node serves, or that is another
-//! volume's. A conversation that broke off at any request may begin anew, and ends as it would
-//! have.
+//! first one back; nothing goes that a clone rests on, that another node serves, that another copy
+//! of this node's directory has served since, or that is another volume's. A conversation that
+//! broke off at any request may begin anew, and ends as it would have.
 //! Cost: two requests per word, and one per [`KEYS_MAX`] objects, where the store takes so many.
 //! Not for: when it is time, which the node says; nor for repeating requests, see [`crate::Store`].
 
@@ -53,6 +53,8 @@ pub enum RemovalError {
     Absent,
     /// Another node serves it, by its number: what is there is that one's.
     OtherNode(String),
+    /// Another copy of this node's directory has served it since, in this epoch.
+    OtherCopy(u32),
     /// Another volume is there, by its number.
     OtherVolume(String),
     /// These volumes are clones of it.
@@ -74,6 +76,11 @@ impl fmt::Display for RemovalError {
         match self {
             RemovalError::Absent => f.write_str("there is no volume at its place any more"),
             RemovalError::OtherNode(node) => write!(f, "node {node} serves it"),
+            RemovalError::OtherCopy(epoch) => write!(
+                f,
+                "another copy of this node's directory has served the volume since, in epoch \
+                 {epoch}"
+            ),
             RemovalError::OtherVolume(volume) => write!(f, "another volume is there, {volume}"),
             RemovalError::HasClones(names) => write!(f, "volumes are clones of it: {names}"),
             RemovalError::Begun => f.write_str("its removal has begun, so it is not whole"),
@@ -125,6 +132,8 @@ enum Stage {
 pub struct Removal {
     node: VolumeUuid,
     volume: Option<VolumeUuid>,
+    /// Sessions of the node's directory; none where none is known.
+    sessions: Vec<u64>,
     goal: Goal,
     stage: Stage,
     conflicts: u32,
@@ -136,7 +145,15 @@ impl Removal {
     /// A conversation on behalf of `node` about a volume, where its number is known.
     #[must_use]
     pub fn new(node: VolumeUuid, volume: Option<VolumeUuid>, goal: Goal) -> Removal {
-        Removal { node, volume, goal, stage: Stage::Look, conflicts: 0, base: None }
+        let sessions = Vec::new();
+        Removal { node, volume, sessions, goal, stage: Stage::Look, conflicts: 0, base: None }
+    }
+
+    /// The same of a volume that this node's directory served in these sessions, newest first: what
+    /// another copy of the directory has served since is not changed. None where none is known.
+    #[must_use]
+    pub fn with_sessions(self, sessions: Vec<u64>) -> Removal {
+        Removal { sessions, ..self }
     }
 
     /// What is to be done next; its end is awaited by [`Removal::on_end`], of a base by
@@ -242,11 +259,21 @@ impl Removal {
         if block.node != self.node.to_string() {
             return Some(RemovalError::OtherNode(block.node.clone()));
         }
+        if self.is_of_copy(block) {
+            return Some(RemovalError::OtherCopy(block.epoch));
+        }
         match (self.goal, block.deleted) {
             (Goal::Unmark, Some(deleted)) if deleted.has_begun() => Some(RemovalError::Begun),
             (Goal::Remove(_), _) => clones_of(block).map(RemovalError::HasClones),
             _ => None,
         }
+    }
+
+    /// Whether another copy of the node's directory put a superblock of this node. Builds that knew
+    /// no sessions, and others that drop what they do not know, say none.
+    fn is_of_copy(&self, block: &Superblock) -> bool {
+        let is_known = self.sessions.is_empty() || self.sessions.contains(&block.session);
+        block.session != 0 && !is_known
     }
 
     /// The next objects, or what follows when there is none left.

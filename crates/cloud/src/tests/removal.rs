@@ -11,7 +11,7 @@ use crate::segment::VolumeUuid;
 use crate::simulated::{SimFaults as Faults, SimStore as Store};
 use crate::snapshot::{CloneMark, SnapshotChange};
 use crate::superblock::{Deleted, SUPERBLOCK_KEY, Superblock};
-use crate::volume::Link;
+use crate::volume::{Link, sessions_of};
 
 const VOLUME: VolumeUuid = VolumeUuid([1; 16]);
 const OTHER: VolumeUuid = VolumeUuid([8; 16]);
@@ -56,7 +56,8 @@ fn talk_and_break_off(
     requests: usize,
     part: usize,
 ) -> Option<Result<(), RemovalError>> {
-    let mut removal = Removal::new(NODE, Some(VOLUME), goal);
+    let sessions = sessions_of(&life.world.disks.map_file);
+    let mut removal = Removal::new(NODE, Some(VOLUME), goal).with_sessions(sessions);
     for _ in 0..requests {
         match removal.step() {
             Step::Over(result) => return Some(result),
@@ -266,6 +267,100 @@ fn a_fenced_node_deletes_nothing() {
     let Step::Over(refused) = removal.step() else { panic!("it is over") };
     assert_eq!(refused, Err(RemovalError::OtherVolume(VOLUME.to_string())));
     assert!(life.world.store.objects == before);
+}
+
+/// Talks without faults until it is over; `between` is done after each request.
+fn talk_with(
+    life: &mut Life,
+    sessions: &[u64],
+    goal: Goal,
+    between: fn(&mut Life),
+) -> Result<(), RemovalError> {
+    let mut removal = Removal::new(NODE, Some(VOLUME), goal).with_sessions(sessions.to_vec());
+    loop {
+        match removal.step() {
+            Step::Ask(request) => removal.on_end(life.world.ask(&request)),
+            Step::TellBase(_) => unreachable!("it is no clone"),
+            Step::Over(end) => return end,
+        }
+        between(life);
+    }
+}
+
+/// Goal: an older copy of a node's directory, whose catalog says that a volume is deleted, changes
+/// nothing of it once another copy has served it since; until then, and where no session is known,
+/// its word is as good as the other one's. Method: all goals with the sessions of before a life
+/// that followed on a deletion taken back, with the volume served and deleted again; then with the
+/// sessions of after it, with none, and by a superblock that names none.
+#[test]
+fn an_older_copy_deletes_nothing() {
+    let goals = [Goal::Mark(GRACE), Goal::Unmark, Goal::Remove(GRACE)];
+    for is_deleted_again in [false, true] {
+        let mut life = life(7350);
+        life.stop();
+        let older = sessions_of(&life.world.disks.map_file);
+        assert!(!older.is_empty(), "the map file remembers what was served");
+        for goal in [Goal::Mark(GRACE), Goal::Unmark] {
+            assert_eq!(whole(&mut life, goal), Ok(()));
+            assert_eq!(talk_with(&mut life, &older, goal, |_| ()), Ok(()), "nobody served it");
+        }
+        life.open_again();
+        life.settle();
+        life.load(100);
+        life.settle();
+        life.stop();
+        if is_deleted_again {
+            assert_eq!(whole(&mut life, Goal::Mark(GRACE)), Ok(()));
+        }
+        let before = life.world.store.objects.clone();
+        let block = superblock(&life.world.store).expect("it is there");
+        for goal in goals {
+            let refused = talk_with(&mut life, &older, goal, |_| ());
+            assert_eq!(refused, Err(RemovalError::OtherCopy(block.epoch)), "{goal:?}");
+        }
+        assert!(life.world.store.objects == before, "it changed what is another copy's");
+        let newer = sessions_of(&life.world.disks.map_file);
+        for goal in [Goal::Unmark, Goal::Mark(GRACE)] {
+            assert_eq!(talk_with(&mut life, &newer, goal, |_| ()), Ok(()), "{goal:?}");
+            assert_eq!(talk_with(&mut life, &[], goal, |_| ()), Ok(()), "{goal:?}");
+        }
+        let (bytes, _) = life.world.store.objects.get_mut(SUPERBLOCK_KEY).expect("it is there");
+        *bytes = Superblock { session: 0, ..block }.encode().into();
+        assert_eq!(talk_with(&mut life, &older, Goal::Remove(GRACE), |_| ()), Ok(()));
+        let kept: Vec<&String> = life.world.store.objects.keys().collect();
+        assert_eq!(kept, BESIDE);
+    }
+}
+
+/// Goal: where an older copy's deletion meets the start of the directory that brought the volume
+/// back, one of both wins whole: the volume is served and nothing of it goes, or it goes and is
+/// served by nobody. Method: marks and removals by turns with that start's steps, at every offset.
+#[test]
+fn a_deletion_by_an_older_copy_meets_a_start() {
+    let mut ends = [0; 2];
+    for (goal, offset) in [Goal::Mark(GRACE), Goal::Remove(GRACE)]
+        .iter()
+        .flat_map(|goal| (0..24).map(move |o| (*goal, o)))
+    {
+        let mut life = life(7360);
+        life.stop();
+        let older = sessions_of(&life.world.disks.map_file);
+        life.open_again();
+        (0..offset).for_each(|_| life.tick());
+        let end = talk_with(&mut life, &older, goal, Life::tick);
+        (0..400).for_each(|_| life.tick());
+        let link = life.volume.status().link;
+        match end {
+            Ok(()) => assert!(matches!(link, Link::Lost(_)), "{goal:?} {offset}: {link:?}"),
+            Err(RemovalError::OtherCopy(_)) => {
+                assert_eq!(link, Link::Up, "{goal:?} {offset}");
+                assert!(superblock(&life.world.store).is_some_and(|b| b.deleted.is_none()));
+            }
+            Err(other) => panic!("{goal:?} {offset}: {other}"),
+        }
+        ends[usize::from(link == Link::Up)] += 1;
+    }
+    assert!(ends.iter().all(|count| *count > 0), "both win: {ends:?}");
 }
 
 /// Goal: a node that has nothing and is told to take a deleted volume brings it back, with all that

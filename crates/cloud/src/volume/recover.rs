@@ -86,6 +86,18 @@ pub fn volume_of(map_file: &[u8]) -> Option<VolumeUuid> {
     }
 }
 
+/// The sessions of this node's directory that a map file remembers, newest first; none in files of
+/// builds that did not write them down.
+#[must_use]
+pub fn sessions_of(map_file: &[u8]) -> Vec<u64> {
+    let frames = meta::decode(map_file).unwrap_or_default();
+    let committed = frames.iter().rev().find_map(|frame| match frame {
+        Frame::Committed(committed) => Some(committed),
+        _ => None,
+    });
+    committed.map_or_else(Vec::new, |committed| committed.claims.sessions().collect())
+}
+
 /// Whether this node has ever found out whose the volume is that a map file is of: its own, or
 /// another node's.
 #[must_use]
