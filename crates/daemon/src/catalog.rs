@@ -9,9 +9,11 @@
 //! is never used again.
 //! Cost: one small write and two syncs per change; nothing on the data path.
 
+mod deleted;
 mod folders;
 mod lock;
 
+pub use deleted::DeletedRecord;
 pub use folders::LocalDirs;
 pub use lock::DirectoryLock;
 
@@ -242,39 +244,6 @@ pub struct VolumeRecord {
     pub local: Option<u32>,
     /// What the configuration said when it was last applied.
     pub configured: Option<VolumeConfig>,
-}
-
-/// A volume that was deleted and whose objects are still in their store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DeletedRecord {
-    /// Its name; another volume may have it by now.
-    pub name: Name,
-    /// What it is in its store, in hexadecimal, so that no other volume at its place is taken for
-    /// it; none where the node never knew.
-    pub volume: Option<String>,
-    /// When it was deleted, in seconds since 1970, by this node's clock; for people.
-    pub at_unix: u64,
-    /// Seconds of this node's life that its objects stay.
-    pub grace_seconds: u64,
-    /// How many of them have passed.
-    pub waited_seconds: u64,
-    /// What it was.
-    pub record: VolumeRecord,
-}
-
-impl DeletedRecord {
-    /// A volume that is deleted now; `volume` is what it is in its store.
-    #[must_use]
-    pub fn new(
-        name: Name,
-        volume: Option<String>,
-        grace_seconds: u64,
-        record: VolumeRecord,
-    ) -> DeletedRecord {
-        let at_unix = u64::try_from(chrono::Utc::now().timestamp()).unwrap_or(0);
-        DeletedRecord { name, volume, at_unix, grace_seconds, waited_seconds: 0, record }
-    }
 }
 
 impl VolumeRecord {
