@@ -87,6 +87,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             full.deleted.push(DeletedRecord {
                 name: name.clone(),
                 volume: Some("1f".repeat(16)),
+                sessions: vec![u64::MAX, 1],
                 at_unix: 1_800_000_000,
                 grace_seconds: 604_800,
                 waited_seconds: 5,

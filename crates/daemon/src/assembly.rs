@@ -238,8 +238,8 @@ fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> 
     for (name, record) in deleting.collect::<Vec<_>>() {
         if homes.writes_through(&record) {
             notes.push(format!("volume `{name}` was deleted; its objects in its store go now"));
-            let volume = homes.identity(&record);
-            view.catalog.deleted.push(DeletedRecord::new(name, volume, 0, record));
+            let identity = homes.identity(&record);
+            view.catalog.deleted.push(DeletedRecord::new(name, identity, 0, record));
             continue;
         }
         homes.release(&record, true)?;

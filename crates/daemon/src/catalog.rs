@@ -13,7 +13,7 @@ mod deleted;
 mod folders;
 mod lock;
 
-pub use deleted::DeletedRecord;
+pub use deleted::{DeletedRecord, StoreIdentity};
 pub use folders::LocalDirs;
 pub use lock::DirectoryLock;
 
@@ -629,7 +629,7 @@ mod tests {
     }
 
     /// Goal: catalogs from before there was a grace are read, and deleted volumes survive. Method:
-    /// without one no byte speaks of it; with one, a round trip.
+    /// without one no byte speaks of it; with one, a round trip, with sessions and without.
     #[test]
     fn deleted_volumes_are_kept() {
         let dir = directory();
@@ -643,13 +643,25 @@ mod tests {
         catalog.deleted.push(DeletedRecord {
             name: name("vol0"),
             volume: Some("00".repeat(16)),
+            sessions: Vec::new(),
             at_unix: 1_800_000_000,
             grace_seconds: 604_800,
             waited_seconds: 60,
             record,
         });
-        catalog.save(dir.path()).expect("the directory is writable");
-        assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog)));
+        let text = String::from_utf8(catalog.to_bytes()).expect("text");
+        assert!(!text.contains("\"sessions\""));
+        for (sessions, known) in
+            [(vec![2, 1], vec![2, 1]), (vec![u64::MAX, 2], vec![u64::MAX, 2, 1])]
+        {
+            let volume = "11".repeat(16);
+            catalog.deleted[0].learn(Some(StoreIdentity { volume, sessions }));
+            catalog.deleted[0].learn(None);
+            assert_eq!(catalog.deleted[0].sessions, known);
+            assert_eq!(catalog.deleted[0].volume, Some("00".repeat(16)), "that never changes");
+            catalog.save(dir.path()).expect("the directory is writable");
+            assert_eq!(Catalog::load(dir.path()), Ok(Some(catalog.clone())));
+        }
     }
 
     /// Goal: a crash at any step of a save leaves the old or the new catalog. Method: stop before

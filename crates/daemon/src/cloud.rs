@@ -16,7 +16,7 @@ mod observe;
 mod removal;
 mod takeover;
 
-use crate::catalog::{DeletedRecord, NodeId, VolumePhase, VolumeRecord};
+use crate::catalog::{DeletedRecord, NodeId, StoreIdentity, VolumePhase, VolumeRecord};
 use crate::check::StoreVerified;
 use crate::config::{
     CloneSource, CloudConfig, ConditionChoice, Config, KeySource, Name, UplinkConfig,
@@ -573,7 +573,7 @@ impl RemoteHomes for CloudHomes {
         }
     }
 
-    fn identity(&self, record: &VolumeRecord) -> Option<String> {
+    fn identity(&self, record: &VolumeRecord) -> Option<StoreIdentity> {
         self.identity_of(record)
     }
 
@@ -603,7 +603,7 @@ impl RemoteHomes for CloudHomes {
         self.unmark_deleted(deleted)
     }
 
-    fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+    fn remove(&self, deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
         CloudHomes::remove(self, deleted)
     }
 

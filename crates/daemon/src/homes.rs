@@ -8,7 +8,7 @@
 
 mod making;
 
-use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
+use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
 use crate::control::placement::discard_file;
@@ -25,7 +25,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-/// A volume that another node has by now, so that its objects are not this node's to remove.
+/// A volume that another node, or another copy of this one, has by now, so that its objects are not
+/// this one's to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Who has it, in a few words.
@@ -68,7 +69,7 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
     fn release(&self, record: &VolumeRecord) -> Result<(), Report>;
 
     /// What a volume is, whatever its name and its node; none where the node does not know.
-    fn identity(&self, _record: &VolumeRecord) -> Option<String> {
+    fn identity(&self, _record: &VolumeRecord) -> Option<StoreIdentity> {
         None
     }
 
@@ -103,12 +104,13 @@ pub trait RemoteHomes: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// A deleted volume's data goes for good. May take long; repeated until it succeeds.
+    /// A deleted volume's data goes for good; where another has it by now, only what the node keeps
+    /// of it, and this says who. May take long; repeated until it succeeds.
     ///
     /// # Errors
     /// A report when something is left.
-    fn remove(&self, _deleted: &DeletedRecord) -> Result<(), Report> {
-        Ok(())
+    fn remove(&self, _deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
+        Ok(None)
     }
 
     /// Whether a volume's data may go. May take long.
@@ -307,7 +309,7 @@ impl Homes {
 
     /// See [`RemoteHomes::identity`].
     #[must_use]
-    pub fn identity(&self, record: &VolumeRecord) -> Option<String> {
+    pub fn identity(&self, record: &VolumeRecord) -> Option<StoreIdentity> {
         self.owner(record)?.identity(record)
     }
 
@@ -350,8 +352,8 @@ impl Homes {
     ///
     /// # Errors
     /// A report of the home's owner.
-    pub fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
-        self.owner(&deleted.record).map_or(Ok(()), |owner| owner.remove(deleted))
+    pub fn remove(&self, deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
+        self.owner(&deleted.record).map_or(Ok(None), |owner| owner.remove(deleted))
     }
 
     /// See [`RemoteHomes::check_discard`].
@@ -553,9 +555,9 @@ pub(crate) mod tests {
             self.note(format!("undelete {}", deleted.record.id));
             self.refused("its removal has begun")
         }
-        fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
+        fn remove(&self, deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
             self.note(format!("remove {}", deleted.record.id));
-            self.refused("no answer")
+            self.refused("no answer").map(|()| None)
         }
         fn taken(&self, _: &VolumeRecord) -> Option<Taken> {
             self.taken.lock().expect("one test").clone()

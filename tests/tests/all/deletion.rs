@@ -5,9 +5,9 @@
 //! waited for by asking it again and again, and never by a time.
 //! Where the store's program is missing the tests say so and skip.
 
-use layby_tests::Node;
 use layby_tests::cloud::{Client, VOLUME, World};
 use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
+use layby_tests::{Node, must};
 use serde_json::Value;
 
 const DELETE: [&str; 5] = ["volume", "delete", VOLUME, "--data", "delete"];
@@ -162,6 +162,49 @@ fn another_node_brings_a_deleted_volume_back() {
     assert!(deleted(&node).is_empty());
     taken.verify();
     taken.verify_store(&world, &other);
+}
+
+/// Goal: a node's directory that was put back from a copy, or a cloned machine, takes nothing of a
+/// volume that was brought back after the copy was made, whatever it is told; it says so, forgets
+/// the volume when it is told to, and the volume loses nothing. Method: a copy of a stopped node
+/// that had deleted a volume; the node brings it back and writes; the copy starts beside it.
+#[test]
+fn an_older_copy_of_the_node_deletes_nothing() {
+    let Some(world) = World::new() else { return };
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write(600);
+    node.layby(&["volume", "drain", VOLUME]);
+    node.layby(&DELETE);
+    wait(&node, "it is marked", is_marked);
+    node.stop();
+    let paths = ["a", "b"].map(|name| world.dir(name).display().to_string());
+    must("cp", &["-a", &paths[0], &paths[1]]);
+    let node = world.start("a");
+    node.layby(&UNDELETE);
+    let mut client = client.reopen(&node);
+    client.write(300);
+    node.layby(&["volume", "drain", VOLUME]);
+    let copy = world.start("b");
+    let is_said = |list: &[Value]| {
+        list[0]["problem"].as_str().is_some_and(|said| said.contains("another copy of this node"))
+    };
+    wait(&copy, "it says why", is_said);
+    let why = ["another copy of this node's directory", "in epoch", "nothing was changed"];
+    world.ask("b", &UNDELETE).assert_explains(&why);
+    let said = copy.layby(&NOW);
+    let kept = format!("its objects stay in `{}`", World::url());
+    assert!(said.contains("forgot volume maps") && said.contains(&kept), "{said}");
+    assert!(deleted(&copy).is_empty());
+    assert_eq!(local_files(&world, "b"), [""; 0]);
+    assert!(copy.stderr().contains("its objects stay"), "{}", copy.stderr());
+    copy.stop();
+    client.verify();
+    client.write(100);
+    client.verify_store(&world, &node);
+    node.layby(&NOW);
+    assert!(world.server.objects().is_empty(), "{:?}", world.server.objects());
+    assert!(node.stderr().contains("objects are removed"), "{}", node.stderr());
 }
 
 /// Goal: when its grace is over a volume goes, to the last object, through a store that refuses and

@@ -24,16 +24,21 @@ pub(super) fn delete(
         DataArgument::Delete => DeleteData::Delete,
         DataArgument::Now => DeleteData::Now,
     };
-    let (before, forgotten, left) = ask(node, |client| async move {
+    let ((before, waiting), forgotten, left) = ask(node, |client| async move {
         // Where its data stays; should it not exist, deleting it says so in its own words.
-        let before = client.volume(name).await;
+        let before = client.volume(name).await.ok();
+        let waiting = match before {
+            Some(_) => None,
+            None => client.deleted_volumes().await?.into_iter().find(|gone| gone.name == *name),
+        };
         let forgotten = client.volume_delete(name, data).await?;
         let left = client.deleted_volumes().await?;
-        Ok((before.ok(), forgotten, left))
+        Ok(((before, waiting), forgotten, left))
     })?;
     let is_unserved = before.as_ref().is_some_and(|before| before.not_served.is_some());
     let is_configured = before.as_ref().is_some_and(|before| before.is_configured);
-    let place = before.map(|before| before.path).unwrap_or_default();
+    let waiting = waiting.map(|waiting| waiting.path);
+    let place = before.map(|before| before.path).or(waiting).unwrap_or_default();
     if let Some(forgotten) = forgotten {
         let text = forgotten_text(name, &place, &forgotten);
         return said(&with_table(text, name, is_configured), node, output);
@@ -67,7 +72,7 @@ fn with_table(sentence: String, name: &Name, is_configured: bool) -> String {
     }
 }
 
-/// What became of a volume that another node has.
+/// What became of a volume that another has.
 fn forgotten_text(name: &Name, place: &str, of: &ForgottenAnswer) -> String {
     let lost = match of.bytes_lost {
         0 => String::new(),

@@ -54,7 +54,7 @@ impl From<DeletedVolume> for DeletedAnswer {
     }
 }
 
-/// A volume that was only forgotten, since another node has it and its objects.
+/// A volume that was only forgotten, since another has it and its objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForgottenAnswer {
     /// Who has it.

@@ -3,16 +3,17 @@
 //! How: [`Removal`] holds the conversation with the store; here its requests are performed, and
 //! what the node keeps of the volume goes when nothing needs it any more.
 //! Invariant: a volume's journal and map stay as long as they hold what its store lacks, and it can
-//! come back. The journal goes before the map, so a map without a journal is a leftover.
+//! come back. What another node, or another copy of this node's directory, has served since is not
+//! changed. The journal goes before the map, so a map without a journal is a leftover.
 //! Cost: two requests per word, and few for all objects. Not for: files and devices; see `homes`.
 
 use super::{CloudHomes, url_of};
-use crate::catalog::{DeletedRecord, VolumeRecord};
+use crate::catalog::{DeletedRecord, StoreIdentity, VolumeRecord};
 use crate::error::{Report, ReportKind};
 use crate::homes::Taken;
 use layby_cloud::{
     Deleted, Fault, FaultKind, Goal, Link, Removal, RemovalError, Snapshot, Step, Store,
-    Superblock, VolumeUuid, inspect, read_map, volume_of,
+    Superblock, VolumeUuid, inspect, read_map, sessions_of, volume_of,
 };
 
 /// The clones of a volume, by their names and places.
@@ -38,7 +39,8 @@ impl CloudHomes {
         let is_ours = block.node == self.node().0.to_string();
         if is_new && deleted.has_begun() && is_ours {
             let volume = block.volume.parse().ok();
-            let removed = self.converse(store, volume, Goal::Remove(deleted));
+            let removal = Removal::new(self.node_uuid(), volume, Goal::Remove(deleted));
+            let removed = self.converse(store, removal);
             return removed.map(|()| None).map_err(|cause| match cause {
                 RemovalError::Store(fault) => fault,
                 other => Fault { kind: FaultKind::Denied, cause: other.to_string() },
@@ -56,13 +58,7 @@ impl CloudHomes {
     }
 
     /// Talks with a volume's store until it is over.
-    fn converse(
-        &self,
-        store: &Store,
-        volume: Option<VolumeUuid>,
-        goal: Goal,
-    ) -> Result<(), RemovalError> {
-        let mut removal = Removal::new(VolumeUuid(self.node().0.0), volume, goal);
+    fn converse(&self, store: &Store, mut removal: Removal) -> Result<(), RemovalError> {
         loop {
             match removal.step() {
                 Step::Ask(request) => removal.on_end(self.insist(store, request)),
@@ -81,7 +77,12 @@ impl CloudHomes {
         let denied = |cause| RemovalError::Store(Fault { kind: FaultKind::Denied, cause });
         let store = self.store_of(&deleted.record).map_err(denied)?;
         let volume = deleted.volume.as_ref().and_then(|volume| volume.parse().ok());
-        self.converse(&store, volume, goal)
+        let removal = Removal::new(self.node_uuid(), volume, goal);
+        self.converse(&store, removal.with_sessions(deleted.sessions.clone()))
+    }
+
+    fn node_uuid(&self) -> VolumeUuid {
+        VolumeUuid(self.node().0.0)
     }
 
     pub(super) fn store_of(&self, record: &VolumeRecord) -> Result<Store, String> {
@@ -90,9 +91,10 @@ impl CloudHomes {
     }
 
     /// See [`crate::homes::RemoteHomes::identity`].
-    pub(super) fn identity_of(&self, record: &VolumeRecord) -> Option<String> {
+    pub(super) fn identity_of(&self, record: &VolumeRecord) -> Option<StoreIdentity> {
         let map = read_map(&self.paths(record).map).ok()?;
-        volume_of(&map).map(|volume| volume.to_string())
+        let volume = volume_of(&map)?.to_string();
+        Some(StoreIdentity { volume, sessions: sessions_of(&map) })
     }
 
     /// See [`crate::homes::RemoteHomes::mark_deleted`].
@@ -131,21 +133,31 @@ impl CloudHomes {
     }
 
     /// See [`crate::homes::RemoteHomes::remove`].
-    pub(super) fn remove(&self, deleted: &DeletedRecord) -> Result<(), Report> {
-        match self.converse_about(deleted, Goal::Remove(word(deleted))) {
-            // What is there is not this volume, or another node's to delete.
-            Ok(()) | Err(RemovalError::OtherNode(_) | RemovalError::OtherVolume(_)) => {
-                self.remove_local(&deleted.record)
-            }
+    pub(super) fn remove(&self, deleted: &DeletedRecord) -> Result<Option<Taken>, Report> {
+        use RemovalError::{OtherCopy, OtherNode, OtherVolume};
+        let (name, url) = (&deleted.name, url_of(&deleted.record));
+        let by = match self.converse_about(deleted, Goal::Remove(word(deleted))) {
+            Ok(()) => None,
+            // What is there is not this volume, or another's to delete.
+            Err(other @ (OtherNode(_) | OtherCopy(_) | OtherVolume(_))) => Some(other.to_string()),
             Err(cause) => {
-                let url = url_of(&deleted.record);
-                let error = format!("cannot remove the objects of `{}` from `{url}`", deleted.name);
-                Err(refusal(error, &cause).state(
+                let error = format!("cannot remove the objects of `{name}` from `{url}`");
+                return Err(refusal(error, &cause).state(
                     "the node serves it no more; some of its objects may be left, and the node \
                      goes on trying",
-                ))
+                ));
             }
+        };
+        let taken = by.map(|by| Taken { by, bytes_lost: self.journal_bytes_of(&deleted.record) });
+        self.remove_local(&deleted.record)?;
+        match &taken {
+            None => tracing::info!(%name, url, "a deleted volume's objects are removed"),
+            Some(taken) => tracing::warn!(
+                %name, url, cause = taken.by,
+                "a deleted volume is forgotten here, and its objects stay",
+            ),
         }
+        Ok(taken)
     }
 
     /// See [`crate::homes::RemoteHomes::taken`]. A volume that is served knows that it was lost.
@@ -170,13 +182,18 @@ impl CloudHomes {
         };
         let bytes_lost = match said {
             Some(said) => said.status.dirty_bytes,
-            // A journal that cannot be read may hold as much as it is long.
-            None => self.missing_bytes_of(record).unwrap_or_else(|_| {
-                let journal = std::fs::metadata(self.paths(record).journal);
-                journal.map_or(0, |journal| journal.len())
-            }),
+            None => self.journal_bytes_of(record),
         };
         Some(Taken { by, bytes_lost })
+    }
+
+    /// Bytes that only the journal of a volume has that is not served. One that cannot be read may
+    /// hold as much as it is long.
+    fn journal_bytes_of(&self, record: &VolumeRecord) -> u64 {
+        self.missing_bytes_of(record).unwrap_or_else(|_| {
+            let journal = std::fs::metadata(self.paths(record).journal);
+            journal.map_or(0, |journal| journal.len())
+        })
     }
 
     /// See [`crate::homes::RemoteHomes::missing_bytes`].
@@ -221,6 +238,11 @@ fn refusal(error: String, cause: &RemovalError) -> Report {
     let (kind, hint) = match cause {
         RemovalError::Absent => (ReportKind::NotFound, "its objects are gone"),
         RemovalError::OtherNode(_) => (ReportKind::InUse, "it is that node's to delete"),
+        RemovalError::OtherCopy(_) => (
+            ReportKind::InUse,
+            "`layby volume delete --data now` forgets it here, and no object goes; \
+             `layby volume create --take` then serves it from here",
+        ),
         RemovalError::OtherVolume(_) => (ReportKind::InUse, "the volume itself is gone"),
         RemovalError::HasClones(_) => (ReportKind::InUse, "delete these with their data first"),
         RemovalError::Begun => (

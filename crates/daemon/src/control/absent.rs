@@ -319,7 +319,10 @@ mod tests {
         write_key();
         let node = start(&dir, &text).await;
         let before = node.control().view().catalog.volumes["x"].clone();
-        let known = |node: &Node, record| node.control().facts().homes.identity(record);
+        let known = |node: &Node, record| {
+            let identity = node.control().facts().homes.identity(record);
+            identity.map(|identity| identity.volume)
+        };
         let volume = known(&node, &before);
         node.run(async {}).await.expect("stops");
         std::fs::remove_file(&key).expect("it was there");

@@ -15,7 +15,7 @@ use super::{Control, View, report};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
-use crate::homes::Homes;
+use crate::homes::{Homes, Taken};
 use crate::ublk;
 use layby_types::{Nanos, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -113,10 +113,10 @@ impl State {
         self.seen().again_at.saturating_duration_since(Instant::now())
     }
 
-    fn on_done(&self, done: &Result<(), Report>) {
+    fn on_done<T>(&self, done: &Result<T, Report>) {
         let mut seen = self.seen();
         match done {
-            Ok(()) => (seen.problem, seen.failures) = (None, 0),
+            Ok(_) => (seen.problem, seen.failures) = (None, 0),
             Err(refused) => {
                 let rest = RETRY_MIN.saturating_mul(1 << seen.failures.min(16)).min(RETRY_MAX);
                 seen.again_at = Instant::now() + rest;
@@ -195,10 +195,10 @@ impl Control {
             })
         })?;
         let (homes, about) = (self.facts.homes.clone(), record.clone());
-        let volume = off_runtime(move || homes.identity(&about)).await;
+        let identity = off_runtime(move || homes.identity(&about)).await;
         let (number, closed) = (record.id, record.clone());
         view.remove_volume(name);
-        let deleted = DeletedRecord::new(name.clone(), volume, grace_seconds, record);
+        let deleted = DeletedRecord::new(name.clone(), identity, grace_seconds, record);
         view.catalog.deleted.push(deleted);
         let _ = self.deletions.state(number);
         self.publish(view).await.map_err(|e| within(error, e))?;
@@ -243,11 +243,12 @@ impl Control {
         view.catalog.deleted.iter().find(|deleted| deleted.record.id == number).cloned()
     }
 
-    /// Removes all that a deleted volume has in its store, without waiting for its grace.
+    /// Removes all that a deleted volume has in its store, without waiting for its grace; says who
+    /// has it where it is another's by now, and nothing is removed.
     ///
     /// # Errors
     /// A report when there is no such volume, or something is left; the node then goes on trying.
-    pub(super) async fn purge(&self, name: &Name, error: &str) -> Result<(), Report> {
+    pub(super) async fn purge(&self, name: &Name, error: &str) -> Result<Option<Taken>, Report> {
         let number = self.deleted(name, None, error)?.record.id;
         {
             let _change = self.change.lock().await;
@@ -261,34 +262,42 @@ impl Control {
         self.remove_deleted(number, error).await
     }
 
-    /// Removes a deleted volume whose grace is over.
-    pub(super) async fn remove_deleted(&self, number: u32, error: &str) -> Result<(), Report> {
+    /// Removes a deleted volume whose grace is over; as [`Control::purge`].
+    pub(super) async fn remove_deleted(
+        &self,
+        number: u32,
+        error: &str,
+    ) -> Result<Option<Taken>, Report> {
         let state = self.deletions.state(number);
         let _turn = state.turn.lock().await;
         // The task may have been faster.
-        let Some(deleted) = self.deleted_by_number(number) else { return Ok(()) };
+        let Some(deleted) = self.deleted_by_number(number) else { return Ok(None) };
         self.end_grace(&state, deleted).await.map_err(|e| within(error, e))
     }
 
     /// The caller has the volume's turn.
-    async fn end_grace(&self, state: &State, deleted: DeletedRecord) -> Result<(), Report> {
+    async fn end_grace(
+        &self,
+        state: &State,
+        deleted: DeletedRecord,
+    ) -> Result<Option<Taken>, Report> {
         let number = deleted.record.id;
         let removed = self.at_home(deleted, Homes::remove).await;
         state.on_done(&removed);
-        removed?;
+        let taken = removed?;
         let _change = self.change.lock().await;
         let mut view = View::clone(&self.view());
         view.catalog.deleted.retain(|other| other.record.id != number);
         self.publish(view).await?;
         self.deletions.forget(number);
-        Ok(())
+        Ok(taken)
     }
 
-    async fn at_home(
+    async fn at_home<T: Send + 'static>(
         &self,
         deleted: DeletedRecord,
-        say: fn(&Homes, &DeletedRecord) -> Result<(), Report>,
-    ) -> Result<(), Report> {
+        say: fn(&Homes, &DeletedRecord) -> Result<T, Report>,
+    ) -> Result<T, Report> {
         let homes = self.facts.homes.clone();
         off_runtime(move || say(&homes, &deleted)).await
     }
@@ -308,7 +317,7 @@ impl Control {
         }
         if left.is_zero() {
             return match self.end_grace(&state, deleted).await {
-                Ok(()) => KEEP_EVERY,
+                Ok(_) => KEEP_EVERY,
                 Err(_) => state.rest(),
             };
         }
@@ -393,6 +402,13 @@ impl Control {
             self.facts.homes.close(&record);
             let mut back = View::clone(&before);
             back.catalog.volume_id_next = view.catalog.volume_id_next;
+            // It may have claimed the volume in a session of its own.
+            let homes = self.facts.homes.clone();
+            let identity = off_runtime(move || homes.identity(&record)).await;
+            let mut found = back.catalog.deleted.iter_mut();
+            if let Some(deleted) = found.find(|deleted| deleted.record.id == number) {
+                deleted.learn(identity);
+            }
             self.publish(back).await.map_err(|e| within(&error, e))?;
             self.deletions.changed.notify_one();
             return Err(refused.state("it is deleted as before, and can still come back"));

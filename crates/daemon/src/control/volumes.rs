@@ -358,7 +358,7 @@ impl Control {
 
     /// Deletes a volume; its clients are disconnected. What it has in an object store goes after
     /// its grace, or now; [`DeleteData::Now`] also ends the grace of one that was deleted before.
-    /// One that another node has is only forgotten; then this says who has it.
+    /// One that another has is only forgotten; then this says who has it.
     ///
     /// # Errors
     /// A report when there is no such volume, its dirty blocks cannot be written back, or, where it
@@ -372,11 +372,11 @@ impl Control {
         let is_now = data == DeleteData::Now;
         let is_there = self.view().known_volumes().any(|(known, _)| known == name);
         if is_now && !is_there && self.view().catalog.deleted.iter().any(|d| d.name == *name) {
-            return self.purge(name, &error).await.map(|()| None);
+            return self.purge(name, &error).await;
         }
         match self.delete(name, data, &error).await? {
             Deleted::Waits(number) if is_now || self.facts.config.cloud.grace == Nanos::ZERO => {
-                self.remove_deleted(number, &error).await.map(|()| None)
+                self.remove_deleted(number, &error).await
             }
             Deleted::Forgotten(taken) => Ok(Some(taken)),
             Deleted::Gone | Deleted::Waits(_) => Ok(None),
