@@ -213,8 +213,8 @@ impl HomeBacking {
     }
 }
 
-/// Extends or truncates what a volume that had `before` bytes lies in. A file that is longer than its
-/// volume was is not truncated: the rest is not the volume's.
+/// Extends or truncates what a volume that had `before` bytes lies in. A file that is longer than
+/// its volume was is not truncated: the rest is not the volume's.
 fn resize_disk(
     io: &mut dyn Io,
     disk: DiskId,

@@ -75,7 +75,7 @@ fn a_longer_file_keeps_its_rest() {
         let file = base.join("image");
         std::fs::write(&file, vec![b'B'; 8 * MIB as usize]).expect("the test's own folder");
         let roots = format!("[node]\nshards = 2\nvolume_roots = [\"{}\"]\n", base.display());
-        let node = Node::start(&base.join("node"), &Options::config(&format!("{roots}{LEVELS}")));
+        let node = Node::start(&base.join("node"), &Options::config(format!("{roots}{LEVELS}")));
         let path = file.display().to_string();
         let create = ["volume", "create", "v", "--size", "2MiB", "--path", &path];
         node.layby(&[&create[..], &["--shards", shards]].concat());

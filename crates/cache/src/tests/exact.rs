@@ -115,9 +115,9 @@ fn a_level_that_cannot_sync_has_no_corrupt_block() {
     }
 }
 
-/// Goal: a reader of a clean block that has just rotted in NVM is answered by the backing store, not
-/// by memory into which an earlier reader's copy has not come yet. Method: two checked copies of one
-/// block in one queue, of which the second one fails.
+/// Goal: a reader of a clean block that has just rotted in NVM is answered by the backing store,
+/// not by memory into which an earlier reader's copy has not come yet. Method: two checked copies
+/// of one block in one queue, of which the second one fails.
 #[test]
 fn a_rotten_block_is_not_read_where_its_copy_was_to_go() {
     let mut host = Host::new(spec([2, 8, 64]), &[volume(1, 0, 64)], 1);

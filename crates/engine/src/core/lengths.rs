@@ -71,8 +71,8 @@ impl Core {
         self.homes.get(&volume).is_some_and(is_reached) && !is_planted(Plant::CutEarly)
     }
 
-    /// Gives the home of a volume that had `before` bytes another length. A file that is longer than
-    /// its volume was keeps the rest.
+    /// Gives the home of a volume that had `before` bytes another length. A file that is longer
+    /// than its volume was keeps the rest.
     ///
     /// # Errors
     /// Why it stays as it was, sorted by remedy, with the cause.
