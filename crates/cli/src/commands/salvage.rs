@@ -31,7 +31,11 @@ fn show(
     output.line(&format!("volume `{name}` of {size}, in `{path}`"))?;
     output.line(&match &answer.taken {
         Some(taken) => format!("lost to another node: {taken}"),
-        None => "not lost, as far as this node knows: when it runs, it uploads this".to_owned(),
+        None => {
+            "not taken by another node, as far as this node knows: once it serves the volume, it \
+             uploads what the store lacks"
+                .to_owned()
+        }
     })?;
     if answer.ranges == 0 {
         return output.line(match arguments.all {

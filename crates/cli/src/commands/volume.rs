@@ -321,6 +321,7 @@ fn encoding_text(of: &EncodingAnswer) -> String {
 /// How safe the volume is in its store.
 fn cloud_text(of: &CloudAnswer) -> String {
     let safe = match (of.is_drained, of.link.as_str()) {
+        (true, "lost") => "the store had all before".to_owned(),
         (true, _) => "the store has all".to_owned(),
         (false, "lost") => {
             let bytes = bytes(of.dirty_bytes);
