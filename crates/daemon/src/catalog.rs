@@ -23,7 +23,7 @@ use crate::config::{
 };
 use crate::config::{CloneSource, CompressionChoice, DiscardChoice, DiscardWait, KeySource};
 use crate::error::{Report, ReportKind};
-use crate::replace::replace;
+use crate::replace::{publish, replace, stage};
 use layby_types::{Stripes, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -426,14 +426,31 @@ impl Catalog {
     /// # Errors
     /// A report when the disk refuses; the old catalog then stands.
     pub fn save(&self, dir: &Path) -> Result<(), Report> {
-        let refused = |cause: std::io::Error| {
-            let path = dir.join(CATALOG_FILE_NAME);
-            Report::from_io(format!("cannot write the node's catalog `{}`", path.display()), &cause)
-                .state("the catalog is as it was before; no stored data is affected")
-                .hint("make room or correct the permissions, then repeat the command")
-        };
-        replace(dir, NAMES, &encode(self)).map_err(refused)
+        replace(dir, NAMES, &encode(self)).map_err(|cause| unwritten(dir, &cause))
     }
+
+    /// Writes this catalog beside that of `dir`, durably; what needs room on the disk is over then.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the old catalog stands either way.
+    pub fn stage(&self, dir: &Path) -> Result<(), Report> {
+        stage(dir, NAMES.0, &encode(self)).map_err(|cause| unwritten(dir, &cause))
+    }
+
+    /// Puts the catalog that was staged last in the place of that of `dir`.
+    ///
+    /// # Errors
+    /// A report when the disk refuses; the old catalog then stands.
+    pub fn publish_staged(dir: &Path) -> Result<(), Report> {
+        publish(dir, NAMES).map_err(|cause| unwritten(dir, &cause))
+    }
+}
+
+fn unwritten(dir: &Path, cause: &std::io::Error) -> Report {
+    let path = dir.join(CATALOG_FILE_NAME);
+    Report::from_io(format!("cannot write the node's catalog `{}`", path.display()), cause)
+        .state("the catalog is as it was before; no stored data is affected")
+        .hint("make room or correct the permissions, then repeat the command")
 }
 
 /// The file: what it is, a checksum, then the catalog.
@@ -518,7 +535,6 @@ fn bad_stripes(catalog: &Catalog) -> Option<(&Name, WideRecord)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replace::{publish, stage};
     use layby_types::Rng;
     use tempfile::TempDir;
 

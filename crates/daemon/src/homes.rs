@@ -485,7 +485,7 @@ pub(crate) mod tests {
 
     /// Owns the homes of volumes of class `bulk`, and notes what it is told.
     #[derive(Debug, Default)]
-    struct Owner {
+    pub(crate) struct Owner {
         log: Mutex<Vec<String>>,
         refuses: Mutex<bool>,
         taken: Mutex<Option<Taken>>,
@@ -508,7 +508,7 @@ pub(crate) mod tests {
         fn note(&self, line: String) {
             self.log.lock().expect("one test").push(line);
         }
-        fn take(&self) -> Vec<String> {
+        pub(crate) fn take(&self) -> Vec<String> {
             std::mem::take(&mut *self.log.lock().expect("one test"))
         }
         fn refuse(&self, whether: bool) {
@@ -582,12 +582,12 @@ pub(crate) mod tests {
         text.parse().expect("a good name")
     }
 
-    fn wanted(volume: &str) -> VolumeCreate {
+    pub(crate) fn wanted(volume: &str) -> VolumeCreate {
         let text = format!("{{\"name\":\"{volume}\",\"size\":\"1MiB\",\"class\":\"bulk\"}}");
         serde_json::from_str(&text).expect("JSON")
     }
 
-    fn with_owner(text: &str) -> (Arc<Owner>, MockNode) {
+    pub(crate) fn with_owner(text: &str) -> (Arc<Owner>, MockNode) {
         let owner = Arc::new(Owner::default());
         let dir = tempfile::TempDir::new().expect("a temporary directory");
         (owner.clone(), MockNode::with_homes(dir, text, Some(owner)))

@@ -431,6 +431,56 @@ fn a_full_directory_leaves_volumes_writable() {
     write(&node, "second");
 }
 
+/// Goal: a deletion that a full disk below the node's own directory refuses leaves the volume
+/// served, and is made once there is room. Method: levels, homes and stores elsewhere; a volume in
+/// a file and two in folders that are stores, one of which goes with its data; clients that go on.
+#[test]
+fn a_deletion_on_a_full_directory_changes_nothing() {
+    let (work, homes) = temporary();
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "4M") else { return };
+    fs::create_dir(&homes).expect("can make it");
+    let mut options = levels_at(work.path());
+    let elsewhere = homes.display();
+    let cloud = format!(
+        "\n[cloud]\njournal = \"16MiB\"\njournal_dir = \"{elsewhere}/journals\"\n\
+         map_dir = \"{elsewhere}/maps\"\n"
+    );
+    options.config.as_mut().expect("it has one").push_str(&cloud);
+    options.arguments = vec!["--volume-root".into(), elsewhere.to_string()];
+    let dir = disk.path().join("node");
+    let node = Node::start(&dir, &options);
+    let place = dir.display().to_string();
+    let volumes = [("file", "", "keep"), ("far", "file://", "keep"), ("gone", "file://", "delete")];
+    for (name, scheme, _) in volumes {
+        let path = format!("{scheme}{elsewhere}/{name}");
+        node.layby(&["volume", "create", name, "--size", "8MiB", "--path", &path]);
+    }
+    let write = |client: &mut Connection, offset| {
+        let write = Request::Write { offset, data: vec![7; 1 << 20], fua: true };
+        client.call(&write).expect("the connection stays").expect("its home has room");
+    };
+    let open = |name: &str| Connection::open(&node.socket(), name).expect("the node serves");
+    let drain = || volumes.map(|(name, ..)| node.layby(&["volume", "drain", name]));
+    let mut clients = volumes.map(|(name, ..)| open(name));
+    clients.iter_mut().for_each(|client| write(client, 0));
+    drain();
+    let filler = disk.fill();
+    for ((name, _, data), client) in volumes.iter().zip(&mut clients) {
+        let words = ["volume", "delete", name, "--data", data, "--dir", &place];
+        let refused = layby(&words);
+        refused.assert_explains(&["No space left", "the volume is as it was before"]);
+        write(client, 1 << 20);
+        write(&mut open(name), 2 << 20);
+    }
+    drain();
+    fs::remove_file(filler).expect("it is there");
+    for (name, _, data) in volumes {
+        node.layby(&["volume", "delete", name, "--data", data]);
+        assert!(!node.serves(name), "{name}");
+    }
+    assert!(node.layby(&["volume", "list", "--deleted"]).contains("gone"));
+}
+
 /// Goal: a folder that may not be written is named. Method: another user's folder, as `nobody`
 /// where we are root and may write everything.
 #[test]

@@ -7,13 +7,12 @@
 //! says so.
 //! Cost: the requests of a session's opening. Not for: volumes that are taken; see `take`.
 
-use super::volumes::within;
+use super::removal::Removal;
 use super::{Control, View};
 use crate::catalog::VolumeRecord;
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use layby_cloud::{Link, Said};
-use layby_types::VolumeId;
 use std::time::Duration;
 
 /// How long a store has to take a new volume's superblock.
@@ -57,11 +56,12 @@ impl Control {
         if view.catalog.volumes.get(name).is_none_or(|now| now.id != record.id) {
             return Ok(());
         }
-        self.devices.detach(self, name, VolumeId(record.id), error).await?;
-        let removed = self.remove_parts(&view, record, false).await;
-        removed.map_err(|refused| super::report(&refused, error))?;
         view.remove_volume(name);
-        self.publish(view).await.map_err(|e| within(error, e))?;
+        let kept = "nothing was changed; what was acknowledged is safe";
+        let (without, refused) = (view, (error, kept));
+        let (discard, deleting) = (false, None);
+        let removal = Removal { name, record, discard, deleting, without, refused };
+        self.remove_served(removal).await?;
         self.release_home(record.clone(), false).await
     }
 }

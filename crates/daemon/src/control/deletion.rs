@@ -10,8 +10,9 @@
 //! Cost: a write of the catalog every ten minutes, and at a clean stop, while there are some.
 //! Not for: files and devices, which keep their data or lose it at once.
 
-use super::volumes::{check_record, within};
-use super::{Control, View, report};
+use super::removal::Removal;
+use super::volumes::{being_deleted, check_record, within};
+use super::{Control, View};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
@@ -180,31 +181,44 @@ impl Control {
             true => 0,
             false => self.facts.config.cloud.grace.0.div_ceil(Nanos::from_secs(1).0),
         };
+        let (homes, about) = (self.facts.homes.clone(), record.clone());
+        let identity = off_runtime(move || homes.identity(&about)).await;
         let mut view = View::clone(&self.view());
         view.unwant(name, &self.facts.config);
         let discard = grace_seconds == 0;
-        if discard {
-            super::volumes::set_phase(&mut view, name, VolumePhase::Deleting);
-            self.publish(view.clone()).await.map_err(|e| within(error, e))?;
-        }
-        let removed = self.remove_parts(&view, &record, discard).await;
-        removed.map_err(|refused| {
-            report(&refused, error).state(match discard {
-                true => "the volume is no longer served; its data goes after the next start",
-                false => "the volume is still there, and so is its data",
-            })
-        })?;
+        let deleting = discard.then(|| being_deleted(&view, name));
+        view.remove_volume(name);
+        let deleted = DeletedRecord::new(name.clone(), identity, grace_seconds, record.clone());
+        view.catalog.deleted.push(deleted);
+        let kept = match discard {
+            true => "the volume is no longer served; its data goes after the next start",
+            false => "the volume is still there, and so is its data",
+        };
+        let (without, refused) = (view, (error, kept));
+        let removal = Removal { name, record: &record, discard, deleting, without, refused };
+        self.remove_served(removal).await?;
+        self.learn_sessions(&record).await;
+        // Its grace begins.
+        let _ = self.deletions.state(record.id);
+        self.facts.homes.close(&record);
+        self.deletions.changed.notify_one();
+        Ok(record.id)
+    }
+
+    /// Adds what the map file of a deleted volume says by now, which may have been claimed while its
+    /// shards let go of it.
+    async fn learn_sessions(&self, record: &VolumeRecord) {
         let (homes, about) = (self.facts.homes.clone(), record.clone());
         let identity = off_runtime(move || homes.identity(&about)).await;
-        let (number, closed) = (record.id, record.clone());
-        view.remove_volume(name);
-        let deleted = DeletedRecord::new(name.clone(), identity, grace_seconds, record);
-        view.catalog.deleted.push(deleted);
-        let _ = self.deletions.state(number);
-        self.publish(view).await.map_err(|e| within(error, e))?;
-        self.facts.homes.close(&closed);
-        self.deletions.changed.notify_one();
-        Ok(number)
+        let mut view = View::clone(&self.view());
+        let mut found = view.catalog.deleted.iter_mut();
+        let Some(deleted) = found.find(|deleted| deleted.record.id == record.id) else { return };
+        let before = deleted.sessions.len();
+        deleted.learn(identity);
+        if deleted.sessions.len() > before {
+            // Where that cannot be written down, the map file says it, as long as it is there.
+            drop(self.publish(view).await);
+        }
     }
 
     /// The deleted volume of a name, and of a number where several had that name.

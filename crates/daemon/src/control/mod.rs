@@ -22,6 +22,7 @@ mod intents;
 pub(crate) mod placement;
 mod places;
 mod recording;
+mod removal;
 mod request;
 mod snapshots;
 mod take;
@@ -404,13 +405,18 @@ impl Control {
         let dir = self.facts.dir.clone();
         let saving = tokio::task::spawn_blocking(move || view.catalog.save(&dir).map(|()| view));
         let view = saving.await.expect("saving a catalog does not panic")?;
+        self.take_effect(view).await;
+        Ok(())
+    }
+
+    /// Makes a view whose catalog is saved the node's view, and has shards follow it.
+    async fn take_effect(&self, view: View) {
         let before = self.view();
         // Before limits: what they hold is not let go by the change that forbids it.
         self.tell_read_only(&view, &before).await;
         self.tell_limits(&view, Some(&before)).await;
         self.show(view);
         self.cut_strangers().await;
-        Ok(())
     }
 
     /// Refuses what the devices cannot keep.

@@ -8,6 +8,7 @@
 //! carried out is carried out again without a change.
 //! Cost: some requests. Not for: volumes that a start takes; see `cloud::takeover`.
 
+use super::removal::Removal;
 use super::volumes::within;
 use super::{Control, View, VolumeCreate};
 use crate::catalog::{VolumePhase, VolumeRecord};
@@ -150,16 +151,14 @@ impl Control {
                      away and forgets the volume here; its objects are the other node's and stay"
                 )));
         }
-        self.devices.detach(self, name, VolumeId(record.id), error).await?;
         let mut view = View::clone(&self.view());
-        let removed = self.remove_parts(&view, &record, true).await;
-        removed.map_err(|refused| {
-            super::report(&refused, error)
-                .state("the volume is still there; its next start serves it")
-        })?;
         view.remove_volume(name);
         view.unwant(name, &self.facts.config);
-        self.publish(view).await.map_err(|e| within(error, e))?;
+        let kept = "the volume is still there; its next start serves it";
+        let (without, refused) = (view, (error, kept));
+        let (discard, deleting) = (true, None);
+        let removal = Removal { name, record: &record, discard, deleting, without, refused };
+        self.remove_served(removal).await?;
         self.at_homes(move |homes| homes.forget(&record)).await
     }
 

@@ -342,7 +342,7 @@ fn name(text: &str) -> Name {
     text.parse().expect("tests write good names")
 }
 
-fn create(volume: &str) -> VolumeCreate {
+pub(crate) fn create(volume: &str) -> VolumeCreate {
     serde_json::from_str(&format!("{{\"name\":\"{volume}\",\"size\":\"1MiB\"}}")).expect("JSON")
 }
 

@@ -7,6 +7,7 @@
 
 use super::intents::held_keeps;
 use super::placement::place;
+use super::removal::Removal;
 use super::{
     Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, finish_take,
     report,
@@ -145,12 +146,13 @@ impl Control {
         if let Some(found) = self.at_homes(move |homes| homes.leftover(&asked)).await {
             return Err(leftover(error, found));
         }
+        let staged = self.stage(view.clone()).await.map_err(|e| within(error, e))?;
         if let Some((old, found)) = &had
             && !self.let_go(&name, (old, &record), found, error).await?
         {
             return Ok(());
         }
-        self.publish(view.clone()).await.map_err(|e| within(error, e))?;
+        self.publish_staged(staged).await.map_err(|e| within(error, e))?;
         if let Some((old, _)) = had {
             self.forget_files(&name, old).await;
         }
@@ -413,7 +415,6 @@ impl Control {
             (false, true) => self.check_whole(&record, error).await?,
             (true, _) => self.check_discard(&record).await.map_err(|e| within(error, e))?,
         }
-        self.devices.detach(self, name, VolumeId(record.id), error).await?;
         let was_made = record.phase != VolumePhase::Creating;
         if discard && was_made && self.facts.homes.writes_through(&record) {
             let now = data == DeleteData::Now;
@@ -421,20 +422,15 @@ impl Control {
         }
         let mut view = View::clone(&self.view());
         view.unwant(name, &self.facts.config);
-        if discard && was_made {
-            set_phase(&mut view, name, VolumePhase::Deleting);
-            self.publish(view.clone()).await.map_err(|e| within(error, e))?;
-        }
-        let removed = self.remove_parts(&view, &record, discard).await;
-        removed.map_err(|refused| {
-            report(&refused, error).state(if discard {
-                "the volume is no longer served; its data goes at the next start"
-            } else {
-                "the volume is still there; blocks not written back are safe in their level"
-            })
-        })?;
+        let deleting = (discard && was_made).then(|| being_deleted(&view, name));
         view.remove_volume(name);
-        self.publish(view).await.map_err(|e| within(error, e))?;
+        let kept = match discard {
+            true => "the volume is no longer served; its data goes at the next start",
+            false => "the volume is still there; blocks not written back are safe in their level",
+        };
+        let (without, refused) = (view, (error, kept));
+        let removal = Removal { name, record: &record, discard, deleting, without, refused };
+        self.remove_served(removal).await?;
         self.facts.intents.forget(record.id);
         self.release_home(record, discard).await.map(|()| Deleted::Gone)
     }
@@ -588,6 +584,13 @@ impl Control {
 pub(super) fn within(error: &str, inner: Report) -> Report {
     let cause = format!("{}: {}", inner.error, inner.cause);
     Report { error: error.to_owned(), cause, ..inner }
+}
+
+/// The node in which a volume is being deleted.
+pub(super) fn being_deleted(view: &View, name: &Name) -> View {
+    let mut deleting = view.clone();
+    set_phase(&mut deleting, name, VolumePhase::Deleting);
+    deleting
 }
 
 pub(super) fn set_phase(view: &mut View, name: &Name, phase: VolumePhase) {
