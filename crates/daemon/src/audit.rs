@@ -5,8 +5,9 @@
 //! [`FILE_BYTES_MAX`] bytes and as many before them; refused attempts are written at a bounded rate
 //! and counted beyond it, and never push a change out.
 //! A change's line has the fields of its request, bounded, without keys' sources and secrets.
-//! Invariant: a change that was let in leaves a line, however its request ends. A log that cannot
-//! be written is said in the node's log and refuses nothing.
+//! Invariant: a change that was let in leaves a line, however its request ends; what changes
+//! nothing and comes again and again leaves none, since it would push changes out. A log that
+//! cannot be written is said in the node's log and refuses nothing.
 //! Cost: a file is opened per line. Nothing is synced, so a power cut may take the last lines.
 //! Not for: what clients read and write.
 

@@ -101,6 +101,44 @@ async fn a_change_outlives_its_client() {
     }
 }
 
+/// Goal: of a recording the audit log has its start and its end, and no line of what its recorder
+/// takes again and again, which needs the right to change all the same. Method: takes of both kinds
+/// and words, one that no query describes, and one by a stranger.
+#[tokio::test]
+async fn a_take_is_no_change() {
+    let node = MockNode::new("");
+    let started = call(&node, "POST", "/v1/recording", Some(json!({}))).await;
+    assert_eq!((started.status, &started.json()["id"]), (201, &json!(1)));
+    let stranger = Caller::Http(([127, 0, 0, 1], 9).into());
+    for query in ["", "?end=false"] {
+        let path = format!("/v1/recording/1/take{query}");
+        for _ in 0..3 {
+            assert_eq!(call(&node, "POST", &path, None).await.status, 200);
+        }
+        let request = Request::builder().method("POST").uri(&path).header("host", "localhost");
+        let refused = send(&node, request.extension(stranger), String::new()).await;
+        assert_eq!(refused.status, 403, "{}", refused.text);
+    }
+    let lines = |name: &str| {
+        let text = std::fs::read_to_string(node.dir.path().join(name)).unwrap_or_default();
+        let line = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+        text.lines().map(|text| line(text)["request"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(crate::audit::CHANGES_FILE_NAME), ["POST /v1/recording"]);
+    assert_eq!(lines(crate::audit::REFUSED_FILE_NAME).len(), 2);
+    let odd = "/v1/recording/1/take?end=false&end=true";
+    assert_eq!(call(&node, "POST", odd, None).await.status, 400);
+    let end = "/v1/recording/1/take?end=true";
+    assert_eq!(call(&node, "POST", end, None).await.status, 200);
+    assert_eq!(call(&node, "DELETE", "/v1/recording", None).await.status, 404);
+    let changes = lines(crate::audit::CHANGES_FILE_NAME);
+    let odd = format!("POST {odd}");
+    assert_eq!(
+        changes,
+        ["POST /v1/recording", &odd, "POST /v1/recording/1/take?end=true", "DELETE /v1/recording"]
+    );
+}
+
 /// Goal: classes, marks and limits change at once. Method: through the API, seen by the shards.
 #[tokio::test]
 async fn settings_change_through_the_api() {
