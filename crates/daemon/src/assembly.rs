@@ -242,8 +242,10 @@ fn finish_deletions(homes: &Homes, view: &mut View, notes: &mut Vec<String>) -> 
             view.catalog.deleted.push(DeletedRecord::new(name, identity, 0, record));
             continue;
         }
-        homes.release(&record, true)?;
-        notes.push(format!("the deletion of volume `{name}` was completed"));
+        let kept = homes.release(&record, true)?;
+        let kept = kept.map(|kept| format!("; its bytes are still in `{}`", kept.path.display()));
+        let kept = kept.unwrap_or_default();
+        notes.push(format!("the deletion of volume `{name}` was completed{kept}"));
     }
     Ok(())
 }

@@ -7,11 +7,13 @@
 //! runtime's threads. Not for: levels, which are always files and devices; see `levels`.
 
 mod making;
+mod removing;
+
+pub use removing::KeptData;
 
 use crate::catalog::{DeletedRecord, StoreIdentity, VolumePhase, VolumeRecord};
 use crate::config::{CloneSource, KeySource, Name, UplinkConfig};
 use crate::control::View;
-use crate::control::placement::discard_file;
 use crate::error::{Report, ReportKind};
 use crate::names::Names;
 use layby_cloud::Watch;
@@ -19,6 +21,7 @@ use layby_cloud::uplink::Uplink;
 use layby_engine::backing::{PartPlan, SharedLoss};
 use layby_engine::control::{BackingPlan, OpenRemote};
 use layby_types::Stripes;
+use removing::discard_file;
 use std::fmt;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -294,16 +297,20 @@ impl Homes {
     }
 
     /// A volume is gone, or was never served: its home goes, with its data where that is wanted. A
-    /// device is left as it is, and so is data in a store; see [`RemoteHomes::remove`]. May take
-    /// long.
+    /// device is left as it is, and so is what a link names, and data in a store; see
+    /// [`RemoteHomes::remove`]. Says what still has data that was not wanted. May take long.
     ///
     /// # Errors
     /// A report when something is left.
-    pub fn release(&self, record: &VolumeRecord, discard: bool) -> Result<(), Report> {
+    pub fn release(
+        &self,
+        record: &VolumeRecord,
+        discard: bool,
+    ) -> Result<Option<KeptData>, Report> {
         match self.owner(record) {
-            Some(owner) => owner.release(record),
+            Some(owner) => owner.release(record).map(|()| None),
             None if discard => discard_file(&self.path(record)),
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 
@@ -476,7 +483,7 @@ fn no_clones(source: &CloneSource) -> Report {
 pub(crate) mod tests {
     use super::*;
     use crate::control::tests::MockNode;
-    use crate::control::{DeleteData, UndeleteRequest, VolumeCreate, VolumePatch};
+    use crate::control::{DeleteData, LeftData, UndeleteRequest, VolumeCreate, VolumePatch};
     use crate::error::ReportKind;
     use layby_engine::backing::RemoteBacking;
     use layby_engine::control::CommandError;
@@ -701,7 +708,7 @@ pub(crate) mod tests {
         assert!(refused.cause.contains("1088KiB that were written here"), "{refused}");
         assert!(refused.hint.contains("--data delete"), "{refused}");
         let gone = node.control.volume_delete(&name("far"), DeleteData::Delete).await;
-        assert_eq!(gone.expect("that is a clear word"), Some(taken));
+        assert_eq!(gone.expect("that is a clear word"), Some(LeftData::Taken(taken)));
         assert_eq!(owner.take(), ["prepare far Creating", "forget 1"]);
         assert!(node.control.view().catalog.deleted.is_empty());
     }

@@ -262,7 +262,7 @@ impl Node {
         if found.as_ref() != Some(&view.catalog) {
             view.catalog.save(&config.dir)?;
         }
-        taken.iter().try_for_each(|record| homes.release(record, false))?;
+        taken.iter().try_for_each(|record| homes.release(record, false).map(drop))?;
         begun.values().for_each(|record| homes.remove_blank(record));
         let intents = begin_intents(&config.dir, &view, &homes, (&before, is_new), &held)?;
         let serving = (view, homes.clone(), intents.clone(), held);

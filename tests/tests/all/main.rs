@@ -32,6 +32,7 @@ mod filesystem;
 mod flash;
 mod harness;
 mod hints;
+mod kept;
 mod keys;
 mod lengths;
 mod limits;

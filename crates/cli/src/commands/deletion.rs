@@ -7,7 +7,7 @@ use super::ask;
 use super::volume::said;
 use crate::arguments::{DataArgument, NodeArguments};
 use crate::output::{Failure, Output, bytes, table};
-use layby_daemon::api::{DeletedAnswer, ForgottenAnswer};
+use layby_daemon::api::{DeletedAnswer, ForgottenAnswer, KeptAnswer, LeftAnswer};
 use layby_daemon::cloud::is_store;
 use layby_daemon::config::Name;
 use layby_daemon::control::{DeleteData, UndeleteRequest};
@@ -24,26 +24,29 @@ pub(super) fn delete(
         DataArgument::Delete => DeleteData::Delete,
         DataArgument::Now => DeleteData::Now,
     };
-    let ((before, waiting), forgotten, left) = ask(node, |client| async move {
+    let ((before, waiting), left, deleted) = ask(node, |client| async move {
         // Where its data stays; should it not exist, deleting it says so in its own words.
         let before = client.volume(name).await.ok();
         let waiting = match before {
             Some(_) => None,
             None => client.deleted_volumes().await?.into_iter().find(|gone| gone.name == *name),
         };
-        let forgotten = client.volume_delete(name, data).await?;
-        let left = client.deleted_volumes().await?;
-        Ok(((before, waiting), forgotten, left))
+        let left = client.volume_delete(name, data).await?;
+        let deleted = client.deleted_volumes().await?;
+        Ok(((before, waiting), left, deleted))
     })?;
     let is_unserved = before.as_ref().is_some_and(|before| before.not_served.is_some());
     let is_configured = before.as_ref().is_some_and(|before| before.is_configured);
     let waiting = waiting.map(|waiting| waiting.path);
     let place = before.map(|before| before.path).or(waiting).unwrap_or_default();
-    if let Some(forgotten) = forgotten {
-        let text = forgotten_text(name, &place, &forgotten);
+    if let Some(left) = left {
+        let text = match left {
+            LeftAnswer::Forgotten(forgotten) => forgotten_text(name, &place, &forgotten),
+            LeftAnswer::Kept(kept) => kept_text(name, &kept),
+        };
         return said(&with_table(text, name, is_configured), node, output);
     }
-    let waits = left.iter().rev().find(|gone| gone.name == *name && gone.path == place);
+    let waits = deleted.iter().rev().find(|gone| gone.name == *name && gone.path == place);
     let sentence = match (data, waits) {
         // It may never have been made.
         (DeleteData::Keep, _) if is_unserved => format!(
@@ -79,6 +82,24 @@ fn forgotten_text(name: &Name, place: &str, of: &ForgottenAnswer) -> String {
         lost => format!("; {} that were written here and are in no store are gone", bytes(lost)),
     };
     format!("forgot volume {name}: {}, and its objects stay in `{place}`{lost}", of.taken_by)
+}
+
+/// What became of a volume whose data is where the node does not erase it.
+fn kept_text(name: &Name, KeptAnswer { kept, is_device, link }: &KeptAnswer) -> String {
+    match (is_device, link) {
+        (true, None) => format!(
+            "deleted volume {name}; its bytes are still on the device `{kept}`, which is not erased"
+        ),
+        (true, Some(link)) => format!(
+            "deleted volume {name}; its bytes are still on the device `{kept}`, which is not \
+             erased, and the symbolic link `{link}` to it stays"
+        ),
+        (false, Some(link)) => format!(
+            "deleted volume {name} and its symbolic link `{link}`; its bytes are still in the file \
+             `{kept}` that the link named"
+        ),
+        (false, None) => format!("deleted volume {name}; its bytes are still in `{kept}`"),
+    }
 }
 
 pub(super) fn undelete(

@@ -6,12 +6,13 @@
 use super::{Answer, Body, Node, name_of, volume_answer};
 use crate::api::VolumeAnswer;
 use crate::config::Name;
-use crate::control::{DeletedVolume, UndeleteRequest};
+use crate::control::{DeletedVolume, LeftData, UndeleteRequest};
 use crate::error::Report;
-use crate::homes::Taken;
+use crate::homes::{KeptData, Taken};
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// A deleted volume.
@@ -66,6 +67,46 @@ pub struct ForgottenAnswer {
 impl From<Taken> for ForgottenAnswer {
     fn from(Taken { by, bytes_lost }: Taken) -> Self {
         ForgottenAnswer { taken_by: by, bytes_lost }
+    }
+}
+
+/// What still has the bytes of a volume that was deleted with its data: a device, which the node
+/// does not erase, or a file that a symbolic link named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptAnswer {
+    /// The device or the file.
+    pub kept: String,
+    /// It is a device.
+    pub is_device: bool,
+    /// The symbolic link at the volume's path, if that was one: still there where it names a
+    /// device, removed where it named a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+}
+
+impl From<KeptData> for KeptAnswer {
+    fn from(KeptData { path, is_device, link }: KeptData) -> Self {
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        KeptAnswer { kept: text(path), is_device, link: link.map(text) }
+    }
+}
+
+/// What is left of the data of a volume that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum LeftAnswer {
+    /// Another node has it.
+    Forgotten(ForgottenAnswer),
+    /// It is where the node does not erase it.
+    Kept(KeptAnswer),
+}
+
+impl From<LeftData> for LeftAnswer {
+    fn from(left: LeftData) -> Self {
+        match left {
+            LeftData::Taken(taken) => LeftAnswer::Forgotten(taken.into()),
+            LeftData::Kept(kept) => LeftAnswer::Kept(kept.into()),
+        }
     }
 }
 

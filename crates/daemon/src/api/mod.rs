@@ -32,7 +32,7 @@ pub use answer::{
 pub use clients::ClientAnswer;
 pub(crate) use cloud::cloud_answer;
 pub use cloud::{CloudAnswer, EncodingAnswer};
-pub use deletion::{AcceptedLossAnswer, DeletedAnswer, ForgottenAnswer};
+pub use deletion::{AcceptedLossAnswer, DeletedAnswer, ForgottenAnswer, KeptAnswer, LeftAnswer};
 pub use guard::{BODY_TIMEOUT, Caller, Door};
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;
@@ -241,10 +241,11 @@ struct DeleteQuery {
 
 /// Deletes a volume and disconnects its clients. With `data=delete`, a volume in an object store
 /// can come back until its grace is over; with `data=now` also a deleted one goes for good. One
-/// that another node has is only forgotten here, and the answer says so.
+/// that another node has is only forgotten here, and the answer says so. So it does where data that
+/// was to go is still on a device, or in a file that a symbolic link named.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
     params(("name" = Name, Path), DeleteQuery),
-    responses((status = 204), (status = 200, body = ForgottenAnswer),
+    responses((status = 204), (status = 200, body = LeftAnswer),
         (status = "default", body = Report)))]
 async fn volume_delete(
     State(node): Node,
@@ -253,9 +254,9 @@ async fn volume_delete(
 ) -> Result<Response, Refused> {
     let Query(query) = query.map_err(|refused| wrong(refused.body_text()))?;
     let data = query.data.unwrap_or(DeleteData::Keep);
-    let forgotten = node.volume_delete(&name_of(path)?, data).await?.map(ForgottenAnswer::from);
-    Ok(match forgotten {
-        Some(forgotten) => Json(forgotten).into_response(),
+    let left = node.volume_delete(&name_of(path)?, data).await?.map(LeftAnswer::from);
+    Ok(match left {
+        Some(left) => Json(left).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }

@@ -160,13 +160,13 @@ fn take_unmade(
         let record = view.catalog.volumes.remove(&name).expect("it was just found");
         let is_edited = record.configured.as_ref() != config.volumes.get(&name);
         match homes.release(&record, false) {
-            Ok(()) if is_edited && record.configured.is_some() => {
+            Ok(_) if is_edited && record.configured.is_some() => {
                 notes.push(format!(
                     "volume `{name}`, which was never made, is forgotten: the file was edited"
                 ));
                 begun.insert(name, record);
             }
-            Ok(()) => drop(begun.insert(name, record)),
+            Ok(_) => drop(begun.insert(name, record)),
             Err(_) => drop(view.catalog.volumes.insert(name, record)),
         }
     }

@@ -8,7 +8,7 @@
 //! Cost: a connection per request, and one per time limit of a change that takes longer.
 
 use crate::api::{
-    AcceptedLossAnswer, ClassAnswer, ClientAnswer, DeletedAnswer, ForgottenAnswer, LevelAnswer,
+    AcceptedLossAnswer, ClassAnswer, ClientAnswer, DeletedAnswer, LeftAnswer, LevelAnswer,
     SizingAnswer, SnapshotAnswer, StatusAnswer, UplinkAnswer, VolumeAnswer, WritebackAnswer,
 };
 use crate::config::{Name, UplinkConfig};
@@ -115,7 +115,7 @@ impl ControlClient {
     pub async fn volume_set(&self, name: &Name, p: &VolumePatch) -> Result<VolumeAnswer, Report> {
         self.answer(Method::PATCH, &format!("/v1/volumes/{name}"), Some(p)).await
     }
-    /// Deletes a volume. One that another node has is only forgotten; then this says so.
+    /// Deletes a volume; says what is left of its data where that was not to be kept, and why.
     ///
     /// # Errors
     /// A report.
@@ -123,7 +123,7 @@ impl ControlClient {
         &self,
         name: &Name,
         data: DeleteData,
-    ) -> Result<Option<ForgottenAnswer>, Report> {
+    ) -> Result<Option<LeftAnswer>, Report> {
         let data = match data {
             DeleteData::Keep => "keep",
             DeleteData::Delete => "delete",
@@ -131,8 +131,8 @@ impl ControlClient {
         };
         let path = format!("/v1/volumes/{name}?data={data}");
         let answer = self.call(Method::DELETE, &path, NOTHING).await?;
-        let forgotten = || serde_json::from_slice(&answer).map_err(|e| strange(&e.to_string()));
-        (!answer.is_empty()).then(forgotten).transpose()
+        let left = || serde_json::from_slice(&answer).map_err(|e| strange(&e.to_string()));
+        (!answer.is_empty()).then(left).transpose()
     }
     /// Deleted volumes that can come back or are not all gone.
     ///

@@ -261,7 +261,7 @@ fn refusal(error: String, cause: &RemovalError) -> Report {
 #[cfg(test)]
 mod tests {
     use crate::config::Name;
-    use crate::control::{Control, DeleteData, VolumeCreate};
+    use crate::control::{Control, DeleteData, LeftData, VolumeCreate};
     use crate::node::Node;
     use crate::node::tests::{MockStarter, config};
     use layby_cloud::Link;
@@ -328,6 +328,7 @@ mod tests {
         }
         let forgotten = control.volume_delete(&name("maps"), DeleteData::Delete).await;
         let forgotten = forgotten.expect("it is another node's").expect("the answer says so");
+        let LeftData::Taken(forgotten) = forgotten else { panic!("{forgotten:?}") };
         assert!(forgotten.by.contains("has taken the volume, in epoch 2"), "{}", forgotten.by);
         assert_eq!(forgotten.bytes_lost, 0);
         assert!(!control.view().catalog.volumes.contains_key("maps"));

@@ -6,7 +6,7 @@
 use super::Control;
 use crate::catalog::VolumeRecord;
 use crate::error::Report;
-use crate::homes::Homes;
+use crate::homes::{Homes, KeptData};
 use crate::intents::Intents;
 
 impl Control {
@@ -30,12 +30,13 @@ impl Control {
         asking.await.expect("intents report, they do not panic")
     }
 
-    /// The home of a volume that no shard holds goes.
+    /// The home of a volume that no shard holds goes; what still has its data, though none was
+    /// wanted.
     pub(super) async fn release_home(
         &self,
         record: VolumeRecord,
         discard: bool,
-    ) -> Result<(), Report> {
+    ) -> Result<Option<KeptData>, Report> {
         self.at_homes(move |homes| homes.release(&record, discard)).await
     }
 }

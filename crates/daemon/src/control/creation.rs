@@ -62,6 +62,6 @@ impl Control {
         let (discard, deleting) = (false, None);
         let removal = Removal { name, record, discard, deleting, without, refused };
         self.remove_served(removal).await?;
-        self.release_home(record.clone(), false).await
+        self.release_home(record.clone(), false).await.map(drop)
     }
 }

@@ -51,6 +51,7 @@ pub use request::{
 };
 pub use snapshots::SnapshotCreate;
 pub(crate) use take::finish_take;
+pub use volumes::LeftData;
 pub(crate) use volumes::finish_creations;
 
 use crate::catalog::{Catalog, VolumeRecord};

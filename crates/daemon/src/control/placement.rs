@@ -137,19 +137,3 @@ fn user_of(view: &View, dir: &Path, path: &Path) -> Option<String> {
 fn identity(dir: &Path, path: &Path) -> FileIdentity {
     if is_store(path) { FileIdentity::of(path) } else { FileIdentity::of(&dir.join(path)) }
 }
-
-/// Removes a deleted volume's backing file; a device is left as it is.
-pub(crate) fn discard_file(path: &Path) -> Result<(), Report> {
-    if is_device(path) {
-        return Ok(());
-    }
-    match std::fs::remove_file(path) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-            let error = format!("cannot remove the backing file `{}`", path.display());
-            Err(Report::from_io(error, &cause)
-                .state("the volume is deleted; only its file is left")
-                .hint("remove the file by hand"))
-        }
-        _ => Ok(()),
-    }
-}

@@ -19,7 +19,7 @@ use crate::config::{
     VolumeConfig, built_in, checks,
 };
 use crate::error::{Report, ReportKind};
-use crate::homes::Taken;
+use crate::homes::{KeptData, Taken};
 use crate::ublk;
 use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
@@ -30,12 +30,21 @@ use tokio::task::JoinSet;
 
 /// What became of a volume that was to be deleted.
 enum Deleted {
-    /// It is forgotten, with its data or without.
-    Gone,
+    /// It is forgotten, with its data or without; what still has data that was to go.
+    Gone(Option<KeptData>),
     /// It is one of the deleted volumes, by this number.
     Waits(u32),
     /// Another node has it, and its objects.
     Forgotten(Taken),
+}
+
+/// What is left of the data of a volume that was deleted, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeftData {
+    /// Another node has the volume and its objects; here it was only forgotten.
+    Taken(Taken),
+    /// It was to go, and is where this node does not erase it.
+    Kept(KeptData),
 }
 
 /// The file that a creation makes, and that goes if it fails.
@@ -188,7 +197,7 @@ impl Control {
                     self.at_homes(move |homes| homes.remove_made(&record)).await;
                 }
                 match self.release_home(record, made == MadeFile::Own).await {
-                    Ok(()) => Err(refused),
+                    Ok(_) => Err(refused),
                     Err(kept) => Err(refused.state(format!("{}: {}", kept.error, kept.cause))),
                 }
             }
@@ -360,7 +369,7 @@ impl Control {
 
     /// Deletes a volume; its clients are disconnected. What it has in an object store goes after
     /// its grace, or now; [`DeleteData::Now`] also ends the grace of one that was deleted before.
-    /// One that another has is only forgotten; then this says who has it.
+    /// One that another has is only forgotten. What is left of data that was to go is said.
     ///
     /// # Errors
     /// A report when there is no such volume, its dirty blocks cannot be written back, or, where it
@@ -369,19 +378,20 @@ impl Control {
         &self,
         name: &Name,
         data: DeleteData,
-    ) -> Result<Option<Taken>, Report> {
+    ) -> Result<Option<LeftData>, Report> {
         let error = format!("cannot delete volume `{name}`");
         let is_now = data == DeleteData::Now;
         let is_there = self.view().known_volumes().any(|(known, _)| known == name);
         if is_now && !is_there && self.view().catalog.deleted.iter().any(|d| d.name == *name) {
-            return self.purge(name, &error).await;
+            return Ok(self.purge(name, &error).await?.map(LeftData::Taken));
         }
         match self.delete(name, data, &error).await? {
             Deleted::Waits(number) if is_now || self.facts.config.cloud.grace == Nanos::ZERO => {
-                self.remove_deleted(number, &error).await
+                Ok(self.remove_deleted(number, &error).await?.map(LeftData::Taken))
             }
-            Deleted::Forgotten(taken) => Ok(Some(taken)),
-            Deleted::Gone | Deleted::Waits(_) => Ok(None),
+            Deleted::Forgotten(taken) => Ok(Some(LeftData::Taken(taken))),
+            Deleted::Gone(kept) => Ok(kept.map(LeftData::Kept)),
+            Deleted::Waits(_) => Ok(None),
         }
     }
 
@@ -432,7 +442,7 @@ impl Control {
         let removal = Removal { name, record: &record, discard, deleting, without, refused };
         self.remove_served(removal).await?;
         self.facts.intents.forget(record.id);
-        self.release_home(record, discard).await.map(|()| Deleted::Gone)
+        self.release_home(record, discard).await.map(Deleted::Gone)
     }
 
     /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
