@@ -154,6 +154,7 @@ pub fn restore(
         asked.end(fetched)
     };
     let (target, total, done) = (RefCell::new(None), Cell::new(0), Cell::new(0));
+    let unwritten = Cell::new(ReportKind::Failure);
     let mut begin = |restored: &Restored, kept: u64| -> Result<(), Ended> {
         let opened = with_bases(stores.borrow()[0].clone(), restored);
         stores.replace(opened.map_err(|cause| unreadable(url, &error, cause))?);
@@ -164,17 +165,11 @@ pub fn restore(
     let mut sink = |offset: u64, bytes: &[u8]| {
         done.set(done.get() + bytes.len() as u64);
         tell(Progress::Read { bytes: done.get(), total: total.get() });
-        match &*target.borrow() {
-            Some(image) => image.write(offset, bytes).map_err(|e| e.to_string()),
-            None => Ok(()),
-        }
+        write(target.borrow().as_ref(), (offset, bytes), &unwritten)
     };
     let what = (source.snapshot, source.deleted);
     let read = Restored::read(&mut get, what, &mut begin, &mut sink);
-    let (restored, pass) = read.map_err(|ended| match ended {
-        Ended::Report(report) => report,
-        Ended::Cause(cause) => refusal(&error, &cause),
-    })?;
+    let (restored, pass) = read.map_err(|ended| ended.report(&error, unwritten.get()))?;
     let partial = match target.take() {
         Some(target) => target.finish(pass.damaged.is_empty())?,
         None => None,
@@ -214,6 +209,19 @@ fn prepare(
     Ok(())
 }
 
+/// Writes what was read, where it is wanted; `unwritten` keeps of which kind a failure was.
+fn write(
+    image: Option<&Image>,
+    (offset, bytes): (u64, &[u8]),
+    unwritten: &Cell<ReportKind>,
+) -> Result<(), String> {
+    let written = image.map_or(Ok(()), |image| image.write(offset, bytes));
+    written.map_err(|cause| {
+        unwritten.set(ReportKind::from(&cause));
+        cause.to_string()
+    })
+}
+
 /// What was asked of stores so far.
 #[derive(Default)]
 struct Asked {
@@ -241,6 +249,18 @@ impl Asked {
 enum Ended {
     Report(Report),
     Cause(RestoreError),
+}
+
+impl Ended {
+    fn report(self, error: &str, unwritten: ReportKind) -> Report {
+        match self {
+            Ended::Report(report) => report,
+            Ended::Cause(cause @ RestoreError::Sink(_)) => {
+                Report { kind: unwritten, ..refusal(error, &cause) }
+            }
+            Ended::Cause(cause) => refusal(error, &cause),
+        }
+    }
 }
 
 impl From<Report> for Ended {

@@ -481,6 +481,32 @@ fn a_deletion_on_a_full_directory_changes_nothing() {
     assert!(node.layby(&["volume", "list", "--deleted"]).contains("gone"));
 }
 
+/// Goal: a restore that finds no room ends with the exit code for that, and leaves no file.
+/// Method: a volume in a folder that is a store, restored onto a small disk.
+#[test]
+fn a_restore_onto_a_full_disk_is_refused() {
+    let (work, dir) = temporary();
+    let Some(disk) = SmallDisk::new(&work.path().join("disk"), "1M") else { return };
+    let levels = small_levels().config.expect("it has one");
+    let options = Options::config(format!("{levels}\n[cloud]\njournal = \"16MiB\"\n"));
+    let node = Node::start(&dir, &options);
+    let url = format!("file://{}/store", work.path().display());
+    node.layby(&["volume", "create", "far", "--size", "8MiB", "--path", &url]);
+    let mut client = Connection::open(&node.socket(), "far").expect("the node serves");
+    let write = Request::Write { offset: 0, data: vec![7; 4 << 20], fua: true };
+    client.call(&write).expect("the connection stays").expect("its home has room");
+    node.layby(&["volume", "drain", "far"]);
+    let image = disk.path().join("image");
+    let ended = Command::new(binary()).args(["restore", &url]).arg(&image).output();
+    let ended = ended.expect("the program starts");
+    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let refusal = Refusal { code: ended.status.code(), stderr };
+    refusal.assert_explains(&["No space left", "make room"]);
+    assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
+    let left = fs::read_dir(disk.path()).expect("it is there").count();
+    assert_eq!(left, 0, "a file is left");
+}
+
 /// Goal: a folder that may not be written is named. Method: another user's folder, as `nobody`
 /// where we are root and may write everything.
 #[test]
