@@ -82,7 +82,7 @@ impl From<&std::io::Error> for ReportKind {
         match error.kind() {
             Io::PermissionDenied | Io::ReadOnlyFilesystem => ReportKind::Denied,
             Io::AddrInUse => ReportKind::InUse,
-            Io::StorageFull | Io::QuotaExceeded => ReportKind::Full,
+            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ReportKind::Full,
             Io::ConnectionRefused | Io::ConnectionReset => ReportKind::Unreachable,
             _ => ReportKind::Failure,
         }

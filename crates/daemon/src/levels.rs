@@ -248,6 +248,10 @@ fn refused(level: &LevelConfig, path: &Path, cause: &std::io::Error) -> Report {
         Size(level.size)
     );
     let hint = match ReportKind::from(cause) {
+        _ if cause.kind() == std::io::ErrorKind::FileTooLarge => {
+            "raise the limit on the length of files (`ulimit -f`, `LimitFSIZE=`), or configure a \
+             smaller level"
+        }
         ReportKind::Full => "make room on that disk, or configure a smaller level",
         ReportKind::Denied => "let the node's user read and write the file and its directory",
         _ => "configure another path for the level",

@@ -507,6 +507,25 @@ fn a_restore_onto_a_full_disk_is_refused() {
     assert_eq!(left, 0, "a file is left");
 }
 
+/// Goal: a limit on the length of files ends no start without a word. Method: a node whose levels
+/// are longer than its limit.
+#[test]
+fn a_level_longer_than_files_may_be_is_refused() {
+    if !available(&["prlimit"]) {
+        return;
+    }
+    let (_work, dir) = temporary();
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=8388608").arg(binary()).arg("serve").arg("--dir").arg(&dir);
+    match Node::spawn(command, &dir) {
+        Ok(_) => panic!("the node started with levels that it cannot have"),
+        Err(refusal) => {
+            refusal.assert_explains(&["File too large", &dir.display().to_string()]);
+            assert_eq!(refusal.code, Some(8), "{}", refusal.stderr);
+        }
+    }
+}
+
 /// Goal: a folder that may not be written is named. Method: another user's folder, as `nobody`
 /// where we are root and may write everything.
 #[test]

@@ -17,6 +17,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Threads of the control plane; shards have their own.
 const CONTROL_THREADS: usize = 2;
+/// Raised where a file would become longer than the process may make one (`ulimit -f`). With a
+/// handler the operation fails, which is reported; without one the process ends without a word.
+const SIGXFSZ: i32 = 25;
 
 pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(), Failure> {
     let overrides = Overrides {
@@ -49,6 +52,8 @@ pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(
         let tls_files = Arc::new(OnceLock::new());
         tokio::spawn(heed_hangups(Arc::clone(&tls_files))?);
         tokio::spawn(note_unused()?);
+        // The handler stays for as long as the process runs.
+        drop(handler(SignalKind::from_raw(SIGXFSZ))?);
         let node = tokio::select! {
             node = Node::start_on(config, Arc::new(EngineStarter), passed) => node?,
             signal = &mut stop => {

@@ -121,7 +121,6 @@ fn is_blank(path: &Path) -> bool {
 
 fn kind_of(cause: &std::io::Error) -> ReportKind {
     match cause.kind() {
-        std::io::ErrorKind::FileTooLarge => ReportKind::Full,
         std::io::ErrorKind::NotFound => ReportKind::Corrupt,
         _ => cause.into(),
     }
