@@ -82,8 +82,13 @@ pub(crate) const SNAPSHOTS_PREFIX: &str = "snapshots/";
 
 /// The session that wrote a snapshot's object, by its key.
 pub(crate) fn epoch_of_key(key: &str) -> Option<u32> {
-    let mut parts = key.strip_prefix(SNAPSHOTS_PREFIX)?.split('-').skip(1);
-    u32::from_str_radix(parts.next()?, 16).ok()
+    let (number, rest) = key.strip_prefix(SNAPSHOTS_PREFIX)?.split_once('-')?;
+    let (epoch, serial) = rest.split_once('-')?;
+    let number = u64::from_str_radix(number, 16).ok()?;
+    let epoch = u32::from_str_radix(epoch, 16).ok()?;
+    let serial = u32::from_str_radix(serial, 16).ok()?;
+    let named = format!("{SNAPSHOTS_PREFIX}{number:016x}-{epoch:08x}-{serial:08x}");
+    (named == key).then_some(epoch)
 }
 
 /// Whether a text can name a snapshot.

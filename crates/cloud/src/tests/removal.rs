@@ -17,7 +17,7 @@ const VOLUME: VolumeUuid = VolumeUuid([1; 16]);
 const OTHER: VolumeUuid = VolumeUuid([8; 16]);
 const GRACE: Deleted = Deleted { at_unix: 100, until_unix: 900, removing: false };
 /// What lies further below a volume's place is another's, and so is what is named otherwise.
-const BESIDE: [&str; 8] = [
+const BESIDE: [&str; 9] = [
     "checkpoints/0000000000000001-0000000g",
     "checkpoints/other/checkpoints/0000000000000001-00000000",
     "checkpoints/other/superblock",
@@ -25,6 +25,7 @@ const BESIDE: [&str; 8] = [
     "segments/1-2",
     "segments/notes.txt",
     "segments/other/segments/0000000000000001-00000000",
+    "snapshots/x-00000000-y",
     "snapshots/x-00000000-y/superblock",
 ];
 /// Requests of a conversation at most, repetitions included.
