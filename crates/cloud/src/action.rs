@@ -97,7 +97,8 @@ pub enum Request {
         /// Which.
         keys: Vec<String>,
     },
-    /// Name the objects whose keys begin so.
+    /// Name the objects whose keys begin so; of a folder the files beside the volume's, too, see
+    /// [`crate::temporary_of`].
     List {
         /// How keys begin.
         prefix: String,

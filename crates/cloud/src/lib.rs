@@ -47,7 +47,9 @@ pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use local::{open_regular, read_map};
 pub use map::MapImage;
 pub use meta::is_earlier;
-pub use removal::{CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below};
+pub use removal::{
+    CONFLICTS_MAX, Goal, KEYS_MAX, Removal, RemovalError, Step, is_right_below, temporary_of,
+};
 pub use restore::{Fetch, Pass, READS_MAX, RestoreError, Restored, Sink};
 pub use salvage::{Salvage, SalvageRange, SalvageSink};
 pub use segment::{CHUNK_BYTES, Compression, SegmentName, VolumeUuid};

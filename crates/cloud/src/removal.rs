@@ -8,12 +8,13 @@
 //! first one back; nothing goes that a clone rests on, that another node serves, that another copy
 //! of this node's directory has served since, or that is another volume's. A conversation that
 //! broke off at any request may begin anew, and ends as it would have.
-//! Cost: two requests per word, and one per [`KEYS_MAX`] objects, where the store takes so many.
+//! Cost: two requests per word, one per prefix, and one per [`KEYS_MAX`] objects, where the store
+//! takes so many.
 //! Not for: when it is time, which the node says; nor for repeating requests, see [`crate::Store`].
 
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::segment::{SegmentName, VolumeUuid};
-use crate::snapshot::{CloneMark, epoch_of_key};
+use crate::snapshot::{CloneMark, SNAPSHOTS_PREFIX, epoch_of_key};
 use crate::superblock::{Base, Checkpointed, Deleted, SUPERBLOCK_KEY, Superblock};
 use std::fmt;
 
@@ -21,8 +22,11 @@ use std::fmt;
 pub const CONFLICTS_MAX: u32 = 16;
 /// Objects of a request at most, which is what S3 takes at once.
 pub const KEYS_MAX: usize = 1000;
+/// Where objects of probes lie, by which an opening asks how the store takes conditions.
+pub(crate) const PROBES_PREFIX: &str = "probes/";
 /// Prefixes of all that a volume has beside its superblock.
-pub(crate) const PREFIXES: [&str; 3] = ["segments/", "checkpoints/", "snapshots/"];
+pub(crate) const PREFIXES: [&str; 4] =
+    ["segments/", "checkpoints/", SNAPSHOTS_PREFIX, PROBES_PREFIX];
 
 /// What is to be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,15 @@ impl std::error::Error for RemovalError {}
 #[must_use]
 pub fn is_right_below(key: &str, prefix: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|name| !name.contains('/'))
+}
+
+/// The object of which a key names a file beside it, as a folder has them, and that file's number:
+/// 0 for a lock, others for an upload under way, or one that was cut short.
+#[must_use]
+pub fn temporary_of(key: &str) -> Option<(&str, u64)> {
+    let (of, digits) = key.rsplit_once('#')?;
+    let number: u64 = digits.parse().ok()?;
+    (number.to_string() == digits).then_some((of, number))
 }
 
 /// Whether a key is one that volumes give their objects, so that a removal takes it: a folder may

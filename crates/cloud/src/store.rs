@@ -13,10 +13,12 @@
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
 use crate::codec::crc32c;
 use crate::crypt::{self, Key};
+use crate::removal::temporary_of;
 use crate::superblock::SUPERBLOCK_KEY;
 use crate::volume::ConditionalPuts;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use leftovers::{Place, is_replaced};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -33,6 +35,7 @@ use tokio::time::Instant;
 mod answers;
 mod clouds;
 mod hold;
+mod leftovers;
 mod pages;
 mod place;
 mod profile;
@@ -252,12 +255,18 @@ impl Store {
         bytes: Bytes,
         condition: Condition,
     ) -> Result<PutResult, Error> {
-        let _held = match &self.folder {
-            Some(folder) => Some(hold::hold(folder, path).await?),
-            None => None,
+        let Some(folder) = &self.folder else {
+            self.check(path, &condition).await?;
+            return self.store.put(path, PutPayload::from_bytes(bytes)).await;
         };
-        self.check(path, &condition).await?;
-        self.store.put(path, PutPayload::from_bytes(bytes)).await
+        let held = hold::hold(folder, path).await?;
+        let put = match self.check(path, &condition).await {
+            Ok(()) => self.store.put(path, PutPayload::from_bytes(bytes)).await,
+            Err(error) => Err(error),
+        };
+        // The object may have been removed while this one waited, with the lock's file.
+        self.place_of(folder, path)?.end(held).await?;
+        put
     }
 
     /// An object's version as the store names it. A folder names one by number, time and size of a
@@ -296,12 +305,15 @@ impl Store {
 
     /// Removes objects as the store does it best: S3 and Azure take many in one request, others
     /// several requests at once.
-    async fn delete(&self, keys: Vec<String>) -> Result<End, Fault> {
-        if let Some(folder) = &self.folder
-            && keys.iter().any(|key| key == SUPERBLOCK_KEY)
-        {
-            let held = hold::hold(folder, &self.path(SUPERBLOCK_KEY)).await;
-            held.map_err(|error| fault(&error))?.remove();
+    async fn delete(&self, mut keys: Vec<String>) -> Result<End, Fault> {
+        if let Some(folder) = &self.folder {
+            let is_own = |key: &String| temporary_of(key).is_some() || is_replaced(key);
+            let (own, objects) = keys.into_iter().partition(is_own);
+            keys = objects;
+            for key in own {
+                let removed = self.delete_in_folder(folder, &key);
+                within(Instant::now(), REQUEST_TIME, removed).await?;
+            }
         }
         let paths: Vec<_> = keys.iter().map(|key| Ok(self.path(key))).collect();
         let mut removed = self.store.delete_stream(stream::iter(paths).boxed());
@@ -315,6 +327,28 @@ impl Store {
         }
     }
 
+    /// Removes what the folder's client does not remove, or not safely.
+    async fn delete_in_folder(
+        &self,
+        folder: &Arc<LocalFileSystem>,
+        key: &str,
+    ) -> Result<(), Error> {
+        let (of, number) = match temporary_of(key) {
+            Some((of, number)) => (of, Some(number)),
+            None => (key, None),
+        };
+        let path = self.path(of);
+        let held = match is_replaced(of) {
+            true => Some(hold::hold(folder, &path).await?),
+            false => None,
+        };
+        self.place_of(folder, &path)?.remove(number, held).await
+    }
+
+    fn place_of(&self, folder: &LocalFileSystem, path: &Path) -> Result<Place, Error> {
+        Place::new((folder, &self.url), &self.path(SUPERBLOCK_KEY), path)
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<String>, Fault> {
         let mut keys = pages::Keys::new(self.prefix.to_string(), prefix);
         if let Some(pages) = &self.pages {
@@ -323,6 +357,13 @@ impl Store {
         let mut objects = self.store.list(Some(&self.prefix));
         while let Some(object) = within(Instant::now(), REQUEST_TIME, objects.try_next()).await? {
             keys.add(object.location.as_ref())?;
+        }
+        if let Some(folder) = &self.folder {
+            let superblock = self.path(SUPERBLOCK_KEY);
+            let found = leftovers::keys(folder, &superblock);
+            for key in within(Instant::now(), REQUEST_TIME, found).await? {
+                keys.add(&format!("{}/{key}", self.prefix))?;
+            }
         }
         Ok(keys.into_found())
     }

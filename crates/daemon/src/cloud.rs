@@ -33,7 +33,7 @@ use layby_cloud::uplink::{DirtyBounds, Lane, TimeOfDay, Uplink, VolumePlan};
 use layby_cloud::{
     CloudBacking, Compression, ConditionalPuts, End, Fault, FaultKind, HostError, Key, Order,
     Paths, Plan, Request, SUPERBLOCK_KEY, Store, Superblock, VolumeUuid, Watch, is_earlier,
-    is_right_below, prepare, read_map, volume_of,
+    is_right_below, prepare, read_map, temporary_of, volume_of,
 };
 use layby_engine::backing::RemoteBacking;
 use layby_engine::control::{CommandError, OpenRemote};
@@ -287,8 +287,11 @@ impl CloudHomes {
         const PREFIX: &str = "segments/";
         match self.ask(store, Request::List { prefix: PREFIX.to_owned() }) {
             End::Keys(keys) => {
-                // Another volume's place may be further below.
-                match keys.iter().filter(|key| is_right_below(key, PREFIX)).count() {
+                // Another volume's place may be further below, and what uploads that were cut short
+                // left in a folder is no segment.
+                let is_segment =
+                    |key: &&String| is_right_below(key, PREFIX) && temporary_of(key).is_none();
+                match keys.iter().filter(is_segment).count() {
                     0 => Ok(()),
                     n => {
                         Err(format!("there are {n} segments of a volume whose superblock is gone"))

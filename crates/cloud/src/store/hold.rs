@@ -4,7 +4,8 @@
 //! look at the object until another file has its name. The look and the replacement are a task of
 //! their own, so that the lock stays where their caller gives up.
 //! Invariant: a process that is paused in between, or whose disk does not answer, for however long,
-//! finds the object as it left it: none replaces it meanwhile. The lock ends with its process.
+//! finds the object as it left it: none replaces it meanwhile. The lock ends with its process. Who
+//! locks a file that has lost its name meanwhile, since its object was removed, tries again.
 //! Cost: a few system calls per replacement, and a look every few milliseconds while another
 //! process replaces it. Not for: objects that are made anew, which a folder does in one step; file
 //! systems without such locks, where it is looked at and replaced all the same.
@@ -28,18 +29,28 @@ const LOOK_TIME: Duration = Duration::from_millis(10);
 /// Names with a number behind this sign are a folder's uploads under way, counted from 1.
 const LOCK_SUFFIX: &str = "#0";
 
-/// An object's lock; none in it where the file system has no locks.
+/// An object's lock.
 #[derive(Debug)]
-pub(super) struct Held(Option<(File, PathBuf)>);
+pub(super) struct Held {
+    /// None where the file system has no locks, or there is no such folder.
+    lock: Option<File>,
+    /// Its file, where there is one.
+    place: Option<PathBuf>,
+}
 
 impl Held {
-    /// Removes the lock's file, with the object.
+    /// Whether no other process has it.
+    pub(super) fn is_locked(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Removes the lock's file, behind its object.
     pub(super) fn remove(self) {
-        if let Some((file, place)) = self.0 {
-            // Whatever stays is passed over by listings.
+        if let Some(place) = self.place {
+            // Whatever stays is empty, and goes with the next one.
             let _ = std::fs::remove_file(place);
-            drop(file);
         }
+        drop(self.lock);
     }
 }
 
@@ -86,33 +97,38 @@ fn attempt(folder: &LocalFileSystem, path: &Path) -> Result<Held, Refused> {
         options.read(true).write(true).create(true).truncate(false);
         let file = match options.open(&place) {
             // There is no such folder, and so no object.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Held(None)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Held { lock: None, place: None });
+            }
             opened => opened.map_err(Refused::Failed)?,
         };
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(Refused::Held),
-            Err(Errno::NOSYS | Errno::NOLCK | Errno::OPNOTSUPP | Errno::INVAL) => {
-                return Ok(Held(None));
-            }
-            Err(errno) => return Err(Refused::Failed(errno.into())),
-        }
-        let own = file.metadata().map_err(Refused::Failed)?;
-        match std::fs::metadata(&place) {
-            Ok(found)
-                if (found.dev(), found.ino()) == (own.dev(), own.ino()) && own.nlink() > 0 =>
-            {
-                return Ok(Held(Some((file, place))));
-            }
-            // It was removed with the object since it was opened.
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Refused::Failed(error)),
+        if let Some(held) = lock(file, &place)? {
+            return Ok(held);
         }
     }
 }
 
-fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+/// Locks a file that was opened at this place; none where it was removed since, with the object.
+fn lock(file: File, place: &std::path::Path) -> Result<Option<Held>, Refused> {
+    let held = |lock| Ok(Some(Held { lock, place: Some(place.to_owned()) }));
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(Refused::Held),
+        Err(Errno::NOSYS | Errno::NOLCK | Errno::OPNOTSUPP | Errno::INVAL) => return held(None),
+        Err(errno) => return Err(Refused::Failed(errno.into())),
+    }
+    let own = file.metadata().map_err(Refused::Failed)?;
+    match std::fs::metadata(place) {
+        Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) && own.nlink() > 0 => {
+            held(Some(file))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Refused::Failed(error)),
+    }
+}
+
+pub(super) fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
     Error::Generic { store: "folder", source }
 }
 
@@ -188,20 +204,40 @@ mod tests {
         drop(held);
     }
 
-    /// Goal: a lock's file is no object, and goes with the object. Method: a replacement; keys that
-    /// are listed; the deletion.
+    /// Goal: a lock's file goes with its object, and the volume's folder with both. Method: a
+    /// replacement; keys that are listed; the deletion.
     #[tokio::test]
-    async fn a_lock_is_no_object() {
+    async fn a_lock_goes_with_its_object() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (store, tag) = made(folder.path()).await;
         let end = store.perform(put(2, Condition::Replace(tag))).await;
         assert!(matches!(end, End::Stored(_)), "{end:?}");
         let listed = store.perform(Request::List { prefix: String::new() }).await;
-        assert!(matches!(&listed, End::Keys(keys) if *keys == [KEY]), "{listed:?}");
+        let is_both = matches!(&listed, End::Keys(keys) if *keys == [KEY, "superblock#0"]);
+        assert!(is_both, "{listed:?}");
         let end = store.perform(Request::Delete { key: KEY.to_owned() }).await;
         assert!(matches!(end, End::Done), "{end:?}");
-        let left = std::fs::read_dir(folder.path()).expect("the folder stays");
-        assert_eq!(left.count(), 0);
+        assert!(!folder.path().exists());
+    }
+
+    /// Goal: who waited for a lock whose file was removed meanwhile does not have it, whether there
+    /// is a new file by then or none. Method: files opened by such processes, locked after others
+    /// have removed the lock, and taken a new one.
+    #[tokio::test]
+    async fn a_lock_without_its_name_is_none() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).expect("a folder"));
+        let (path, place) = (Path::from(KEY), folder.path().join("superblock#0"));
+        let holder = hold(&files, &path).await.expect("it is free");
+        let waiting = [(); 2].map(|()| File::options().write(true).open(&place).expect("there"));
+        let [first, second] = waiting;
+        assert!(matches!(lock(first, &place), Err(Refused::Held)));
+        let first = File::options().write(true).open(&place).expect("it is there");
+        holder.remove();
+        assert!(matches!(lock(first, &place), Ok(None)), "its file is gone");
+        let holder = hold(&files, &path).await.expect("it is free");
+        assert!(matches!(lock(second, &place), Ok(None)), "another file has its name");
+        assert!(holder.is_locked());
     }
 
     /// Goal: of many that replace one object, each on the condition that it is as they last saw it,
@@ -211,24 +247,59 @@ mod tests {
     async fn replacements_exclude_one_another() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (store, _) = made(folder.path()).await;
-        let add = async |store: Store| {
-            for _ in 0..20 {
-                loop {
-                    let get = Request::Get { key: KEY.to_owned(), range: None };
-                    let End::Bytes(bytes, Some(tag)) = store.perform(get).await else {
-                        panic!("it is there")
-                    };
-                    let next = put(bytes[0] + 1, Condition::Replace(tag));
-                    if let End::Stored(_) = store.perform(next).await {
-                        break;
-                    }
-                }
-            }
-        };
-        let tasks: Vec<_> = (0..8).map(|_| tokio::spawn(add(store.clone()))).collect();
+        let tasks: Vec<_> = (0..8).map(|_| tokio::spawn(add(store.clone(), 20))).collect();
         for task in tasks {
             task.await.expect("it ends");
         }
         assert_eq!(std::fs::read(folder.path().join(KEY)).expect("it is there"), [161]);
+    }
+
+    /// Adds one to the object's value, so many times.
+    async fn add(store: Store, times: u8) {
+        for _ in 0..times {
+            loop {
+                let get = Request::Get { key: KEY.to_owned(), range: None };
+                let End::Bytes(bytes, Some(tag)) = store.perform(get).await else {
+                    panic!("it is there")
+                };
+                let next = put(bytes[0] + 1, Condition::Replace(tag));
+                if let End::Stored(_) = store.perform(next).await {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The folder for a process of the test below that replaces.
+    const FOLDER: &str = "LAYBY_TEST_HOLD_FOLDER";
+
+    /// Goal: while a lock's file is removed under its lock again and again, still one process at a
+    /// time replaces the object. Method: this test's program twice more, each as a process that adds
+    /// one to the object's value a hundred times, and removals of the file until both have ended.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lock_whose_file_is_removed_excludes_processes() {
+        if let Ok(url) = std::env::var(FOLDER) {
+            return add(Store::open(&url).expect("a folder"), 100).await;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (store, _) = made(folder.path()).await;
+        let name = "store::hold::tests::a_lock_whose_file_is_removed_excludes_processes";
+        let start = || {
+            let mut command = std::process::Command::new(std::env::current_exe().expect("a path"));
+            let command = command.args(["--exact", name]).env(FOLDER, store.url());
+            command.stdout(std::process::Stdio::null()).spawn().expect("it starts")
+        };
+        let mut processes = [start(), start()];
+        let files = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).expect("a folder"));
+        let mut removals = 0;
+        while processes.iter_mut().any(|one| one.try_wait().expect("it is ours").is_none()) {
+            hold(&files, &Path::from(KEY)).await.expect("it is free now and then").remove();
+            removals += 1;
+        }
+        for mut process in processes {
+            assert!(process.wait().expect("it is ours").success());
+        }
+        assert_eq!(std::fs::read(folder.path().join(KEY)).expect("it is there"), [201]);
+        assert!(removals > 10, "{removals} removals");
     }
 }

@@ -16,7 +16,7 @@
 use super::session::Step;
 use super::{Flight, Volume};
 use crate::action::{Condition, End, Fault, FaultKind, Request, Tag};
-use crate::removal::is_right_below;
+use crate::removal::{PROBES_PREFIX, is_right_below};
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
 use layby_types::Nanos;
 use std::ops::DerefMut;
@@ -55,9 +55,6 @@ pub(super) enum ProbeStep {
     /// Remove it.
     Delete,
 }
-
-/// Where objects of probes lie.
-const PROBES_PREFIX: &str = "probes/";
 
 /// Attempts to remove the probe's object, beside the first.
 const REMOVALS_MAX: u32 = 4;
@@ -159,7 +156,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         format!("{PROBES_PREFIX}{}-{:016x}", self.plan.node, self.session.probe.nonce)
     }
 
-    /// Whether a key is that of a probe of this node's; one that an earlier life left is an orphan.
+    /// Whether a key is that of a probe of this node's, or of a file beside one; what an earlier
+    /// start left is an orphan.
     pub(super) fn is_own_probe(&self, key: &str) -> bool {
         is_right_below(key, PROBES_PREFIX)
             && key[PROBES_PREFIX.len()..].starts_with(&self.plan.node.to_string())
