@@ -4,6 +4,8 @@
 //! by whoever holds it. The superblock says first that the volume is deleted, so that nobody serves
 //! or clones it; a second word says that its objects go from now on. Then they go, then its mark in
 //! its base, and the superblock last. Each word is a replacement on a condition.
+//! What uploads that were cut short left in a folder goes along, of whatever session: none is to
+//! put anything there any more. One that does so late leaves an object, or a file beside one.
 //! Invariant: no object goes before the second word is there, and from then on nobody takes the
 //! first one back; nothing goes that a clone rests on, that another node serves, that another copy
 //! of this node's directory has served since, or that is another volume's. A conversation that
@@ -118,11 +120,28 @@ pub fn temporary_of(key: &str) -> Option<(&str, u64)> {
     (number.to_string() == digits).then_some((of, number))
 }
 
-/// Whether a key is one that volumes give their objects, so that a removal takes it: a folder may
-/// hold files that are not a volume's.
+/// The session that put an object of a volume, by its key.
+pub(crate) fn session_of(key: &str) -> Option<u32> {
+    let segment = SegmentName::parse(key).filter(|name| name.key() == key);
+    let checkpoint = || Checkpointed::parse(key).map(|found| found.epoch);
+    segment.map(|name| name.epoch).or_else(checkpoint).or_else(|| epoch_of_key(key))
+}
+
+fn is_probe(key: &str) -> bool {
+    let name = key.strip_prefix(PROBES_PREFIX).and_then(|name| name.split_once('-'));
+    let is_named = |(node, nonce): (&str, &str)| {
+        let nonce = u64::from_str_radix(nonce, 16).ok()?;
+        let node: VolumeUuid = node.parse().ok()?;
+        Some(key == format!("{PROBES_PREFIX}{node}-{nonce:016x}"))
+    };
+    name.and_then(is_named) == Some(true)
+}
+
+/// Whether a key is one that volumes give their objects, or of a file beside one, so that a removal
+/// takes it: a folder may hold files that are not a volume's.
 fn is_own(key: &str) -> bool {
-    let is_segment = || SegmentName::parse(key).is_some_and(|name| name.key() == key);
-    is_segment() || Checkpointed::parse(key).is_some() || epoch_of_key(key).is_some()
+    let key = temporary_of(key).map_or(key, |(of, _)| of);
+    session_of(key).is_some() || is_probe(key)
 }
 
 enum Stage {

@@ -34,6 +34,7 @@ mod harness;
 mod hints;
 mod kept;
 mod keys;
+mod leftovers;
 mod lengths;
 mod limits;
 mod link;

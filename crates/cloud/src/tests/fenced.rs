@@ -2,7 +2,7 @@
 //!
 //! How: lives whose volume another node has taken, or whose store holds what a later session put.
 
-use super::lives::{BLOCK, BLOCKS, JOURNAL, Life};
+use super::lives::{BLOCK, BLOCKS, JOURNAL, Life, NODE};
 use crate::action::{Condition, Request};
 use crate::restore::Restored;
 use crate::segment::{SegmentName, VolumeUuid};
@@ -61,6 +61,41 @@ fn a_late_sweep_takes_nothing_newer() {
         assert!(life.world.store.get(key, None).is_ok(), "`{key}` is another node's");
     }
     for key in older {
+        assert!(life.world.store.get(key, None).is_err(), "`{key}` is nobody's");
+    }
+}
+
+/// Goal: a start takes what earlier sessions' uploads left in a folder when they were cut short,
+/// and nothing that a session may still write: none of its own epoch or a later one, of another
+/// node's probe, of the lock of a superblock. Method: a start beside such names.
+#[test]
+fn a_sweep_takes_what_was_cut_short() {
+    let mut life = Life::new(7650);
+    life.load(300);
+    life.settle();
+    let probe = |node: VolumeUuid| format!("probes/{node}-{:016x}", 7);
+    let epoch = life.world.store.get("superblock", None).expect("it is there").0;
+    let epoch = Superblock::decode(&epoch).expect("it is whole").epoch;
+    let of = |epoch: u32| {
+        let named = |folder: &str| format!("{folder}/{:016x}-{epoch:08x}", 1);
+        let snapshot = format!("snapshots/{:016x}-{epoch:08x}-{:08x}", 1, 1);
+        [named("segments"), named("checkpoints"), snapshot].map(|key| format!("{key}#1"))
+    };
+    let kept = [of(epoch + 1), of(epoch + 2)].concat();
+    let strange = ["superblock#0", "segments/1-2#1", "x/superblock#1"].map(str::to_owned);
+    let kept = [&kept, &strange[..], &[probe(VolumeUuid([8; 16])) + "#1"]].concat();
+    let own_probe = ["#0", "#1"].map(|number| probe(NODE) + number);
+    let gone = [&of(epoch)[..], &of(0), &own_probe, &["superblock#1".to_owned()]].concat();
+    for key in kept.iter().chain(&gone) {
+        let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
+        life.world.store.perform(&Request::Put { key: key.clone(), bytes, condition });
+    }
+    life.crash();
+    life.settle();
+    for key in &kept {
+        assert!(life.world.store.get(key, None).is_ok(), "`{key}` is another's");
+    }
+    for key in &gone {
         assert!(life.world.store.get(key, None).is_err(), "`{key}` is nobody's");
     }
 }

@@ -17,15 +17,25 @@ const VOLUME: VolumeUuid = VolumeUuid([1; 16]);
 const OTHER: VolumeUuid = VolumeUuid([8; 16]);
 const GRACE: Deleted = Deleted { at_unix: 100, until_unix: 900, removing: false };
 /// What lies further below a volume's place is another's, and so is what is named otherwise.
-const BESIDE: [&str; 9] = [
+const BESIDE: [&str; 19] = [
     "checkpoints/0000000000000001-0000000g",
     "checkpoints/other/checkpoints/0000000000000001-00000000",
     "checkpoints/other/superblock",
+    "checkpoints/other/superblock#1",
     "other/segments/0000000000000001-00000000",
+    "other/segments/0000000000000001-00000000#1",
+    "probes/notes.txt",
+    "probes/other-0000000000000001#0",
+    "segments/0000000000000001-00000000#",
+    "segments/0000000000000001-00000000#1a",
     "segments/1-2",
+    "segments/1-2#1",
     "segments/notes.txt",
+    "segments/notes.txt#1",
     "segments/other/segments/0000000000000001-00000000",
+    "segments/other/segments/0000000000000001-00000000#1",
     "snapshots/x-00000000-y",
+    "snapshots/x-00000000-y#1",
     "snapshots/x-00000000-y/superblock",
 ];
 /// Requests of a conversation at most, repetitions included.
@@ -223,6 +233,29 @@ fn many_objects_go_in_few_requests() {
     assert_eq!(asked[..expected.len()], expected);
     assert_eq!(asked.last().map(String::as_str), Some("delete superblock"));
     assert!(asked.len() <= expected.len() + 6, "{asked:?}");
+    let kept: Vec<&String> = life.world.store.objects.keys().collect();
+    assert_eq!(kept, BESIDE);
+}
+
+/// Goal: a removal takes what uploads that were cut short left in a folder, of every session, and
+/// what a probe left, of every node; none of another volume's or of strangers. Method: such names
+/// in a store, beside the others'.
+#[test]
+fn a_removal_takes_what_was_cut_short() {
+    let mut life = life(7160);
+    life.stop();
+    let own = ["segments/0000000000000001", "checkpoints/00000000000000ff"];
+    let own =
+        own.iter().flat_map(|key| [format!("{key}-00000000#1"), format!("{key}-00000009#23")]);
+    let snapshot = format!("snapshots/{:016x}-{:08x}-{:08x}#2", 1, 9, 7);
+    let probes = [NODE, OTHER].map(|node| format!("probes/{node}-{:016x}", 7));
+    let probes =
+        probes.iter().flat_map(|key| [key.clone(), format!("{key}#0"), format!("{key}#1")]);
+    for key in own.chain([snapshot]).chain(probes) {
+        let (bytes, condition) = (bytes::Bytes::from_static(b"x"), Condition::Create);
+        life.world.store.perform(&Request::Put { key, bytes, condition });
+    }
+    assert_eq!(whole(&mut life, Goal::Remove(GRACE)), Ok(()));
     let kept: Vec<&String> = life.world.store.objects.keys().collect();
     assert_eq!(kept, BESIDE);
 }

@@ -11,10 +11,10 @@ use super::{Flight, Volume};
 use crate::action::{Action, Condition, End, Request};
 use crate::map::MapImage;
 use crate::meta::{Born, Committed, Frame};
-use crate::removal::{KEYS_MAX, is_right_below};
+use crate::removal::{KEYS_MAX, is_right_below, session_of, temporary_of};
 use crate::segment::SegmentName;
 use crate::snapshot::{SNAPSHOTS_PREFIX, epoch_of_key};
-use crate::superblock::{Checkpointed, Superblock};
+use crate::superblock::{Checkpointed, SUPERBLOCK_KEY, Superblock};
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
@@ -266,6 +266,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// may be there already, if this one has been replaced and does not know.
     fn is_orphan(&self, key: &str) -> bool {
         let epoch = self.session.epoch();
+        if let Some((of, number)) = temporary_of(key) {
+            return self.is_cut_short(of, number);
+        }
         match SegmentName::parse(key).filter(|name| name.key() == key) {
             Some(name) if name.epoch >= epoch => return false,
             Some(name) => return self.map.name(name.number) != Some(name),
@@ -282,6 +285,16 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let named = self.session.current().and_then(|block| block.checkpoint);
         let is_old = Checkpointed::parse(key).is_some_and(|found| found.epoch < epoch);
         is_old && named.is_none_or(|named| key != named.key())
+    }
+
+    /// Whether a file beside an object is of an upload that an earlier session began. No clock says
+    /// so, and none need: what an earlier session puts from now on nothing names, so that its upload
+    /// may fail, should it still be under way; what is named is whole. The superblock's files the
+    /// store removes while nobody replaces it, and its lock stays.
+    fn is_cut_short(&self, of: &str, number: u64) -> bool {
+        let is_earlier = session_of(of).is_some_and(|put| put < self.session.epoch());
+        let is_superblock = of == SUPERBLOCK_KEY && number > 0;
+        is_earlier || is_superblock || self.is_own_probe(of)
     }
 
     /// Replaces the map file by one checkpoint where it has grown.
