@@ -86,9 +86,9 @@ fn others() -> BTreeSet<String> {
 }
 
 /// Goal: a start removes what earlier starts' uploads left when they were cut short, and its probes
-/// leave nothing; a removal of the volume takes all that is its own. Nothing of another volume below
-/// it goes, nor a stranger's file, nor what a later session than the start's may be writing. Method:
-/// kills, with such files by hand between them; `volume delete --data now`.
+/// leave nothing; a removal of the volume takes all that is its own. Nothing of another volume
+/// below it goes, nor a stranger's file, nor what a later session than the start's may be writing.
+/// Method: kills, with such files by hand between them; `volume delete --data now`.
 #[test]
 fn what_was_cut_short_is_removed() {
     let work = tempfile::TempDir::new().expect("a temporary folder");
@@ -128,8 +128,8 @@ fn what_was_cut_short_is_removed() {
 }
 
 /// Goal: a volume that was removed leaves nothing in the folder where it was, not even the folder,
-/// and another one can be made there, also beside what an earlier version left. Method: volumes made
-/// and removed at one place, the last beside such a file.
+/// and another one can be made there, also beside what an earlier version left. Method: volumes
+/// made and removed at one place, the last beside such a file.
 #[test]
 fn a_removed_volume_leaves_no_folder() {
     let work = tempfile::TempDir::new().expect("a temporary folder");

@@ -274,8 +274,9 @@ mod tests {
     const FOLDER: &str = "LAYBY_TEST_HOLD_FOLDER";
 
     /// Goal: while a lock's file is removed under its lock again and again, still one process at a
-    /// time replaces the object. Method: this test's program twice more, each as a process that adds
-    /// one to the object's value a hundred times, and removals of the file until both have ended.
+    /// time replaces the object. Method: this test's program twice more, each as a process that
+    /// adds one to the object's value a hundred times, and removals of the file until both have
+    /// ended.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_lock_whose_file_is_removed_excludes_processes() {
         if let Ok(url) = std::env::var(FOLDER) {

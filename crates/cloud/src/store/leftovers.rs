@@ -1,9 +1,9 @@
 //! Files of a folder that are no objects: what uploads that were cut short left, and locks.
 //!
 //! How: the folder's client writes an object as `KEY#1`, or the next number that is free, and gives
-//! it its name once it is whole; a process that ends in between leaves that file. `KEY#0` is a lock;
-//! see `hold`. The client's listings pass over such names and its deletions refuse them: here they
-//! are listed, right below the volume's own prefixes, and removed.
+//! it its name once it is whole; a process that ends in between leaves that file. `KEY#0` is a
+//! lock; see `hold`. The client's listings pass over such names and its deletions refuse them: here
+//! they are listed, right below the volume's own prefixes, and removed.
 //! Invariant: a lock's file goes under the lock, and with its object alone: who waited for it finds
 //! no such file, or a new one, and tries again. A temporary file of an object that is replaced goes
 //! under the lock, too, so that none is of an upload under way. All others are the caller's to

@@ -288,9 +288,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     }
 
     /// Whether a file beside an object is of an upload that an earlier session began. No clock says
-    /// so, and none need: what an earlier session puts from now on nothing names, so that its upload
-    /// may fail, should it still be under way; what is named is whole. The superblock's files the
-    /// store removes while nobody replaces it, and its lock stays.
+    /// so, and none need: what an earlier session puts from now on nothing names, so that its
+    /// upload may fail, should it still be under way; what is named is whole. The store removes the
+    /// superblock's files while nothing replaces it, and its lock stays.
     fn is_cut_short(&self, of: &str, number: u64) -> bool {
         let is_earlier = session_of(of).is_some_and(|put| put < self.session.epoch());
         let is_superblock = of == SUPERBLOCK_KEY && number > 0;

@@ -205,7 +205,7 @@ impl Control {
         Ok(record.id)
     }
 
-    /// Adds what the map file of a deleted volume says by now, which may have been claimed while its
+    /// Adds what the map file of a deleted volume says by now: it may have been claimed while its
     /// shards let go of it.
     async fn learn_sessions(&self, record: &VolumeRecord) {
         let (homes, about) = (self.facts.homes.clone(), record.clone());
