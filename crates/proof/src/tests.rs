@@ -60,7 +60,7 @@ fn lives_that_failed_once() {
 }
 
 /// Seeds of simulation runs, drawn in full, that failed once.
-const REGRESSION_SEEDS: [u64; 19] = [
+const REGRESSION_SEEDS: [u64; 20] = [
     353,
     471,
     1_361,
@@ -80,6 +80,7 @@ const REGRESSION_SEEDS: [u64; 19] = [
     8_910_010_740,
     8_910_032_127,
     8_940_005_532,
+    8_951_002_196,
 ];
 
 /// Goal: what once went wrong stays right. Method: seeds that found a stop that gave up a device
@@ -96,8 +97,9 @@ const REGRESSION_SEEDS: [u64; 19] = [
 /// went home for ever (471), a change that was under way behind the end of a home that was cut
 /// (1361), a volume that grew over what an older, longer one had left in its last block
 /// (8700002413), a write that waited for room which only copies of its own blocks took
-/// (8910010740), and an older copy of a level with a torn mark (8910032127). A fix is also held by
-/// a test of its own, since a seed's run changes with the code.
+/// (8910010740), an older copy of a level with a torn mark (8910032127), a drained volume that was
+/// synced at each turn (8940005532), and an older copy of a level with the header of a torn store
+/// (8951002196). A fix is also held by a test of its own, since a seed's run changes with the code.
 #[test]
 fn regression_seeds_pass() {
     campaign::hush_panics();

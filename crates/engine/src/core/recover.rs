@@ -590,7 +590,7 @@ fn open_levels(
                 }
                 let (store, found) = NvmStore::open(io, config, seqs.clone()).map_err(failed)?;
                 if let Some(known) = known.filter(|_| !*format) {
-                    store.check_age(known, &found).map_err(failed)?;
+                    store.check_age(known).map_err(failed)?;
                 }
                 nvm = Some(found);
                 Level::Nvm(Box::new(store))

@@ -87,16 +87,19 @@ impl NvmStore {
         Ok(Reached { instance: self.instance, seq: Seq(seq.0 + 1) })
     }
 
-    /// Refuses a level that ends before `known`. One without any sound mark is let pass: then the
-    /// marks are damaged, and all data is verified.
+    /// Refuses a level that ends before `known`. Marks alone say where it ends: headers of what was
+    /// torn have higher numbers, which a start clears and a later one may give again. One without
+    /// any sound mark is let pass: then the marks are damaged, and all data is verified.
     ///
     /// # Errors
     /// [`StoreError::Older`], [`StoreError::OtherInstance`].
-    pub(crate) fn check_age(&self, known: Reached, found: &Recovered) -> Result<(), StoreError> {
-        let is_marked =
-            self.marks().iter().any(|mark| *mark > Seq(0)) || self.instance != known.instance;
+    pub(crate) fn check_age(&self, known: Reached) -> Result<(), StoreError> {
+        let [first, second] = self.marks();
+        let mark = first.max(second);
+        if mark == Seq(0) && self.instance == known.instance {
+            return Ok(());
+        }
         let place = (&*self.disk_name, self.config.region.base);
-        let refused = || known.check((self.instance, found.seq_next), place);
-        if is_marked { refused() } else { Ok(()) }
+        known.check((self.instance, Seq(mark.0 + 1)), place)
     }
 }
