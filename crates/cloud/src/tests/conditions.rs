@@ -286,6 +286,38 @@ fn a_replacement_knows_its_own_superblock() {
     }
 }
 
+/// Goal: where a store ignores conditions, an older superblock that a late put left is put over,
+/// and the mark of a clone that came over this session's is kept, in a handful of requests each.
+/// Method: either is put past the session, then it has something to upload.
+#[test]
+fn what_came_late_is_put_over_once() {
+    for case in ["older", "marked"] {
+        let mut life = Life::over(ignoring(), 7902);
+        life.load(300);
+        life.settle();
+        let (before, _) = life.world.store.objects[SUPERBLOCK_KEY].clone();
+        life.load(300);
+        life.settle();
+        let own = superblock(&life.world.store).expect("it is there");
+        let put = match case {
+            "older" => before,
+            _ => Superblock { revision: own.revision, ..own.unmarked("file:///clone") }
+                .encode()
+                .into(),
+        };
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (put, 1 << 40));
+        let asked = life.volume.status().counters.requests;
+        life.write();
+        life.volume.set_draining(true);
+        (0..4000).for_each(|_| life.tick());
+        assert_eq!(life.volume.status().link, Link::Up, "{case}");
+        let now = superblock(&life.world.store).expect("it is there");
+        assert!(now.revision > own.revision && now.committed > own.committed, "{case}: {now:?}");
+        let asked = life.volume.status().counters.requests - asked;
+        assert!(asked < 30, "{case}: {asked} requests");
+    }
+}
+
 /// Another program replaces the superblock on its condition, as it does whose clone has gone.
 fn unmark(store: &mut SimStore) {
     let (bytes, version) = store.get(SUPERBLOCK_KEY, None).expect("it is there");

@@ -589,7 +589,12 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// The superblock before a replacement whose condition the store ignores.
     fn on_before(&mut self, bytes: &[u8], tag: Option<Tag>) {
         let found = Superblock::decode(bytes);
-        match found.is_some() && found.as_ref() == self.session.current() {
+        let is_older = |block: &Superblock| {
+            let revision = self.session.current().map_or(0, |known| known.revision);
+            self.session.is_open() && self.is_this_session(block) && block.revision < revision
+        };
+        let is_older = found.as_ref().is_some_and(is_older);
+        match is_older || found.is_some() && found.as_ref() == self.session.current() {
             true => self.put_proposed(),
             false => self.on_compared(bytes, tag),
         }
@@ -776,7 +781,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             return self.on_found(bytes, Some(tag));
         }
         let revision = self.session.current().map_or(0, |known| known.revision);
-        let is_older = !is_fenced && (block.revision < revision || self.is_forged(&block));
+        // Where conditions are ignored, a clone's mark may have come over what was put.
+        let is_forged = !self.looks() && self.is_forged(&block);
+        let is_older = !is_fenced && (block.revision < revision || is_forged);
         match self.session.current.take().filter(|_| is_older) {
             None => self.session.current = Some((block, tag)),
             // A put that arrived late went over a newer superblock, which is put again.
