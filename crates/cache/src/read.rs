@@ -347,8 +347,8 @@ impl Cache {
             let (key, level) = (copy.key, copy.level);
             if is_there {
                 self.drop_copy(volume, index, copy.slot, false);
-                self.drop_clean_copies_above(volume, index, key);
             }
+            self.drop_clean_copies_above(volume, index, key);
             if is_there && checked == Checked::Rotten {
                 self.actions.push(Action::Report(Event::CorruptCleanDropped { key, level }));
             }
