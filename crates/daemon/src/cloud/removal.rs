@@ -76,6 +76,10 @@ impl CloudHomes {
     fn converse_about(&self, deleted: &DeletedRecord, goal: Goal) -> Result<(), RemovalError> {
         let denied = |cause| RemovalError::Store(Fault { kind: FaultKind::Denied, cause });
         let store = self.store_of(&deleted.record).map_err(denied)?;
+        // The map file may know a session that the record does not: of a volume that was being
+        // opened, or deleted by an earlier build.
+        let mut deleted = deleted.clone();
+        deleted.learn(self.identity_of(&deleted.record));
         let volume = deleted.volume.as_ref().and_then(|volume| volume.parse().ok());
         let removal = Removal::new(self.node_uuid(), volume, goal);
         self.converse(&store, removal.with_sessions(deleted.sessions.clone()))
