@@ -325,12 +325,20 @@ impl Control {
         let told = change.shorter();
         let Change { old, record, view } = change;
         let refused = |refused: CommandError| report(&refused, error);
+        let is_shorter = record.length < old.length;
+        // What the catalog has no room for is refused before a shard hears of it: to undo a growth
+        // is to zero what a longer file holds there.
+        let staged = match is_shorter {
+            true => None,
+            false => Some(self.stage(view.clone()).await.map_err(|unsaved| {
+                within(error, unsaved).state("the volume is as it was before")
+            })?),
+        };
         if record.length > old.length && record.wide.is_some() {
             self.resize_home(&view, &record, old.length).await.map_err(refused)?;
         }
         let homes = &self.facts.homes;
         let new = view.volume_specs(homes, &record);
-        let is_shorter = record.length < old.length;
         let specs = self.view().volume_specs(homes, &told);
         if (!is_shorter || new != specs)
             && let Err(cause) = self.set_parts(&view, new, &specs).await
@@ -340,7 +348,11 @@ impl Control {
                 false => refused(cause),
             });
         }
-        if let Err(unsaved) = self.publish(view.clone()).await {
+        let saved = match staged {
+            Some(staged) => self.publish_staged(staged).await,
+            None => self.publish(view.clone()).await,
+        };
+        if let Err(unsaved) = saved {
             return Err(self.undo_set(name, (&old, &record), within(error, unsaved)).await);
         }
         // A home is cut only when the catalog knows: a start refuses one that is too short.
