@@ -133,6 +133,15 @@ impl HomeBacking {
         }
     }
 
+    /// Bytes that a volume of this length has here: a part has its stripes of them.
+    #[must_use]
+    pub fn own_length(&self, length: u64) -> u64 {
+        match self {
+            HomeBacking::Part(part) => part.length_in(length),
+            HomeBacking::File(_) | HomeBacking::Remote(_) => length,
+        }
+    }
+
     /// Asks for nothing of a file behind this end of the volume, or of the part, any more.
     pub fn end_at(&mut self, length: u64) {
         match self {

@@ -100,6 +100,40 @@ fn a_longer_file_keeps_its_rest() {
     }
 }
 
+/// Goal: what a shrink cut off is zeros when the volume grows again, also where discards are
+/// delayed and one that ends at the new end still waits. Method: a volume in the front of a longer
+/// file, a trim before the new end, a stop between shrink and growth or none.
+#[test]
+fn a_delayed_discard_hides_no_zeroing() {
+    const MIB: u32 = 1 << 20;
+    for stops in [false, true] {
+        let base = TempDir::new().expect("a temporary folder");
+        let base = base.path();
+        let file = base.join("image");
+        std::fs::write(&file, vec![b'B'; 8 * MIB as usize]).expect("the test's own folder");
+        let roots = format!("[node]\nvolume_roots = [\"{}\"]\n", base.display());
+        let config = format!("{roots}{LEVELS}");
+        let mut node = Node::start(&base.join("node"), &Options::config(&config));
+        let path = file.display().to_string();
+        let create = ["volume", "create", "v", "--size", "4MiB", "--path", &path];
+        node.layby(&[&create[..], &["--discard", "delayed"]].concat());
+        let trim = Request::Trim { offset: u64::from(MIB), length: MIB };
+        opened(&node, "v").call(&trim).expect("it serves").expect("it is the volume's");
+        node.layby(&["volume", "resize", "v", "--size", "2MiB", "--shrink"]);
+        if stops {
+            node.stop();
+            node = Node::start(&base.join("node"), &Options::config(&config));
+        }
+        node.layby(&["volume", "resize", "v", "--size", "4MiB"]);
+        let read = Request::Read { offset: 0, length: 4 * MIB };
+        let bytes = opened(&node, "v").call(&read).expect("it serves").expect("it is there");
+        let (kept, zeroed) = bytes.split_at(MIB as usize);
+        assert!(kept.iter().all(|byte| *byte == b'B'), "stops: {stops}");
+        assert!(zeroed.iter().all(|byte| *byte == 0), "stops: {stops}");
+        node.stop();
+    }
+}
+
 /// Goal: a shrink that takes hours ends no shard, holds up no other volume's change and no stop;
 /// the stop breaks it off, and says so. Method: 65536TiB to 1MiB, more blocks than a request
 /// counts; it has begun when what is written behind the new end is refused.

@@ -196,6 +196,11 @@ impl Core {
 
     fn delay(&mut self, id: VolumeId, bytes: &Range<u64>) -> bool {
         let home = self.homes.get_mut(&id).expect("a volume in the cache has a home");
+        // What a shrink zeroes goes home while its home still ends where it did: behind the new end
+        // nothing is asked of it any more.
+        if home.ending.is_some_and(|end| bytes.end > end) {
+            return false;
+        }
         let table = &mut home.discards.table;
         let DiscardLimits { mode, bytes_per_second_max, .. } = *table.limits();
         let is_paced = mode == DiscardMode::Immediate && bytes_per_second_max > 0;

@@ -99,23 +99,26 @@ impl Core {
         (before, length): (u64, u64),
     ) -> Result<(), (ErrorKind, String)> {
         let lengths = (before, length);
-        match self.homes.get_mut(&volume) {
-            Some(home) if self.wides.has(volume) => home.backing.resize_whole(io, lengths)?,
-            Some(home) => home.backing.resize(io, lengths)?,
-            None => return Err((ErrorKind::Closed, "no such volume".into())),
+        let Some(home) = self.homes.get_mut(&volume) else {
+            return Err((ErrorKind::Closed, "no such volume".into()));
+        };
+        match self.wides.has(volume) {
+            true => home.backing.resize_whole(io, lengths)?,
+            false => home.backing.resize(io, lengths)?,
         }
-        self.drop_discards_behind(io, volume, length);
+        let own = home.backing.own_length(length);
+        self.drop_discards_behind(io, volume, own);
         Ok(())
     }
 
-    /// A home, or what a part has of one, ends here, or where its file does: what waits behind the
-    /// end is done for, and a file would refuse it for ever.
+    /// A volume, or a part of one, ends here, or where its file does: what waits behind the end is
+    /// done for. The zeroing of a shrink was sent, and a truncated file would refuse it for ever.
     pub(super) fn drop_discards_behind(&mut self, io: &mut dyn Io, id: VolumeId, length: u64) {
         let Some(home) = self.homes.get_mut(&id).filter(|_| !is_planted(Plant::DiscardsBehindEnd))
         else {
             return;
         };
-        let end = home.backing.length(io).unwrap_or(length);
+        let end = home.backing.length(io).map_or(length, |there| there.min(length));
         home.discards.table.forget(end..u64::MAX);
         let first = self.cache.spec().block_size.block_of(end).0;
         self.end_delays(io, id, first..u64::MAX);
