@@ -73,6 +73,20 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.is_known && journal_next > own_next
     }
 
+    /// The store has an older superblock of this session than `revision`, which was put there.
+    pub(super) fn lose_set_back(&mut self, block: &Superblock, revision: u64) {
+        let known = self.session.current().map_or(0, |block| block.committed);
+        self.lose(format!(
+            "the store has an older superblock than this node put there (epoch {}, revision {}, up \
+             to segment {}; this node's: epoch {}, revision {revision}, up to segment {known}): \
+             the bucket went back in time, or an old object was put there",
+            block.epoch,
+            block.revision,
+            block.committed,
+            self.session.epoch()
+        ));
+    }
+
     pub(super) fn lose_to_copy(&mut self) {
         self.lose_to_other(
             "this node's directory is an older copy of itself: the store has writes that its \

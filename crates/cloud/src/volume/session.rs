@@ -719,17 +719,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.lose_set_back(&block, revision);
     }
 
-    /// The store has an older superblock of this session than `revision`, which was put there.
-    fn lose_set_back(&mut self, block: &Superblock, revision: u64) {
-        let known = self.session.current().map_or(0, |block| block.committed);
-        self.lose(format!(
-            "the store has an older superblock than this node put there (epoch {}, revision {}, up \
-             to segment {}; this node's: epoch {}, revision {revision}, up to segment {known}): \
-             the bucket went back in time, or an old object was put there",
-            block.epoch, block.revision, block.committed, self.session.epoch
-        ));
-    }
-
     /// Whether a superblock says that this session put it.
     fn is_this_session(&self, block: &Superblock) -> bool {
         self.is_own(block)

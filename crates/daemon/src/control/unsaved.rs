@@ -4,12 +4,42 @@
 //! Invariant: what a report says of the volume is so. Cost: a command per shard of the volume.
 //! Not for: what shards refuse; see `wide`.
 
+use super::removal::Staged;
+use super::volumes::within;
 use super::{Control, View};
 use crate::catalog::VolumeRecord;
 use crate::config::Name;
 use crate::error::Report;
 
 impl Control {
+    /// Writes the catalog of a changed volume before its shards hear of that, unless it becomes
+    /// shorter: what there is no room for is refused then. To undo a growth is to zero what a
+    /// longer file holds there.
+    pub(super) async fn stage_set(
+        &self,
+        (name, view): (&Name, &View),
+        is_shorter: bool,
+        error: &str,
+    ) -> Result<Option<Staged>, Report> {
+        if is_shorter {
+            return Ok(None);
+        }
+        match self.stage(view.clone()).await {
+            Ok(staged) => Ok(Some(staged)),
+            Err(unsaved) => {
+                self.give_device_back(name, error).await;
+                Err(within(error, unsaved).state("the volume is as it was before"))
+            }
+        }
+    }
+
+    /// A block device that a change would have taken away comes back.
+    async fn give_device_back(&self, name: &Name, error: &str) {
+        if let Err(lost) = self.devices.attach_asked(self, name, error).await {
+            tracing::error!(volume = %name, cause = lost.cause, "a block device is gone");
+        }
+    }
+
     /// Undoes in the shards what the catalog did not take; `unsaved` says why it did not.
     pub(super) async fn undo_set(
         &self,
@@ -26,10 +56,7 @@ impl Control {
             tracing::error!(volume = %name, cause = stuck.cause, "cannot undo a change");
             return unsaved.state("a part of the change may hold until the node stops");
         }
-        // One that the change would have taken away comes back.
-        if let Err(lost) = self.devices.attach_asked(self, name, &unsaved.error).await {
-            tracing::error!(volume = %name, cause = lost.cause, "a block device is gone");
-        }
+        self.give_device_back(name, &unsaved.error).await;
         match new.length < old.length {
             true => unsaved.state(
                 "the volume is as it was before, but what lay beyond the smaller size may read as \

@@ -326,14 +326,7 @@ impl Control {
         let Change { old, record, view } = change;
         let refused = |refused: CommandError| report(&refused, error);
         let is_shorter = record.length < old.length;
-        // What the catalog has no room for is refused before a shard hears of it: to undo a growth
-        // is to zero what a longer file holds there.
-        let staged = match is_shorter {
-            true => None,
-            false => Some(self.stage(view.clone()).await.map_err(|unsaved| {
-                within(error, unsaved).state("the volume is as it was before")
-            })?),
-        };
+        let staged = self.stage_set((name, &view), is_shorter, error).await?;
         if record.length > old.length && record.wide.is_some() {
             self.resize_home(&view, &record, old.length).await.map_err(refused)?;
         }
