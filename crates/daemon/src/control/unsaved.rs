@@ -66,3 +66,31 @@ impl Control {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Name;
+    use crate::control::tests::{MockNode, create};
+    use crate::control::{Authority, VolumePatch};
+
+    /// Goal: a growth that the catalog has no room for reaches no shard, whose way back would zero
+    /// what a longer file holds there, and can be repeated. Method: the catalog's new file cannot
+    /// be made; the shard's volume and what it was told.
+    #[tokio::test]
+    async fn a_growth_that_is_not_saved_reaches_no_shard() {
+        let node = MockNode::new("");
+        node.control.volume_create(create("a"), Authority::Owner).await.expect("a free name");
+        let name: Name = "a".parse().expect("a good name");
+        let size = Some("2MiB".parse().expect("a size"));
+        let patch = VolumePatch { size, ..VolumePatch::default() };
+        let told = node.shards[1].state().log.clone();
+        let obstacle = node.dir.path().join("catalog.json.new");
+        std::fs::create_dir_all(obstacle.join("x")).expect("a writable directory");
+        let refused = node.control.volume_set(&name, patch.clone()).await.expect_err("not saved");
+        assert_eq!(refused.state, "the volume is as it was before", "{refused}");
+        assert_eq!(node.shards[1].state().log, told, "the shard has heard of it");
+        std::fs::remove_dir_all(obstacle).expect("the test's own folder");
+        node.control.volume_set(&name, patch).await.expect("there is room again");
+        assert_eq!(node.shards[1].state().volumes[&1].spec.length, 2 << 20);
+    }
+}
