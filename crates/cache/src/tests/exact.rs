@@ -115,15 +115,21 @@ fn a_level_that_cannot_sync_has_no_corrupt_block() {
     }
 }
 
+/// A host with clean blocks in NVM that are in no level above.
+fn clean_in_nvm() -> Host {
+    let mut host = Host::new(spec([2, 8, 64]), &[volume(1, 0, 64)], 1);
+    (0..4).for_each(|block| write(&mut host, 1, block));
+    host.drain(1, None);
+    host.settle();
+    host
+}
+
 /// Goal: a reader of a clean block that has just rotted in NVM is answered by the backing store,
 /// not by memory into which an earlier reader's copy has not come yet. Method: two checked copies
 /// of one block in one queue, of which the second one fails.
 #[test]
 fn a_rotten_block_is_not_read_where_its_copy_was_to_go() {
-    let mut host = Host::new(spec([2, 8, 64]), &[volume(1, 0, 64)], 1);
-    (0..4).for_each(|block| write(&mut host, 1, block));
-    host.drain(1, None);
-    host.settle();
+    let mut host = clean_in_nvm();
     let mut rng = Rng::new(1);
     let mut moment = Moment { now: host.now, rng: &mut rng };
     let read = call(Operation::Read, 0, 4096);
@@ -151,10 +157,7 @@ fn a_rotten_block_is_not_read_where_its_copy_was_to_go() {
 /// counted once. Method: a read that finds nothing in NVM.
 #[test]
 fn what_was_never_stored_is_not_corrupt() {
-    let mut host = Host::new(spec([2, 8, 64]), &[volume(1, 0, 64)], 1);
-    (0..4).for_each(|block| write(&mut host, 1, block));
-    host.drain(1, None);
-    host.settle();
+    let mut host = clean_in_nvm();
     let counted = |host: &Host| {
         let counters = host.cache.volume_counters(VolumeId(1)).expect("it is there");
         counters.hits.iter().sum::<u64>() + counters.misses

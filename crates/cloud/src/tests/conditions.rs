@@ -222,6 +222,16 @@ fn of_two_nodes_one_has_the_volume() {
     }
 }
 
+/// Has a volume put superblocks twice; what the store had after the first time, and has now.
+fn put_twice(life: &mut Life) -> (Vec<u8>, Superblock) {
+    life.load(300);
+    life.settle();
+    let before = life.world.store.objects[SUPERBLOCK_KEY].0.to_vec();
+    life.load(300);
+    life.settle();
+    (before, superblock(&life.world.store).expect("it is there"))
+}
+
 /// Goal: a look fences on a superblock of the same epoch that this session did not put, on its own
 /// in other words, and says what each side has where the store went back in time. Method: objects
 /// put past the store's conditions.
@@ -229,16 +239,11 @@ fn of_two_nodes_one_has_the_volume() {
 fn a_look_knows_its_own_superblock() {
     for case in ["other node", "other words", "older"] {
         let mut life = Life::new(7900);
-        life.load(300);
-        life.settle();
-        let before = life.world.store.objects[SUPERBLOCK_KEY].clone();
-        life.load(300);
-        life.settle();
-        let own = superblock(&life.world.store).expect("it is there");
+        let (before, own) = put_twice(&mut life);
         let put = match case {
             "other node" => Superblock { node: OTHER.to_string(), ..own.clone() }.encode(),
             "other words" => Superblock { size_bytes: own.size_bytes * 2, ..own.clone() }.encode(),
-            _ => before.0.to_vec(),
+            _ => before,
         };
         life.volume.look();
         life.settle();
@@ -265,17 +270,13 @@ fn a_look_knows_its_own_superblock() {
 fn a_replacement_knows_its_own_superblock() {
     for case in ["older", "other words"] {
         let mut life = Life::new(7901);
-        life.load(300);
-        life.settle();
-        let before = life.world.store.objects[SUPERBLOCK_KEY].clone();
-        life.load(300);
-        life.settle();
-        let own = superblock(&life.world.store).expect("it is there");
+        let (before, own) = put_twice(&mut life);
         let put = match case {
-            "older" => before.0,
-            _ => Superblock { size_bytes: own.size_bytes * 2, ..own }.encode().into(),
+            "older" => before,
+            _ => Superblock { size_bytes: own.size_bytes * 2, ..own }.encode(),
         };
-        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (put.clone(), 1 << 40));
+        let object = (put.clone().into(), 1 << 40);
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), object);
         life.write();
         life.volume.set_draining(true);
         (0..400).for_each(|_| life.tick());
@@ -293,19 +294,12 @@ fn a_replacement_knows_its_own_superblock() {
 fn what_came_late_is_put_over_once() {
     for case in ["older", "marked"] {
         let mut life = Life::over(ignoring(), 7902);
-        life.load(300);
-        life.settle();
-        let (before, _) = life.world.store.objects[SUPERBLOCK_KEY].clone();
-        life.load(300);
-        life.settle();
-        let own = superblock(&life.world.store).expect("it is there");
+        let (before, own) = put_twice(&mut life);
         let put = match case {
             "older" => before,
-            _ => Superblock { revision: own.revision, ..own.unmarked("file:///clone") }
-                .encode()
-                .into(),
+            _ => Superblock { revision: own.revision, ..own.unmarked("file:///clone") }.encode(),
         };
-        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (put, 1 << 40));
+        life.world.store.objects.insert(SUPERBLOCK_KEY.to_owned(), (put.into(), 1 << 40));
         let asked = life.volume.status().counters.requests;
         life.write();
         life.volume.set_draining(true);

@@ -336,7 +336,7 @@ fn an_older_copy_deletes_nothing() {
         assert!(!older.is_empty(), "the map file remembers what was served");
         for goal in [Goal::Mark(GRACE), Goal::Unmark] {
             assert_eq!(whole(&mut life, goal), Ok(()));
-            assert_eq!(talk_with(&mut life, &older, goal, |_| ()), Ok(()), "nobody served it");
+            assert_eq!(talk_with(&mut life, &older, goal, |_| ()), Ok(()), "no node served it");
         }
         life.open_again();
         life.settle();
@@ -368,7 +368,7 @@ fn an_older_copy_deletes_nothing() {
 
 /// Goal: where an older copy's deletion meets the start of the directory that brought the volume
 /// back, one of both wins whole: the volume is served and nothing of it goes, or it goes and is
-/// served by nobody. Method: marks and removals by turns with that start's steps, at every offset.
+/// served by no node. Method: marks and removals by turns with that start's steps, at every offset.
 #[test]
 fn a_deletion_by_an_older_copy_meets_a_start() {
     let mut ends = [0; 2];
