@@ -4,8 +4,8 @@
 //! look at the object until another file has its name. The look and the replacement are a task of
 //! their own, so that the lock stays where their caller gives up.
 //! Invariant: a process that is paused in between, or whose disk does not answer, for however long,
-//! finds the object as it left it: none replaces it meanwhile. The lock ends with its process. Who
-//! locks a file that has lost its name meanwhile, since its object was removed, tries again.
+//! finds the object as it left it: none replaces it meanwhile. The lock ends with its process. A
+//! process that locks a file which has lost its name, since its object was removed, tries again.
 //! Cost: a few system calls per replacement, and a look every few milliseconds while another
 //! process replaces it. Not for: objects that are made anew, which a folder does in one step; file
 //! systems without such locks, where it is looked at and replaced all the same.
@@ -194,7 +194,7 @@ mod tests {
         let bytes = vec![7; 96 << 20].into();
         let put = Request::Put { key, bytes, condition };
         let putting = tokio::spawn(async move { store.perform(put).await });
-        while attempt(&files, &Path::from(KEY)).is_ok() {
+        while attempt(&files, &Path::from(KEY)).is_ok() && !putting.is_finished() {
             tokio::task::yield_now().await;
         }
         putting.abort();
@@ -220,9 +220,9 @@ mod tests {
         assert!(!folder.path().exists());
     }
 
-    /// Goal: who waited for a lock whose file was removed meanwhile does not have it, whether there
-    /// is a new file by then or none. Method: files opened by such processes, locked after others
-    /// have removed the lock, and taken a new one.
+    /// Goal: a process that waited for a lock whose file was removed meanwhile does not have it,
+    /// whether there is a new file by then or none. Method: files opened by such processes, locked
+    /// after others have removed the lock, and taken a new one.
     #[tokio::test]
     async fn a_lock_without_its_name_is_none() {
         let folder = tempfile::tempdir().expect("a temporary folder");
