@@ -224,7 +224,7 @@ fn reserve(path: &Path, length: u64) -> std::io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Gives an NVM level's file room that nobody else has. An SSD level can answer that it has none.
+/// Gives an NVM level's file room of its own. An SSD level can answer that it has none.
 fn own_room(level: &LevelConfig, path: &Path) -> Result<(), Report> {
     if level.kind != Kind::Nvm || !path.is_file() {
         return Ok(());

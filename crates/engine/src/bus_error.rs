@@ -134,7 +134,7 @@ pub(crate) fn settled(address: usize) -> bool {
             flag.store(true, Ordering::SeqCst);
             let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: whoever began the watch vouched for it: one whole mapping of raw bytes,
+            // SAFETY: the caller of `begin` vouched for it: one whole mapping of raw bytes,
             // which is unmapped whatever is there.
             unsafe { mmap_anonymous(start as *mut _, length, protection, flags) }.is_ok()
         }

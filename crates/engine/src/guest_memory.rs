@@ -1,8 +1,8 @@
 //! Guests' memory whose file is cut while it is mapped: the guest loses its disk, not the node.
 //!
 //! How: touching a page behind the end of its file is a fault (see [`crate::bus_error`]): the
-//! region's flag is raised and all of it becomes zeros, so that the copy goes on; who touches
-//! guests' memory looks at the flag before it believes what it read.
+//! region's flag is raised and all of it becomes zeros, so that the copy goes on; code that
+//! touches guests' memory looks at the flag before it believes what it read.
 //! Invariant: a region is watched for as long as its [`Watch`] lives, and is mapped for as long,
 //! since that holds it.
 //! Cost: a store in a table per region.

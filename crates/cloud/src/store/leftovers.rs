@@ -4,10 +4,11 @@
 //! it its name once it is whole; a process that ends in between leaves that file. `KEY#0` is a
 //! lock; see `hold`. The client's listings pass over such names and its deletions refuse them: here
 //! they are listed, right below the volume's own prefixes, and removed.
-//! Invariant: a lock's file goes under the lock, and with its object alone: who waited for it finds
-//! no such file, or a new one, and tries again. A temporary file of an object that is replaced goes
-//! under the lock, too, so that none is of an upload under way. All others are the caller's to
-//! judge: the volume knows by the epoch in a key that nothing is to be put there any more.
+//! Invariant: a lock's file goes under the lock, and with its object alone: a process that waited
+//! for it finds no such file, or a new one, and tries again. A temporary file of an object that is
+//! replaced goes under the lock, too, so that none is of an upload under way. All others are the
+//! caller's to judge: the volume knows by the epoch in a key that nothing is to be put there any
+//! more.
 //! Cost: a listing reads five folders; a removal is a few system calls. Not for: file systems
 //! without locks, where a superblock's temporary files stay until it goes.
 
@@ -90,7 +91,7 @@ impl Place {
 
     fn remove_object(&self, held: Held) -> Result<()> {
         gone(fs::remove_file(&self.object))?;
-        // The volume has no owner that replaces it, and whoever makes it anew tries again.
+        // The volume has no owner that replaces it, and a process that makes it anew tries again.
         for name in names(folder_of(&self.object))? {
             let Some((of, number)) = temporary_of(&name) else { continue };
             if number > 0 && self.object.file_name().is_some_and(|own| own == of) {

@@ -2,7 +2,7 @@
 //!
 //! How: the name at the volume's path is removed. That is all of a plain file; a symbolic link goes
 //! and leaves the file that it named, and a device is left as it is, with a link to it.
-//! Invariant: what keeps the volume's bytes is named to who deleted it.
+//! Invariant: the deletion's answer names what keeps the volume's bytes.
 //! Cost: a few looks at the file system. Not for: homes with an owner.
 
 use crate::error::Report;

@@ -1,4 +1,4 @@
-//! Levels whose device fails, for the log, the figures and whoever waits for a drain.
+//! Levels whose device fails, for the log, the metrics and drains that wait.
 //!
 //! How: of each kind of operation the first failure is a notice; the others only renew it. It is
 //! over when one of the kind ends well and none has failed for [`WELL_AFTER`]. A level that is not

@@ -60,7 +60,7 @@ pub fn overwrite_in_place(empty: impl AsFd) {
     }
 }
 
-/// Gives the first `length` bytes of a file room that nobody else has, as far as the file system
+/// Gives the first `length` bytes of a file room of their own, as far as the file system
 /// can.
 ///
 /// # Errors

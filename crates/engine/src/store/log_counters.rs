@@ -1,6 +1,6 @@
 //! What a log has written and found since it was opened.
 //!
-//! How: the log counts, whoever shows figures copies. Invariant: none; nothing is decided by them.
+//! How: the log counts, metrics and `status` copy. Invariant: none; nothing is decided by them.
 
 /// Running totals, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
