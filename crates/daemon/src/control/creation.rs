@@ -1,24 +1,94 @@
-//! Creations in an object store: done once the store has the volume's superblock.
+//! The end of a creation: the volume is served, or taken back.
 //!
-//! How: a volume is served as soon as its journal is there, and its session puts the superblock in
-//! the background. A creation waits for that. Where the store refuses it, or has not taken it in
-//! [`PATIENCE`], the volume is taken back.
-//! Invariant: a creation that succeeded is in the store; of two creations at one place the loser
-//! says so.
+//! How: a volume in phase `Creating` is served, and the catalog says so; where its home or a shard
+//! refuses, it goes again. In an object store a volume is served as soon as its journal is there,
+//! and its session puts the superblock in the background. A creation waits for that. Where the
+//! store refuses it, or has not taken it in [`PATIENCE`], the volume is taken back.
+//! Invariant: a creation in an object store that succeeded is in the store; of two creations at one
+//! place the loser says so.
 //! Cost: the requests of a session's opening. Not for: volumes that are taken; see `take`.
 
 use super::removal::Removal;
-use super::{Control, View};
-use crate::catalog::VolumeRecord;
+use super::volumes::{set_phase, within};
+use super::{Control, View, finish_take};
+use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
 use layby_cloud::{Link, Said};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// How long a store has to take a new volume's superblock.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The file that a creation makes, and that goes if it fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum MadeFile {
+    /// None, or one that may have been there.
+    None,
+    /// In a place that the request names: unless it was written to.
+    Blank,
+    /// In the node's own directory.
+    Own,
+}
+
+/// Makes volumes whose creation a crash interrupted, once the node has come up, or takes them back:
+/// nobody was told that they are there, so whoever asked asks again.
+pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
+    let mut takes = JoinSet::new();
+    for name in names {
+        let _change = control.change.lock().await;
+        let view = View::clone(&control.view());
+        let phase = view.catalog.volumes.get(&name).map(|record| record.phase);
+        if phase != Some(VolumePhase::Creating) {
+            continue;
+        }
+        let error = format!("cannot make volume `{name}`, whose creation had broken off");
+        match control.finish_creation(view, &name, MadeFile::None, &error).await {
+            Ok(()) => {
+                tracing::info!(%name, "a volume whose creation had broken off is there");
+                takes.spawn(finish_take(Arc::clone(&control), name));
+            }
+            Err(refused) => {
+                tracing::warn!(cause = refused.cause, "{error}: it is taken back; create it again");
+            }
+        }
+    }
+    while takes.join_next().await.is_some() {}
+}
+
 impl Control {
+    /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back.
+    pub(super) async fn finish_creation(
+        &self,
+        mut view: View,
+        name: &Name,
+        made: MadeFile,
+        error: &str,
+    ) -> Result<(), Report> {
+        let record = view.catalog.volumes[name].clone();
+        match self.serve(&view, name, &record, error).await {
+            Ok(()) => {
+                set_phase(&mut view, name, VolumePhase::Ready);
+                self.publish_served(view).await;
+                self.devices.attach_asked(self, name, error).await
+            }
+            Err(refused) => {
+                view.catalog.volumes.remove(name);
+                self.publish(view).await.map_err(|e| within(error, e))?;
+                if made == MadeFile::Blank {
+                    let record = record.clone();
+                    self.at_homes(move |homes| homes.remove_made(&record)).await;
+                }
+                match self.release_home(record, made == MadeFile::Own).await {
+                    Ok(_) => Err(refused),
+                    Err(kept) => Err(refused.state(format!("{}: {}", kept.error, kept.cause))),
+                }
+            }
+        }
+    }
+
     /// Waits until the store has a new volume's superblock; takes the volume back where it has not.
     pub(super) async fn is_in_store(&self, name: &Name, error: &str) -> Result<(), Report> {
         let Ok(record) = self.existing_volume(error, name) else { return Ok(()) };

@@ -38,6 +38,7 @@ pub use absent::Absence;
 pub(crate) use absent::attend_absent;
 pub(crate) use changes::log_start;
 pub use clients::ClientState;
+pub(crate) use creation::finish_creations;
 pub(crate) use deletion::attend_deleted;
 pub use deletion::{DeletedVolume, UndeleteRequest};
 pub use exports::PeerExports;
@@ -52,7 +53,6 @@ pub use request::{
 pub use snapshots::SnapshotCreate;
 pub(crate) use take::finish_take;
 pub use volumes::LeftData;
-pub(crate) use volumes::finish_creations;
 
 use crate::catalog::{Catalog, VolumeRecord};
 use crate::clients::Clients;

@@ -5,12 +5,12 @@
 //! something the next start completes.
 //! Invariant: a backing file that went missing is never silently replaced by an empty one.
 
+use super::creation::MadeFile;
 use super::intents::held_keeps;
 use super::placement::place;
 use super::removal::Removal;
 use super::{
-    Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, finish_take,
-    report,
+    Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report,
 };
 use crate::catalog::{VolumePhase, VolumeRecord, WideRecord};
 use crate::cloud::is_store;
@@ -25,8 +25,6 @@ use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
 use layby_types::{Nanos, Stripes, VolumeId, format_bytes};
 use std::path::Path;
-use std::sync::Arc;
-use tokio::task::JoinSet;
 
 /// What became of a volume that was to be deleted.
 enum Deleted {
@@ -45,17 +43,6 @@ pub enum LeftData {
     Taken(Taken),
     /// It was to go, and is where this node does not erase it.
     Kept(KeptData),
-}
-
-/// The file that a creation makes, and that goes if it fails.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MadeFile {
-    /// None, or one that may have been there.
-    None,
-    /// In a place that the request names: unless it was written to.
-    Blank,
-    /// In the node's own directory.
-    Own,
 }
 
 /// A change of a volume, checked, and not made.
@@ -172,36 +159,6 @@ impl Control {
             Some(_) => MadeFile::None,
         };
         self.finish_creation(view, &name, made, error).await
-    }
-
-    /// Serves a volume of phase [`VolumePhase::Creating`] from now on, or takes it back.
-    async fn finish_creation(
-        &self,
-        mut view: View,
-        name: &Name,
-        made: MadeFile,
-        error: &str,
-    ) -> Result<(), Report> {
-        let record = view.catalog.volumes[name].clone();
-        match self.serve(&view, name, &record, error).await {
-            Ok(()) => {
-                set_phase(&mut view, name, VolumePhase::Ready);
-                self.publish_served(view).await;
-                self.devices.attach_asked(self, name, error).await
-            }
-            Err(refused) => {
-                view.catalog.volumes.remove(name);
-                self.publish(view).await.map_err(|e| within(error, e))?;
-                if made == MadeFile::Blank {
-                    let record = record.clone();
-                    self.at_homes(move |homes| homes.remove_made(&record)).await;
-                }
-                match self.release_home(record, made == MadeFile::Own).await {
-                    Ok(_) => Err(refused),
-                    Err(kept) => Err(refused.state(format!("{}: {}", kept.error, kept.cause))),
-                }
-            }
-        }
     }
 
     /// Prepares a volume's home and has its shards serve it.
@@ -477,31 +434,6 @@ impl Control {
         }
         Ok(())
     }
-}
-
-/// Makes volumes whose creation a crash interrupted, once the node has come up, or takes them back:
-/// nobody was told that they are there, so whoever asked asks again.
-pub(crate) async fn finish_creations(control: Arc<Control>, names: Vec<Name>) {
-    let mut takes = JoinSet::new();
-    for name in names {
-        let _change = control.change.lock().await;
-        let view = View::clone(&control.view());
-        let phase = view.catalog.volumes.get(&name).map(|record| record.phase);
-        if phase != Some(VolumePhase::Creating) {
-            continue;
-        }
-        let error = format!("cannot make volume `{name}`, whose creation had broken off");
-        match control.finish_creation(view, &name, MadeFile::None, &error).await {
-            Ok(()) => {
-                tracing::info!(%name, "a volume whose creation had broken off is there");
-                takes.spawn(finish_take(Arc::clone(&control), name));
-            }
-            Err(refused) => {
-                tracing::warn!(cause = refused.cause, "{error}: it is taken back; create it again");
-            }
-        }
-    }
-    while takes.join_next().await.is_some() {}
 }
 
 impl Control {
