@@ -9,7 +9,8 @@
 //! Cost: the requests of a session's opening. Not for: volumes that are taken; see `take`.
 
 use super::removal::Removal;
-use super::volumes::{set_phase, within};
+use super::unsaved::GOES_ON;
+use super::volumes::set_phase;
 use super::{Control, View, finish_take};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
@@ -75,16 +76,24 @@ impl Control {
                 self.devices.attach_asked(self, name, error).await
             }
             Err(refused) => {
-                view.catalog.volumes.remove(name);
-                self.publish(view).await.map_err(|e| within(error, e))?;
+                // Its home goes first: the catalog may need that room.
                 if made == MadeFile::Blank {
                     let record = record.clone();
                     self.at_homes(move |homes| homes.remove_made(&record)).await;
                 }
-                match self.release_home(record, made == MadeFile::Own).await {
-                    Ok(_) => Err(refused),
-                    Err(kept) => Err(refused.state(format!("{}: {}", kept.error, kept.cause))),
-                }
+                let released = self.release_home(record, made == MadeFile::Own).await;
+                view.catalog.volumes.remove(name);
+                let refused = match self.publish_done(view).await {
+                    Ok(()) => refused,
+                    Err(_) => refused.state(GOES_ON),
+                };
+                Err(match released {
+                    Ok(_) => refused,
+                    Err(kept) => {
+                        let state = format!("{}: {}; {}", kept.error, kept.cause, refused.state);
+                        refused.state(state)
+                    }
+                })
             }
         }
     }
@@ -133,5 +142,42 @@ impl Control {
         let removal = Removal { name, record, discard, deleting, without, refused };
         self.remove_served(removal).await?;
         self.release_home(record.clone(), false).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::control::Authority;
+    use crate::control::tests::{MockNode, create};
+
+    /// Goal: a creation that fails, and whose end the catalog does not take, says what a crash
+    /// leaves, keeps no name, and is over once there is room. Method: a shard refuses, and from
+    /// then on the catalog's new file cannot be made; what the catalog says after the same command
+    /// again, and after a stop.
+    #[tokio::test]
+    async fn a_failed_creation_that_is_not_saved_keeps_no_name() {
+        let saved = |node: &MockNode| {
+            let catalog = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+            catalog.volumes.get("a").map(|record| (record.id, record.phase))
+        };
+        for is_repeated in [true, false] {
+            let node = MockNode::new("");
+            node.fail_and_block(1);
+            let refused = node.control.volume_create(create("a"), Authority::Owner).await;
+            let refused = refused.expect_err("the shard refuses");
+            assert_eq!(refused.cause, "the disk is full", "{refused}");
+            assert!(refused.state.contains("its next start goes on"), "{refused}");
+            assert_eq!(saved(&node), Some((1, VolumePhase::Creating)), "as after a crash");
+            assert!(!node.control.view().catalog.volumes.contains_key("a"), "it keeps its name");
+            node.unblock_catalog();
+            if is_repeated {
+                let made = node.control.volume_create(create("a"), Authority::Owner).await;
+                made.expect("the name is free");
+            }
+            node.control.stop().await.expect("the shards stop");
+            assert_eq!(saved(&node), is_repeated.then_some((2, VolumePhase::Ready)));
+        }
     }
 }

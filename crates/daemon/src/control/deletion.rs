@@ -364,20 +364,15 @@ impl Control {
         }
     }
 
-    /// Writes down how much of all graces has passed: the node stops, and time counts on when it
-    /// comes back. The caller holds the node's change.
-    pub(super) async fn keep_all_waited(&self) {
+    /// The node with how much of all graces has passed: when it stops, time counts on when it comes
+    /// back.
+    pub(super) fn with_waited(&self) -> View {
         let mut view = View::clone(&self.view());
         for deleted in &mut view.catalog.deleted {
             let elapsed = self.deletions.state(deleted.record.id).seen().since.elapsed();
             deleted.waited_seconds = deleted.waited_seconds.saturating_add(elapsed.as_secs());
         }
-        if view.catalog == self.view().catalog {
-            return;
-        }
-        if let Err(unsaved) = self.publish(view).await {
-            tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
-        }
+        view
     }
 
     /// Takes a deletion back, and serves the volume.

@@ -346,7 +346,7 @@ impl Control {
     pub async fn stop(&self) -> Result<(), Report> {
         let change = self.change.lock_to_stop().await;
         if change.is_some() {
-            self.keep_all_waited().await;
+            self.save_last().await;
         }
         self.change.set_stopped();
         let mut stopping = Vec::new();
@@ -412,6 +412,7 @@ impl Control {
 
     /// Makes a view whose catalog is saved the node's view, and has shards follow it.
     async fn take_effect(&self, view: View) {
+        self.change.set_unsaved(false);
         let before = self.view();
         // Before limits: what they hold is not let go by the change that forbids it.
         self.tell_read_only(&view, &before).await;
@@ -522,16 +523,6 @@ impl Control {
     #[must_use]
     pub fn block_device(&self, volume: VolumeId) -> Option<String> {
         self.devices.path(volume)
-    }
-
-    /// Publishes a volume that is served already. Should the catalog not be saved, the next start
-    /// finds the volume as one that is being created, which costs nothing.
-    async fn publish_served(&self, view: View) {
-        if let Err(unsaved) = self.publish(view.clone()).await {
-            tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
-            self.tell_limits(&view, Some(&self.view())).await;
-            self.show(view);
-        }
     }
 
     fn existing_volume(&self, error: &str, name: &Name) -> Result<VolumeRecord, Report> {

@@ -109,13 +109,12 @@ mod tests {
         let volume = name(volume);
         let before = node.control.view().catalog.clone();
         let id = before.volumes[&volume].id;
-        let obstacle = node.dir.path().join("catalog.json.new");
-        std::fs::create_dir_all(obstacle.join("x")).expect("a writable directory");
+        node.block_catalog();
         let refused = node.control.volume_delete(&volume, data).await.expect_err("not saved");
         assert_eq!(refused.state, "the volume is as it was before", "{refused}");
         assert!(is_served(node, id), "{data:?}: its shard let go of it");
         assert_eq!(node.control.view().catalog, before, "{data:?}");
-        std::fs::remove_dir_all(obstacle).expect("the test's own folder");
+        node.unblock_catalog();
         node.control.volume_delete(&volume, data).await.expect("there is room again");
         assert!(!is_served(node, id), "{data:?}");
         let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");

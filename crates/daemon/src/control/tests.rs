@@ -25,6 +25,8 @@ pub(crate) struct MockState {
     pub(crate) attached: Vec<VolumeId>,
     /// The next command with an answer fails with this.
     pub(crate) fail_next: Option<CommandError>,
+    /// What happens to the node while that command fails.
+    pub(crate) meanwhile: Option<Box<dyn FnOnce() + Send>>,
     pub(crate) stopped: bool,
     /// The limits that hold.
     pub(crate) limits: LimitPlan,
@@ -57,7 +59,10 @@ impl MockShard {
         let mut state = self.state();
         state.log.push(what);
         let result = match state.fail_next.take() {
-            Some(refused) => Err(refused),
+            Some(refused) => {
+                state.meanwhile.take().into_iter().for_each(|meanwhile| meanwhile());
+                Err(refused)
+            }
             None => Ok(value(&mut state)),
         };
         drop(state);
@@ -332,10 +337,35 @@ impl MockNode {
         MockNode { dir, shards, control }
     }
 
+    /// Has the catalog's new file be one that cannot be made, until it can be again.
+    pub(crate) fn block_catalog(&self) {
+        block_catalog(self.dir.path());
+    }
+
+    pub(crate) fn unblock_catalog(&self) {
+        let obstacle = self.dir.path().join("catalog.json.new");
+        std::fs::remove_dir_all(obstacle).expect("the test's own folder");
+    }
+
+    /// The next command to a shard fails, and from then on the catalog cannot be written.
+    pub(crate) fn fail_and_block(&self, shard: usize) {
+        let mut state = self.shards[shard].state();
+        state.fail_next = Some(refusal());
+        let dir = self.dir.path().to_owned();
+        state.meanwhile = Some(Box::new(move || block_catalog(&dir)));
+    }
+
     /// Ends the node without a word, as a crash does, and starts it again.
     pub(crate) fn restart(self, text: &str) -> MockNode {
         MockNode::on(self.dir, text)
     }
+}
+
+fn block_catalog(dir: &Path) {
+    let obstacle = dir.join("catalog.json.new");
+    // The file may lie there that was staged last.
+    drop(std::fs::remove_file(&obstacle));
+    std::fs::create_dir_all(obstacle.join("x")).expect("a writable directory");
 }
 
 fn name(text: &str) -> Name {
@@ -567,9 +597,7 @@ async fn a_change_that_is_not_saved_is_undone() {
     let owner = crate::control::Authority::Owner;
     node.control.volume_create(create("a"), owner).await.expect("a free name");
     let before = node.shards[1].state().volumes[&1].spec.clone();
-    // A folder in the place of the file that replaces the catalog.
-    let obstacle = node.dir.path().join("catalog.json.new");
-    std::fs::create_dir_all(obstacle.join("x")).expect("a writable directory");
+    node.block_catalog();
     let patch = VolumePatch {
         class: Some(name("critical")),
         size: Some("2MiB".parse().expect("a size")),
@@ -583,7 +611,7 @@ async fn a_change_that_is_not_saved_is_undone() {
     let view = node.control.view();
     assert!(!view.catalog.volumes[&name("a")].read_only);
     let patch = VolumePatch { read_only: Some(true), ..VolumePatch::default() };
-    std::fs::remove_dir_all(obstacle).expect("the test's own folder");
+    node.unblock_catalog();
     node.control.volume_set(&name("a"), patch).await.expect("there is room again");
     assert!(node.control.view().catalog.volumes[&name("a")].read_only);
 }

@@ -28,6 +28,8 @@ pub(super) struct Changes {
     ended: Notify,
     /// The node has stopped; no change is written down any more.
     stopped: AtomicBool,
+    /// The catalog lacks what the node's view has.
+    unsaved: AtomicBool,
 }
 
 /// A volume that shrinks, until this is dropped.
@@ -101,6 +103,16 @@ impl Changes {
     /// From now on no change is written down: the node stops.
     pub(super) fn set_stopped(&self) {
         self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the catalog lacks what the node's view has, from now on.
+    pub(super) fn set_unsaved(&self, is_unsaved: bool) {
+        self.unsaved.store(is_unsaved, Ordering::SeqCst);
+    }
+
+    /// Whether the catalog lacks what the node's view has.
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.unsaved.load(Ordering::SeqCst)
     }
 
     /// Refuses what comes after the node's stop.

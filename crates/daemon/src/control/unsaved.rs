@@ -1,6 +1,7 @@
 //! A change of a volume that the catalog could not take.
 //!
 //! How: its shards are told again what the volume was, and the report says whether they took that.
+//! What cannot be undone holds in the node's view, and the next change or the stop saves it.
 //! Invariant: what a report says of the volume is so. Cost: a command per shard of the volume.
 //! Not for: what shards refuse; see `wide`.
 
@@ -11,7 +12,42 @@ use crate::catalog::VolumeRecord;
 use crate::config::Name;
 use crate::error::Report;
 
+/// What becomes of a volume that was taken back where the catalog has it still.
+pub(super) const GOES_ON: &str = "the volume is not served; unless the node can save its catalog \
+                                  before it stops, its next start goes on with this command";
+
 impl Control {
+    /// Publishes what shards do already. Where the catalog cannot be saved, the view is the node's
+    /// all the same; a crash before the next change or the stop leaves the catalog of before.
+    ///
+    /// # Errors
+    /// A report when the catalog could not be saved; the log has it.
+    pub(super) async fn publish_done(&self, view: View) -> Result<(), Report> {
+        let Err(unsaved) = self.publish(view.clone()).await else { return Ok(()) };
+        tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
+        self.change.set_unsaved(true);
+        self.tell_limits(&view, Some(&self.view())).await;
+        self.show(view);
+        Err(unsaved)
+    }
+
+    /// Publishes a volume that is served already. Should the catalog not be saved, a start after a
+    /// crash finds the volume as one that is being created, which costs nothing.
+    pub(super) async fn publish_served(&self, view: View) {
+        drop(self.publish_done(view).await);
+    }
+
+    /// Saves what the catalog lacks as the node stops. The caller holds the node's change.
+    pub(super) async fn save_last(&self) {
+        let view = self.with_waited();
+        if view.catalog == self.view().catalog && !self.change.is_unsaved() {
+            return;
+        }
+        if let Err(unsaved) = self.publish(view).await {
+            tracing::warn!(cause = unsaved.cause, "{}", unsaved.error);
+        }
+    }
+
     /// Writes the catalog of a changed volume before its shards hear of that, unless it becomes
     /// shorter: what there is no room for is refused then. To undo a growth is to zero what a
     /// longer file holds there.
@@ -84,12 +120,11 @@ mod tests {
         let size = Some("2MiB".parse().expect("a size"));
         let patch = VolumePatch { size, ..VolumePatch::default() };
         let told = node.shards[1].state().log.clone();
-        let obstacle = node.dir.path().join("catalog.json.new");
-        std::fs::create_dir_all(obstacle.join("x")).expect("a writable directory");
+        node.block_catalog();
         let refused = node.control.volume_set(&name, patch.clone()).await.expect_err("not saved");
         assert_eq!(refused.state, "the volume is as it was before", "{refused}");
         assert_eq!(node.shards[1].state().log, told, "the shard has heard of it");
-        std::fs::remove_dir_all(obstacle).expect("the test's own folder");
+        node.unblock_catalog();
         node.control.volume_set(&name, patch).await.expect("there is room again");
         assert_eq!(node.shards[1].state().volumes[&1].spec.length, 2 << 20);
     }
