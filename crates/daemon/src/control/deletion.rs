@@ -79,7 +79,13 @@ struct Seen {
     problem: Option<String>,
     failures: u32,
     again_at: Instant,
+    removed: Option<Removed>,
 }
+
+/// A volume's objects are removed, or left where another has them; only the catalog does not say
+/// so yet.
+#[derive(Clone)]
+struct Removed(Option<Taken>);
 
 impl Deletions {
     /// What is known of one; its time begins to count with the first question.
@@ -87,8 +93,14 @@ impl Deletions {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let seen = || {
-            let (is_marked, problem, failures) = (false, None, 0);
-            StdMutex::new(Seen { since: now, is_marked, problem, failures, again_at: now })
+            StdMutex::new(Seen {
+                since: now,
+                is_marked: false,
+                problem: None,
+                failures: 0,
+                again_at: now,
+                removed: None,
+            })
         };
         let state = || Arc::new(State { turn: Mutex::default(), seen: seen() });
         Arc::clone(states.entry(number).or_insert_with(state))
@@ -263,8 +275,10 @@ impl Control {
     /// # Errors
     /// A report when there is no such volume, or something is left; the node then goes on trying.
     pub(super) async fn purge(&self, name: &Name, error: &str) -> Result<Option<Taken>, Report> {
-        let number = self.deleted(name, None, error)?.record.id;
-        {
+        let deleted = self.deleted(name, None, error)?;
+        let number = deleted.record.id;
+        // A removal that has begun needs no other word in the catalog.
+        if !self.deletions.state(number).left(&deleted).is_zero() {
             let _change = self.change.lock().await;
             let mut view = View::clone(&self.view());
             let found = view.catalog.deleted.iter_mut().find(|other| other.record.id == number);
@@ -286,24 +300,46 @@ impl Control {
         let _turn = state.turn.lock().await;
         // The task may have been faster.
         let Some(deleted) = self.deleted_by_number(number) else { return Ok(None) };
-        self.end_grace(&state, deleted).await.map_err(|e| within(error, e))
+        self.end_grace(&state, deleted).await.map_err(|e| {
+            self.deletions.changed.notify_one();
+            within(error, e)
+        })
     }
 
-    /// The caller has the volume's turn.
+    /// Removes a volume's objects, and the volume from the deleted ones; what fails is due again
+    /// after a rest. The caller has the volume's turn.
     async fn end_grace(
         &self,
         state: &State,
         deleted: DeletedRecord,
     ) -> Result<Option<Taken>, Report> {
         let number = deleted.record.id;
-        let removed = self.at_home(deleted, Homes::remove).await;
-        state.on_done(&removed);
-        let taken = removed?;
+        let ended = self.remove_and_save(state, deleted).await;
+        state.on_done(&ended);
+        if ended.is_ok() {
+            self.deletions.forget(number);
+        }
+        ended
+    }
+
+    /// Removes a volume's objects, unless that was done, and saves that it is gone.
+    async fn remove_and_save(
+        &self,
+        state: &State,
+        deleted: DeletedRecord,
+    ) -> Result<Option<Taken>, Report> {
+        let (name, number) = (deleted.name.clone(), deleted.record.id);
+        let removed = state.seen().removed.clone();
+        let taken = match removed {
+            Some(Removed(taken)) => taken,
+            None => self.at_home(deleted, Homes::remove).await?,
+        };
+        state.seen().removed = Some(Removed(taken.clone()));
         let _change = self.change.lock().await;
         let mut view = View::clone(&self.view());
         view.catalog.deleted.retain(|other| other.record.id != number);
-        self.publish(view).await?;
-        self.deletions.forget(number);
+        let saved = self.publish(view).await;
+        saved.map_err(|unsaved| unrecorded(&name, taken.as_ref(), unsaved))?;
         Ok(taken)
     }
 
@@ -399,8 +435,9 @@ impl Control {
         if record.ublk {
             ublk::check(&error).await?;
         }
-        // From here on the task has to say it again, should this not come to its end.
+        // From here on the task has to do it again, should this not come to its end.
         state.seen().is_marked = false;
+        state.seen().removed = None;
         let told = self.at_home(deleted, Homes::undelete).await;
         if let Err(refused) = told {
             self.deletions.changed.notify_one();
@@ -431,6 +468,16 @@ impl Control {
         drop(self.publish(done).await);
         self.devices.attach_asked(self, &new_name, &error).await.map(|()| new_name)
     }
+}
+
+/// The objects of a deleted volume are removed, and the catalog does not say so.
+fn unrecorded(name: &Name, taken: Option<&Taken>, unsaved: Report) -> Report {
+    let error = format!("cannot record that deleted volume `{name}` is gone");
+    let state = match taken {
+        None => "its objects are removed, and the node goes on trying to record that",
+        Some(_) => "what this node had of it is removed, and it goes on trying to record that",
+    };
+    within(&error, unsaved).state(state).hint("make room or correct the permissions")
 }
 
 /// The view in which a deleted volume is one of the volumes again.
@@ -473,4 +520,80 @@ fn brought_back(
 async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let working = tokio::task::spawn_blocking(work);
     working.await.expect("an owner of homes reports, it does not panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::MockNode;
+    use crate::control::{Authority, DeleteData};
+    use crate::homes::tests::{Owner, wanted, with_owner};
+
+    const GRACE: Duration = Duration::from_secs(10);
+
+    fn far() -> Name {
+        "far".parse().expect("a good name")
+    }
+
+    /// A node that has deleted volume 1, with [`GRACE`], and whose task has heard of it.
+    async fn deleted() -> (Arc<Owner>, MockNode) {
+        let (owner, node) = with_owner("[cloud]\ngrace = \"10s\"\n");
+        let created = node.control.volume_create(wanted("far"), Authority::Owner).await;
+        created.expect("the owner has it");
+        let gone = node.control.volume_delete(&far(), DeleteData::Delete).await;
+        gone.expect("its shard lets go");
+        owner.take();
+        assert!(is_woken(&node).await);
+        (owner, node)
+    }
+
+    /// Whether the task that attends to deleted volumes would look at them at once.
+    async fn is_woken(node: &MockNode) -> bool {
+        let changed = node.control.deletions.changed.notified();
+        tokio::time::timeout(Duration::ZERO, changed).await.is_ok()
+    }
+
+    /// Goal: the end of a removal that the catalog does not take is tried again after a rest, as
+    /// what else fails, says why, and removes nothing twice. Method: the catalog's new file cannot
+    /// be made when the grace is over; paused time, what the task does next, and then.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_is_not_saved_rests() {
+        let (owner, node) = deleted().await;
+        let attend = || node.control.attend(1);
+        tokio::time::advance(GRACE).await;
+        node.block_catalog();
+        assert_eq!(attend().await, RETRY_MIN);
+        assert_eq!(attend().await, RETRY_MIN, "it rests");
+        tokio::time::advance(RETRY_MIN).await;
+        assert_eq!(attend().await, 2 * RETRY_MIN);
+        let left = node.control.deleted_volumes().await;
+        let why = left[0].problem.clone().expect("it failed");
+        assert!(why.contains("cannot write the node's catalog"), "{why}");
+        node.unblock_catalog();
+        tokio::time::advance(2 * RETRY_MIN).await;
+        assert_eq!(attend().await, KEEP_EVERY);
+        assert_eq!(owner.take(), ["remove 1"]);
+        assert!(node.control.view().catalog.deleted.is_empty());
+    }
+
+    /// Goal: who has a deleted volume removed hears that its objects are gone where the catalog
+    /// does not take that, each time, and the node goes on. Method: the catalog's new file cannot
+    /// be made when the grace is over; the same command again, and when there is room.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_is_not_saved_says_so() {
+        let (owner, node) = deleted().await;
+        tokio::time::advance(GRACE).await;
+        node.block_catalog();
+        for _ in 0..2 {
+            let refused = node.control.volume_delete(&far(), DeleteData::Now).await;
+            let refused = refused.expect_err("it is not saved");
+            assert!(refused.cause.contains("cannot write the node's catalog"), "{refused}");
+            assert!(refused.state.starts_with("its objects are removed"), "{refused}");
+            assert!(is_woken(&node).await, "nothing is tried again");
+        }
+        node.unblock_catalog();
+        node.control.volume_delete(&far(), DeleteData::Now).await.expect("there is room again");
+        assert_eq!(owner.take(), ["remove 1"]);
+        assert!(node.control.view().catalog.deleted.is_empty());
+    }
 }
