@@ -11,6 +11,7 @@
 //! Not for: files and devices, which keep their data or lose it at once.
 
 use super::removal::Removal;
+use super::unsaved::GOES_ON;
 use super::volumes::{being_deleted, check_record, within};
 use super::{Control, View};
 use crate::catalog::{DeletedRecord, VolumePhase, VolumeRecord};
@@ -233,6 +234,27 @@ impl Control {
         }
     }
 
+    /// A volume whose return failed is one of the deleted ones again, by the view `back`; what
+    /// became of it.
+    async fn delete_again(
+        &self,
+        mut back: View,
+        number: u32,
+        record: VolumeRecord,
+    ) -> &'static str {
+        self.facts.homes.close(&record);
+        // It may have claimed the volume in a session of its own.
+        let homes = self.facts.homes.clone();
+        let identity = off_runtime(move || homes.identity(&record)).await;
+        let mut found = back.catalog.deleted.iter_mut();
+        if let Some(deleted) = found.find(|deleted| deleted.record.id == number) {
+            deleted.learn(identity);
+        }
+        let saved = self.publish_done(back).await;
+        self.deletions.changed.notify_one();
+        if saved.is_ok() { STILL_DELETED } else { GOES_ON }
+    }
+
     /// The deleted volume of a name, and of a number where several had that name.
     fn deleted(
         &self,
@@ -443,21 +465,14 @@ impl Control {
             self.deletions.changed.notify_one();
             return Err(within(&error, refused));
         }
-        self.publish(view.clone()).await.map_err(|e| within(&error, e))?;
-        if let Err(refused) = self.serve(&view, &new_name, &record, &error).await {
-            self.facts.homes.close(&record);
-            let mut back = View::clone(&before);
-            back.catalog.volume_id_next = view.catalog.volume_id_next;
-            // It may have claimed the volume in a session of its own.
-            let homes = self.facts.homes.clone();
-            let identity = off_runtime(move || homes.identity(&record)).await;
-            let mut found = back.catalog.deleted.iter_mut();
-            if let Some(deleted) = found.find(|deleted| deleted.record.id == number) {
-                deleted.learn(identity);
-            }
-            self.publish(back).await.map_err(|e| within(&error, e))?;
+        if let Err(unsaved) = self.publish(view.clone()).await {
             self.deletions.changed.notify_one();
-            return Err(refused.state("it is deleted as before, and can still come back"));
+            return Err(within(&error, unsaved).state(STILL_DELETED));
+        }
+        if let Err(refused) = self.serve(&view, &new_name, &record, &error).await {
+            let mut back = before;
+            back.catalog.volume_id_next = view.catalog.volume_id_next;
+            return Err(refused.state(self.delete_again(back, number, record).await));
         }
         self.deletions.forget(number);
         let mut done = View::clone(&self.view());
@@ -469,6 +484,9 @@ impl Control {
         self.devices.attach_asked(self, &new_name, &error).await.map(|()| new_name)
     }
 }
+
+/// What became of a volume that could not come back.
+const STILL_DELETED: &str = "it is deleted as before, and can still come back";
 
 /// The objects of a deleted volume are removed, and the catalog does not say so.
 fn unrecorded(name: &Name, taken: Option<&Taken>, unsaved: Report) -> Report {
@@ -595,5 +613,41 @@ mod tests {
         node.control.volume_delete(&far(), DeleteData::Now).await.expect("there is room again");
         assert_eq!(owner.take(), ["remove 1"]);
         assert!(node.control.view().catalog.deleted.is_empty());
+    }
+
+    /// Goal: a return that the catalog does not take leaves the volume deleted, in its store, too.
+    /// Method: the catalog's new file cannot be made; what the task does next.
+    #[tokio::test(start_paused = true)]
+    async fn a_return_that_is_not_saved_is_marked_again() {
+        let (owner, node) = deleted().await;
+        node.control.attend(1).await;
+        node.block_catalog();
+        let refused = node.control.volume_undelete(&far(), UndeleteRequest::default()).await;
+        let refused = refused.expect_err("it is not saved");
+        assert!(refused.state.starts_with("it is deleted as before"), "{refused}");
+        assert!(is_woken(&node).await, "its store says that it is not deleted");
+        node.control.attend(1).await;
+        assert_eq!(owner.take(), ["mark 1", "undelete 1", "mark 1"]);
+    }
+
+    /// Goal: a return that fails, and whose end the catalog does not take, shows no volume that no
+    /// shard has, and can be repeated. Method: the shard refuses, and from then on the catalog's
+    /// new file cannot be made.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_return_that_is_not_saved_is_undone() {
+        let (_owner, node) = deleted().await;
+        node.fail_and_block(0);
+        let refused = node.control.volume_undelete(&far(), UndeleteRequest::default()).await;
+        let refused = refused.expect_err("the shard refuses");
+        assert_eq!(refused.cause, "the disk is full", "{refused}");
+        assert!(refused.state.contains("its next start goes on"), "{refused}");
+        assert!(is_woken(&node).await, "its store says that it is not deleted");
+        let view = node.control.view();
+        assert!(!view.catalog.volumes.contains_key("far"), "no shard has it");
+        assert_eq!(view.catalog.deleted.len(), 1);
+        node.unblock_catalog();
+        let back = node.control.volume_undelete(&far(), UndeleteRequest::default()).await;
+        back.expect("there is room again");
+        assert_eq!(node.control.view().catalog.volumes["far"].id, 3);
     }
 }
