@@ -136,6 +136,27 @@ fn a_lost_nvm_level_costs_its_own_volumes() {
     assert_holds(&killed.start(), "brake", Some(4));
 }
 
+/// Goal: a loss that the catalog cannot record is not accepted, so that a level that is put back
+/// shows nothing older than what was written meanwhile. Method: a folder in the place of the
+/// catalog's new file; then none, writes, a kill, and the level again.
+#[test]
+fn a_loss_that_is_not_saved_is_not_accepted() {
+    let killed = Killed::new();
+    let away = killed.take("nvm");
+    let node = killed.start();
+    let obstacle = killed.dir.join("catalog.json.new");
+    fs::create_dir_all(obstacle.join("x")).expect("the test's own folder");
+    let said = refused(&killed.dir, &["volume", "accept-loss", "brake"]);
+    assert!(said.contains("cannot write the node's catalog"), "{said}");
+    assert_waits(&node, "brake", "`nvm`");
+    fs::remove_dir_all(&obstacle).expect("the test's own folder");
+    node.layby(&["volume", "accept-loss", "brake"]);
+    fill(&node, "brake", 2);
+    node.kill9();
+    fs::rename(&away, killed.level("nvm")).expect("the test's own folder");
+    assert_holds(&killed.start(), "brake", Some(2));
+}
+
 /// Goal: without its SSD level a node serves the volumes that are clean; the others wait until they
 /// are given up, one by one, and what the NVM level holds of them is kept. Then levels are made
 /// anew, and not before. Method: the level's file is taken away for good.

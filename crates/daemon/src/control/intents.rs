@@ -9,6 +9,7 @@
 //! Cost: a snapshot of the shards a minute. Not for: volumes over several shards, whose intents
 //! stay.
 
+use super::volumes::{set_phase, within};
 use super::{Command, Control, View, report};
 use crate::catalog::{VolumePhase, VolumeRecord};
 use crate::config::Name;
@@ -170,7 +171,9 @@ impl Control {
 
     /// Serves a volume that waits for a lost level, without what that level held of it. What the
     /// other levels hold is written back first; blocks whose newest version was in the lost level
-    /// are at an older one. Answers how many blocks were written back.
+    /// are at an older one. Answers how many blocks were written back. The catalog knows before a
+    /// client writes: a start that went by the old one would show what the lost level held, once it
+    /// is back, over what was written since.
     ///
     /// # Errors
     /// A report where no volume of the name waits, or it cannot be served.
@@ -189,11 +192,16 @@ impl Control {
         let old = view.catalog.volumes[name].id;
         let record = degraded::renumber(&mut view, &self.facts.homes, name, &error)?;
         let plans = self.plan_volume(&view, name, &record).await?;
+        set_phase(&mut view, name, VolumePhase::Ready);
+        let saved = self.publish(view.clone()).await;
+        saved.map_err(|unsaved| within(&error, unsaved).state("the volume waits as before"))?;
         let added = self.add_parts(&view, &record, plans).await;
-        added.map_err(|refused| report(&refused, error.clone()))?;
+        added.map_err(|refused| {
+            report(&refused, error.clone())
+                .state("the volume is not served; the next start serves it without the lost level")
+        })?;
         view.absent.remove(name);
-        super::volumes::set_phase(&mut view, name, VolumePhase::Ready);
-        self.publish_served(view).await;
+        self.take_effect(view).await;
         self.facts.intents.forget(old);
         tracing::warn!(%name, blocks, "what a lost level held of the volume was given up");
         self.devices.attach_asked(self, name, &error).await.map(|()| blocks)
