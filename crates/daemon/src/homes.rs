@@ -496,6 +496,8 @@ pub(crate) mod tests {
         log: Mutex<Vec<String>>,
         refuses: Mutex<bool>,
         taken: Mutex<Option<Taken>>,
+        /// The next mark is answered when the other end is gone.
+        pub(crate) silence: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     }
 
     /// Names a store that no mock opens.
@@ -517,6 +519,9 @@ pub(crate) mod tests {
         }
         pub(crate) fn take(&self) -> Vec<String> {
             std::mem::take(&mut *self.log.lock().expect("one test"))
+        }
+        pub(crate) fn was_told(&self, line: &str) -> bool {
+            self.log.lock().expect("one test").iter().any(|told| told == line)
         }
         fn refuse(&self, whether: bool) {
             *self.refuses.lock().expect("one test") = whether;
@@ -556,6 +561,8 @@ pub(crate) mod tests {
         }
         fn mark_deleted(&self, deleted: &DeletedRecord) -> Result<(), Report> {
             self.note(format!("mark {}", deleted.record.id));
+            let silence = self.silence.lock().expect("one test").take();
+            let _ = silence.map(|silence| silence.recv());
             Ok(())
         }
         fn undelete(&self, deleted: &DeletedRecord) -> Result<(), Report> {

@@ -21,7 +21,7 @@ use crate::homes::{Homes, Taken};
 use crate::ublk;
 use layby_types::{Nanos, VolumeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
@@ -146,24 +146,66 @@ impl State {
 
 /// Attends to deleted volumes for as long as the node runs; never ends.
 pub(crate) async fn attend_deleted(control: Arc<Control>) {
+    let (mut due, mut attended) = (Due::default(), JoinSet::new());
     loop {
-        let mut rest = KEEP_EVERY;
+        let now = Instant::now();
+        for number in due.begin(&control.view().catalog.deleted, now) {
+            let (control, change) = (Arc::clone(&control), due.change);
+            attended.spawn(async move { (number, change, control.attend(number).await) });
+        }
+        let rest = due.rest(now);
         // A store that is silent holds up its own volumes only.
-        let mut attended = JoinSet::new();
-        let deleted = control.view().catalog.deleted.clone();
-        for number in deleted.iter().map(|deleted| deleted.record.id) {
-            let control = Arc::clone(&control);
-            attended.spawn(async move { control.attend(number).await });
+        tokio::select! {
+            Some(ended) = attended.join_next() => {
+                let (number, change, left) = ended.expect("what fails is a report, not a panic");
+                due.end((number, change), Instant::now() + left.min(KEEP_EVERY));
+            }
+            () = control.deletions.changed.notified() => due.on_change(),
+            // Nobody else wakes it while there is nothing to count.
+            () = tokio::time::sleep(rest.unwrap_or_default()), if rest.is_some() => {}
         }
-        while let Some(left) = attended.join_next().await {
-            rest = rest.min(left.expect("what fails is a report, not a panic"));
+    }
+}
+
+/// When deleted volumes are to be attended to, by their numbers.
+#[derive(Default)]
+struct Due {
+    /// Those that are attended to now.
+    busy: BTreeSet<u32>,
+    /// The others. One that is not here is due.
+    at: BTreeMap<u32, Instant>,
+    /// How many changes came that make all due.
+    change: u64,
+}
+
+impl Due {
+    /// The volumes that are to be attended to from `now` on.
+    fn begin(&mut self, deleted: &[DeletedRecord], now: Instant) -> Vec<u32> {
+        let is_there = |number: &u32| deleted.iter().any(|deleted| deleted.record.id == *number);
+        self.at.retain(|number, at| *at > now && is_there(number));
+        let numbers = deleted.iter().map(|deleted| deleted.record.id);
+        let is_due = |number: &u32| !self.busy.contains(number) && !self.at.contains_key(number);
+        let begun: Vec<u32> = numbers.filter(is_due).collect();
+        self.busy.extend(&begun);
+        begun
+    }
+
+    /// How long until the next one is due; none where only a change or an end makes one so.
+    fn rest(&self, now: Instant) -> Option<Duration> {
+        self.at.values().min().map(|at| at.saturating_duration_since(now))
+    }
+
+    /// A volume was attended to, as it was after so many changes. What came meanwhile makes it due.
+    fn end(&mut self, (number, change): (u32, u64), at: Instant) {
+        self.busy.remove(&number);
+        if change == self.change {
+            self.at.insert(number, at);
         }
-        let changed = control.deletions.changed.notified();
-        // Nobody else wakes it while there is nothing to count.
-        match control.view().catalog.deleted.is_empty() {
-            true => changed.await,
-            false => drop(tokio::time::timeout(rest, changed).await),
-        }
+    }
+
+    fn on_change(&mut self) {
+        self.change += 1;
+        self.at.clear();
     }
 }
 
@@ -613,6 +655,35 @@ mod tests {
         node.control.volume_delete(&far(), DeleteData::Now).await.expect("there is room again");
         assert_eq!(owner.take(), ["remove 1"]);
         assert!(node.control.view().catalog.deleted.is_empty());
+    }
+
+    /// Goal: a store that is silent holds up its own volumes only. Method: the first volume's store
+    /// does not answer while it is told; a second one is deleted, and its store hears of that.
+    #[tokio::test]
+    async fn a_silent_store_holds_up_no_other() {
+        const SOON: Duration = Duration::from_secs(10);
+        let (owner, node) = deleted().await;
+        let (answer, silence) = std::sync::mpsc::channel();
+        *owner.silence.lock().expect("one test") = Some(silence);
+        let attending = tokio::spawn(attend_deleted(Arc::clone(&node.control)));
+        let told = async |line: &str| {
+            let hearing = async {
+                while !owner.was_told(line) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(SOON, hearing).await.is_ok()
+        };
+        assert!(told("mark 1").await);
+        let created = node.control.volume_create(wanted("near"), Authority::Owner).await;
+        created.expect("the owner has it");
+        let near = "near".parse().expect("a good name");
+        let gone = node.control.volume_delete(&near, DeleteData::Delete).await;
+        gone.expect("its shard lets go");
+        let is_told = told("mark 2").await;
+        drop(answer);
+        attending.abort();
+        assert!(is_told, "its store is not told");
     }
 
     /// Goal: a return that the catalog does not take leaves the volume deleted, in its store, too.
