@@ -19,12 +19,13 @@ use crate::local::{
 };
 use crate::meta::is_earlier;
 use crate::segment::Compression;
-use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::uplink::Lane;
 use crate::volume::{
     ConditionalPuts, Limits, OpenError, Opened, Plan, Status, Volume, create, volume_of,
 };
+use crate::watch::{Order, Said, SnapshotAnswer, Watch};
 use layby_types::{Backing, BackingDone, BackingOperation, ErrorKind, Nanos};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,12 +34,12 @@ use std::io;
 use std::ops::{DerefMut, Range};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 /// Where a node keeps what it needs of a cloud-backed volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,111 +95,6 @@ enum Event<B> {
     Local(Told),
     Order(Order, u64),
     Stop,
-}
-
-/// What a volume last said of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// How safe it is.
-    pub status: Status,
-    /// The store has all that was written.
-    pub is_drained: bool,
-    /// Its snapshots, oldest first; none until the store has said so once.
-    pub snapshots: Option<Vec<Snapshot>>,
-    /// Orders that it had heard.
-    pub heard: u64,
-}
-
-/// What outlives the backing: the way to ask how safe a volume is, and to drain it.
-#[derive(Clone)]
-pub struct Watch {
-    said: watch::Receiver<Option<Said>>,
-    orders: Arc<AtomicU64>,
-    control: Arc<dyn Fn(Order, u64) + Send + Sync>,
-}
-
-/// What a volume says; what comes while nobody asks is the last one only.
-pub struct Changes(watch::Receiver<Option<Said>>);
-
-impl Changes {
-    /// What it said since the last question; `None` when it has ended.
-    pub async fn next(&mut self) -> Option<Said> {
-        loop {
-            self.0.changed().await.ok()?;
-            if let Some(said) = self.0.borrow_and_update().clone() {
-                return Some(said);
-            }
-        }
-    }
-}
-
-/// Where the end of a change of snapshots is awaited.
-pub type SnapshotAnswer = oneshot::Sender<Result<(), SnapshotError>>;
-
-/// An order to a volume.
-#[derive(Debug)]
-pub enum Order {
-    /// Upload all there is, or go back to full segments.
-    Drain(bool),
-    /// The volume has another size, in bytes.
-    Resize(u64),
-    /// Chunks are stored in another way from now on.
-    Compress(Compression),
-    /// Say how safe it is now.
-    Say,
-    /// Ask the store whose the volume is.
-    Look,
-    /// Make or drop a snapshot.
-    Snapshots(SnapshotChange, SnapshotAnswer),
-    /// End all calls that wait for the store, with an error: the node stops.
-    StopWaiting,
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
-    }
-}
-
-impl Watch {
-    /// What the volume said last; none before its first turn.
-    #[must_use]
-    pub fn said(&self) -> Option<Said> {
-        self.said.borrow().clone()
-    }
-
-    /// All that the volume says from now on.
-    #[must_use]
-    pub fn changes(&self) -> Changes {
-        Changes(self.said.clone())
-    }
-
-    /// Waits until the volume has said something that `is_so`, or `None` when it has ended.
-    pub async fn wait(&self, is_so: impl Fn(&Said) -> bool) -> Option<Said> {
-        let mut said = self.said.clone();
-        let found = said.wait_for(|said| said.as_ref().is_some_and(&is_so)).await;
-        found.ok().and_then(|said| said.clone())
-    }
-
-    /// Makes or drops a snapshot, which takes until the store has said so: where it does not
-    /// answer, this waits for it. Who stops waiting before a snapshot has begun gets none.
-    ///
-    /// # Errors
-    /// [`SnapshotError`] when that cannot be; after [`SnapshotError::Lost`] and
-    /// [`SnapshotError::Closed`] it may have been done all the same.
-    pub async fn change_snapshots(&self, change: SnapshotChange) -> Result<(), SnapshotError> {
-        let (answer, end) = oneshot::channel();
-        self.order(Order::Snapshots(change, answer));
-        end.await.unwrap_or(Err(SnapshotError::Closed))
-    }
-
-    /// Passes an order and returns its number; after the volume's end it does nothing. What the
-    /// volume says once it has heard that number is newer than the order.
-    pub fn order(&self, order: Order) -> u64 {
-        let number = self.orders.fetch_add(1, Ordering::Relaxed) + 1;
-        (self.control)(order, number);
-        number
-    }
 }
 
 /// The home of one volume; see the file's header.
@@ -479,17 +375,14 @@ impl<B> Drop for CloudBacking<B> {
     }
 }
 
-/// What a volume says goes in at one end and comes out of the other, which passes orders to it.
+/// What a volume says comes out of a [`Watch`], which passes orders to it.
 fn watch_of<B: Send + 'static>(events: Sender<Event<B>>) -> (watch::Sender<Option<Said>>, Watch) {
-    let (said, listener) = watch::channel(None);
     let inlet = Mutex::new(events);
-    let control = move |order, number| {
+    Watch::new(move |order, number| {
         let inlet = inlet.lock().unwrap_or_else(PoisonError::into_inner);
         // A volume that has ended hears no orders, and needs none.
         let _ = inlet.send(Event::Order(order, number));
-    };
-    let orders = Arc::new(AtomicU64::new(0));
-    (said, Watch { said: listener, orders, control: Arc::new(control) })
+    })
 }
 
 struct Host<B> {

@@ -31,6 +31,7 @@ mod store;
 mod superblock;
 pub mod uplink;
 mod volume;
+mod watch;
 mod written;
 
 #[cfg(test)]
@@ -39,10 +40,7 @@ mod tests;
 pub use action::{Action, ActionId, Condition, End, Fault, FaultKind, Request, Tag};
 pub use clone::{BASES_MAX, CloneError, CloneObjects, ClonePlan, split_key};
 pub use crypt::{CIPHER, KEY_BYTES, Key};
-pub use host::{
-    CloudBacking, HostError, Inspected, Order, Paths, Said, SnapshotAnswer, Watch, inspect,
-    is_unmade, prepare,
-};
+pub use host::{CloudBacking, HostError, Inspected, Paths, inspect, is_unmade, prepare};
 pub use journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN, JournalError};
 pub use local::{open_regular, read_map};
 pub use map::MapImage;
@@ -63,3 +61,4 @@ pub use volume::{
     ConditionalPuts, Counters, Limits, Link, OpenError, Opened, Plan, READ_CACHE_BYTES_DEFAULT,
     Status, Volume, WaitPlan, Wanted, create, is_settled, sessions_of, volume_of,
 };
+pub use watch::{Order, Said, SnapshotAnswer, Watch};

@@ -1,12 +1,13 @@
 //! The host over real files and a folder as store.
 
-use crate::host::{CloudBacking, Order, Paths, prepare};
+use crate::host::{CloudBacking, Paths, prepare};
 use crate::journal::JOURNAL_BYTES_MIN;
 use crate::restore::Restored;
 use crate::segment::{Compression, VolumeUuid};
 use crate::store::Store;
 use crate::uplink::Lane;
 use crate::volume::{ConditionalPuts, Limits, Plan};
+use crate::watch::Order;
 use crate::{End, Request};
 use layby_types::{Backing as _, BackingDone, BackingOperation};
 use std::sync::mpsc::{Receiver, channel};
