@@ -110,6 +110,7 @@ impl ClonePlan {
         if self.size_bytes < snapshot.size_bytes {
             return Err(CloneError::Smaller(snapshot.size_bytes));
         }
+        map.end_at(snapshot.size_bytes.div_ceil(base.block_bytes.into()));
         let (url, name, through) = (self.base_url.clone(), snapshot.name.clone(), snapshot.number);
         map.rest_on(Base { url, snapshot: name, through }, self.volume);
         let checkpoint = Checkpointed { number: through, epoch: 0 };

@@ -185,6 +185,17 @@ impl CloudMap {
         self.runs.mapped(blocks)
     }
 
+    /// Whether it has something from this block on.
+    pub(crate) fn has_behind(&self, end: u64) -> bool {
+        self.runs.mapped(end..BLOCKS_MAX).next().is_some()
+    }
+
+    /// What lies from this block on is not of the volume.
+    pub(crate) fn end_at(&mut self, end: u64) {
+        let held = self.runs.remove(end..BLOCKS_MAX);
+        self.release(held);
+    }
+
     pub(crate) fn run_count(&self) -> usize {
         self.runs.count()
     }

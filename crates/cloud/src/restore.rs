@@ -6,6 +6,7 @@
 //! delete what was to be read, once it has replaced the superblock: then what there is by then is
 //! found, and what was not read of it yet, or lies elsewhere, is read. Segments never change, so
 //! what lies where it lay is what it was.
+//! What lies behind the size that the superblock says is left out.
 //! Invariant: what is read is a prefix of the volume's history, and not older than the superblock.
 //! Cost: the live bytes, once. Not for: what is written all the time; snapshots of it stay.
 
@@ -289,6 +290,7 @@ impl Restored {
             return Err(RestoreError::Damaged(SUPERBLOCK_KEY.to_owned()));
         }
         let segments_beyond = map.number.saturating_sub(superblock.committed);
+        map.end_at(superblock.size_bytes.div_ceil(superblock.block_bytes.into()));
         Ok(Restored { superblock, segments_beyond, snapshot: None, map })
     }
 
@@ -311,7 +313,8 @@ impl Restored {
             let known = superblock.snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             return Err(RestoreError::NoSnapshot(name.to_owned(), known));
         };
-        let map = read_map(fetch, identity(&superblock)?, &snapshot.key())?;
+        let mut map = read_map(fetch, identity(&superblock)?, &snapshot.key())?;
+        map.end_at(snapshot.size_bytes.div_ceil(superblock.block_bytes.into()));
         Ok(Restored { superblock, segments_beyond: 0, snapshot: Some(snapshot), map })
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Life {
     pub(super) before: Option<Vec<Vec<u8>>>,
     /// Snapshots, where a life has any.
     pub(super) snapshots: Snapshots,
+    /// Blocks that the volume has now.
+    pub(super) end: u64,
 }
 
 impl Life {
@@ -101,6 +103,7 @@ impl Life {
             line: format!("replay with seed {seed}"),
             before: None,
             snapshots: Snapshots::default(),
+            end: BLOCKS,
         }
     }
 
@@ -110,11 +113,26 @@ impl Life {
     }
 
     pub(super) fn write(&mut self) {
-        let start = self.world.rng.below(BLOCKS);
+        let start = self.world.rng.below(self.end);
         let longest = if self.world.rng.chance(1, 10) { 40 } else { 4 };
-        let blocks = start..(start + 1 + self.world.rng.below(longest)).min(BLOCKS);
+        let blocks = start..(start + 1 + self.world.rng.below(longest)).min(self.end);
         let is_zero = self.world.rng.chance(1, 8);
-        let number = self.history.len();
+        self.submit_change(blocks, is_zero);
+    }
+
+    /// The volume itself has zeroed blocks.
+    pub(super) fn note_zeroed(&mut self, blocks: Range<u64>) {
+        self.acknowledged.insert(self.history.len());
+        self.history.push(Written { blocks, is_zero: true });
+    }
+
+    /// Zeroes blocks, as a write that the history has.
+    pub(super) fn zero(&mut self, blocks: Range<u64>) {
+        self.submit_change(blocks, true);
+    }
+
+    fn submit_change(&mut self, blocks: Range<u64>, is_zero: bool) {
+        let (start, number) = (blocks.start, self.history.len());
         let (offset, length) = (start * BLOCK, (blocks.end - start) * BLOCK);
         // A long write is as many as its parts: a power cut may come between them.
         let part = if is_zero { BLOCKS } else { CHUNK_BYTES as u64 / BLOCK };
@@ -149,7 +167,7 @@ impl Life {
     }
 
     fn read(&mut self) {
-        let block = self.world.rng.below(BLOCKS);
+        let block = self.world.rng.below(self.end);
         self.read_block(block);
     }
 
@@ -280,7 +298,7 @@ impl Life {
         // What an earlier session stored is read whatever the next one does.
         let all = [Compression::None, Compression::Zstd(1), Compression::Lz4];
         let compression = all[self.world.rng.below(3) as usize];
-        let plan = Plan { compression, ..plan(self.node) };
+        let plan = Plan { compression, ..self.plan() };
         self.volume = open(&mut self.world, plan, self.now);
         self.reads.clear();
         self.syncs.clear();
@@ -294,7 +312,7 @@ impl Life {
 
     /// The plan of its volume.
     pub(super) fn plan(&self) -> Plan {
-        plan(self.node)
+        Plan { size_bytes: self.end * BLOCK, ..plan(self.node) }
     }
 
     /// Waits for the end of a call.
@@ -339,7 +357,8 @@ impl Life {
 
     /// The node opens the volume from its disks.
     pub(super) fn open_again(&mut self) {
-        self.volume = open(&mut self.world, plan(self.node), self.now);
+        let plan = self.plan();
+        self.volume = open(&mut self.world, plan, self.now);
     }
 
     /// Another node, with empty disks, begins to take the volume.
@@ -352,7 +371,7 @@ impl Life {
     /// A node opens the volume from the disks that there are, told to take it.
     pub(super) fn open_told_to_take(&mut self, node: VolumeUuid) {
         self.node = node;
-        let plan = Plan { takeover: true, ..plan(node) };
+        let plan = Plan { takeover: true, ..self.plan() };
         self.volume = open(&mut self.world, plan, self.now);
     }
 
@@ -363,7 +382,7 @@ impl Life {
 
     /// Whether this is the state after the first `count` writes.
     pub(super) fn is_prefix(&self, state: &[Vec<u8>], count: usize) -> bool {
-        (0..BLOCKS).all(|block| self.state(block, count) == state[block as usize])
+        (0..self.end).all(|block| self.state(block, count) == state[block as usize])
     }
 
     /// The one prefix of the history that this state is.
@@ -451,7 +470,7 @@ impl Life {
         let actions = self.volume.take_actions();
         self.world.take(actions);
         self.world.cut_power();
-        let plan = Plan { takeover: true, ..plan(node) };
+        let plan = Plan { takeover: true, ..self.plan() };
         self.world.disks = Disks::new(JOURNAL, create(&plan, JOURNAL, self.world.rng.next_u64()));
         let volume = open(&mut self.world, plan, self.now);
         let old = std::mem::replace(&mut self.volume, volume);
@@ -462,7 +481,7 @@ impl Life {
         let state = self.read_all();
         // What the store had is a prefix, so the least that this state can be is enough to ask.
         let count = self.prefix(&state, 0);
-        let is_older = (0..BLOCKS).any(|block| {
+        let is_older = (0..self.end).any(|block| {
             count < at_least && self.state(block, at_least) != self.state(block, count)
         });
         assert!(!is_older, "older than the store was: {}", self.line);

@@ -13,6 +13,7 @@ mod past;
 mod removal;
 mod restores;
 mod rot;
+mod sizes;
 mod snapshots;
 mod space;
 mod uploaded;

@@ -77,6 +77,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.upload.recorded > self.session.committed()
             || has_checkpoint
             || self.has_snapshot_news()
+            || self.has_size_news()
             || self.session.wants_commit
     }
 

@@ -21,6 +21,7 @@ mod read;
 mod read_cache;
 mod recover;
 mod session;
+mod size;
 mod snapshots;
 mod turns;
 mod upload;
@@ -107,7 +108,7 @@ impl Limits {
     };
 }
 
-/// The mark of the volume's own calls, whose ends nobody waits for.
+/// The mark of the volume's own calls: zeroings where its size changes.
 const OWN_TOKEN: u64 = u64::MAX;
 
 /// Where the journal holds blocks.
@@ -232,6 +233,7 @@ pub struct Volume<B> {
     session: session::Session,
     clean: clean::Cleaning,
     snapshots: snapshots::Snapshots,
+    resizing: size::Resizing,
     /// Whether the store has ever said what this volume is, so that it can be served without it.
     is_known: bool,
     /// The map file does not say yet where the journal goes on: what would be written there now, a
@@ -548,21 +550,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         self.session.is_taken()
     }
 
-    /// A new size; what lay beyond a smaller one is zeros when it grows again.
-    pub fn set_size(&mut self, size_bytes: u64) {
-        let old = std::mem::replace(&mut self.plan.size_bytes, size_bytes);
-        if size_bytes < old {
-            let block = self.block();
-            let (from, to) = (size_bytes.next_multiple_of(block), old.next_multiple_of(block));
-            self.submit(
-                OWN_TOKEN,
-                BackingOperation::Zero { offset: from, length: to - from, keep_allocated: false },
-            );
-        }
-        self.session.wants_commit = true;
-        self.step();
-    }
-
     /// How chunks of segments that are cut from now on are stored; the others stay as they are.
     pub fn set_compression(&mut self, compression: Compression) {
         self.plan.compression = compression;
@@ -722,7 +709,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     fn finish(&mut self, token: u64, result: Result<(), ErrorKind>, buffer: Option<B>) {
         if token == OWN_TOKEN {
-            return;
+            return self.resizing.end(result, self.write.written_next);
         }
         self.done.push_back(BackingDone { token, result, buffer, extents: Vec::new() });
     }

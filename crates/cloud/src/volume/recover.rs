@@ -208,6 +208,8 @@ impl<B> Volume<B> {
         let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));
         let journal = Journal::new(ring, batches, from);
         let seq_next = journal.seq_next;
+        let end = plan.size_bytes.div_ceil(plan.block_bytes.into());
+        let resizing = super::size::Resizing::opened(journal.batches.iter(), end);
         let mut upload = Uploads::default();
         (upload.cut_next, upload.recorded) = (map.journal_next, map.number);
         // What was learned from the store is recorded after how far it goes: a power cut may come
@@ -238,6 +240,7 @@ impl<B> Volume<B> {
             session: session(taken, seed),
             clean: super::clean::Cleaning::default(),
             snapshots: super::snapshots::Snapshots::default(),
+            resizing,
             is_known,
             lost_bytes: 0,
             awaits_map: false,

@@ -203,9 +203,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             created_unix: change.created_unix,
             clones: Vec::new(),
         };
-        let (id, key) = (change.id, snapshot.key());
+        let (id, key, size_bytes) = (change.id, snapshot.key(), snapshot.size_bytes);
         change.stage = Stage::Putting(snapshot);
-        let bytes = self.map.encode_live().into();
+        let bytes = self.map_of(size_bytes).encode_live().into();
         let request = Request::Put { key, bytes, condition: Condition::Create };
         self.ask(request, Flight::SnapshotPut { id });
     }

@@ -1,0 +1,182 @@
+//! Volumes that shrink and grow, and nodes that take them: what the store has behind an end.
+
+use super::lives::{BLOCK, BLOCKS, Life};
+use crate::action::{Condition, Request, Tag};
+use crate::restore::Restored;
+use crate::segment::VolumeUuid;
+use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+
+impl Life {
+    /// Has the volume another size, in blocks, as a node does: what a shrink cuts off is durable
+    /// zeros first.
+    fn resize(&mut self, blocks: u64) {
+        if blocks < self.end {
+            let before = self.end;
+            self.end = blocks;
+            self.zero(blocks..before);
+            self.sync_all();
+        }
+        self.end = blocks;
+        self.volume.set_size(blocks * BLOCK);
+    }
+
+    /// Blocks of the volume by the store's superblock.
+    fn blocks_told(&self) -> u64 {
+        let (bytes, _) = self.world.store.get(SUPERBLOCK_KEY, None).expect("it was put");
+        Superblock::decode(&bytes).expect("it is whole").size_bytes / BLOCK
+    }
+
+    /// Another node takes the volume, of the size that the store says, and has it grow to all of
+    /// its blocks: it is a prefix of its history, and what was behind the end is zeros.
+    fn take_over_and_grow(&mut self, node: u8) {
+        let told = self.blocks_told();
+        self.end = told;
+        self.lose_disks(VolumeUuid([node; 16]));
+        self.grow_again(told);
+        if told < BLOCKS {
+            self.note_zeroed(told..BLOCKS);
+        }
+    }
+
+    fn grow_again(&mut self, told: u64) {
+        let shrunk = self.read_all();
+        self.end = BLOCKS;
+        self.volume.set_size(BLOCKS * BLOCK);
+        self.live_on();
+        let state = self.read_all();
+        let is_same = shrunk[..told as usize] == state[..told as usize];
+        assert!(is_same, "a growth changes nothing before the end: {}", self.line);
+        let zeros = vec![0; BLOCK as usize];
+        let is_zero = state[told as usize..].iter().all(|block| *block == zeros);
+        assert!(is_zero, "what was behind block {told} is back: {}", self.line);
+    }
+
+    fn settle_size(&mut self) {
+        self.settle();
+        self.live_on();
+    }
+
+    fn live_on(&mut self) {
+        (0..200).for_each(|_| self.tick());
+    }
+}
+
+/// Goal: a node that takes a volume after a shrink and has it grow again finds zeros behind the old
+/// end, at whatever moment it takes it; what it takes is a prefix of the history. Method: random
+/// lives, with faults of the store, that shrink, at times grow again before either is in the store,
+/// or start again; another node takes the volume, and a third one what that one made of it.
+#[test]
+fn a_taken_volume_has_zeros_behind_an_end_that_it_had() {
+    for seed in 7000..7120 {
+        let mut life = Life::new(seed);
+        life.load(400);
+        life.settle();
+        let errors = life.world.rng.below(30);
+        life.world.faults.errors = errors;
+        life.volume.set_draining(false);
+        let end = 1 + life.world.rng.below(BLOCKS - 1);
+        life.resize(end);
+        let steps = life.world.rng.below(120);
+        life.load(steps);
+        match life.world.rng.below(4) {
+            0 => life.crash(),
+            1 => life.resize(BLOCKS),
+            _ => {}
+        }
+        let steps = life.world.rng.below(60);
+        life.load(steps);
+        life.take_over_and_grow(8);
+        life.settle_size();
+        life.take_over_and_grow(9);
+        life.settle();
+    }
+}
+
+/// Goal: a size is in the store soon: a growth at once, and a shrink when its zeros are, also where
+/// the node was killed meanwhile; then the store has nothing behind the end. Method: each with the
+/// store's superblock after it.
+#[test]
+fn sizes_reach_the_store() {
+    for seed in 7200..7220 {
+        let mut life = Life::new(seed);
+        life.load(300);
+        life.settle();
+        life.volume.set_draining(false);
+        let end = BLOCKS / 2;
+        life.world.faults.is_cut = true;
+        life.resize(end);
+        life.live_on();
+        life.world.faults.is_cut = false;
+        assert_eq!(life.blocks_told(), BLOCKS, "{}", life.line);
+        if seed % 2 == 0 {
+            life.crash();
+        }
+        life.settle_size();
+        assert_eq!(life.blocks_told(), end, "{}", life.line);
+        assert!(life.volume.map().mapped(end..BLOCKS).next().is_none(), "{}", life.line);
+        life.volume.set_draining(false);
+        life.resize(BLOCKS);
+        life.live_on();
+        assert_eq!(life.blocks_told(), BLOCKS, "{}", life.line);
+    }
+}
+
+/// Goal: a store where an earlier build told a shrink before its zeros gives nothing behind the end
+/// back: neither to a node that takes the volume and grows it, nor to one that takes it after that,
+/// nor to a restore. Method: a superblock with a smaller size is put over a drained volume's.
+#[test]
+fn a_shrink_told_too_early_shows_nothing() {
+    for seed in 7300..7320 {
+        let mut life = Life::new(seed);
+        life.load(400);
+        life.settle();
+        life.stop();
+        let (bytes, version) = life.world.store.get(SUPERBLOCK_KEY, None).expect("it was put");
+        let mut block = Superblock::decode(&bytes).expect("it is whole");
+        block.size_bytes = BLOCKS / 2 * BLOCK;
+        let (key, bytes) = (SUPERBLOCK_KEY.to_owned(), block.encode().into());
+        let condition = Condition::Replace(Tag(version.to_string()));
+        life.world.store.perform(&Request::Put { key, bytes, condition });
+        let store = life.world.store.clone();
+        let mut fetch = |key: &str, range| store.get(key, range).map(|(bytes, _)| bytes);
+        let restored = Restored::open(&mut fetch).expect("it is whole");
+        let mut last = 0;
+        let mut sink = |offset: u64, bytes: &[u8]| {
+            last = last.max(offset + bytes.len() as u64);
+            Ok(())
+        };
+        restored.copy(&mut fetch, &mut sink).expect("the store answers");
+        assert!(last <= block.size_bytes, "a restore wrote behind the end: {}", life.line);
+        for node in [8, 9] {
+            life.end = life.blocks_told();
+            life.take_over(VolumeUuid([node; 16]));
+            life.grow_again(life.end);
+            if seed % 2 == 0 {
+                life.settle_size();
+                assert_eq!(life.blocks_told(), BLOCKS, "{}", life.line);
+            }
+            life.stop();
+        }
+    }
+}
+
+/// Goal: a drain that waits for what was newest when it began ends while writes go on. Method: a
+/// write between any two steps; the store has a batch that was newest at one moment.
+#[test]
+fn what_was_written_is_stored_while_writes_go_on() {
+    let mut life = Life::new(7400);
+    life.load(200);
+    life.volume.set_draining(true);
+    let newest = life.volume.written_next();
+    let mut is_drained = false;
+    for _ in 0..4000 {
+        life.write();
+        life.tick();
+        is_drained |= life.volume.is_drained();
+        if life.volume.stored_next() >= newest {
+            assert!(!is_drained, "there is always something newer");
+            return;
+        }
+    }
+    panic!("it never ends: {}", life.line);
+}
