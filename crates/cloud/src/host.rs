@@ -302,6 +302,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> CloudBacking<B> {
             offers,
             said,
             heard: 0,
+            drains: 0,
             map_fault: None,
             hedge: Arc::new(Hedge::default()),
             bases: Vec::new(),
@@ -405,6 +406,8 @@ struct Host<B> {
     offers: SyncSender<Range<u64>>,
     said: watch::Sender<Option<Said>>,
     heard: u64,
+    /// Drains that have not ended.
+    drains: u32,
     /// Why changes of the map file wait.
     map_fault: Option<String>,
     hedge: Arc<Hedge>,
@@ -650,7 +653,13 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
     fn heed(&mut self, order: Order, number: u64) {
         self.heard = number;
         match order {
-            Order::Drain(is_draining) => self.volume.set_draining(is_draining),
+            Order::Drain(begins) => {
+                self.drains = match begins {
+                    true => self.drains + 1,
+                    false => self.drains.checked_sub(1).expect("a drain begins before it ends"),
+                };
+                self.volume.set_draining(self.drains > 0);
+            }
             Order::Resize(bytes) => self.volume.set_size(bytes),
             Order::Compress(compression) => self.volume.set_compression(compression),
             Order::Say => {}
@@ -675,7 +684,15 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
         status.map_fault.clone_from(&self.map_fault);
         self.lane.set_dirty(status.dirty_bytes, status.upload_bytes);
         let snapshots = self.volume.snapshots().map(<[Snapshot]>::to_vec);
-        let said = Said { status, is_drained, snapshots, heard: self.heard };
+        let said = Said {
+            status,
+            is_drained,
+            written_next: self.volume.written_next(),
+            stored_next: self.volume.stored_next(),
+            is_size_stored: self.volume.is_size_stored(),
+            snapshots,
+            heard: self.heard,
+        };
         // Somebody may look later, too.
         self.said.send_replace(Some(said));
     }

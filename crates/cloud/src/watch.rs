@@ -20,6 +20,12 @@ pub struct Said {
     pub status: Status,
     /// The store has all that was written.
     pub is_drained: bool,
+    /// Batches of its journal before this one are written: what was acknowledged is in them.
+    pub written_next: u64,
+    /// The store has what the journal held before this batch.
+    pub stored_next: u64,
+    /// The store has the volume's size, as far as it may be there by now.
+    pub is_size_stored: bool,
     /// Its snapshots, oldest first; none until the store has said so once.
     pub snapshots: Option<Vec<Snapshot>>,
     /// Orders that it had heard.
@@ -55,7 +61,8 @@ pub type SnapshotAnswer = oneshot::Sender<Result<(), SnapshotError>>;
 /// An order to a volume.
 #[derive(Debug)]
 pub enum Order {
-    /// Upload all there is, or go back to full segments.
+    /// Upload all there is; or take one such order back: without any the volume goes back to full
+    /// segments.
     Drain(bool),
     /// The volume has another size, in bytes.
     Resize(u64),

@@ -23,6 +23,7 @@ mod description;
 mod destroy;
 mod discard;
 mod door;
+mod drains;
 mod esi;
 mod esi_cache;
 mod esi_devices;

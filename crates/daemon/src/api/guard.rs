@@ -8,7 +8,8 @@
 //! Invariant: what is not known to be a read is a change; a connection of which nothing is known
 //! makes none; each change, and each attempt at one, is in the audit log. What a recorder takes
 //! many times a second is let in as a change is, and leaves no line. A change that has begun is
-//! made to its end, also when its client leaves; only a snapshot is withdrawn then.
+//! made to its end, also when its client leaves; only a snapshot is withdrawn then, and a drain
+//! ends.
 //! Cost: a few header look-ups per request; a line in a file per change. Not for: NBD clients.
 
 use super::token::Tokens;
@@ -196,7 +197,10 @@ async fn change(
 
 /// Whether a change is over when nothing waits for it: it has nothing that could be half done.
 fn ends_with_its_client(path: &str) -> bool {
-    path.contains("/snapshots")
+    let volume = path.strip_prefix("/v1/volumes/").and_then(|rest| rest.split_once('/'));
+    let of_volume = volume.map(|(_, what)| what);
+    path == "/v1/drain"
+        || of_volume.is_some_and(|what| what == "drain" || what.starts_with("snapshots"))
 }
 
 /// Whether a request only takes what was recorded, and does not end the recording. It comes ten
@@ -267,6 +271,32 @@ mod tests {
             }
         }
         request
+    }
+
+    /// Goal: a drain and a snapshot are over when their client has gone, and all other changes are
+    /// made to their end, whatever the volume is called. Method: paths of both kinds.
+    #[test]
+    fn what_could_be_half_made_outlives_its_client() {
+        for path in [
+            "/v1/drain",
+            "/v1/volumes/a/drain",
+            "/v1/volumes/drain/drain",
+            "/v1/volumes/a/snapshots",
+            "/v1/volumes/a/snapshots/monday",
+        ] {
+            assert!(ends_with_its_client(path), "{path}");
+        }
+        for path in [
+            "/v1/volumes",
+            "/v1/volumes/a",
+            "/v1/volumes/drain",
+            "/v1/volumes/snapshots",
+            "/v1/volumes/snapshots/accept-loss",
+            "/v1/deleted-volumes/drain/undelete",
+            "/v1/classes/drain",
+        ] {
+            assert!(!ends_with_its_client(path), "{path}");
+        }
     }
 
     /// Goal: only our own pages and tools pass. Method: hosts and origins of both kinds.

@@ -342,6 +342,7 @@ impl ControlClient {
     ) -> Result<Bytes, Report> {
         let wait = waits_for(&method, path);
         let is_question = method == Method::GET;
+        let interrupt = interrupt_text(&method, path);
         let mut exchange = std::pin::pin!(self.exchange(method, path, body));
         if is_question {
             return timeout(self.within, exchange).await.unwrap_or_else(|_| Err(self.silent()));
@@ -349,11 +350,6 @@ impl ControlClient {
         if let Ok(answer) = timeout(self.note_after, &mut exchange).await {
             return answer;
         }
-        // A snapshot that waits for an upload is withdrawn when nobody waits for it any more.
-        let interrupt = match path.ends_with("/snapshots") {
-            true => "an interrupt withdraws it, unless it has begun",
-            false => "an interrupt ends the waiting, not the request",
-        };
         let what = wait.unwrap_or("the node's answer");
         (self.note)(&format!("waiting for {what}; {interrupt}"));
         if wait.is_some() {
@@ -433,6 +429,16 @@ impl ControlClient {
             .cause(cause.to_string())
             .state("the request may or may not have been carried out")
             .hint("look with `layby status`, then repeat the command if need be")
+    }
+}
+
+/// What an interrupt does to a request: what could be half made is made to its end.
+fn interrupt_text(method: &Method, path: &str) -> &'static str {
+    let is_post = *method == Method::POST;
+    match path.rsplit('/').next() {
+        Some("snapshots") if is_post => "an interrupt withdraws it, unless it has begun",
+        Some("drain") if is_post => "an interrupt ends the waiting, and uploads go on as before",
+        _ => "an interrupt ends the waiting, not the request",
     }
 }
 

@@ -1,9 +1,10 @@
 //! Draining: all that was written goes home, for one volume or the whole node.
 //!
 //! How: shards write back what is dirty in their levels; volumes in object stores upload without
-//! waiting for full segments until the store has all.
+//! waiting for full segments until the store has the batches that their journals held by then.
 //! Invariant: a drain that was answered without an error left nothing behind that was acknowledged
-//! before it began; one that cannot get there ends, and says what stays where.
+//! before it began; one that cannot get there ends, and says what stays where. One that ends in any
+//! way, or whose client has gone, has volumes upload as before.
 //! Cost: a task per drain. Not for: when blocks are written back otherwise; see `layby_cache`.
 
 use super::{Command, Control, report};
@@ -18,38 +19,57 @@ use std::time::Duration;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A volume that uploads all it has, for as long as this lives.
-struct Draining(Watch, u64);
+struct Draining {
+    watch: Watch,
+    /// The batch of the journal behind all that was acknowledged when the drain began.
+    next: u64,
+}
 
 impl Draining {
     fn begin(watch: &Watch) -> Draining {
-        let number = watch.order(Order::Drain(true));
-        Draining(watch.clone(), number)
+        watch.order(Order::Drain(true));
+        Draining { watch: watch.clone(), next: 0 }
     }
 
-    /// What the volume says when the store has all, or cannot have it; none when it has ended.
-    /// A store that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot have it.
-    async fn end(&self) -> Option<Said> {
-        let is_over = |said: &Said| match said.status.link {
+    /// Notes what the journal holds by now; of a volume that has ended, nothing more.
+    async fn note_newest(&mut self) {
+        let number = self.watch.order(Order::Say);
+        let said = self.watch.wait(|said| said.heard >= number).await;
+        self.next = said.map_or(self.next, |said| said.written_next);
+    }
+
+    /// Whether the store has what the drain waits for. What clients write meanwhile is not waited
+    /// for: there may always be something newer.
+    fn is_drained(&self, said: &Said) -> bool {
+        said.stored_next >= self.next && said.is_size_stored
+    }
+
+    fn is_over(&self, said: &Said) -> bool {
+        match said.status.link {
             Link::Lost(_) => true,
             _ if said.status.journal_fault.is_some() || said.status.map_fault.is_some() => true,
             Link::Opening => false,
-            Link::Up | Link::Down { .. } => said.is_drained,
-        };
+            Link::Up | Link::Down { .. } => self.is_drained(said),
+        }
+    }
+
+    /// What the volume says when the store has what was noted, or cannot have it; none when it has
+    /// ended. A store that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot.
+    async fn end(&self) -> Option<Said> {
+        let segments = |said: &Said| said.status.counters.segments_put;
         let mut taken = 0;
         loop {
-            let segments = |said: &Said| said.status.counters.segments_put;
-            let goes_on = |said: &Said| is_over(said) || segments(said) > taken;
-            let moved = self.0.wait(|said| said.heard >= self.1 && goes_on(said));
+            let moved = self.watch.wait(|said| self.is_over(said) || segments(said) > taken);
             match tokio::time::timeout(DRAIN_PATIENCE, moved).await {
                 Ok(said) => {
                     let said = said?;
-                    if is_over(&said) {
+                    if self.is_over(&said) {
                         return Some(said);
                     }
                     taken = segments(&said);
                 }
                 Err(_) => {
-                    let said = self.0.said()?;
+                    let said = self.watch.said()?;
                     let age = said.status.last_fault.as_ref().map(|(_, age)| *age);
                     if age.is_some_and(|age| u128::from(age.0) < DRAIN_PATIENCE.as_nanos()) {
                         return Some(said);
@@ -62,7 +82,7 @@ impl Draining {
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        self.0.order(Order::Drain(false));
+        self.watch.order(Order::Drain(false));
     }
 }
 
@@ -154,13 +174,14 @@ enum Undrained {
 }
 
 impl Undrained {
-    /// What a volume said when its drain was over; none where the store has all.
-    fn of(said: Said) -> Option<Undrained> {
+    /// What a volume said when its drain was over; none where the store has what it waited for.
+    fn of(draining: &Draining, said: Said) -> Option<Undrained> {
+        let is_drained = draining.is_drained(&said);
         let Status { link, journal_fault, map_fault, last_fault, .. } = said.status;
         if let Link::Lost(why) = link {
             return Some(Undrained::Ended(why));
         }
-        if said.is_drained {
+        if is_drained {
             return None;
         }
         if let Some(fault) = journal_fault {
@@ -177,14 +198,21 @@ impl Undrained {
 /// Waits until object stores have what their volumes were written before. Each volume that cannot
 /// get there is named, and holds up no other.
 async fn end_drains(
-    drains: Vec<(Name, Result<Draining, String>)>,
+    mut drains: Vec<(Name, Result<Draining, String>)>,
     is_node: bool,
     error: &str,
 ) -> Result<(), Report> {
     let (mut failed, mut waits) = (Vec::new(), false);
+    // One that has ended says so when it is waited for.
+    for draining in drains.iter_mut().filter_map(|(_, draining)| draining.as_mut().ok()) {
+        draining.note_newest().await;
+    }
     for (name, draining) in drains {
         let undrained = match draining {
-            Ok(draining) => draining.end().await.and_then(Undrained::of),
+            Ok(draining) => {
+                let said = draining.end().await;
+                said.and_then(|said| Undrained::of(&draining, said))
+            }
             Err(why) => Some(Undrained::Ended(format!("it is not served: {why}"))),
         };
         let why = match undrained {

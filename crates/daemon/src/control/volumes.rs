@@ -497,7 +497,7 @@ impl Control {
         Err(Report::new(ReportKind::InUse, error)
             .cause(format!("{} of it are not in the store", format_bytes(said.status.dirty_bytes)))
             .state("nothing was changed")
-            .hint("wait with `layby volume drain`, or throw all away with --data delete"))
+            .hint("end its writers and wait with `layby volume drain`, or use --data delete"))
     }
 
     /// The same for a volume whose file or device is not there.
