@@ -690,6 +690,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             written_next: self.volume.written_next(),
             stored_next: self.volume.stored_next(),
             is_size_stored: self.volume.is_size_stored(),
+            bases: self.volume.bases().to_vec(),
             snapshots,
             heard: self.heard,
         };

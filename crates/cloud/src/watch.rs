@@ -7,6 +7,7 @@
 
 use crate::segment::Compression;
 use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
+use crate::superblock::Base;
 use crate::volume::Status;
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Said {
     pub stored_next: u64,
     /// The store has the volume's size, as far as it may be there by now.
     pub is_size_stored: bool,
+    /// Whose segments it shares, where it is a clone; the first one's first.
+    pub bases: Vec<Base>,
     /// Its snapshots, oldest first; none until the store has said so once.
     pub snapshots: Option<Vec<Snapshot>>,
     /// Orders that it had heard.

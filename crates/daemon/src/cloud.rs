@@ -636,7 +636,7 @@ impl RemoteHomes for CloudHomes {
             Err(Report::new(ReportKind::InUse, "the volume's data is in use")
                 .cause(format!("volumes are clones of it: {clones}"))
                 .state("nothing was changed")
-                .hint("delete these with --data now first, or keep its data with --data keep"))
+                .hint(removal::HAS_CLONES))
         })
     }
 

@@ -7,9 +7,10 @@
 use layby_tests::cloud::{BLOCK, BLOCKS, Client, VOLUME, World, wait_until_lost};
 use layby_tests::guest::{Data, Guest, kind};
 use layby_tests::link::{Cut, Effect, Fault, Operation, StoreError};
-use layby_tests::{Connection, Node, Options, Request, available, binary, must, run};
+use layby_tests::{Connection, Node, Options, Request, available, binary, layby, must, run};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 /// What `layby salvage` says where it failed for damage.
 const DAMAGED: &str = "is damaged";
@@ -384,4 +385,44 @@ fn a_node_that_was_put_back_takes_its_volume_anew() {
     client.verify();
     client.write(100);
     client.verify_store(&world, &node);
+}
+
+/// Goal: who takes a clone is told where it is read from besides its own place, which a copy of the
+/// store does not move, and what to do about the marks of the first one's clones. Method: a volume
+/// and its clone in a folder, all of which is copied; another node takes both from the copy.
+#[test]
+fn a_taken_clone_names_its_base() {
+    let base = TempDir::new().expect("a temporary folder");
+    let place = |store: &str, volume: &str| {
+        format!("file://{}", base.path().join(store).join(volume).display())
+    };
+    let start = |name: &str| Node::start(&base.path().join(name), &Options::config(""));
+    let first = start("a");
+    let (one, other) = (place("first", "maps"), place("first", "test"));
+    first.layby(&["volume", "create", "maps", "--size", "1MiB", "--path", &one]);
+    let mut connection = Connection::open(&first.socket(), "maps").expect("it is there");
+    let write = Request::Write { offset: 0, data: vec![7; BLOCK as usize], fua: true };
+    connection.call(&write).expect("the node is there").expect("it is written");
+    first.layby(&["volume", "snapshot", "maps", "monday"]);
+    let words = ["volume", "create", "test", "--path", &other, "--clone-of", "maps@monday"];
+    let named = format!("`{one}@monday`");
+    assert!(first.layby(&words).contains(&named));
+    first.stop();
+    let [from, to] = ["first", "second"].map(|store| base.path().join(store));
+    must("cp", &["-r", &from.to_string_lossy(), &to.to_string_lossy()]);
+    let second = start("b");
+    for volume in ["maps", "test"] {
+        let path = place("second", volume);
+        let taken = second.layby(&["volume", "create", volume, "--path", &path, "--take"]);
+        assert_eq!(taken.contains(&named), volume == "test", "{taken}");
+    }
+    let shown = second.layby(&["volume", "show", "test"]);
+    assert!(shown.contains(&named), "{shown}");
+    let dir = base.path().join("b").to_string_lossy().into_owned();
+    let ask = |words: &[&str]| layby(&[&["volume"], words, &["--dir", &dir]].concat());
+    let why = [other.as_str(), "copy of a bucket"];
+    ask(&["delete", "maps", "--data", "now"]).assert_explains(&why);
+    ask(&["snapshot-delete", "maps", "monday"]).assert_explains(&why);
+    second.layby(&["volume", "delete", "maps", "--data", "keep"]);
+    second.stop();
 }

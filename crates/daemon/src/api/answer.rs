@@ -623,7 +623,14 @@ impl Reading {
             return Vec::new();
         }
         let note = || placement_note(&self.control.facts().config);
-        self.placement.get_or_init(note).iter().cloned().collect()
+        let bases = self.control.facts().homes.watch(record).and_then(|watch| watch.said());
+        let bases = bases.map(|said| said.bases).unwrap_or_default();
+        self.placement
+            .get_or_init(note)
+            .iter()
+            .cloned()
+            .chain(super::cloud::base_note(&bases))
+            .collect()
     }
 
     /// All volumes, by name.

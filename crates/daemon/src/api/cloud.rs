@@ -6,7 +6,7 @@
 use crate::catalog::VolumeRecord;
 use crate::config::{CloudConfig, CompressionChoice};
 use crate::homes::Homes;
-use layby_cloud::{CIPHER, Link, Said, Watch};
+use layby_cloud::{Base, CIPHER, Link, Said, Watch};
 use layby_types::{Nanos, VolumeId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -116,6 +116,16 @@ pub(crate) fn cloud_answer(homes: &Homes, record: &VolumeRecord) -> Option<Cloud
     let drain = homes.uplink()?.time_to_drain(VolumeId(record.id));
     answer.drain_seconds = drain.map(Nanos::as_secs_f64);
     Some(answer)
+}
+
+/// Where a clone is read besides its own place: for whoever copies or empties a bucket.
+pub(super) fn base_note(bases: &[Base]) -> Option<String> {
+    let places: Vec<String> =
+        bases.iter().map(|base| format!("`{}@{}`", base.url, base.snapshot)).collect();
+    (!places.is_empty()).then(|| {
+        let places = places.join(", ");
+        format!("it is a clone and needs the objects that it shares with {places}, there")
+    })
 }
 
 impl CloudAnswer {

@@ -16,6 +16,11 @@ use layby_cloud::{
     Superblock, VolumeUuid, inspect, read_map, sessions_of, volume_of,
 };
 
+/// What to do about clones that keep a volume's data.
+pub(super) const HAS_CLONES: &str = "delete each at the place that is named, with --data now; or \
+                                     keep the data with --data keep. In a copy of a bucket the \
+                                     marks are those of the first one's clones, and stay";
+
 /// The clones of a volume, by their names and places.
 pub(super) fn clones_of(snapshots: &[Snapshot]) -> Option<String> {
     let clones = snapshots.iter().flat_map(|snapshot| &snapshot.clones);
@@ -248,7 +253,7 @@ fn refusal(error: String, cause: &RemovalError) -> Report {
              `layby volume create --take` then serves it from here",
         ),
         RemovalError::OtherVolume(_) => (ReportKind::InUse, "the volume itself is gone"),
-        RemovalError::HasClones(_) => (ReportKind::InUse, "delete these with their data first"),
+        RemovalError::HasClones(_) => (ReportKind::InUse, HAS_CLONES),
         RemovalError::Begun => (
             ReportKind::InUse,
             "`layby restore --deleted` reads what is left, and names what is not",

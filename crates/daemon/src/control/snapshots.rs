@@ -111,9 +111,15 @@ fn refusal(error: &str, cause: &SnapshotError) -> Report {
             "nothing was changed",
             "delete some with `layby volume snapshot-delete`",
         ),
-        SnapshotError::ClonesFull | SnapshotError::HasClones(_) => {
-            (ReportKind::InUse, "nothing was changed", "delete these clones with their data first")
+        SnapshotError::ClonesFull => {
+            (ReportKind::InUse, "nothing was changed", "delete some of them with their data first")
         }
+        SnapshotError::HasClones(_) => (
+            ReportKind::InUse,
+            "nothing was changed",
+            "delete each at the place that is named, with its data; in a copy of a bucket the \
+             marks are those of the first one's clones, and the snapshot stays as long as the copy",
+        ),
         SnapshotError::Lost(_) => {
             (ReportKind::Failure, unknown, "`layby volume show` says how the volume is")
         }
