@@ -379,8 +379,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_zeroings();
     }
 
-    /// Starts the next steps of the zeroings whose volumes have a write intent: until written back,
-    /// the zeroes are in a level alone.
+    /// Starts the next steps of the zeroings behind which nothing else changes, and whose volumes
+    /// have a write intent: until written back, the zeroes are in a level alone.
     fn continue_zeroings(&mut self) {
         for zeroing in std::mem::take(&mut self.pending.zeroings) {
             let (volume, call) = (zeroing.spec.id, zeroing.step());
@@ -390,6 +390,8 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.end_zeroing(zeroing, failed(kind, cause));
             } else if intents.is_clean(volume) {
                 intents.want(volume);
+                self.pending.zeroings.push(zeroing);
+            } else if self.core.is_changed_behind(volume, zeroing.spec.length) {
                 self.pending.zeroings.push(zeroing);
             } else {
                 let ticket = self.pending.number();
