@@ -293,3 +293,51 @@ fn guests_are_let_in_as_told() {
     assert!(shown.stdout.contains("vhost    off"), "{}", shown.stdout);
     node.stop();
 }
+
+/// Goal: what a guest saw succeed is in the file of a volume that is deleted and whose data is
+/// kept, also what was in flight when the deletion began. Method: a guest that writes on until the
+/// volume has gone, the same blocks again and again; then the file, again and again.
+#[test]
+fn a_deletion_that_keeps_data_loses_no_answered_write() {
+    const ROUNDS: usize = 12;
+    let (_dir, home, node) = node(&small_levels());
+    for round in 0..ROUNDS {
+        node.volume_create("maps", "16MiB", "critical");
+        let shown = node.layby(&["volume", "show", "maps", "--json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+        let path = PathBuf::from(shown["path"].as_str().expect("it has a file"));
+        let mut guest = Guest::new(1);
+        guest.connect(&home.join("vhost/maps.sock"));
+        // A slot writes one block; the newest byte that was asked for and the newest answered.
+        let mut written = vec![(0_u8, 0_u8); usize::from(REQUESTS_MAX)];
+        let dir = home.to_string_lossy().into_owned();
+        let deleting = std::thread::spawn(move || {
+            assert!(layby(&["volume", "delete", "maps", "--dir", &dir]).success);
+        });
+        let mut is_deleted = false;
+        let mut free: Vec<u16> = (0..REQUESTS_MAX).collect();
+        while !is_deleted {
+            is_deleted = deleting.is_finished();
+            for slot in free.drain(..) {
+                let asked = &mut written[usize::from(slot)].0;
+                *asked = *asked % 250 + 1;
+                let bytes = [*asked; BLOCK];
+                guest.request(0, slot, kind::OUT, sector(u64::from(slot)), Data::Out(&bytes));
+            }
+            guest.kick(0);
+            for (slot, status) in guest.answers_now(0) {
+                free.push(slot);
+                let (asked, answered) = &mut written[usize::from(slot)];
+                *answered = if status == 0 { *asked } else { *answered };
+            }
+        }
+        deleting.join().expect("it is deleted");
+        let file = std::fs::read(&path).expect("its data was kept");
+        for (slot, (asked, answered)) in written.iter().enumerate() {
+            let byte = file[slot * BLOCK];
+            assert!(byte == *asked || byte == *answered, "round {round}: block {slot} has {byte}");
+        }
+        std::fs::remove_file(path).expect("it was kept");
+    }
+    node.stop();
+}

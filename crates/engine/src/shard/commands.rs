@@ -27,6 +27,8 @@ const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
 struct Removal {
     volume: VolumeId,
+    /// Its dirty blocks go, too.
+    discard: bool,
     /// The drain it waits for, while it does.
     drain: Option<u64>,
     answer: Answer<()>,
@@ -476,7 +478,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.cut_clients(volume);
         self.core.stop_waiting(Some(volume));
         let drain = (!discard).then(|| self.pending.number());
-        self.pending.removals.push(Removal { volume, drain, answer });
+        self.pending.removals.push(Removal { volume, discard, drain, answer });
         if let Some(ticket) = drain {
             self.core.drain(&mut self.io, ticket, Some(volume));
         }
@@ -620,10 +622,21 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_cleanings();
         self.continue_zeroings();
         self.continue_cuts();
+        self.continue_removals();
+    }
+
+    fn continue_removals(&mut self) {
         for index in (0..self.pending.removals.len()).rev() {
-            let Removal { volume, drain: None, .. } = self.pending.removals[index] else {
+            let Removal { volume, discard, drain: None, .. } = self.pending.removals[index] else {
                 continue;
             };
+            if !discard && self.core.holds_changes(volume) {
+                // Writes that were in flight when the drain ended: they were answered since.
+                let ticket = self.pending.number();
+                self.pending.removals[index].drain = Some(ticket);
+                self.core.drain(&mut self.io, ticket, Some(volume));
+                continue;
+            }
             if self.core.remove_volume(&mut self.io, volume).is_ok() {
                 self.homes.remove(&volume);
                 self.gate.forget(volume);
