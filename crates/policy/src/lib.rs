@@ -1,7 +1,7 @@
 //! What to admit and evict, whose room to take, how to share it, when to write back, how far to
 //! read ahead and around, how fast a client may go, how fast flash may be worn, when discards go
-//! on, which stream a write goes to, what a link will carry, what goes up it next: a file or a
-//! directory each.
+//! on, which stream a write goes to, what a log's cleaner copies, what a link will carry, what goes
+//! up it next: a file or a directory each.
 //!
 //! How: plain state machines that are told what happened and answer with a choice; the cache owns
 //! blocks and tables and calls them. [`registry`] names every eviction policy once.
@@ -18,6 +18,7 @@ mod admission;
 pub mod allocation;
 mod arc;
 mod chain;
+pub mod cleaning;
 mod clock;
 pub mod curve;
 pub mod discard;
