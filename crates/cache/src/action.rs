@@ -301,6 +301,15 @@ pub enum Action {
         /// Whether a newer durable record of the block exists elsewhere.
         superseded: bool,
     },
+    /// Immediate: a block that [`crate::Cache::on_cleaning`] has had destaged stays in its slot: it
+    /// was used or overwritten since, it is needed, or it could not be destaged. What lies of it in
+    /// a victim is copied.
+    CleaningKept {
+        /// The level.
+        level: LevelIndex,
+        /// The slot.
+        slot: Slot,
+    },
     /// Immediate: the log's older records of a block (tombstones too) are superseded by one that
     /// lies, or lay, outside the log.
     Forget {

@@ -56,6 +56,7 @@ impl Cache {
         for level in 0..self.levels.len() {
             self.serve_waiting(moment, level);
             if self.levels[level].kind.is_persistent() {
+                self.start_pending_drops(moment, level);
                 self.destage_level(moment, level);
                 self.free_ahead(moment, level);
                 if self.shrink(moment, level) {
@@ -74,7 +75,7 @@ impl Cache {
     }
 
     /// Tries what waits for room in the level, and starts what will make room for the rest.
-    fn serve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
+    pub(crate) fn serve_waiting(&mut self, moment: &mut Moment<'_>, level: usize) {
         if !self.waiting[level].is_empty() {
             self.retry_waiting(moment, level);
             self.relieve_waiting(moment, level);
@@ -286,13 +287,16 @@ impl Cache {
         home: bool,
     ) {
         let mark = self.destaging.remove(&key).expect("a destaged block is marked");
-        if home && !mark.superseded {
+        let is_destaged = home && !mark.superseded;
+        if is_destaged {
             let held = &mut self.levels[usize::from(level.0)];
             assert!(held.is_dirty(slot) && held.key(slot) == key, "{key:?} moved while destaging");
             held.set_clean(volume, slot);
             self.counters[usize::from(level.0)].destaged += 1;
             self.actions.push(Action::SetClean { level, slot });
         }
+        let place = is_destaged.then_some((usize::from(level.0), slot));
+        self.end_pending_drop(key, place);
     }
 
     fn note_destage_result(

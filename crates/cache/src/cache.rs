@@ -10,6 +10,7 @@ use crate::admission::Filters;
 use crate::hash::FixedMap;
 use crate::level::{Level, owner};
 use crate::lost::LostBlocks;
+use crate::on_cleaning::PendingDrops;
 use crate::op::{DestageMark, Flush, Op, Piece, Sought, Task, Want};
 use crate::slab::Slab;
 use crate::spec::{CacheSpec, LEVELS_MAX, SpecError, VolumeSpec};
@@ -68,6 +69,10 @@ pub struct LevelCounters {
     pub destaged: u64,
     /// Runs in which they were copied.
     pub destage_runs: u64,
+    /// Blocks dropped instead of copied by the log's cleaner.
+    pub cleaning_dropped: u64,
+    /// Blocks destaged for the log's cleaner.
+    pub cleaning_destaged: u64,
 }
 
 /// A level's state at a glance.
@@ -120,6 +125,8 @@ pub struct Cache {
     pub(crate) ranges: Vec<RangeLock>,
     /// Blocks on their way home.
     pub(crate) destaging: FixedMap<BlockKey, DestageMark>,
+    /// Blocks that cleaning has destaged in order to drop them.
+    pub(crate) drops: PendingDrops,
     /// Stores waiting for room, per level, in order of class rank, then age.
     pub(crate) waiting: Vec<VecDeque<OpId>>,
     /// Per level when stores that wait may be looked at again for whether they can be placed.
@@ -189,6 +196,7 @@ impl Cache {
             busy: FixedMap::default(),
             ranges: Vec::new(),
             destaging: FixedMap::default(),
+            drops: PendingDrops::new(spec.levels.len()),
             parked: Vec::new(),
             drains: Vec::new(),
             lost: LostBlocks::default(),
@@ -396,6 +404,7 @@ impl Cache {
         }
         core::mem::swap(&mut self.actions, actions);
         self.cut_lost(id, 0);
+        self.forget_pending_drops(id);
         self.drains.retain(|drain| drain.volume != Some(volume));
         self.stored.remove(&u32::from(volume));
         self.volumes.remove(volume);

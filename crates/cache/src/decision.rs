@@ -84,6 +84,7 @@ impl fmt::Display for Action {
             | Action::ZeroBacking { .. }
             | Action::Tombstone { .. } => show_change(self, f),
             Action::Free { .. }
+            | Action::CleaningKept { .. }
             | Action::Forget { .. }
             | Action::SetClean { .. }
             | Action::SetDirty { .. }
@@ -176,6 +177,9 @@ fn show_table(action: &Action, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         Action::Free { level, slot, superseded } => {
             write!(f, "free level {} slot {}{}", level.0, slot.0, mark(*superseded, " superseded"))
+        }
+        Action::CleaningKept { level, slot } => {
+            write!(f, "cleaning-kept level {} slot {}", level.0, slot.0)
         }
         Action::Forget { level, key } => write!(f, "forget level {} {}", level.0, Block(*key)),
         Action::SetClean { level, slot } => write!(f, "clean level {} slot {}", level.0, slot.0),
@@ -298,6 +302,7 @@ mod tests {
             ),
             (write, "write-level op 3 level 1 write payload 5@4096 dirty 7=2:9"),
             (Action::Free { level, slot, superseded: true }, "free level 1 slot 7 superseded"),
+            (Action::CleaningKept { level, slot }, "cleaning-kept level 1 slot 7"),
             (Action::Complete { request, result: Err(ErrorKind::Full) }, "complete request 5 full"),
             (Action::Release { op }, "release op 3"),
         ];

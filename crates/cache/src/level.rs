@@ -5,6 +5,7 @@
 //! Invariant: `used` = slots held = sum over the volumes; a memory level has no dirty slot.
 //! Cost: 19 bytes per slot here (8 of them links of the ranking), 5 bytes and slack in the index.
 
+mod ages;
 mod sweep;
 
 use crate::action::Few;
@@ -14,6 +15,7 @@ use crate::volumes::{VolumeState, Volumes};
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
+use layby_policy::cleaning::AgeQuantiles;
 use layby_policy::registry::Ranking;
 use layby_policy::{
     Candidate, Eviction, Gate, GateInput, GateLimits, Glance, Group, Moment, Standing, Warmth,
@@ -79,6 +81,8 @@ pub(crate) struct Level {
     pub(crate) storing: u32,
     /// Dirty slots on their way home.
     pub(crate) destaging: u32,
+    /// Slots that cleaning frees once their destages end.
+    pub(crate) drops_pending: u32,
     pub(crate) dirtied_last: Nanos,
     pub(crate) gate: Gate,
     pub(crate) holdings: Vec<Holding>,
@@ -90,6 +94,7 @@ pub(crate) struct Level {
     touched: Vec<u8>,
     /// Where the ageing of `touched` goes on.
     ageing: u32,
+    ages: AgeQuantiles,
     ranking: Ranking,
     free: Vec<u32>,
     fresh_next: u32,
@@ -127,6 +132,7 @@ impl Level {
             dirty: 0,
             storing: 0,
             destaging: 0,
+            drops_pending: 0,
             dirtied_last: Nanos::ZERO,
             gate: Gate::default(),
             holdings: Vec::new(),
@@ -136,6 +142,7 @@ impl Level {
             flags: vec![0; slots],
             touched: vec![0; slots],
             ageing: 0,
+            ages: AgeQuantiles::default(),
             ranking: Ranking::new(spec.eviction, spec.slots),
             free: Vec::new(),
             fresh_next: 0,

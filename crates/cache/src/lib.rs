@@ -28,6 +28,7 @@ mod level;
 mod look_ahead;
 mod lost;
 mod miniature;
+mod on_cleaning;
 mod op;
 mod rank;
 mod read;
@@ -54,6 +55,7 @@ pub use cache::{Cache, LevelCounters, LevelView};
 pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::AdmissionKind;
 pub use layby_policy::Moment;
+pub use layby_policy::cleaning;
 pub use layby_policy::discard as discards;
 pub use layby_policy::registry::EvictionKind;
 pub use layby_policy::schedule;
@@ -61,6 +63,7 @@ pub use layby_policy::throttle;
 pub use layby_policy::wear;
 pub use look_ahead::LOOKAHEAD_MAX;
 pub use lost::LostBlocks;
+pub use on_cleaning::{CLEANING_SLOTS_MAX, Cleaned, CleaningStep};
 pub use spec::{
     CLASSES_MAX, CacheSpec, ClassSpec, LEVELS_MAX, LevelKind, LevelSpec, ReadAheadLimits, Share,
     SpecError, VolumeSpec, Watermarks, WritebackLimits,

@@ -173,7 +173,7 @@ impl Cache {
     }
 
     /// A copy in lent room goes with the copy in its own level.
-    fn drop_lent(&mut self, volume: u16, below: usize, key: BlockKey) {
+    pub(crate) fn drop_lent(&mut self, volume: u16, below: usize, key: BlockKey) {
         for level in 0..below {
             if self.levels[level].holding(volume).borrowed == 0 {
                 continue;

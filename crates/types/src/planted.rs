@@ -87,11 +87,17 @@ pub enum Plant {
     CutEarly,
     /// An older copy of a level is taken for the level (a fault that a hunt found).
     OlderLevel,
+    /// Cleaning drops a dirty block as if it were clean.
+    CleanDropsDirty,
+    /// Cleaning drops a block when its destage is issued, not when it has ended.
+    CleanDropsBeforeSettled,
+    /// Cleaning drops blocks that are reserved for a volume or class.
+    CleanDropsReserved,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 37] = [
+    pub const ALL: [Plant; 40] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -129,6 +135,9 @@ impl Plant {
         Plant::DiscardsBehindEnd,
         Plant::CutEarly,
         Plant::OlderLevel,
+        Plant::CleanDropsDirty,
+        Plant::CleanDropsBeforeSettled,
+        Plant::CleanDropsReserved,
     ];
 }
 

@@ -143,6 +143,19 @@ impl Run {
         }
     }
 
+    /// Shows some slots of the log's level to its cleaner.
+    fn clean(&mut self, rng: &mut Rng) {
+        let levels = &self.host.cache.spec().levels;
+        let Some(level) = levels.iter().rposition(|level| level.kind == LevelKind::Ssd) else {
+            return;
+        };
+        let slots: Vec<Slot> =
+            (0..levels[level].slots).filter(|_| rng.chance(1, 2)).map(Slot).collect();
+        let segments = cleaning::Segments { free: rng.below(8) as u32, kept: 2 };
+        let level = LevelIndex(level as u8);
+        self.host.clean(level, &slots, segments);
+    }
+
     fn change_shares(&mut self, rng: &mut Rng) {
         let mut spec = self.host.cache.spec().clone();
         for class in &mut spec.classes {
@@ -178,14 +191,28 @@ fn changes(operation: Operation) -> bool {
     matches!(operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
 }
 
-fn one_history(mut spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
+fn one_history(spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
+    one_history_with(spec, volumes, seed, false);
+}
+
+/// A history, with a log's cleaner at work or without; what cleaning dropped and destaged.
+fn one_history_with(
+    mut spec: CacheSpec,
+    volumes: &[VolumeSpec],
+    seed: u64,
+    is_cleaned: bool,
+) -> [u64; 2] {
+    let mut counted = [0; 2];
     if seed % 2 == 1 {
         spec.read_ahead = ReadAheadLimits::DEFAULT;
     }
     let mut rng = Rng::new(seed);
     let cell = || Cell { versions: std::vec![0], durable: 0, latest: 0 };
     let cells = volumes.iter().map(|_| (0..CELLS_ALL).map(|_| cell()).collect()).collect();
-    let host = Host::new(spec, volumes, seed);
+    let mut host = Host::new(spec, volumes, seed);
+    if is_cleaned {
+        host.cache.set_cleaning(cleaning::Limits::MAX);
+    }
     let mut run = Run { host, cells, inflight: HashMap::new(), seed, value_next: 0 };
     for _ in 0..6 {
         for _ in 0..60 {
@@ -198,6 +225,7 @@ fn one_history(mut spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
                     let volume = run.host.specs[rng.below(volumes.len() as u64) as usize].id;
                     run.host.at_hand(volume, rng.below(BLOCKS), 1 + rng.below(BLOCKS));
                 }
+                _ if is_cleaned && rng.chance(1, 2) => run.clean(&mut rng),
                 _ => drop(run.host.step()),
             }
             run.collect();
@@ -207,10 +235,19 @@ fn one_history(mut spec: CacheSpec, volumes: &[VolumeSpec], seed: u64) {
             run.collect();
             run.read_all(false);
         }
+        for level in 0..run.host.cache.spec().levels.len() as u8 {
+            let counters = run.host.cache.level_view(LevelIndex(level), run.host.now).counters;
+            counted[0] += counters.cleaning_dropped;
+            counted[1] += counters.cleaning_destaged;
+        }
         run.inflight.clear();
         run.host.crash();
+        if is_cleaned {
+            run.host.cache.set_cleaning(cleaning::Limits::MAX);
+        }
         run.read_all(true);
     }
+    counted
 }
 
 fn each_seed(count: u64, test: impl Fn(u64)) {
@@ -308,4 +345,46 @@ fn histories_that_write_through() {
         volumes[2].write_through = seed % 2 == 0;
         one_history(spec, &volumes, seed);
     });
+}
+
+/// Goal: a log's cleaner that drops and destages at any moment loses nothing, and shows nothing old,
+/// whatever the levels, shares and eviction policies are. Method: as above, with slots shown to
+/// the cache at random moments and limits that let half of the level go.
+#[test]
+fn histories_with_a_cleaner() {
+    let counted = std::sync::Mutex::new([0; 2]);
+    each_seed(600, |seed| {
+        let mut spec = spec([3 + (seed % 4) as u32, 4 + (seed % 5) as u32, 8 + (seed % 17) as u32]);
+        let keep: &[usize] = match seed % 4 {
+            0 => &[2],
+            1 => &[0, 2],
+            _ => &[0, 1, 2],
+        };
+        spec.levels = keep.iter().map(|i| spec.levels[*i]).collect();
+        if keep.len() < 3 {
+            spec.classes.iter_mut().for_each(|class| class.levels = 0b111);
+        }
+        let kinds = EvictionKind::ALL;
+        for (index, level) in spec.levels.iter_mut().enumerate() {
+            level.eviction = kinds[(seed as usize / 4 + index) % kinds.len()];
+            if seed % 3 == 0 {
+                (level.watermarks.dirty_red, level.watermarks.dirty_green) = (100, 100);
+            }
+        }
+        let mut volumes = [volume(1, 0, BLOCKS), volume(2, 1, BLOCKS), volume(3, 0, BLOCKS)];
+        volumes[2].write_through = seed % 5 == 0;
+        if seed % 7 == 0 {
+            let last = spec.levels.len() - 1;
+            spec.classes[1].shares[last].guaranteed = 4;
+            volumes[1].shares[last].guaranteed = 3;
+        }
+        let [dropped, destaged] = one_history_with(spec, &volumes, seed, true);
+        let mut counted = counted.lock().expect("no other thread counts");
+        *counted = [counted[0] + dropped, counted[1] + destaged];
+    });
+    let [dropped, destaged] = counted.into_inner().expect("no other thread counts");
+    assert!(
+        std::env::var("SEED").is_ok() || dropped > 2000 && destaged > 500,
+        "{dropped}, {destaged}"
+    );
 }

@@ -76,6 +76,10 @@ pub(super) struct Host {
     request_next: u64,
     /// Actions end in the order in which they began.
     pub(super) in_order: bool,
+    /// Slots that cleaning waits for.
+    cleaning: BTreeSet<(u8, u32)>,
+    /// Slots that it was told to copy after all.
+    pub(super) kept: Vec<(LevelIndex, Slot)>,
 }
 
 impl Host {
@@ -112,6 +116,8 @@ impl Host {
             specs: volumes.to_vec(),
             request_next: 0,
             in_order: false,
+            cleaning: BTreeSet::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -136,6 +142,60 @@ impl Host {
         self.now = self.now + span;
         let mut actions = Vec::new();
         self.cache.on_tick(&mut Moment { now: self.now, rng: &mut self.rng }, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Shows live blocks of a victim; what is answered is held against the level at once.
+    pub(super) fn clean(
+        &mut self,
+        level: LevelIndex,
+        slots: &[Slot],
+        segments: cleaning::Segments,
+    ) -> Vec<Cleaned> {
+        let (mut answers, mut actions) = (Vec::new(), Vec::new());
+        let reserved = self.above_reservation(level);
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let step = CleaningStep { level, slots, segments };
+        self.cache.on_cleaning(&mut moment, &step, &mut answers, &mut actions);
+        assert_eq!(answers.len(), slots.len());
+        for (slot, answer) in slots.iter().zip(&answers) {
+            let is_freed =
+                actions.iter().any(|it| matches!(it, Action::Free { slot: s, .. } if s == slot));
+            assert!(is_freed || *answer != Cleaned::Dropped, "{slot:?} was dropped");
+            if *answer == Cleaned::Destaging {
+                self.cleaning.insert((level.0, slot.0));
+            }
+        }
+        let reserved_now = self.above_reservation(level);
+        assert!(reserved.iter().all(|id| reserved_now.contains(id)), "{reserved:?} fall");
+        self.perform(actions);
+        answers
+    }
+
+    /// The volumes that hold more than is reserved for them and their classes.
+    fn above_reservation(&self, level: LevelIndex) -> Vec<VolumeId> {
+        let share = |shares: &[Share; LEVELS_MAX]| shares[usize::from(level.0)].guaranteed;
+        let used = |volume: &VolumeSpec| self.cache.held_by(volume.id, level).0;
+        let is_above = |volume: &&VolumeSpec| {
+            let class = &self.cache.spec().classes[usize::from(volume.class.0)];
+            let siblings = self.specs.iter().filter(|other| other.class == volume.class);
+            let is_reserved = share(&volume.shares) > 0 || share(&class.shares) > 0;
+            let class_used: u32 = siblings.map(used).sum();
+            is_reserved && used(volume) > share(&volume.shares) && class_used > share(&class.shares)
+        };
+        self.specs.iter().filter(is_above).map(|volume| volume.id).collect()
+    }
+
+    pub(super) fn set_stuck(&mut self, volume: VolumeId, is_stuck: bool) {
+        let mut actions = Vec::new();
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.cache.set_stuck(&mut moment, volume, is_stuck, &mut actions);
+        self.perform(actions);
+    }
+
+    pub(super) fn remove(&mut self, volume: VolumeId) {
+        let mut actions = Vec::new();
+        assert_eq!(self.cache.remove_volume(volume, &mut actions), Ok(()));
         self.perform(actions);
     }
 
@@ -263,7 +323,14 @@ impl Host {
                     self.store(&action, level, &entries);
                 }
             }
+            Action::CleaningKept { level, slot } => {
+                let held = &self.slots[usize::from(level.0)];
+                assert!(held.contains_key(&slot.0), "what is kept is there");
+                self.cleaning.remove(&(level.0, slot.0));
+                self.kept.push((level, slot));
+            }
             Action::Free { level, slot, .. } => {
+                self.cleaning.remove(&(level.0, slot.0));
                 self.slots[usize::from(level.0)].remove(&slot.0);
                 let seq = self.seq;
                 let here = |l: &&mut Logged| {
@@ -461,6 +528,7 @@ impl Host {
         (self.buffers, self.payloads, self.answers) = Default::default();
         self.pending.clear();
         self.completed.clear();
+        self.cleaning.clear();
         self.recover();
     }
 
@@ -626,6 +694,8 @@ impl Host {
     /// What holds at every step.
     fn check(&self) {
         let spec = self.cache.spec();
+        let is_waiting = !self.cleaning.is_empty() || self.cache.pending_drops_count() > 0;
+        assert!(!self.pending.is_empty() || !is_waiting, "cleaning waits for ever");
         for (index, level) in spec.levels.iter().enumerate() {
             let view = self.cache.level_view(LevelIndex(index as u8), self.now);
             assert!(view.used + view.borrowed <= level.slots);

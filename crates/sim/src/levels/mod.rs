@@ -367,6 +367,7 @@ impl Machine {
             | Action::Deliver { .. }
             | Action::Merge { .. }
             | Action::Free { .. }
+            | Action::CleaningKept { .. }
             | Action::Forget { .. }
             | Action::SetClean { .. }
             | Action::SetDirty { .. }
