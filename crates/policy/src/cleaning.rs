@@ -77,7 +77,8 @@ impl Limits {
 pub struct Segments {
     /// Free now.
     pub free: u32,
-    /// With so many or fewer, no victim may wait for a backing store.
+    /// With so many or fewer clients' writes wait, so that no victim may wait for a backing store.
+    /// To be well below the number at which cleaning starts: between the two, victims wait.
     pub kept: u32,
 }
 

@@ -333,21 +333,13 @@ impl Host {
                 self.cleaning.remove(&(level.0, slot.0));
                 self.slots[usize::from(level.0)].remove(&slot.0);
                 let seq = self.seq;
-                let here = |l: &&mut Logged| {
-                    matches!(l.record, Record::Block { level: a, slot: b, .. }
-                        if a == level.0 && b == slot.0)
-                };
-                if let Some(record) = self.log.iter_mut().rev().find(here) {
+                if let Some(record) = self.newest_in(level, slot) {
                     record.freed = Some(seq);
                 }
             }
             Action::Forget { level, key } => self.append(level.0, Record::Forget { key }, false),
             Action::SetClean { level, slot } | Action::SetDirty { level, slot } => {
-                let here = |l: &&mut Logged| {
-                    matches!(l.record, Record::Block { level: a, slot: b, .. }
-                        if a == level.0 && b == slot.0)
-                };
-                if let Some(record) = self.log.iter_mut().rev().find(here) {
+                if let Some(record) = self.newest_in(level, slot) {
                     record.clean = matches!(action, Action::SetClean { .. });
                 }
             }
@@ -364,6 +356,15 @@ impl Host {
             }
             asynchronous => self.pending.push(asynchronous),
         }
+    }
+
+    /// The newest record of a slot.
+    fn newest_in(&mut self, level: LevelIndex, slot: Slot) -> Option<&mut Logged> {
+        let is_there = |logged: &&mut Logged| {
+            matches!(logged.record, Record::Block { level: a, slot: b, .. }
+                if a == level.0 && b == slot.0)
+        };
+        self.log.iter_mut().rev().find(is_there)
     }
 
     fn deliver(&mut self, request: RequestId, part: Part, content: Content) {

@@ -5,6 +5,7 @@ mod crash;
 mod exact;
 mod figures;
 mod host;
+mod log;
 mod sharing;
 mod sizing;
 mod worn;
