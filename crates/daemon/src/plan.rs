@@ -325,7 +325,7 @@ fn slots_in(level: &LevelConfig, bytes: u64, block_size: BlockSize) -> Option<u3
         Kind::Memory => u32::try_from(bytes / u64::from(block_size.bytes())).ok(),
         Kind::Nvm => Some(nvm_slots_for(bytes, block_size)),
         // Zero lets the log choose its segments by the part's size.
-        Kind::Ssd => Some(slots_for(bytes, block_size, level.segments.bytes.unwrap_or(0))),
+        Kind::Ssd => Some(slots_for(bytes, block_size, &level.segments.plan(false, 1))),
     }
 }
 

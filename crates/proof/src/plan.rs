@@ -423,7 +423,8 @@ pub fn through_of(seed: u64) -> ([bool; VOLUMES], [bool; VOLUMES]) {
 }
 
 /// The log's segments, by the life's seed: in two lives of three their disk hears of those that are
-/// free, at once or after a while, and in one of four they are longer than usual.
+/// free, at once or after a while, and in one of four they are longer than usual. Half
+/// of the logs that have room for it have all streams.
 #[must_use]
 pub fn segments_of(seed: u64, ssd_bytes: u64) -> SegmentPlan {
     let mut rng = Rng::new(seed ^ 0x5e6_3e27);
@@ -436,9 +437,17 @@ pub fn segments_of(seed: u64, ssd_bytes: u64) -> SegmentPlan {
         ..DiscardLimits::DEFAULT
     };
     let longer = (9 + rng.below(8)) * BLOCK;
-    let fits = slots_for(ssd_bytes, BlockSize::MIN, longer) >= 16;
-    let bytes = if fits && rng.chance(1, 2) { longer } else { 0 };
-    SegmentPlan { bytes, discard, ..SegmentPlan::default() }
+    let of = |bytes, all| SegmentPlan {
+        bytes,
+        discard,
+        has_all_streams: Some(all),
+        ..SegmentPlan::default()
+    };
+    let fits = |plan: &SegmentPlan| slots_for(ssd_bytes, BlockSize::MIN, plan) >= 16;
+    let is_longer = fits(&of(longer, false)) && rng.chance(1, 2);
+    let bytes = if is_longer { longer } else { 0 };
+    let all = of(bytes, true);
+    if rng.chance(1, 2) && fits(&all) { all } else { of(bytes, false) }
 }
 
 /// How the volumes' discards reach their homes, by the life's seed: in two lives of three some are

@@ -3,7 +3,7 @@
 //! How: the log runs over a simulated disk; every write that it submits goes to two devices of the
 //! flash model besides, page by page. One is told the stream of each segment (the log fills
 //! segments of its own with new writes, promotions and relocated blocks; what is none of these has
-//! a fourth one), the other puts all into one. Clients rewrite blocks of a level that is 90 % full.
+//! one more), the other puts all into one. Clients rewrite blocks of a level that is 90 % full.
 //! What the log discards, both devices forget.
 //! Invariant: both devices see the same writes and discards in the same order.
 //! Cost: some seconds; see `LAYBY_FLASH_BLOCKS` for larger ones.
@@ -23,7 +23,7 @@ const BLOCK: usize = 4096;
 const INSTANCE: u64 = 7;
 const TAG: u8 = 1;
 /// Of what is written: superblock and checkpoints.
-const METADATA: u16 = 3;
+const METADATA: u16 = 5;
 /// Spare pages of the device, in a hundred of its logical ones.
 const SPARE_PERCENT: u32 = 7;
 /// Part of the device that the level takes (%); the rest is never written.
@@ -181,16 +181,17 @@ impl Level {
         let region = Region { disk, base: BLOCK as u64, length, block_size };
         let identity = StoreIdentity { node: [5; 16], shard: ShardIndex(0), shard_count: 1 };
         let config = LogConfig { segments, ..LogConfig::new(region, identity, TAG) };
-        let geometry = LogGeometry::plan(length, block_size, segments.bytes);
+        let geometry = LogGeometry::plan(length, block_size, &segments);
         let geometry = geometry.expect("a region of many segments");
-        let devices = [4, 1].map(|streams| device(blocks, erase_pages, streams));
+        let devices = [METADATA + 1, 1].map(|streams| device(blocks, erase_pages, streams));
         let streams = vec![METADATA; geometry.segment_count as usize];
         let mut recorder = Recorder { io, geometry, base: region.base, streams, devices };
         LogStore::format(&mut recorder, &config, INSTANCE).expect("the log formats");
         let opened = LogStore::open(&mut recorder, config, SeqSource::new(Seq(1)));
         let (log, _) = opened.expect("a fresh log opens");
         let owners = Owners(vec![None; log.slot_count() as usize]);
-        let longest = slots_for(length, block_size, u64::from(long_of(blocks)) * BLOCK as u64);
+        let long = u64::from(long_of(blocks)) * BLOCK as u64;
+        let longest = slots_for(length, block_size, &SegmentPlan { bytes: long, ..segments });
         let slots = if is_sparing { longest } else { log.slot_count() };
         let slots_held = u64::from(slots) * UTILISATION_PERCENT / 100;
         let rng = Rng::new(seed);

@@ -52,7 +52,7 @@ impl SegmentConfig {
         };
         let discard = DiscardLimits { bytes_per_second_max, ..limits };
         let hints = self.hints == HintChoice::Auto;
-        SegmentPlan { bytes: self.bytes.unwrap_or(0), discard, hints }
+        SegmentPlan { bytes: self.bytes.unwrap_or(0), discard, hints, has_all_streams: None }
     }
 }
 

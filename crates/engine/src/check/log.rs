@@ -128,8 +128,8 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
         let (stored, computed) = page_crcs(&page);
         let open = u32_at(&page, 48) as usize;
         // One that lists more than it can is no trailer, whatever its checksum says.
-        let retired = u32_at(&page, 168) as usize;
-        if stored != computed || open > 3 || retired > 846 {
+        let retired = u32_at(&page, 200) as usize;
+        if stored != computed || open > 5 || retired > 834 {
             bytes.report.counts.torn += 1;
             continue;
         }
@@ -144,8 +144,8 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
             chunks: u32_at(&page, 32).into(),
             entries: u64_at(&page, 40),
             open: open.collect(),
-            flights: (0..3).map(|stream| u64_at(&page, 172 + 8 * stream)).collect(),
-            retired: (0..retired).map(|index| u32_at(&page, 196 + 4 * index).into()).collect(),
+            flights: (0..5).map(|stream| u64_at(&page, 204 + 8 * stream)).collect(),
+            retired: (0..retired).map(|index| u32_at(&page, 244 + 4 * index).into()).collect(),
         };
         bytes.expect_seqs(at, &[found.seq, found.end]);
         if newest.as_ref().is_none_or(|best| best.seq < found.seq) {
@@ -307,7 +307,7 @@ fn read_headers<R: ReadAt + ?Sized>(
             named(page, b"LAYBYSEG", region)
                 && is_sealed(page)
                 && u64::from(u32_at(page, 16)) == segment
-                && u32_at(page, 20) < 3
+                && u32_at(page, 20) < 5
         };
         let rebuilt = rebuilt(&page, is_sound);
         // Power loss may have cut it short, together with a first batch that counts all the same.
@@ -378,8 +378,8 @@ fn walk<R: ReadAt + ?Sized>(
         let is_sound = |page: &[u8]| {
             let (entries, blocks): (usize, usize) = sizes(page);
             is_named(page)
-                && u32_at(page, 124) == crc(&[&page[..124], &page[128..3584]])
-                && entries <= 108
+                && u32_at(page, 156) == crc(&[&page[..156], &page[160..3584]])
+                && entries <= 107
                 && blocks <= entries
                 && at + (1 + blocks) * block <= content.len()
         };
@@ -405,7 +405,7 @@ fn walk<R: ReadAt + ?Sized>(
             upto: u64_at(page, 40),
             checkpoint: u64_at(page, 48),
             previous: u64_at(page, 68),
-            named: (0..4)
+            named: (0..6)
                 .map(|i| (u32_at(page, 64 + 12 * i).into(), u64_at(page, 68 + 12 * i)))
                 .collect(),
             records,
@@ -426,7 +426,7 @@ fn records<R: ReadAt + ?Sized>(
     let mut data = 0;
     let mut records = Vec::new();
     for index in 0..entries {
-        let entry = &page[128 + 32 * index..];
+        let entry = &page[160 + 32 * index..];
         let kind = u32_at(entry, 24);
         if !(1..=8).contains(&kind) {
             bytes.report.problem(offset, format!("entry {index} of a batch is of kind {kind}"));
@@ -573,7 +573,7 @@ fn offer(
     if !sound && !durable.contains(&batch.seq) {
         return false;
     }
-    let copy = batch.stream == 2;
+    let copy = batch.stream >= 3;
     if copy && record.seq <= checkpoint.seq {
         return true;
     }

@@ -103,11 +103,11 @@ impl Core {
 
     pub(super) fn wear_stats(&self, level: usize, log: &LogCounters) -> Option<WearStats> {
         let (wear, refused) = self.cache.wear(LevelIndex(level as u8))?;
-        let [written, promoted, cleaned] = log.bytes_by_stream;
+        let [short, written, promoted, cleaned, cleaned_old] = log.bytes_by_stream;
         Some(WearStats {
-            bytes_written: written,
+            bytes_written: short + written,
             bytes_promoted: promoted,
-            bytes_cleaned: cleaned,
+            bytes_cleaned: cleaned + cleaned_old,
             bytes_descriptors: log.bytes_descriptors(),
             bytes_checkpoints: log.bytes_checkpoint,
             bytes_lifetime: wear.written(),

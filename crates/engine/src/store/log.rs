@@ -25,10 +25,11 @@ use super::log_read::Reads;
 use super::log_retire::Retiring;
 use super::table::Map;
 use super::{
-    CorruptInfo, Region, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, StoreIdentity,
-    Stream, Ticket,
+    CorruptInfo, Region, STREAMS, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent,
+    StoreIdentity, Stream, Ticket,
 };
 use crate::io::{Buffer, DiskId, Io, IoDone, Token};
+use layby_cache::cleaning::Lifespans;
 use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
@@ -37,8 +38,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Where no block is.
 pub(super) const NOWHERE: u32 = u32::MAX;
-/// Free segments that only relocation and forgets may take; the last one is for forgets.
-pub(super) const FREE_KEPT: usize = 3;
 /// The part of a segment, one of this many, that zeroings owed across a checkpoint may take.
 const OWED_SEGMENT_PART: usize = 8;
 /// Batches written since the last sync at which the log syncs by itself.
@@ -54,6 +53,9 @@ pub struct SegmentPlan {
     pub discard: DiscardLimits,
     /// Whether the device may hear how long what is written is likely to live.
     pub hints: bool,
+    /// Whether short-lived writes and old copies have streams of their own, decided where the log
+    /// is made. `None` decides by the number of segments.
+    pub has_all_streams: Option<bool>,
 }
 
 impl SegmentPlan {
@@ -68,7 +70,7 @@ impl SegmentPlan {
 impl Default for SegmentPlan {
     fn default() -> Self {
         let discard = DiscardLimits { mode: DiscardMode::Off, ..DiscardLimits::DEFAULT };
-        SegmentPlan { bytes: 0, discard, hints: false }
+        SegmentPlan { bytes: 0, discard, hints: false, has_all_streams: None }
     }
 }
 
@@ -114,8 +116,8 @@ impl LogConfig {
 
 /// Slots that a log in a region of `length` bytes offers; 0 when it is too small.
 #[must_use]
-pub fn slots_for(length: u64, block_size: BlockSize, segment_bytes: u64) -> u32 {
-    LogGeometry::plan(length, block_size, segment_bytes).map_or(0, |plan| plan.slot_count)
+pub fn slots_for(length: u64, block_size: BlockSize, segments: &SegmentPlan) -> u32 {
+    LogGeometry::plan(length, block_size, segments).map_or(0, |plan| plan.slot_count)
 }
 
 /// One block to append.
@@ -161,6 +163,8 @@ pub(super) enum SegmentState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) generation: Seq,
+    /// The stream that fills it, or did.
+    pub(super) stream: Stream,
     pub(super) live: u32,
     /// Reads in flight.
     pub(super) pins: u32,
@@ -240,7 +244,8 @@ pub(super) enum SyncFor {
 #[derive(Debug)]
 pub(super) struct SyncWaiter {
     pub(super) whom: SyncFor,
-    pub(super) until: [u64; 2],
+    /// By stream of callers.
+    pub(super) until: [u64; Stream::CALLERS.len()],
     pub(super) forgets: u64,
 }
 
@@ -287,7 +292,11 @@ pub struct LogStore {
     pub(super) free_segments: VecDeque<u32>,
     pub(super) waiting_segments: usize,
     pub(super) segments_damaged: u32,
-    pub(super) streams: [StreamState; 3],
+    /// Sum of the segments' live blocks.
+    pub(super) blocks_live: u32,
+    /// Of segments of short-lived writes.
+    pub(super) lifespans: Lifespans,
+    pub(super) streams: [StreamState; STREAMS],
     pub(super) tickets: Map<Ticket, TicketState>,
     pub(super) pending_slots: Map<u32, PendingSlot>,
     /// Slots that a call in progress has filled, in a batch before its last or after one that
@@ -415,7 +424,8 @@ impl LogStore {
     ) {
         let block = self.geometry.block_bytes as usize;
         assert!(!entries.is_empty() && data.len() == entries.len() * block, "a block per entry");
-        assert!(stream != Stream::Relocate, "relocation is the log's own");
+        assert!(Stream::CALLERS.contains(&stream), "copies are the log's own");
+        let stream = self.stream_of_call(stream, entries);
         let state = TicketState { left: entries.len(), failed: None };
         assert!(self.tickets.insert(ticket, state).is_none(), "a ticket is in use once");
         for (entry, bytes) in entries.iter().zip(data.chunks_exact(block)) {
@@ -492,7 +502,7 @@ impl LogStore {
     pub fn can_owe(&self, count: usize) -> bool {
         let batches = (self.geometry.segment_blocks as usize / OWED_SEGMENT_PART).max(1);
         !super::log_checkpoint::closing(self)
-            && self.free_segments.len() > FREE_KEPT
+            && self.free_segments.len() > self.free_kept()
             && count <= batches * BATCH_ENTRIES_MAX
     }
 
@@ -689,6 +699,11 @@ impl LogStore {
         buffer
     }
 
+    /// See [`LogGeometry::free_kept`].
+    pub(super) fn free_kept(&self) -> usize {
+        self.geometry.free_kept()
+    }
+
     /// One block less is live in the segment of `location`.
     pub(super) fn release(&mut self, location: u32) {
         if location == NOWHERE {
@@ -698,6 +713,7 @@ impl LogStore {
         let index = self.geometry.segment_of(location).expect("a location lies in a segment");
         let segment = &mut self.segments[index as usize];
         segment.live = segment.live.checked_sub(1).expect("live counts every location");
+        self.blocks_live -= 1;
         self.retire_if_empty(index);
     }
 
@@ -713,6 +729,7 @@ impl LogStore {
             }
             segment.state = SegmentState::Waiting(since);
             self.waiting_segments += 1;
+            self.note_life(index);
             if is_planted(Plant::DiscardEarly) {
                 self.tell_free(index, Nanos::ZERO);
             }
@@ -724,6 +741,7 @@ impl LogStore {
         let old = core::mem::replace(&mut self.slots[slot.0 as usize], place);
         let index = self.geometry.segment_of(place.location).expect("a batch lies in a segment");
         self.segments[index as usize].live += 1;
+        self.blocks_live += 1;
         self.release(old.location);
     }
 

@@ -8,8 +8,8 @@
 //! Cost: data is copied once into the queue and once into the batch. Not for: reading.
 
 use super::log::{
-    FREE_KEPT, Flight, LogStore, NOWHERE, Place, Purpose, Queued, SegmentState, StreamState,
-    SyncFor, SyncWaiter, UNSYNCED_MAX,
+    Flight, LogStore, NOWHERE, Place, Purpose, Queued, SegmentState, StreamState, SyncFor,
+    SyncWaiter, UNSYNCED_MAX,
 };
 use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
 use super::log_void;
@@ -48,9 +48,8 @@ impl LogStore {
             self.refuse_stranded(kind);
         }
         super::log_horizon::pump(self, io);
-        let relocate = &self.streams[Stream::Relocate as usize];
-        self.forgets.is_stuck =
-            self.forgets.flush && !self.forgets.queue.is_empty() && relocate.flight.is_none();
+        let travels = self.streams[Stream::Relocate as usize].flight.is_some();
+        self.forgets.is_stuck = self.forgets.flush && !self.forgets.queue.is_empty() && !travels;
         if self.forgets.is_stuck && self.free_segments.is_empty() {
             // They are written at the end of one.
             self.checkpoint.wanted |= !super::log_checkpoint::is_running(self);
@@ -64,7 +63,7 @@ impl LogStore {
             return Some(ErrorKind::Closed);
         }
         let waits = |stream: &StreamState| !stream.queue.is_empty() && stream.flight.is_none();
-        let is_waiting = self.streams[..2].iter().any(waits);
+        let is_waiting = Stream::CALLERS.iter().any(|it| waits(&self.streams[*it as usize]));
         let is_full = is_waiting && super::log_clean::is_stranded(self);
         self.failing.or(is_full.then_some(ErrorKind::Full))
     }
@@ -73,7 +72,7 @@ impl LogStore {
     /// ends with an error rather than never.
     pub(super) fn refuse_stranded(&mut self, kind: ErrorKind) {
         self.refuse_forgets(kind);
-        for stream in [Stream::Write, Stream::Promote] {
+        for stream in Stream::CALLERS {
             let state = &mut self.streams[stream as usize];
             if state.flight.is_some() {
                 continue;
@@ -161,7 +160,7 @@ impl LogStore {
         let token = self.token(Purpose::Batch, stream as u64);
         let rank = io.rank();
         io.set_rank(plan.rank);
-        io.set_life(Some(stream.life()));
+        io.set_life(Some(stream.life(self.has_all_streams())));
         io.submit(token, IoOperation::Write { disk, offset, buffer, durable });
         io.set_life(None);
         io.set_rank(rank);
@@ -170,7 +169,7 @@ impl LogStore {
     /// Forgets are what reusable room waits for; copies of the cleaner and of readers wait.
     fn rank_of_batch(&self, stream: Stream, forgets: usize) -> Rank {
         match stream {
-            Stream::Write => self.streams[stream as usize].rank,
+            Stream::WriteShort | Stream::Write => self.streams[stream as usize].rank,
             _ if forgets > 0 => Rank::FIRST,
             _ => Rank::BACKGROUND,
         }
@@ -190,7 +189,7 @@ impl LogStore {
         let queue = &self.streams[stream as usize].queue;
         let rank = self.rank_of_batch(stream, forgets);
         let block = self.geometry.block_bytes as usize;
-        let least = if stream == Stream::Relocate { self.geometry.copies_min() } else { 1 };
+        let least = if stream.is_copies() { self.geometry.copies_min() } else { 1 };
         let allowed = io.batch_bytes(rank).map_or(usize::MAX, |bytes| (bytes / block).max(least));
         let blocks_max = self.batch_blocks_max().min(room).min(allowed);
         let (mut records, mut blocks) = (0, 0);
@@ -222,14 +221,14 @@ impl LogStore {
         forgets: bool,
     ) -> Option<usize> {
         let size = self.geometry.segment_blocks;
-        if stream == Stream::Relocate && with_block && self.free_segments.is_empty() {
+        if stream.is_copies() && with_block && self.free_segments.is_empty() {
             return self.room(stream, false, forgets).filter(|_| forgets).map(|_| 0);
         }
         if let Some((_, fill)) = self.streams[stream as usize].open {
             if fill + 1 + u32::from(with_block) <= size {
                 return Some((size - fill - 1) as usize);
             }
-            let kept = if stream == Stream::Relocate { 1 } else { FREE_KEPT };
+            let kept = if stream.is_copies() { 1 } else { self.free_kept() };
             if forgets && fill < size && self.free_segments.len() <= kept {
                 return Some(0);
             }
@@ -237,8 +236,8 @@ impl LogStore {
         }
         let kept = match stream {
             Stream::Relocate if forgets => 0,
-            Stream::Relocate => 1,
-            _ => FREE_KEPT,
+            Stream::Relocate | Stream::RelocateOld => 1,
+            _ => self.free_kept(),
         };
         let scarce = self.free_segments.len() <= 1;
         if self.free_segments.len() <= kept {
@@ -249,6 +248,7 @@ impl LogStore {
         assert!(segment.live == 0 && segment.pins == 0, "a free segment holds nothing");
         segment.state = SegmentState::Open;
         (segment.generation, segment.failures) = (self.seqs.take(), 0);
+        segment.stream = stream;
         segment.is_marked = false;
         self.streams[stream as usize].open = Some((index, 0));
         Some(if scarce && forgets { 0 } else { size as usize - 2 })
@@ -316,7 +316,7 @@ impl LogStore {
             durable_upto: self.durable_upto(name.seq),
             checkpoint: self.checkpoint.complete.0,
             previous: self.streams[stream as usize].previous,
-            tails: [0, 1, 2].map(|index: usize| self.streams[index].tail),
+            tails: self.streams.each_ref().map(|stream| stream.tail),
             entries: records.len() as u16,
             blocks: blocks as u16,
         };
@@ -537,23 +537,26 @@ impl LogStore {
     /// log itself for the batches that have ended.
     pub(super) fn sync_for(&mut self, whom: SyncFor) {
         let (until, forgets) = match whom {
-            SyncFor::Caller(_) => {
-                ([0, 1].map(|index: usize| self.streams[index].queued_total), self.forgets.issued)
-            }
-            _ => ([0, 0], 0),
+            SyncFor::Caller(_) => (self.callers(|it| it.queued_total), self.forgets.issued),
+            _ => ([0; Stream::CALLERS.len()], 0),
         };
         self.sync.waiting.push(SyncWaiter { whom, until, forgets });
+    }
+
+    fn callers<T>(&self, of: impl Fn(&StreamState) -> T) -> [T; Stream::CALLERS.len()] {
+        Stream::CALLERS.map(|stream| of(&self.streams[stream as usize]))
     }
 
     fn start_sync(&mut self, io: &mut dyn Io) {
         if self.sync.flight.is_some() || self.sync.waiting.is_empty() {
             return;
         }
-        let ended = [0, 1].map(|index: usize| self.streams[index].ended_total);
+        let ended = self.callers(|it| it.ended_total);
         let durable = self.forgets_durable();
         let waiting = core::mem::take(&mut self.sync.waiting);
         let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiter| {
-            waiter.until[0] <= ended[0] && waiter.until[1] <= ended[1] && waiter.forgets <= durable
+            let has_ended = waiter.until.iter().zip(&ended).all(|(until, ended)| until <= ended);
+            has_ended && waiter.forgets <= durable
         });
         self.sync.waiting = rest;
         let ready = self.hold_syncs(io, ready);

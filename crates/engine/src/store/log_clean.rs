@@ -9,7 +9,7 @@
 //! Cost: one segment read and its live blocks written per segment gained.
 
 use super::layout::rebuild;
-use super::log::{FREE_KEPT, LogStore, Place, Purpose, Queued, SegmentState};
+use super::log::{LogStore, Place, Purpose, Queued, SegmentState};
 use super::log_layout::{BATCH_MAGIC, BatchHeader, Record, SPARE_BLOCKS_MIN};
 use super::{CorruptInfo, SlotView, StoreEvent, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind};
@@ -74,7 +74,7 @@ impl Cleaning {
 
 /// Free and soon free segments below which cleaning works.
 fn low_mark(log: &LogStore) -> usize {
-    FREE_KEPT + 2 + log.segments.len() / 32
+    log.free_kept() + 2 + log.segments.len() / 32
 }
 
 /// The closed segment with the fewest live blocks, if emptying it gains room: copies of a fuller
@@ -122,14 +122,14 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
 /// leave a checkpoint in the middle of one, may come to that; only a call from above frees blocks
 /// then, so that what waits must not.
 pub(super) fn is_stranded(log: &LogStore) -> bool {
-    let relocate = &log.streams[Stream::Relocate as usize];
+    let copies = || Stream::COPIES.iter().map(|stream| &log.streams[*stream as usize]);
     let gains_nothing = match log.cleaning.state {
         State::Idle => choose_victim(log).is_none(),
-        State::Copying(Copying { rest: None, .. }) => !relocate.queue.is_empty(),
+        State::Copying(Copying { rest: None, .. }) => copies().any(|it| !it.queue.is_empty()),
         _ => false,
     };
     gains_nothing
-        && relocate.flight.is_none()
+        && copies().all(|it| it.flight.is_none())
         && log.waiting_segments == 0
         && !log.freed.is_flying()
         && (log.segments.iter().any(|segment| segment.state == SegmentState::Damaged)
@@ -327,8 +327,9 @@ fn copy_if_live(
         return Copied::Bad;
     }
     let record = Record::Block { key, seq, slot, crc, dirty: owner.dirty };
-    log.enqueue(Stream::Relocate, Queued { record, ticket: None, durable: false, origin });
-    log.streams[Stream::Relocate as usize].data.extend(content);
+    let stream = log.stream_of_copy(seq);
+    log.enqueue(stream, Queued { record, ticket: None, durable: false, origin });
+    log.streams[stream as usize].data.extend(content);
     log.counters.bytes_relocated += content.len() as u64;
     if let State::Copying(copying) = &mut log.cleaning.state {
         copying.left += 1;

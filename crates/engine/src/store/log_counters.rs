@@ -2,6 +2,8 @@
 //!
 //! How: the log counts, metrics and `status` copy. Invariant: none; nothing is decided by them.
 
+use super::STREAMS;
+
 /// Running totals, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounters {
@@ -12,7 +14,7 @@ pub struct LogCounters {
     /// Bytes of data that cleaning copied.
     pub bytes_relocated: u64,
     /// Bytes of data written, by [`Stream`].
-    pub bytes_by_stream: [u64; 3],
+    pub bytes_by_stream: [u64; STREAMS],
     /// Bytes of checkpoints written.
     pub bytes_checkpoint: u64,
     /// Batches written.

@@ -11,7 +11,7 @@
 //! Cost: a look-up per segment opened or freed. Not for: segments in which something has failed;
 //! they are tested first.
 
-use super::log::{FREE_KEPT, LogStore, Purpose, SegmentState};
+use super::log::{LogStore, Purpose, SegmentState};
 use crate::control::DiscardStats;
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::discards::{DiscardLimits, Discards};
@@ -127,7 +127,8 @@ impl LogStore {
 
 /// Bytes that a discard may take away from who opens segments; 0 for none now.
 fn room_for_part(log: &LogStore) -> u64 {
-    let spared = log.free_segments.len().saturating_sub(log.segments_flying() + FREE_KEPT + 1);
+    let kept = log.segments_flying() + log.free_kept() + 1;
+    let spared = log.free_segments.len().saturating_sub(kept);
     let most = (PART_BYTES_MAX / log.segment_bytes()).max(1);
     let is_stopping = log.sync.lost || super::log_checkpoint::closing(log);
     let part = if is_stopping { 0 } else { (spared as u64).min(most) };

@@ -9,7 +9,7 @@
 //! the same.
 
 use super::Stream;
-use super::log::{FREE_KEPT, LogStore};
+use super::log::LogStore;
 use super::log_batch::Plan;
 use crate::io::Io;
 use layby_cache::schedule::Rank;
@@ -64,7 +64,7 @@ pub(super) fn pump(log: &mut LogStore, io: &mut dyn Io) {
         log.streams[*stream as usize].open.is_some_and(|(_, fill)| fill > 0 && fill < size)
     };
     let open = Stream::ALL.into_iter().find(has_room);
-    let can_open = log.free_segments.len() > FREE_KEPT + 1;
+    let can_open = log.free_segments.len() > log.free_kept() + 1;
     let stream = open.or_else(|| {
         let opens = can_open.then(|| log.room(Stream::Write, false, false)).flatten();
         opens.map(|_| Stream::Write)

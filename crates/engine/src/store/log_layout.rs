@@ -5,10 +5,12 @@
 //! Invariant: decode(encode(x)) == x; a structure of another instance or generation never decodes.
 //! Cost: one CRC over 4 KiB per structure. Not for: deciding what the structures mean together.
 
+use super::STREAMS;
 use super::layout::{
     CONTENT_BYTES, GEOMETRY_FIELDS, crc32c, get_u16, get_u32, get_u64, page_crcs, put_parity,
     put_u16, put_u32, put_u64, seal_page,
 };
+use super::log::SegmentPlan;
 use layby_types::{BlockKey, BlockSize, Seq, Slot};
 
 /// First eight bytes of a log's superblock: `LAYBYLOG`.
@@ -23,7 +25,9 @@ pub const TRAILER_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYCKT");
 pub const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYCKC");
 
 /// Bytes of a descriptor before its entries.
-pub const DESCRIPTOR_HEADER: usize = 128;
+pub const DESCRIPTOR_HEADER: usize = 160;
+/// Where a descriptor's checksum lies, behind the names of batches.
+const DESCRIPTOR_CRC_AT: usize = DESCRIPTOR_HEADER - 4;
 /// Bytes of a descriptor's entry.
 pub const ENTRY_BYTES: usize = 32;
 /// Entries of a batch at most.
@@ -37,19 +41,22 @@ pub const CHECKPOINT_ENTRY: usize = 24;
 /// Entries of a chunk of 4 KiB.
 pub const CHUNK_ENTRIES: usize = (CONTENT_BYTES - CHUNK_HEADER) / CHECKPOINT_ENTRY;
 /// Open segments that a trailer can name.
-pub const TRAILER_OPEN_MAX: usize = 3;
+pub const TRAILER_OPEN_MAX: usize = STREAMS;
 /// Bytes of the owner's note in a trailer.
 pub const NOTE_BYTES: usize = 64;
 /// Retired segments that a trailer can name; what fails beyond is tried again by the next start.
-pub const RETIRED_MAX: usize = 846;
-const NOTE_AT: usize = 104;
+pub const RETIRED_MAX: usize = 834;
+const NOTE_AT: usize = 136;
 const RETIRED_AT: usize = NOTE_AT + NOTE_BYTES;
 const FLIGHTS_AT: usize = RETIRED_AT + 4;
-const RETIRED_LIST_AT: usize = FLIGHTS_AT + 3 * 8;
-/// Segments never counted as room: three open ones, and what cleaning and forgets keep back.
-pub const SEGMENTS_RESERVED: u32 = 7;
-/// Segments of the smallest log.
-pub const SEGMENTS_MIN: u32 = SEGMENTS_RESERVED + 3;
+const RETIRED_LIST_AT: usize = FLIGHTS_AT + STREAMS * 8;
+/// Streams of a log of few segments.
+const STREAMS_FEW: u32 = 3;
+/// Segments from which on a log has all streams: fewer, and five open ones take over 6 % of them.
+const SEGMENTS_MANY: u32 = 128;
+/// Blocks of a segment from which on a log has all streams: copies of one victim are batches of two
+/// streams then, with a descriptor more, for which a shorter segment has too little spare.
+pub(super) const SEGMENT_BLOCKS_MANY: u32 = 32;
 /// Blocks of the smallest segment.
 pub const SEGMENT_BLOCKS_MIN: u32 = 8;
 /// Blocks of every segment that stay spare at least, however short it is: the descriptor of a
@@ -61,6 +68,23 @@ pub const SPARE_BLOCKS_MIN: u64 = 2;
 const ALIGNED_SEGMENTS_MIN: u32 = 32;
 /// Bytes of a segment where the region has room for at least 64 of them.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 1 << 20;
+
+/// Free segments that only copies and forgets may take: one for each stream of copies, one more to
+/// gain by, and the last one, which is for forgets.
+fn free_kept(streams: u32) -> u32 {
+    // Of three streams one is of copies, of five two.
+    streams / 2 + 2
+}
+
+/// Segments never counted as room: the open ones, what copies and forgets keep back, and one.
+fn segments_reserved(streams: u32) -> u32 {
+    streams + free_kept(streams) + 1
+}
+
+/// Segments of the smallest log of so many streams.
+fn segments_min(streams: u32) -> u32 {
+    segments_reserved(streams) + 3
+}
 
 /// How a region is divided; all numbers in blocks from the region's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,14 +101,17 @@ pub struct LogGeometry {
     pub checkpoint_blocks: u32,
     /// Logical slots.
     pub slot_count: u32,
+    /// Streams: all, or [`STREAMS_FEW`].
+    pub streams: u32,
 }
 
 impl LogGeometry {
-    /// Divides `length` bytes, or `None` when they are too few or too many. `segment_bytes` of
-    /// zero picks a size by the region's. Where there are many, segments begin at multiples of
+    /// Divides `length` bytes, or `None` when they are too few or too many. Segments of zero
+    /// bytes get a size by the region's. Where there are many, segments begin at multiples of
     /// their size, as seen from the region's first byte.
     #[must_use]
-    pub fn plan(length: u64, block_size: BlockSize, segment_bytes: u64) -> Option<Self> {
+    pub fn plan(length: u64, block_size: BlockSize, segments: &SegmentPlan) -> Option<Self> {
+        let segment_bytes = segments.bytes;
         let block = u64::from(block_size.bytes());
         let blocks = u32::try_from(length / block).ok().filter(|count| *count < u32::MAX)?;
         let floor = u64::from(SEGMENT_BLOCKS_MIN);
@@ -104,7 +131,10 @@ impl LogGeometry {
             first
         };
         let segment_count = blocks.checked_sub(segments_first)? / segment_blocks;
-        if segment_count < SEGMENTS_MIN {
+        let is_long = segment_blocks >= SEGMENT_BLOCKS_MANY;
+        let has_all = segments.has_all_streams.unwrap_or(is_long && segment_count >= SEGMENTS_MANY);
+        let streams = if has_all { STREAMS as u32 } else { STREAMS_FEW };
+        if segment_count < segments_min(streams) {
             return None;
         }
         let mut geometry = LogGeometry {
@@ -114,20 +144,32 @@ impl LogGeometry {
             segments_first,
             checkpoint_blocks,
             slot_count: 0,
+            streams,
         };
         u32::try_from(geometry.slots_of(segment_count)).ok()?;
         geometry.slot_count = geometry.slots_in(segment_count);
         Some(geometry)
     }
 
-    /// Slots that `segments` segments have room for, with what they need spare.
     fn slots_of(&self, segments: u32) -> u64 {
-        let room = u64::from(segments.saturating_sub(SEGMENTS_RESERVED));
+        let room = u64::from(segments.saturating_sub(segments_reserved(self.streams)));
         let dense = self.dense_blocks();
         (room * dense * 7 / 8).min(room * (dense - SPARE_BLOCKS_MIN))
     }
 
-    /// The same, as a number of slots.
+    /// Free segments that only copies and forgets may take.
+    #[must_use]
+    pub fn free_kept(&self) -> usize {
+        free_kept(self.streams) as usize
+    }
+
+    /// Segments of the smallest log of this kind.
+    #[must_use]
+    pub fn segments_min(&self) -> u32 {
+        segments_min(self.streams)
+    }
+
+    /// Slots that `segments` segments have room for, with what they need spare.
     #[must_use]
     pub fn slots_in(&self, segments: u32) -> u32 {
         u32::try_from(self.slots_of(segments)).unwrap_or(u32::MAX)
@@ -161,8 +203,9 @@ impl LogGeometry {
     #[must_use]
     pub fn length_min(block_size: BlockSize) -> u64 {
         let block = u64::from(block_size.bytes());
-        let mut blocks = u64::from(SEGMENTS_MIN * SEGMENT_BLOCKS_MIN);
-        while Self::plan(blocks * block, block_size, block).is_none() {
+        let mut blocks = u64::from(segments_min(STREAMS_FEW) * SEGMENT_BLOCKS_MIN);
+        let segments = SegmentPlan { bytes: block, ..SegmentPlan::default() };
+        while Self::plan(blocks * block, block_size, &segments).is_none() {
             blocks += 1;
         }
         blocks * block
@@ -191,8 +234,9 @@ impl LogGeometry {
     /// As the superblock keeps it.
     #[must_use]
     pub fn to_fields(self) -> [u32; GEOMETRY_FIELDS] {
-        let Self { segment_blocks, segment_count, segments_first, checkpoint_blocks, .. } = self;
-        [segment_blocks, segment_count, segments_first, checkpoint_blocks, 0, 0]
+        let Self { segment_blocks, segment_count, segments_first, .. } = self;
+        let Self { checkpoint_blocks, streams, .. } = self;
+        [segment_blocks, segment_count, segments_first, checkpoint_blocks, streams, 0]
     }
 
     /// From a superblock, or `None` when the numbers contradict each other.
@@ -204,7 +248,7 @@ impl LogGeometry {
         length: u64,
     ) -> Option<Self> {
         BlockSize::new(block_bytes)?;
-        let [segment_blocks, segment_count, segments_first, checkpoint_blocks, ..] = fields;
+        let [segment_blocks, segment_count, segments_first, checkpoint_blocks, streams, _] = fields;
         let geometry = LogGeometry {
             block_bytes,
             segment_blocks,
@@ -212,10 +256,12 @@ impl LogGeometry {
             segments_first,
             checkpoint_blocks,
             slot_count,
+            streams,
         };
         let end = u64::from(segments_first) + u64::from(segment_count) * u64::from(segment_blocks);
         let sound = segment_blocks >= SEGMENT_BLOCKS_MIN
-            && segment_count >= SEGMENTS_MIN
+            && [STREAMS_FEW, STREAMS as u32].contains(&streams)
+            && segment_count >= segments_min(streams)
             && end <= length / u64::from(block_bytes)
             && end < u64::from(u32::MAX)
             && u64::from(segments_first) > 2 * u64::from(checkpoint_blocks)
@@ -263,7 +309,7 @@ impl SegmentHeader {
             && stored == computed
             && header.instance == instance
             && header.index == index
-            && header.stream < 3;
+            && (header.stream as usize) < STREAMS;
         sound.then_some(header)
     }
 }
@@ -295,7 +341,7 @@ pub struct BatchHeader {
     /// The batch before this one in its stream.
     pub previous: BatchName,
     /// The last batch of each stream that was known durable.
-    pub tails: [BatchName; 3],
+    pub tails: [BatchName; STREAMS],
     /// Entries.
     pub entries: u16,
     /// Data blocks that follow.
@@ -319,7 +365,7 @@ impl BatchHeader {
             put_u64(page, 68 + 12 * index, name.seq);
         }
         let crc = descriptor_crc(page);
-        put_u32(page, 124, crc);
+        put_u32(page, DESCRIPTOR_CRC_AT, crc);
         put_parity(page);
     }
 
@@ -343,13 +389,13 @@ impl BatchHeader {
             entries: get_u16(page, 56),
             blocks: get_u16(page, 58),
             previous: name(0),
-            tails: [name(1), name(2), name(3)],
+            tails: core::array::from_fn(|stream| name(1 + stream)),
         };
         let sound = header.instance == instance
             && header.generation == generation.0
             && usize::from(header.entries) <= BATCH_ENTRIES_MAX
             && header.blocks <= header.entries
-            && get_u32(page, 124) == descriptor_crc(page);
+            && get_u32(page, DESCRIPTOR_CRC_AT) == descriptor_crc(page);
         sound.then_some(header)
     }
 }
@@ -357,8 +403,8 @@ impl BatchHeader {
 /// CRC of a descriptor's page with the checksum's own field skipped.
 fn descriptor_crc(page: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&page[..124]);
-    digest.update(&page[128..CONTENT_BYTES]);
+    digest.update(&page[..DESCRIPTOR_CRC_AT]);
+    digest.update(&page[DESCRIPTOR_CRC_AT + 4..CONTENT_BYTES]);
     digest.finalize() as u32
 }
 
@@ -627,7 +673,7 @@ pub struct Trailer {
     /// Segments open at the start.
     pub open: Vec<OpenSegment>,
     /// By stream: the batch in flight at the start, 0 for none. It is no part of the checkpoint.
-    pub flights: [u64; 3],
+    pub flights: [u64; STREAMS],
     /// What the log's owner wants back at the next start; zeros where it said nothing.
     pub note: [u8; NOTE_BYTES],
     /// Segments that are never used again, in ascending order.
@@ -650,7 +696,7 @@ impl Trailer {
     #[must_use]
     pub fn new(seq: Seq, clean: bool, open: Vec<OpenSegment>) -> Self {
         let (note, retired) = ([0; NOTE_BYTES], Vec::new());
-        let flights = [0; 3];
+        let flights = [0; STREAMS];
         Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open, flights, note, retired }
     }
 
@@ -708,7 +754,7 @@ impl Trailer {
                     generation: Seq(get_u64(page, 64 + 16 * position)),
                 })
                 .collect(),
-            flights: [0, 1, 2].map(|stream| get_u64(page, FLIGHTS_AT + 8 * stream)),
+            flights: core::array::from_fn(|stream| get_u64(page, FLIGHTS_AT + 8 * stream)),
             note,
             retired: (0..retired).map(|at| get_u32(page, RETIRED_LIST_AT + 4 * at)).collect(),
         })

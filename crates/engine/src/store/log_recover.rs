@@ -104,7 +104,7 @@ fn has_unreadable(bytes: &[u8]) -> bool {
 pub(super) fn format(io: &mut dyn Io, config: &LogConfig, instance: u64) -> Result<(), StoreError> {
     let region = &config.region;
     let block = region.block_size;
-    let plan = LogGeometry::plan(region.length, block, config.segments.bytes);
+    let plan = LogGeometry::plan(region.length, block, &config.segments);
     let fits = region.base.saturating_add(region.length) <= io.disk_length(region.disk);
     assert!(region.base.is_multiple_of(u64::from(block.bytes())), "regions are block aligned");
     let Some(geometry) = plan.filter(|_| fits) else {
@@ -704,6 +704,7 @@ impl LogStore {
         let epoch = seqs.next();
         let segments = parts.headers.iter().map(|header| Segment {
             generation: header.map_or(Seq(0), |header| header.generation),
+            stream: header.map_or(Stream::Write, |it| Stream::ALL[it.stream as usize]),
             live: 0,
             pins: 0,
             failures: 0,
@@ -725,6 +726,8 @@ impl LogStore {
             free_segments: Default::default(),
             waiting_segments: 0,
             segments_damaged: 0,
+            blocks_live: 0,
+            lifespans: Default::default(),
             streams: Default::default(),
             tickets: Map::default(),
             pending_slots: Map::default(),

@@ -13,7 +13,7 @@
 use super::log_layout::Record;
 use super::log_recover::{Found, Scan};
 use super::table::{Map, Set};
-use super::{CorruptInfo, RecoveredTombstone, Stream};
+use super::{CorruptInfo, RecoveredTombstone};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockKey, Seq, Slot};
 
@@ -59,7 +59,7 @@ pub(super) fn replay(scan: &mut Scan<'_>) -> Replayed {
                 // What cannot be read may have been durable: an error, and no older version.
                 Record::Block { .. } if found.may_be_torn() && !batch.durable => {}
                 Record::Block { .. } => {
-                    let copy = batch.stream == Stream::Relocate;
+                    let copy = batch.stream.is_copies();
                     offer(
                         &mut table,
                         found.record,

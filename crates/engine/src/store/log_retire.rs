@@ -12,8 +12,8 @@
 //! clean ones when it meets them, and dirty ones go home or stay.
 
 use super::StoreEvent;
-use super::log::{FREE_KEPT, LogStore, NOWHERE, Purpose, SegmentState};
-use super::log_layout::{RETIRED_MAX, SEGMENTS_MIN};
+use super::log::{LogStore, NOWHERE, Purpose, SegmentState};
+use super::log_layout::RETIRED_MAX;
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::{ErrorKind, Nanos};
@@ -103,7 +103,7 @@ impl LogStore {
         let retired = self.retiring.retired.len() as u32;
         match self.geometry.segment_count - retired {
             _ if retired + self.segments_damaged == 0 => self.geometry.slot_count,
-            left if left < SEGMENTS_MIN => 0,
+            left if left < self.geometry.segments_min() => 0,
             left => {
                 let sound = left.saturating_sub(self.segments_damaged);
                 self.geometry.slots_in(sound).min(self.geometry.slot_count)
@@ -141,7 +141,7 @@ fn is_told_apart(log: &LogStore) -> bool {
 
 /// No batch can open a segment: suspects have to give one back before anything can go well.
 fn is_short(log: &LogStore) -> bool {
-    log.free_segments.len() <= FREE_KEPT
+    log.free_segments.len() <= log.free_kept()
 }
 
 fn is_decidable(log: &LogStore) -> bool {
@@ -165,7 +165,7 @@ pub(super) fn retry_at(log: &LogStore) -> Nanos {
 
 /// Tests leave enough segments to go on with, and meet no discard.
 fn can_take(log: &LogStore) -> bool {
-    log.free_segments.len() > FREE_KEPT + 1 && !log.freed.is_flying()
+    log.free_segments.len() > log.free_kept() + 1 && !log.freed.is_flying()
 }
 
 /// One bounded step.

@@ -44,6 +44,7 @@ mod log_read;
 mod log_recover;
 mod log_replay;
 mod log_retire;
+mod log_streams;
 mod log_void;
 mod lost;
 mod nvm;
@@ -166,31 +167,65 @@ pub trait SlotView {
     }
 }
 
-/// Who writes; each stream of a log fills segments of its own.
+/// What is written; each stream of a log fills segments of its own, so that what dies at about the
+/// same time lies together. A log of few segments has no short-lived writes and no old copies of
+/// its own: see [`Stream::of_few`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// New bytes from clients.
-    Write = 0,
+    /// New bytes from clients over blocks that were written not long ago.
+    WriteShort = 0,
+    /// Other new bytes from clients.
+    Write = 1,
     /// Clean copies of what the backing store holds.
-    Promote = 1,
+    Promote = 2,
     /// Live blocks moved out of a segment that is being cleaned; forgets travel here too.
-    Relocate = 2,
+    Relocate = 3,
+    /// Such blocks that were written long ago.
+    RelocateOld = 4,
 }
+
+/// Streams that a log may have.
+pub const STREAMS: usize = Stream::ALL.len();
 
 impl Stream {
     /// All streams, by index.
-    pub const ALL: [Stream; 3] = [Stream::Write, Stream::Promote, Stream::Relocate];
+    pub const ALL: [Stream; 5] =
+        [Stream::WriteShort, Stream::Write, Stream::Promote, Stream::Relocate, Stream::RelocateOld];
+    /// Those that callers append to; the others are the log's own.
+    pub const CALLERS: [Stream; 3] = [Stream::WriteShort, Stream::Write, Stream::Promote];
+    /// Those of live blocks that cleaning moves.
+    pub const COPIES: [Stream; 2] = [Stream::Relocate, Stream::RelocateOld];
 
     /// How long its blocks are likely to live, beside the others'. Clients overwrite what they
-    /// write, and it goes home; copies of what was read stay until nobody reads them; what cleaning
-    /// finds alive has outlived all that was written with it. A checkpoint is shorter than all: the
-    /// next but one overwrites it, after an eighth of the log at most.
+    /// write, and it goes home; copies of what was read stay until nothing reads them; what
+    /// cleaning finds alive has outlived all that was written with it. A checkpoint is shorter than
+    /// all: the next but one overwrites it, after an eighth of the log at most. Where copies have
+    /// two streams, `has_all`, the young ones live about as long as what was fetched.
     #[must_use]
-    pub fn life(self) -> WriteLife {
+    pub fn life(self, has_all: bool) -> WriteLife {
         match self {
+            Stream::WriteShort => WriteLife::Short,
             Stream::Write => WriteLife::Medium,
             Stream::Promote => WriteLife::Long,
-            Stream::Relocate => WriteLife::Extreme,
+            Stream::Relocate if has_all => WriteLife::Long,
+            Stream::Relocate | Stream::RelocateOld => WriteLife::Extreme,
+        }
+    }
+
+    /// Whether it is one of [`Stream::COPIES`].
+    #[must_use]
+    pub fn is_copies(self) -> bool {
+        Stream::COPIES.contains(&self)
+    }
+
+    /// The stream that does its work in a log of few segments, where five open ones would be too
+    /// large a part of the room.
+    #[must_use]
+    pub fn of_few(self) -> Stream {
+        match self {
+            Stream::WriteShort => Stream::Write,
+            Stream::RelocateOld => Stream::Relocate,
+            stream => stream,
         }
     }
 }

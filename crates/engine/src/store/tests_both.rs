@@ -28,7 +28,8 @@ const SEEDS: u64 = 60;
 /// A history in which free segments are discarded or not, by the seed.
 fn history(seed: u64, size: Size) -> World {
     let mut rng = Rng::new(seed);
-    let size = Size { discard: [Off, Immediate, Delayed][seed as usize % 3], ..size };
+    let discard = [Off, Immediate, Delayed][seed as usize % 3];
+    let size = Size { discard, all_streams: seed % 2 == 0, ..size };
     let mut world = World::new(seed, size);
     for _ in 0..4 {
         for _ in 0..rng.below(1200) {
@@ -49,8 +50,14 @@ fn history(seed: u64, size: Size) -> World {
 fn log_alone_keeps_its_promises() {
     let seen = [const { AtomicU64::new(0) }; 3];
     for_each_seed(SEEDS, |seed| {
-        let size =
-            Size { keys: 90, log_blocks: 300, nvm_blocks: 0, upper: Upper::None, discard: Off };
+        let size = Size {
+            keys: 90,
+            log_blocks: 300,
+            nvm_blocks: 0,
+            upper: Upper::None,
+            discard: Off,
+            all_streams: false,
+        };
         let world = history(seed, size);
         seen.iter().zip(world.seen).for_each(|(sum, count)| {
             sum.fetch_add(count, Ordering::Relaxed);
@@ -68,8 +75,14 @@ fn log_alone_keeps_its_promises() {
 #[test]
 fn a_lost_sector_of_each_structure_costs_nothing() {
     for_each_seed(SEEDS, |seed| {
-        let size =
-            Size { keys: 90, log_blocks: 300, nvm_blocks: 0, upper: Upper::None, discard: Off };
+        let size = Size {
+            keys: 90,
+            log_blocks: 300,
+            nvm_blocks: 0,
+            upper: Upper::None,
+            discard: Off,
+            all_streams: false,
+        };
         let mut world = history(seed, size);
         for _ in 0..seed * 10 {
             world.step();
@@ -86,7 +99,14 @@ fn a_lost_sector_of_each_structure_costs_nothing() {
 fn a_lost_header_of_each_slot_costs_nothing() {
     for_each_seed(SEEDS, |seed| {
         let upper = if seed % 2 == 0 { Upper::PageCache } else { Upper::Persistent };
-        let size = Size { keys: 110, log_blocks: 300, nvm_blocks: 48, upper, discard: Off };
+        let size = Size {
+            keys: 110,
+            log_blocks: 300,
+            nvm_blocks: 48,
+            upper,
+            discard: Off,
+            all_streams: false,
+        };
         let mut world = history(seed, size);
         for _ in 0..seed * 10 {
             world.step();
@@ -107,6 +127,7 @@ fn levels_keep_their_promises_with_a_page_cached_mapping() {
             nvm_blocks: 48,
             upper: Upper::PageCache,
             discard: Off,
+            all_streams: false,
         };
         history(seed, size);
     });
@@ -122,6 +143,7 @@ fn levels_keep_their_promises_with_persistent_memory() {
             nvm_blocks: 48,
             upper: Upper::Persistent,
             discard: Off,
+            all_streams: false,
         };
         history(seed, size);
     });
@@ -159,8 +181,14 @@ impl World {
 #[test]
 fn full_log_never_gets_stuck() {
     for_each_seed(8, |seed| {
-        let mut size =
-            Size { keys: 1, log_blocks: 300, nvm_blocks: 0, upper: Upper::None, discard: Off };
+        let mut size = Size {
+            keys: 1,
+            log_blocks: 300,
+            nvm_blocks: 0,
+            upper: Upper::None,
+            discard: Off,
+            all_streams: false,
+        };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);
         world.churn(6000);
@@ -178,8 +206,14 @@ fn full_log_never_gets_stuck() {
 fn full_log_never_gets_stuck_by_power_cuts() {
     for_each_seed(SEEDS, |seed| {
         let log_blocks = [170, 200, 300][seed as usize % 3];
-        let mut size =
-            Size { keys: 1, log_blocks, nvm_blocks: 0, upper: Upper::None, discard: Off };
+        let mut size = Size {
+            keys: 1,
+            log_blocks,
+            nvm_blocks: 0,
+            upper: Upper::None,
+            discard: Off,
+            all_streams: false,
+        };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);
         world.is_slow_below = seed % 4 != 0;

@@ -55,7 +55,7 @@ fn structures_round_trip() {
     assert_eq!(decode_chunk(&page, 1, seq, 2), Some(vec![entry]));
     assert_eq!(decode_chunk(&page, 2, seq, 2), None);
     let open = OpenSegment { index: 4, fill: 5, generation: Seq(6) };
-    let mut trailer = Trailer::new(seq, true, vec![open; 3]);
+    let mut trailer = Trailer::new(seq, true, vec![open; 5]);
     (trailer.note, trailer.retired) = ([9; NOTE_BYTES], (5..5 + RETIRED_MAX as u32).collect());
     let mut page = vec![0; 4096];
     trailer.encode(&mut page, 1);
@@ -71,11 +71,11 @@ fn structures_round_trip() {
     ];
     let mut page = vec![0; 4096];
     for (index, record) in records.iter().enumerate() {
-        record.encode(&mut page, 102 + index);
-        assert_eq!(Record::decode(&page, 102 + index), Some(*record));
+        record.encode(&mut page, 101 + index);
+        assert_eq!(Record::decode(&page, 101 + index), Some(*record));
     }
     let header =
-        BatchHeader { instance: 1, generation: 9, seq: 8, entries: 108, ..Default::default() };
+        BatchHeader { instance: 1, generation: 9, seq: 8, entries: 107, ..Default::default() };
     header.encode(&mut page);
     assert_eq!(BatchHeader::decode(&page, 1, seq), Some(header));
     assert_eq!(BatchHeader::decode(&page, 1, Seq(8)), None);
@@ -123,6 +123,7 @@ fn damaged_disks_are_survived() {
             nvm_blocks: 40,
             upper: Upper::PageCache,
             discard: DiscardMode::Immediate,
+            all_streams: seed % 2 == 0,
         };
         let mut world = World::new(seed, size);
         for _ in 0..600 {

@@ -15,11 +15,18 @@ const LENGTH: u64 = 265 * BlockSize::MIN.bytes() as u64;
 
 /// Goal: every write to a segment goes under the life of the stream that the segment's header
 /// names, checkpoints under the shortest, and all four occur. Method: new blocks, copies and
-/// overwrites of a full log until it cleans; after each, what was noted beside what lies on the
-/// disk.
+/// overwrites of a full log until it cleans, with few streams and with all; after each, what was
+/// noted beside what lies on the disk.
 #[test]
 fn each_stream_has_its_life() {
-    let mut churn = Churn::with(5, LENGTH, BlockSize::MIN, SegmentPlan::default());
+    let few = lives_seen(SegmentPlan::default());
+    assert_eq!(few, BTreeSet::from(WriteLife::ALL));
+    let all = SegmentPlan { has_all_streams: Some(true), ..SegmentPlan::default() };
+    assert_eq!(lives_seen(all), BTreeSet::from(WriteLife::ALL));
+}
+
+fn lives_seen(plan: SegmentPlan) -> BTreeSet<WriteLife> {
+    let mut churn = Churn::with(5, LENGTH, BlockSize::MIN, plan);
     let (mut rng, mut seen) = (Rng::new(5), BTreeSet::new());
     let (disk, block) = (churn.log.disk(), BlockSize::MIN.len());
     let slots = churn.log.slot_count();
@@ -41,12 +48,12 @@ fn each_stream_has_its_life() {
                     let page = &bytes[at..at + block];
                     let header = SegmentHeader::decode(page, churn.log.instance, index);
                     let header = header.expect("a segment that was written to has a header");
-                    Stream::ALL[header.stream as usize].life()
+                    Stream::ALL[header.stream as usize].life(churn.log.has_all_streams())
                 }
             };
             assert_eq!(life, expected, "a write at {offset}");
             seen.insert(life);
         }
     }
-    assert_eq!(seen, BTreeSet::from(WriteLife::ALL));
+    seen
 }

@@ -1,5 +1,6 @@
 //! The log alone: round trips, torn tails, damage and device errors.
 
+use super::SegmentPlan;
 use super::log_layout::LogGeometry;
 use super::{
     AppendEntry, LogConfig, LogStore, Recovered, Region, SeqSource, SlotInfo, SlotView, StoreEvent,
@@ -93,8 +94,9 @@ fn length_min_is_exact() {
     for bytes in [4 << 10, 64 << 10] {
         let block = BlockSize::new(bytes).expect("a legal size");
         let least = LogGeometry::length_min(block);
-        assert!(LogGeometry::plan(least, block, u64::from(bytes)).is_some());
-        assert!(LogGeometry::plan(least - u64::from(bytes), block, u64::from(bytes)).is_none());
+        let segments = SegmentPlan { bytes: bytes.into(), ..SegmentPlan::default() };
+        assert!(LogGeometry::plan(least, block, &segments).is_some());
+        assert!(LogGeometry::plan(least - u64::from(bytes), block, &segments).is_none());
     }
 }
 

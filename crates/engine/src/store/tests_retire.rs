@@ -1,7 +1,6 @@
 //! Segments that fail for good: found, tested, retired, remembered; a device that fails as a whole
 //! costs none.
 
-use super::log_layout::SEGMENTS_MIN;
 use super::tests_log::{config, content, fresh, key, open};
 use super::{
     AppendEntry, LogStore, SeqSource, SlotInfo, SlotView, StoreError, StoreEvent, Stream, Ticket,
@@ -223,7 +222,7 @@ fn too_few_segments_take_nothing() {
         bench.churn(4 * count);
         bench.settle(100);
     }
-    assert!(count - (bench.log.segments_retired() as u32) < SEGMENTS_MIN);
+    assert!(count - (bench.log.segments_retired() as u32) < bench.log.geometry.segments_min());
     bench.check();
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Size {
     pub(super) nvm_blocks: u64,
     pub(super) upper: Upper,
     pub(super) discard: DiscardMode,
+    /// Whether the log has all streams, or those of few segments.
+    pub(super) all_streams: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +138,7 @@ const IDENTITY: StoreIdentity =
 fn log_config(disk: DiskId, size: Size) -> LogConfig {
     let mut config = LogConfig::new(region(disk, size.log_blocks), IDENTITY, LOG_TAG);
     config.segments.bytes = 16 * BLOCK as u64;
+    config.segments.has_all_streams = Some(size.all_streams);
     config.segments.discard.mode = size.discard;
     config.segments.discard.delay = DiscardDelay::Fixed(Nanos::from_millis(1));
     config.checkpoint_bytes = size.log_blocks * BLOCK as u64 / 2;

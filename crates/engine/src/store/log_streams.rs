@@ -1,0 +1,67 @@
+//! Which stream a block is appended to: what dies at about the same time is to lie together.
+//!
+//! How: a client's overwrite of a block that was written or fetched not long ago is likely to be
+//! overwritten soon again, and a copy of a block that was written long ago to stay. "Not long" is
+//! the mean life of the last short-lived segments, "long ago" as many sequence numbers as blocks
+//! are live; nothing is kept by block. A call is one stream's whole: most of its blocks decide.
+//! Invariant: a log of few segments has no stream of its own for either, see `Stream::of_few`.
+//! Source: Wang et al., SepBIT, FAST 2022, section 3; ages and lives in sequence numbers.
+
+use super::Stream;
+use super::log::{AppendEntry, LogStore, NOWHERE};
+use super::log_layout::SEGMENT_BLOCKS_MANY;
+use layby_cache::cleaning::{self, CopyStream};
+use layby_types::{Seq, Slot};
+
+impl LogStore {
+    /// The stream of a call whose blocks are of `stream`.
+    pub(super) fn stream_of_call(&self, stream: Stream, entries: &[AppendEntry]) -> Stream {
+        if stream != Stream::Write || !self.has_all_streams() {
+            return stream.of_few();
+        }
+        let short = entries.iter().filter(|entry| self.is_short_lived(entry.slot)).count();
+        if 2 * short > entries.len() { Stream::WriteShort } else { stream }
+    }
+
+    /// Not only those of a log of few segments.
+    pub(super) fn has_all_streams(&self) -> bool {
+        self.geometry.streams as usize == Stream::ALL.len()
+    }
+
+    /// Whether what is about to be overwritten was appended within the mean life of short-lived
+    /// segments, and not by cleaning.
+    fn is_short_lived(&self, slot: Slot) -> bool {
+        let location = self.slots[slot.0 as usize].location;
+        if location == NOWHERE {
+            return false;
+        }
+        let index = self.geometry.segment_of(location).expect("a location lies in a segment");
+        let segment = &self.segments[index as usize];
+        !segment.stream.is_copies()
+            && self.lifespans.is_short(self.seqs.next().0 - segment.generation.0)
+    }
+
+    /// The stream of a copy whose original has this seq. Where segments are scarce copies keep to
+    /// one: a second open one is what could be missing then.
+    pub(super) fn stream_of_copy(&self, seq: Seq) -> Stream {
+        // In short segments two descriptors for one may take all that a victim gains.
+        let is_short = self.geometry.segment_blocks < SEGMENT_BLOCKS_MANY;
+        let is_scarce = self.free_segments.len() < self.free_kept() + usize::from(is_short);
+        if !self.has_all_streams() || is_scarce {
+            return Stream::Relocate;
+        }
+        let age = self.seqs.next().0.saturating_sub(seq.0);
+        match cleaning::stream_of_copy(age, self.blocks_live) {
+            CopyStream::Young => Stream::Relocate,
+            CopyStream::Old => Stream::RelocateOld,
+        }
+    }
+
+    /// A segment holds no live block any more.
+    pub(super) fn note_life(&mut self, index: u32) {
+        let segment = &self.segments[index as usize];
+        if segment.stream == Stream::WriteShort {
+            self.lifespans.note(self.seqs.next().0.saturating_sub(segment.generation.0));
+        }
+    }
+}
