@@ -225,7 +225,8 @@ impl Cache {
         // Its end needs no free segments.
         let segments = Segments { free: 0, kept: 0 };
         let may_leave = is_destaged && self.is_unused(key, pending);
-        if may_leave && self.cleaning_verdict(level, slot, segments) == Verdict::Drop {
+        let is_void = is_here && is_planted(Plant::CleanVerdictStale);
+        if is_void || may_leave && self.cleaning_verdict(level, slot, segments) == Verdict::Drop {
             self.drop_cold(level, slot);
         } else if is_here {
             self.actions.push(Action::CleaningKept { level: LevelIndex(level as u8), slot });

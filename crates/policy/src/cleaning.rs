@@ -57,6 +57,12 @@ pub struct Limits {
     pub free_percent: u8,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Limits::DEFAULT
+    }
+}
+
 impl Limits {
     /// The least of each: with it all is copied.
     pub const MIN: Limits = Limits { cold_percent: 0, free_percent: 0 };

@@ -93,11 +93,17 @@ pub enum Plant {
     CleanDropsBeforeSettled,
     /// Cleaning drops blocks that are reserved for a volume or class.
     CleanDropsReserved,
+    /// Cleaning drops a block after its destage although it was overwritten meanwhile.
+    CleanVerdictStale,
+    /// A segment that cleaning has emptied is used again without a checkpoint.
+    CleanReusedEarly,
+    /// Cleaning waits for destages however few segments are free.
+    CleanWaitsForBacking,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 40] = [
+    pub const ALL: [Plant; 43] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -138,6 +144,9 @@ impl Plant {
         Plant::CleanDropsDirty,
         Plant::CleanDropsBeforeSettled,
         Plant::CleanDropsReserved,
+        Plant::CleanVerdictStale,
+        Plant::CleanReusedEarly,
+        Plant::CleanWaitsForBacking,
     ];
 }
 

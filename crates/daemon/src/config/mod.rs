@@ -572,6 +572,8 @@ fn level(dir: &Path, index: usize, table: LevelTable) -> Result<LevelConfig, Pro
         discard_delay: table.discard_delay,
         discard_bandwidth: table.discard_bandwidth,
         hints: table.hints,
+        cold_percent: table.cold_percent,
+        free_percent: table.free_percent,
     };
     Ok(LevelConfig {
         segments: segments.read(index, table.kind)?,

@@ -9,6 +9,7 @@ use super::checks::{Place, Problem};
 use super::discard::discard_limits;
 use super::{Bandwidth, DiscardChoice, DiscardWait, Kind, Size};
 use crate::plan::PART_ALIGNMENT;
+use layby_cache::cleaning::Limits;
 use layby_cache::discards::DiscardLimits;
 use layby_engine::store::SegmentPlan;
 use serde::Deserialize;
@@ -26,6 +27,8 @@ pub struct SegmentConfig {
     pub discard_bandwidth: u64,
     /// Whether the device hears how long what is written is likely to live.
     pub hints: HintChoice,
+    /// How much of the level cleaning may drop or destage instead of copying it.
+    pub cleaning: Limits,
 }
 
 /// Whether a level's device hears how long what is written is likely to live.
@@ -52,7 +55,13 @@ impl SegmentConfig {
         };
         let discard = DiscardLimits { bytes_per_second_max, ..limits };
         let hints = self.hints == HintChoice::Auto;
-        SegmentPlan { bytes: self.bytes.unwrap_or(0), discard, hints, has_all_streams: None }
+        SegmentPlan {
+            bytes: self.bytes.unwrap_or(0),
+            discard,
+            hints,
+            has_all_streams: None,
+            cleaning: self.cleaning,
+        }
     }
 }
 
@@ -64,9 +73,37 @@ pub(super) struct SegmentKeys {
     pub(super) discard_delay: Option<DiscardWait>,
     pub(super) discard_bandwidth: Option<Bandwidth>,
     pub(super) hints: Option<HintChoice>,
+    pub(super) cold_percent: Option<u8>,
+    pub(super) free_percent: Option<u8>,
 }
 
 impl SegmentKeys {
+    fn cleaning_limits(&self, index: usize) -> Result<Limits, Problem> {
+        let read = |key, written: Option<u8>, default, most| match written {
+            Some(percent) if percent > most => {
+                let cause = format!("{percent} is more than {most}");
+                let hint = format!("write a number of percent from 0 to {most}, or leave it out");
+                Err(Problem::new(Place::Level(index), key, cause, hint))
+            }
+            written => Ok(written.unwrap_or(default)),
+        };
+        let (plain, most) = (Limits::DEFAULT, Limits::MAX);
+        Ok(Limits {
+            cold_percent: read(
+                "cold_percent",
+                self.cold_percent,
+                plain.cold_percent,
+                most.cold_percent,
+            )?,
+            free_percent: read(
+                "free_percent",
+                self.free_percent,
+                plain.free_percent,
+                most.free_percent,
+            )?,
+        })
+    }
+
     /// What they say of level number `index`.
     pub(super) fn read(self, index: usize, kind: Kind) -> Result<SegmentConfig, Problem> {
         let place = Place::Level(index);
@@ -79,6 +116,8 @@ impl SegmentKeys {
             ("discard_delay", self.discard_delay.is_some()),
             ("discard_bandwidth", self.discard_bandwidth.is_some()),
             ("hints", self.hints.is_some()),
+            ("cold_percent", self.cold_percent.is_some()),
+            ("free_percent", self.free_percent.is_some()),
         ];
         if let Some((key, _)) =
             written.iter().find(|(_, is_written)| *is_written && kind != Kind::Ssd)
@@ -108,6 +147,7 @@ impl SegmentKeys {
             discard_delay: delay,
             discard_bandwidth: self.discard_bandwidth.map_or(0, |size| size.0),
             hints: self.hints.unwrap_or_default(),
+            cleaning: self.cleaning_limits(index)?,
         })
     }
 }

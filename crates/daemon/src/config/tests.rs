@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::ReportKind;
+use layby_cache::cleaning::Limits;
 use layby_cache::discards::{DiscardDelay, DiscardMode};
 use tempfile::TempDir;
 
@@ -373,12 +374,14 @@ fn levels_say_how_they_use_their_flash() {
     assert_eq!((on_device.bytes, on_device.discard.mode), (0, DiscardMode::Delayed));
     assert!(in_file.hints && on_device.hints && read("hints = \"auto\"").plan(false, 1).hints);
     let all = "segment = \"4MiB\"\ndiscard = \"immediate\"\ndiscard_delay = \"adaptive\"\n\
-               discard_bandwidth = \"100MiB\"\nhints = \"off\"";
+               discard_bandwidth = \"100MiB\"\nhints = \"off\"\ncold_percent = 25\nfree_percent = 5";
+    assert_eq!(in_file.cleaning, Limits::DEFAULT);
     let plan = read(all).plan(false, 2);
     assert_eq!((plan.bytes, plan.discard.mode), (4 << 20, DiscardMode::Immediate));
     assert_eq!(plan.discard.delay, DiscardDelay::ADAPTIVE);
     assert_eq!(plan.discard.bytes_per_second_max, 50 << 20);
     assert!(!plan.hints);
+    assert_eq!(plan.cleaning, Limits { cold_percent: 25, free_percent: 5 });
     for (kind, keys, word) in [
         ("memory", "segment = \"1MiB\"", "no log on flash"),
         ("nvm", "discard = \"off\"", "no log on flash"),
@@ -389,6 +392,9 @@ fn levels_say_how_they_use_their_flash() {
         ("ssd", "segment = \"1000KiB\"", "multiple of 64KiB"),
         ("ssd", "discard_delay = \"2h\"", "1h"),
         ("ssd", "discard_bandwidth = \"1KiB\"", "1MiB"),
+        ("nvm", "cold_percent = 10", "no log on flash"),
+        ("ssd", "cold_percent = 51", "more than 50"),
+        ("ssd", "free_percent = 21", "more than 20"),
     ] {
         let report = refusal(&text(kind, keys));
         assert!(report.cause.contains(word) && report.cause.contains("line "), "{keys}: {report}");

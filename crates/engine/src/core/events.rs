@@ -15,7 +15,7 @@ use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_M
 use crate::io::{Buffer, Io};
 use crate::store::{PeerScope, RecoveredTombstone, StoreEvent, SyncScope, Ticket};
 use layby_cache::discards::DiscardCause;
-use layby_cache::{Action, LEVELS_MAX, Moment, OpId, Redo};
+use layby_cache::{Action, CleaningStep, LEVELS_MAX, Moment, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId,
@@ -231,6 +231,7 @@ impl Core {
         match event {
             StoreEvent::DeviceFailed(failure) => self.on_device_failed(io, level, failure),
             StoreEvent::DeviceWorks(operation) => self.on_device_works(level, operation),
+            StoreEvent::Cleaning { slots } => self.on_cleaning(io, level, &slots),
             StoreEvent::Written { ticket, slots } => self.on_written(ticket, &slots),
             StoreEvent::Stored { ticket, result } => self.on_stored(io, ticket, result),
             StoreEvent::Synced { ticket, result } => self.on_synced(ticket, result),
@@ -272,6 +273,18 @@ impl Core {
                 self.notices.push(Notice::SegmentRetired { disk, offset, slots });
             }
         }
+    }
+
+    /// The cache says which live blocks of a victim are copied, dropped or destaged.
+    fn on_cleaning(&mut self, io: &mut dyn Io, level: usize, slots: &[Slot]) {
+        let index = LevelIndex(level as u8);
+        let segments = self.ssd(index).segments_for_cleaning();
+        let step = CleaningStep { level: index, slots, segments };
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        let (mut answers, mut actions) = (Vec::new(), std::mem::take(&mut self.scratch));
+        self.cache.on_cleaning(&mut moment, &step, &mut answers, &mut actions);
+        self.take(actions);
+        self.ssd(index).cleaned(io, &answers);
     }
 
     fn on_written(&mut self, ticket: Ticket, slots: &[Slot]) {

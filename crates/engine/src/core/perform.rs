@@ -80,8 +80,7 @@ impl Core {
             Action::SyncLevel { op, level } => self.sync_level(io, op, level),
             tombstone @ Action::Tombstone { .. } => self.log_tombstone(io, &tombstone),
             Action::Free { level, slot, superseded } => self.free(level, slot, superseded),
-            // Nothing is cleaned by `on_cleaning` here yet.
-            Action::CleaningKept { .. } => {}
+            Action::CleaningKept { level, slot } => self.ssd(level).cleaning_kept(slot),
             Action::Forget { level, key } => self.ssd(level).forget(key),
             Action::SetClean { level, slot } => {
                 if let Level::Nvm(store) = &mut self.levels[usize::from(level.0)] {

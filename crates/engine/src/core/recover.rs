@@ -290,6 +290,7 @@ impl Core {
         self.cache.end_restore();
         self.fit_ssd_level();
         let is_kept = self.end_with_checkpoint(io);
+        self.own_cleaning();
         report.is_checkpointed = is_kept;
         if let Some(info) = is_new_loss {
             let is_gone = is_kept && self.drop_undecided(io);

@@ -96,6 +96,18 @@ impl Core {
         }
     }
 
+    /// From now on the cache says what the log's cleaner does with live blocks.
+    pub(super) fn own_cleaning(&mut self) {
+        let Some(Level::Ssd(log)) =
+            self.levels.iter_mut().find(|level| matches!(level, Level::Ssd(_)))
+        else {
+            return;
+        };
+        let limits = log.cleaning_limits();
+        log.ask_owner(limits.cold_percent > 0);
+        self.cache.set_cleaning(limits);
+    }
+
     pub(super) fn ssd_level(&self) -> Option<LevelIndex> {
         let found = self.levels.iter().position(|level| matches!(level, Level::Ssd(_)))?;
         Some(LevelIndex(found as u8))

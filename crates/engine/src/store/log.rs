@@ -29,7 +29,8 @@ use super::{
     StoreIdentity, Stream, Ticket,
 };
 use crate::io::{Buffer, DiskId, Io, IoDone, Token};
-use layby_cache::cleaning::Lifespans;
+use layby_cache::Cleaned;
+use layby_cache::cleaning::{Lifespans, Limits, Segments};
 use layby_cache::discards::{DiscardLimits, DiscardMode};
 use layby_cache::schedule::Rank;
 use layby_types::planted::{Plant, is_planted};
@@ -56,6 +57,8 @@ pub struct SegmentPlan {
     /// Whether short-lived writes and old copies have streams of their own, decided where the log
     /// is made. `None` decides by the number of segments.
     pub has_all_streams: Option<bool>,
+    /// What its owner may drop or destage when it is cleaned.
+    pub cleaning: Limits,
 }
 
 impl SegmentPlan {
@@ -70,7 +73,13 @@ impl SegmentPlan {
 impl Default for SegmentPlan {
     fn default() -> Self {
         let discard = DiscardLimits { mode: DiscardMode::Off, ..DiscardLimits::DEFAULT };
-        SegmentPlan { bytes: 0, discard, hints: false, has_all_streams: None }
+        SegmentPlan {
+            bytes: 0,
+            discard,
+            hints: false,
+            has_all_streams: None,
+            cleaning: Limits::DEFAULT,
+        }
     }
 }
 
@@ -538,8 +547,40 @@ impl LogStore {
         }
         self.overflow.remove(&slot.0);
         self.unsettled.remove(&slot.0);
+        super::log_clean::on_left_ended(self, slot);
         let place = core::mem::replace(&mut self.slots[slot.0 as usize], Place::NONE);
         self.release(place.location);
+    }
+
+    /// From now on the owner is asked which live blocks of a victim are copied, by
+    /// [`StoreEvent::Cleaning`], and answers each time with [`LogStore::cleaned`]; or it is not.
+    pub fn ask_owner(&mut self, is_owned: bool) {
+        self.cleaning.is_owned = is_owned;
+    }
+
+    /// As they were given.
+    #[must_use]
+    pub fn cleaning_limits(&self) -> Limits {
+        self.config.segments.cleaning
+    }
+
+    /// What the owner may have to know to answer [`StoreEvent::Cleaning`].
+    #[must_use]
+    pub fn segments_for_cleaning(&self) -> Segments {
+        super::log_clean::segments_for_owner(self)
+    }
+
+    /// The answer to [`StoreEvent::Cleaning`], for each slot in order; before `on_tick` is called
+    /// again. A slot that is being destaged ends with [`LogStore::free`] or
+    /// [`LogStore::cleaning_kept`].
+    pub fn cleaned(&mut self, io: &mut dyn Io, answers: &[Cleaned]) {
+        super::log_clean::answered(self, io, answers);
+        self.pump(io);
+    }
+
+    /// A slot that was being destaged for cleaning stays in use.
+    pub fn cleaning_kept(&mut self, slot: Slot) {
+        super::log_clean::on_left_ended(self, slot);
     }
 
     /// Reads blocks; ends with `Read` and one buffer in the order of `slots`. A slot whose append
@@ -729,10 +770,14 @@ impl LogStore {
             }
             segment.state = SegmentState::Waiting(since);
             self.waiting_segments += 1;
-            self.note_life(index);
-            if is_planted(Plant::DiscardEarly) {
+            if is_planted(Plant::CleanReusedEarly) {
+                segment.state = SegmentState::Free;
+                self.waiting_segments -= 1;
+                self.free_segments.push_back(index);
+            } else if is_planted(Plant::DiscardEarly) {
                 self.tell_free(index, Nanos::ZERO);
             }
+            self.note_life(index);
         }
     }
 

@@ -1,19 +1,25 @@
 //! Cleaning: making room by copying the live blocks out of a segment that has few of them.
 //!
-//! How: one victim at a time is read whole; its descriptors say which slots its blocks were for; a
-//! block still live is appended to the relocation stream with the seq of the original, so that a
-//! copy never outranks a record that superseded the original. Where somebody better may ask, a
-//! step looks at a bounded part of the victim. An emptied segment waits for a checkpoint.
+//! How: one victim at a time is read whole; its descriptors say which slots its blocks were for. A
+//! step looks at a bounded part of it, and the owner is asked for each block still live: cold ones
+//! are dropped, or left where they are until they are destaged; the others are appended to a
+//! stream of copies with the seq of the original, so that a copy never outranks a record that
+//! superseded the original. An emptied segment waits for a checkpoint.
 //! Invariant: a slot moves to the copy only if it still points to the original when the copy is
-//! written. A block that does not match its checksum is reported and stays where it is.
+//! written. A block that does not match its checksum is reported and stays where it is. Cleaning
+//! never waits for a destage: where free segments are few, all that is live is copied.
 //! Cost: one segment read and its live blocks written per segment gained.
 
 use super::layout::rebuild;
-use super::log::{LogStore, Place, Purpose, Queued, SegmentState};
+use super::log::{LogStore, Place, Purpose, Queued, Segment, SegmentState};
 use super::log_layout::{BATCH_MAGIC, BatchHeader, Record, SPARE_BLOCKS_MIN};
+use super::table::Set;
 use super::{CorruptInfo, SlotView, StoreEvent, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind};
+use layby_cache::Cleaned;
+use layby_cache::cleaning::{SegmentView, Segments, score};
 use layby_cache::schedule::Rank;
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{ErrorKind, Nanos, Seq, Slot};
 
 /// How long cleaning rests after a device error.
@@ -27,11 +33,27 @@ pub(super) const STEP_COPY: u32 = 8;
 /// How often a victim is read before its segment counts as damaged: an error may pass.
 const READ_TRIES: u8 = 3;
 
+/// Victims at most that wait for destages.
+const LEFT_MAX: usize = 4;
+/// Live blocks that the owner is asked about at once.
+const ASKED_MAX: usize = layby_cache::CLEANING_SLOTS_MAX;
+
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
     state: State,
+    /// The owner answers [`StoreEvent::Cleaning`].
+    pub(super) is_owned: bool,
+    /// Victims that are not looked at again before their destages have ended.
+    left: Vec<Left>,
     failed: bool,
     resting_until: Option<Nanos>,
+}
+
+/// A victim of which some blocks stay until they are destaged.
+#[derive(Debug)]
+struct Left {
+    victim: u32,
+    slots: Set<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +71,27 @@ struct Copying {
     left: usize,
     /// What of it was not looked at yet.
     rest: Option<Rest>,
+    /// What the owner is asked about.
+    asked: Option<Box<Asked>>,
+}
+
+/// Live blocks of a victim, and what is not looked at.
+#[derive(Debug)]
+struct Asked {
+    rest: Rest,
+    live: Vec<Live>,
+    is_whole: bool,
+}
+
+/// A live block of a victim.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    /// With the slot and the state that it has now.
+    record: Record,
+    slot: Slot,
+    /// Where it lies, and where within the victim.
+    origin: u32,
+    within: u32,
 }
 
 /// A victim's bytes, and how far the steps have come.
@@ -61,8 +104,10 @@ struct Rest {
     at: u32,
     record: usize,
     data: u32,
-    /// Slots whose copies were queued, and where the originals lie.
-    queued: Vec<(Slot, u32)>,
+    /// Slots that were live, but for blocks that are bad, and where they lie.
+    settled: Vec<(Slot, u32)>,
+    /// Of these, those that stay until they are destaged.
+    left: Vec<Slot>,
     is_bad: bool,
 }
 
@@ -77,21 +122,39 @@ fn low_mark(log: &LogStore) -> usize {
     log.free_kept() + 2 + log.segments.len() / 32
 }
 
-/// The closed segment with the fewest live blocks, if emptying it gains room: copies of a fuller
-/// one take as much as they free, since they may have to be split over two segments, and cleaning
-/// would go round for ever.
+/// The closed segment that gains most for what it costs, the older the better, of those that gain
+/// room at all: copies of a fuller one take as much as they free, since they may have to be split
+/// over two segments, and cleaning would go round for ever.
 fn choose_victim(log: &LogStore) -> Option<u32> {
+    let (blocks_dense, next) = (log.geometry.dense_blocks() as u32, log.seqs.next().0);
+    let gains = |segment: &Segment| segment.live + SPARE_BLOCKS_MIN as u32 <= blocks_dense;
     let closed = log.segments.iter().enumerate();
-    let closed = closed.filter(|(_, segment)| segment.state == SegmentState::Closed);
-    let (index, segment) = closed.min_by_key(|(_, segment)| segment.live)?;
-    let gains = u64::from(segment.live) + SPARE_BLOCKS_MIN <= log.geometry.dense_blocks();
-    gains.then_some(index as u32)
+    let is_left =
+        |index: u32| !is_scarce(log) && log.cleaning.left.iter().any(|left| left.victim == index);
+    let closed = closed
+        .filter(|(_, segment)| segment.state == SegmentState::Closed && gains(segment))
+        .filter(|(index, _)| !is_left(*index as u32))
+        .map(|(index, segment)| {
+            let age = next.saturating_sub(segment.generation.0);
+            (index, score(SegmentView { blocks_dense, blocks_live: segment.live, age }))
+        });
+    closed.max_by_key(|(_, score)| *score).map(|(index, _)| index as u32)
 }
 
 fn is_wanted(log: &LogStore) -> bool {
     let waiting = log.streams.iter().any(|stream| !stream.queue.is_empty());
     let short = log.free_segments.len() + log.waiting_segments < low_mark(log);
     short && (waiting || !super::log_checkpoint::closing(log))
+}
+
+/// Free segments are so few that cleaning must not wait for anything.
+fn is_scarce(log: &LogStore) -> bool {
+    let is_blind = is_planted(Plant::CleanWaitsForBacking);
+    log.free_segments.len() <= scarce_mark(log) && !is_blind
+}
+
+fn scarce_mark(log: &LogStore) -> usize {
+    log.free_kept() + 1
 }
 
 /// True when free segments are few enough to complete a checkpoint for the waiting ones.
@@ -125,7 +188,9 @@ pub(super) fn is_stranded(log: &LogStore) -> bool {
     let copies = || Stream::COPIES.iter().map(|stream| &log.streams[*stream as usize]);
     let gains_nothing = match log.cleaning.state {
         State::Idle => choose_victim(log).is_none(),
-        State::Copying(Copying { rest: None, .. }) => copies().any(|it| !it.queue.is_empty()),
+        State::Copying(Copying { rest: None, asked: None, .. }) => {
+            copies().any(|it| !it.queue.is_empty())
+        }
         _ => false,
     };
     gains_nothing
@@ -170,24 +235,87 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
     }
 }
 
-/// Queues copies of some of the rest's live blocks.
+/// Looks at some of the rest, and asks the owner about what is live there.
 fn go_on(log: &mut LogStore, io: &mut dyn Io, mut rest: Rest, view: &dyn SlotView) {
     let allowed = if io.is_stepwise() { STEP } else { u32::MAX };
-    let is_whole = queue_copies(log, &mut rest, view, allowed);
-    let State::Copying(copying) = &mut log.cleaning.state else { panic!("a victim's rest") };
-    if !is_whole {
-        copying.rest = Some(rest);
-        return;
+    let (live, is_whole) = look(log, &mut rest, view, allowed);
+    let is_asking = log.cleaning.is_owned && !live.is_empty();
+    if is_asking {
+        let slots = live.iter().map(|live| live.slot).collect();
+        log.events.push(StoreEvent::Cleaning { slots });
     }
-    // A block that nobody could find or verify keeps its segment.
+    let State::Copying(copying) = &mut log.cleaning.state else { panic!("a victim's rest") };
+    let answers = vec![Cleaned::Copy; live.len()];
+    copying.asked = Some(Box::new(Asked { rest, live, is_whole }));
+    if !is_asking {
+        answered(log, io, &answers);
+    }
+}
+
+/// See [`LogStore::cleaned`].
+pub(super) fn answered(log: &mut LogStore, io: &mut dyn Io, answers: &[Cleaned]) {
+    let State::Copying(copying) = &mut log.cleaning.state else { panic!("a victim's blocks") };
+    let asked = copying.asked.take().expect("an answer to a question");
+    let Asked { mut rest, live, is_whole } = *asked;
+    assert_eq!(live.len(), answers.len(), "an answer for each block");
+    let may_wait = segments_for_owner(log).free > segments_for_owner(log).kept;
+    for (live, answer) in live.iter().zip(answers) {
+        // It may have moved since, and is then no block of the victim any more.
+        if log.slots[live.slot.0 as usize].location != live.origin {
+            continue;
+        }
+        let is_bad = match answer {
+            Cleaned::Dropped => false,
+            Cleaned::Destaging if may_wait => {
+                rest.left.push(live.slot);
+                false
+            }
+            Cleaned::Copy | Cleaned::Destaging => !copy(log, &rest.bytes, live),
+        };
+        rest.is_bad |= is_bad;
+        if !is_bad {
+            rest.settled.push((live.slot, live.origin));
+        }
+    }
+    if is_whole {
+        finish(log, io, rest);
+    } else if let State::Copying(copying) = &mut log.cleaning.state {
+        copying.rest = Some(rest);
+    }
+}
+
+/// The end of a victim was reached.
+fn finish(log: &mut LogStore, io: &mut dyn Io, rest: Rest) {
+    // A block that nothing could find or verify keeps its segment.
     let is_there = |(slot, at): &&(Slot, u32)| log.slots[slot.0 as usize].location == *at;
-    let unmoved = rest.queued.iter().filter(is_there).count() as u32;
+    let unmoved = rest.settled.iter().filter(is_there).count() as u32;
     let segment = &log.segments[rest.victim as usize];
     if segment.generation == rest.generation && (rest.is_bad || segment.live > unmoved) {
         set_damaged(log, rest.victim);
     }
+    if !rest.left.is_empty() {
+        let slots = rest.left.iter().map(|slot| slot.0).collect();
+        log.cleaning.left.push(Left { victim: rest.victim, slots });
+    }
     io.recycle(rest.bytes);
     end_if_copied(log);
+}
+
+/// What the owner is to know of free segments: with as many as are kept nothing may wait.
+pub(super) fn segments_for_owner(log: &LogStore) -> Segments {
+    let is_blind = is_planted(Plant::CleanWaitsForBacking);
+    let is_over = log.cleaning.left.len() >= LEFT_MAX && !is_blind;
+    let kept = if is_blind { 0 } else { scarce_mark(log) as u32 };
+    Segments { free: if is_over { 0 } else { log.free_segments.len() as u32 }, kept }
+}
+
+/// A block that was left in a victim has been freed, or it stays: where none is left there, the
+/// victim may be chosen again.
+pub(super) fn on_left_ended(log: &mut LogStore, slot: Slot) {
+    for left in &mut log.cleaning.left {
+        left.slots.remove(&slot.0);
+    }
+    log.cleaning.left.retain(|left| !left.slots.is_empty());
 }
 
 fn load(log: &mut LogStore, io: &mut dyn Io, victim: u32) {
@@ -214,9 +342,20 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let buffer = done.buffer.expect("a read returns its buffer");
     if done.result.is_ok() {
         let generation = log.segments[victim as usize].generation;
-        let (at, record, data, queued, is_bad) = (1, 0, 0, Vec::new(), false);
-        let rest = Rest { victim, generation, bytes: buffer, at, record, data, queued, is_bad };
-        log.cleaning.state = State::Copying(Copying { left: 0, rest: Some(rest) });
+        // Of one that is looked at again.
+        log.cleaning.left.retain(|left| left.victim != victim);
+        let rest = Rest {
+            victim,
+            generation,
+            bytes: buffer,
+            at: 1,
+            record: 0,
+            data: 0,
+            settled: Vec::new(),
+            left: Vec::new(),
+            is_bad: false,
+        };
+        log.cleaning.state = State::Copying(Copying { left: 0, rest: Some(rest), asked: None });
     } else {
         io.recycle(buffer);
         log.cleaning.failed = true;
@@ -240,10 +379,11 @@ fn set_damaged(log: &mut LogStore, victim: u32) {
     }
 }
 
-/// Queues copies of the rest's live blocks while `left` lasts; true when the end was reached.
-fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut left: u32) -> bool {
+/// The rest's live blocks, as far as `left` lasts; true when the end was reached.
+fn look(log: &LogStore, rest: &mut Rest, view: &dyn SlotView, mut left: u32) -> (Vec<Live>, bool) {
     let block = log.geometry.block_bytes as usize;
     let (size, first) = (log.geometry.segment_blocks, log.geometry.segment_first(rest.victim));
+    let mut live = Vec::new();
     // A segment that was used anew meanwhile holds nothing of what was read.
     while rest.at < size && log.segments[rest.victim as usize].generation == rest.generation {
         let page = &mut rest.bytes[rest.at as usize * block..];
@@ -256,29 +396,24 @@ fn queue_copies(log: &mut LogStore, rest: &mut Rest, view: &dyn SlotView, mut le
             rest.data = rest.at + 1;
         }
         while rest.record < usize::from(header.entries) && rest.data < size {
-            if left == 0 {
-                return false;
+            if left == 0 || live.len() == ASKED_MAX {
+                return (live, false);
             }
             left = left.saturating_sub(STEP_LOOK);
             let record = Record::decode(page, rest.record);
             rest.record += 1;
             let Some(record @ Record::Block { .. }) = record else { continue };
-            let data = rest.data;
+            let within = rest.data;
             rest.data += 1;
-            let content = &rest.bytes[data as usize * block..(data as usize + 1) * block];
-            match copy_if_live(log, record, first + data, content, view) {
-                Copied::Queued(slot) => {
-                    rest.queued.push((slot, first + data));
-                    left = left.saturating_sub(STEP_COPY);
-                }
-                Copied::Bad => rest.is_bad = true,
-                Copied::Dead => {}
+            if let Some(found) = live_of(log, record, (first + within, within), view) {
+                live.push(found);
+                left = left.saturating_sub(STEP_COPY);
             }
         }
         rest.at += 1 + u32::from(header.blocks);
         rest.record = 0;
     }
-    true
+    (live, true)
 }
 
 /// A descriptor, in whose page a sector that it lost is put back: a start takes such a one, and its
@@ -293,23 +428,27 @@ fn repair_and_decode(page: &mut [u8], instance: u64, generation: Seq) -> Option<
     decode(page)
 }
 
-enum Copied {
-    Queued(Slot),
-    Dead,
-    Bad,
+/// The record with its slot and state of now, if it is the newest of its block.
+fn live_of(
+    log: &LogStore,
+    record: Record,
+    (origin, within): (u32, u32),
+    view: &dyn SlotView,
+) -> Option<Live> {
+    let Record::Block { key, seq, slot, crc, .. } = record else { return None };
+    let slot = log.slot_at(slot, origin)?;
+    let owner = log.overflow.get(&slot.0).copied().or_else(|| log.owner(slot, view));
+    let owner = owner.filter(|owner| owner.key == key)?;
+    let record = Record::Block { key, seq, slot, crc, dirty: owner.dirty };
+    Some(Live { record, slot, origin, within })
 }
 
-fn copy_if_live(
-    log: &mut LogStore,
-    record: Record,
-    origin: u32,
-    content: &[u8],
-    view: &dyn SlotView,
-) -> Copied {
-    let Record::Block { key, seq, slot, crc, .. } = record else { return Copied::Dead };
-    let Some(slot) = log.slot_at(slot, origin) else { return Copied::Dead };
-    let owner = log.overflow.get(&slot.0).copied().or_else(|| log.owner(slot, view));
-    let Some(owner) = owner.filter(|owner| owner.key == key) else { return Copied::Dead };
+/// Queues a copy; false for a block that does not match its checksum.
+fn copy(log: &mut LogStore, victim: &[u8], live: &Live) -> bool {
+    let Live { record, slot, origin, within } = *live;
+    let Record::Block { key, seq, crc, .. } = record else { panic!("a block's record") };
+    let block = log.geometry.block_bytes as usize;
+    let content = &victim[within as usize * block..(within as usize + 1) * block];
     let computed = super::layout::crc32c(content);
     let stored = log.slots[slot.0 as usize].crc;
     if computed != stored || stored != crc {
@@ -324,9 +463,8 @@ fn copy_if_live(
             stored,
             computed,
         });
-        return Copied::Bad;
+        return false;
     }
-    let record = Record::Block { key, seq, slot, crc, dirty: owner.dirty };
     let stream = log.stream_of_copy(seq);
     log.enqueue(stream, Queued { record, ticket: None, durable: false, origin });
     log.streams[stream as usize].data.extend(content);
@@ -334,7 +472,7 @@ fn copy_if_live(
     if let State::Copying(copying) = &mut log.cleaning.state {
         copying.left += 1;
     }
-    Copied::Queued(slot)
+    true
 }
 
 /// A copy's batch has ended, at `place` if well.
@@ -351,7 +489,7 @@ pub(super) fn relocated(log: &mut LogStore, slot: Slot, origin: u32, place: Opti
 }
 
 fn end_if_copied(log: &mut LogStore) {
-    if let State::Copying(Copying { left: 0, rest: None }) = log.cleaning.state {
+    if let State::Copying(Copying { left: 0, rest: None, asked: None }) = log.cleaning.state {
         log.cleaning.state = State::Idle;
         log.counters.segments_cleaned += 1;
     }

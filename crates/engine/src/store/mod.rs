@@ -284,6 +284,12 @@ pub struct ReadFailure {
 /// What a store has to say; drained by `take_events`.
 #[derive(Debug)]
 pub enum StoreEvent {
+    /// Of a victim of cleaning these slots hold live blocks; the owner says with
+    /// [`LogStore::cleaned`] what becomes of each.
+    Cleaning {
+        /// The slots, [`layby_cache::CLEANING_SLOTS_MAX`] at most.
+        slots: Vec<Slot>,
+    },
     /// Part of an append that ends with an error next is stored, in another batch of the log, so
     /// that a start would find it: these slots hold what the call brought.
     Written {

@@ -29,7 +29,8 @@ const SEEDS: u64 = 60;
 fn history(seed: u64, size: Size) -> World {
     let mut rng = Rng::new(seed);
     let discard = [Off, Immediate, Delayed][seed as usize % 3];
-    let size = Size { discard, all_streams: seed % 2 == 0, ..size };
+    let (all_streams, owns_cleaning) = (seed.is_multiple_of(2), seed % 4 < 2);
+    let size = Size { discard, all_streams, owns_cleaning, ..size };
     let mut world = World::new(seed, size);
     for _ in 0..4 {
         for _ in 0..rng.below(1200) {
@@ -48,7 +49,7 @@ fn history(seed: u64, size: Size) -> World {
 /// so that cleaning, checkpoints and reuse go on all the time, with crashes of each kind.
 #[test]
 fn log_alone_keeps_its_promises() {
-    let seen = [const { AtomicU64::new(0) }; 3];
+    let seen = [const { AtomicU64::new(0) }; 5];
     for_each_seed(SEEDS, |seed| {
         let size = Size {
             keys: 90,
@@ -57,6 +58,7 @@ fn log_alone_keeps_its_promises() {
             upper: Upper::None,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         let world = history(seed, size);
         seen.iter().zip(world.seen).for_each(|(sum, count)| {
@@ -65,7 +67,10 @@ fn log_alone_keeps_its_promises() {
     });
     if std::env::var("SEED").is_err() {
         let seen = seen.map(AtomicU64::into_inner);
-        assert!(seen.iter().all(|count| *count > 0), "torn, cleaned, checkpoints: {seen:?}");
+        assert!(
+            seen.iter().all(|count| *count > 0),
+            "torn, cleaned, checkpoints, dropped, destaged: {seen:?}"
+        );
     }
 }
 
@@ -82,6 +87,7 @@ fn a_lost_sector_of_each_structure_costs_nothing() {
             upper: Upper::None,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         let mut world = history(seed, size);
         for _ in 0..seed * 10 {
@@ -106,6 +112,7 @@ fn a_lost_header_of_each_slot_costs_nothing() {
             upper,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         let mut world = history(seed, size);
         for _ in 0..seed * 10 {
@@ -128,6 +135,7 @@ fn levels_keep_their_promises_with_a_page_cached_mapping() {
             upper: Upper::PageCache,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         history(seed, size);
     });
@@ -144,6 +152,7 @@ fn levels_keep_their_promises_with_persistent_memory() {
             upper: Upper::Persistent,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         history(seed, size);
     });
@@ -188,6 +197,7 @@ fn full_log_never_gets_stuck() {
             upper: Upper::None,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);
@@ -213,6 +223,7 @@ fn full_log_never_gets_stuck_by_power_cuts() {
             upper: Upper::None,
             discard: Off,
             all_streams: false,
+            owns_cleaning: false,
         };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);

@@ -124,6 +124,7 @@ fn damaged_disks_are_survived() {
             upper: Upper::PageCache,
             discard: DiscardMode::Immediate,
             all_streams: seed % 2 == 0,
+            owns_cleaning: false,
         };
         let mut world = World::new(seed, size);
         for _ in 0..600 {

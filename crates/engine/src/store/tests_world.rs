@@ -10,6 +10,7 @@ use super::{
 };
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
+use layby_cache::Cleaned;
 use layby_cache::discards::{DiscardDelay, DiscardMode};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub(super) struct Size {
     pub(super) discard: DiscardMode,
     /// Whether the log has all streams, or those of few segments.
     pub(super) all_streams: bool,
+    /// Whether cleaning drops and destages.
+    pub(super) owns_cleaning: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +108,11 @@ pub(super) struct World {
     /// The next crash costs every structure of the log one sector, and every NVM slot header itself
     /// or its copy.
     pub(super) loses_sectors: bool,
-    /// Torn records, segments cleaned and checkpoints so far.
-    pub(super) seen: [u64; 3],
+    /// Slots whose destage cleaning waits for.
+    left: Vec<Slot>,
+    /// Torn records, segments cleaned, checkpoints, blocks that cleaning dropped and those that it
+    /// had destaged so far.
+    pub(super) seen: [u64; 5],
 }
 
 pub(super) fn key_of(key: usize) -> BlockKey {
@@ -191,7 +197,8 @@ impl World {
             is_slow_below: false,
             peers_waiting: Vec::new(),
             loses_sectors: false,
-            seen: [0; 3],
+            left: Vec::new(),
+            seen: [0; 5],
         }
     }
 
@@ -447,6 +454,7 @@ impl World {
             self.drain();
         }
         self.finish_write_throughs();
+        self.end_left();
         if !self.peers_waiting.is_empty() && self.rng.chance(1, 50) {
             core::mem::take(&mut self.peers_waiting).into_iter().for_each(|t| self.on_synced(t));
         }
@@ -507,6 +515,7 @@ impl World {
                     None => self.on_synced(ticket),
                 }
             }
+            StoreEvent::Cleaning { slots } => self.on_cleaning(&slots),
             StoreEvent::NeedForgets => self.log.flush_forgets(&mut self.io),
             StoreEvent::CheckpointDone { clean, .. } => self.clean_shutdown = clean,
             StoreEvent::Corrupt(info) => panic!("{info}"),
@@ -519,6 +528,58 @@ impl World {
             | StoreEvent::CheckpointFailed => {
                 panic!("no device fails here")
             }
+        }
+    }
+
+    /// Drops some clean blocks of a victim, and has some dirty ones wait for a destage.
+    fn on_cleaning(&mut self, slots: &[Slot]) {
+        let mut answers = Vec::new();
+        for slot in slots {
+            let owner = self.log_owners.get(slot.0 as usize).copied().flatten();
+            let at_rest = owner.filter(|owner| {
+                self.homes[owner.key] == Some(Home::Log(*slot)) && !self.busy[owner.key]
+            });
+            answers.push(match at_rest.filter(|_| self.rng.chance(1, 2)) {
+                None => Cleaned::Copy,
+                Some(owner) if owner.dirty => {
+                    self.left.push(*slot);
+                    Cleaned::Destaging
+                }
+                Some(owner) => {
+                    self.homes[owner.key] = None;
+                    self.log_owners[slot.0 as usize] = None;
+                    self.log.free(*slot);
+                    self.seen[3] += 1;
+                    Cleaned::Dropped
+                }
+            });
+        }
+        self.log.cleaned(&mut self.io, &answers);
+    }
+
+    /// Ends some destages that cleaning waits for: the block leaves the level, or stays.
+    fn end_left(&mut self) {
+        for slot in core::mem::take(&mut self.left) {
+            if self.rng.chance(2, 3) {
+                self.left.push(slot);
+                continue;
+            }
+            let owner = self.log_owners[slot.0 as usize];
+            let key = owner.map(|owner| owner.key).filter(|key| {
+                self.homes[*key] == Some(Home::Log(slot))
+                    && !self.busy[*key]
+                    && self.may_go_below(*key)
+                    && self.floor[*key] == self.current[*key]
+            });
+            let Some(key) = key else {
+                self.log.cleaning_kept(slot);
+                continue;
+            };
+            self.backing[key] = self.current[key];
+            self.homes[key] = None;
+            self.log_owners[slot.0 as usize] = None;
+            self.log.free(slot);
+            self.seen[4] += 1;
         }
     }
 
@@ -671,6 +732,7 @@ impl World {
     }
 
     fn rebuild(&mut self, log: &Recovered, nvm: &Recovered) {
+        self.left.clear();
         self.undone.clear();
         let at = self.log.forgets_issued();
         for tombstone in log.tombstones.iter().filter(|tombstone| !tombstone.done) {
@@ -795,6 +857,7 @@ fn open(
         store
     });
     let opened = LogStore::open(io, log_config(log_disk, size), seqs);
-    let (log, log_found) = opened.expect("a sound log opens");
+    let (mut log, log_found) = opened.expect("a sound log opens");
+    log.ask_owner(size.owns_cleaning);
     (log, nvm, log_found, nvm_found)
 }
