@@ -56,7 +56,9 @@ impl Cache {
         for level in 0..self.levels.len() {
             self.serve_waiting(moment, level);
             if self.levels[level].kind.is_persistent() {
-                self.start_pending_drops(moment, level);
+                if !self.drops.is_empty() {
+                    self.start_pending_drops(moment, level);
+                }
                 self.destage_level(moment, level);
                 self.free_ahead(moment, level);
                 if self.shrink(moment, level) {
@@ -295,8 +297,10 @@ impl Cache {
             self.counters[usize::from(level.0)].destaged += 1;
             self.actions.push(Action::SetClean { level, slot });
         }
-        let place = is_destaged.then_some((usize::from(level.0), slot));
-        self.end_pending_drop(key, place);
+        if !self.drops.is_empty() {
+            let place = is_destaged.then_some((usize::from(level.0), slot));
+            self.end_pending_drop(key, place);
+        }
     }
 
     fn note_destage_result(

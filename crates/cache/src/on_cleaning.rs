@@ -72,6 +72,12 @@ impl PendingDrops {
         let queues = (0..levels).map(|_| VecDeque::new()).collect();
         PendingDrops { limits: Limits::DEFAULT, blocks: FixedMap::default(), queues }
     }
+
+    /// Whether no drop is pending: always so where no log is cleaned this way.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
 }
 
 impl Cache {
@@ -248,9 +254,6 @@ impl Cache {
     }
 
     fn take_pending_drop(&mut self, key: BlockKey) -> Option<PendingDrop> {
-        if self.drops.blocks.is_empty() {
-            return None;
-        }
         let pending = self.drops.blocks.remove(&key)?;
         self.levels[pending.level].drops_pending -= 1;
         Some(pending)
