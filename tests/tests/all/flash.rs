@@ -9,25 +9,22 @@
 //! Cost: some seconds; see `LAYBY_FLASH_BLOCKS` for larger ones.
 
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
-use layby_device::flash::{Configuration, CopyPlacement, Flash, Geometry, LogicalPage};
-use layby_engine::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SimIo};
-use layby_engine::io::{SocketId, Token};
-use layby_engine::store::log_layout::{LogGeometry, SegmentHeader};
+use layby_device::flash::Flash;
+use layby_engine::io::{Io, SimIo};
+use layby_engine::store::log_layout::LogGeometry;
 use layby_engine::store::{
     AppendEntry, LogConfig, LogStore, Region, SegmentPlan, SeqSource, SlotInfo, SlotView,
     StoreEvent, StoreIdentity, Stream, Ticket, slots_for,
 };
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 
-const BLOCK: usize = 4096;
+use recorder::{BLOCK, METADATA, Recorder, device};
+
+mod cached;
+mod recorder;
+
 const INSTANCE: u64 = 7;
 const TAG: u8 = 1;
-/// Of what is written: superblock and checkpoints.
-const METADATA: u16 = 5;
-/// Spare pages of the device, in a hundred of its logical ones.
-const SPARE_PERCENT: u32 = 7;
-/// Part of the device that the level takes (%); the rest is never written.
-const DEVICE_PERCENT: u64 = 90;
 /// Slots of the level that hold a block (%).
 const UTILISATION_PERCENT: u64 = 90;
 /// Write amplification of the device at most: with streams, and without.
@@ -70,83 +67,6 @@ struct Found {
     discarded: f64,
 }
 
-/// The simulated disk, whose writes go to flash, too.
-struct Recorder {
-    io: SimIo,
-    geometry: LogGeometry,
-    base: u64,
-    /// The stream of each segment, as its header says.
-    streams: Vec<u16>,
-    devices: [Flash; 2],
-}
-
-impl Recorder {
-    fn on_discard(&mut self, offset: u64, length: u64) {
-        let first = LogicalPage(((offset - self.base) / BLOCK as u64) as u32);
-        self.devices
-            .iter_mut()
-            .for_each(|device| device.trim(first, (length / BLOCK as u64) as u32));
-    }
-
-    fn on_write(&mut self, offset: u64, bytes: &[u8]) {
-        let first = (offset - self.base) as usize / BLOCK;
-        for (page, bytes) in (first as u32..).zip(bytes.chunks(BLOCK)) {
-            let segment = self.geometry.segment_of(page);
-            if let Some(index) = segment
-                && let Some(header) = SegmentHeader::decode(bytes, INSTANCE, index)
-            {
-                self.streams[index as usize] = header.stream as u16;
-            }
-            let stream = segment.map_or(METADATA, |index| self.streams[index as usize]);
-            for (device, stream) in self.devices.iter_mut().zip([stream, 0]) {
-                let stream = layby_device::flash::Stream(stream);
-                device.write(LogicalPage(page), stream).expect("a device that does not wear");
-            }
-        }
-    }
-}
-
-impl Io for Recorder {
-    fn now(&self) -> Nanos {
-        self.io.now()
-    }
-    fn buffer(&mut self, length: usize) -> Buffer {
-        self.io.buffer(length)
-    }
-    fn recycle(&mut self, buffer: Buffer) {
-        self.io.recycle(buffer);
-    }
-    fn submit(&mut self, token: Token, operation: IoOperation) {
-        if let IoOperation::Write { offset, buffer, .. } = &operation {
-            let (offset, bytes) = (*offset, buffer.to_vec());
-            self.on_write(offset, &bytes);
-        }
-        // Told when it is asked for: nothing is written there before it has ended.
-        if let IoOperation::Discard { offset, length, .. } = &operation {
-            self.on_discard(*offset, *length);
-        }
-        self.io.submit(token, operation);
-    }
-    fn wait(&mut self, deadline: Nanos, done: &mut Vec<IoDone>) {
-        self.io.wait(deadline, done);
-    }
-    fn disk_length(&self, disk: DiskId) -> u64 {
-        self.io.disk_length(disk)
-    }
-    fn disk_name(&self, disk: DiskId) -> &str {
-        self.io.disk_name(disk)
-    }
-    fn map(&mut self, disk: DiskId) -> Result<Box<dyn Mapping>, IoError> {
-        self.io.map(disk)
-    }
-    fn detach_disk(&mut self, disk: DiskId) {
-        self.io.detach_disk(disk);
-    }
-    fn close_socket(&mut self, socket: SocketId) {
-        self.io.close_socket(socket);
-    }
-}
-
 /// Which key is in which slot.
 struct Owners(Vec<Option<u64>>);
 
@@ -185,7 +105,9 @@ impl Level {
         let geometry = geometry.expect("a region of many segments");
         let devices = [METADATA + 1, 1].map(|streams| device(blocks, erase_pages, streams));
         let streams = vec![METADATA; geometry.segment_count as usize];
-        let mut recorder = Recorder { io, geometry, base: region.base, streams, devices };
+        let (instance, base, bytes_elsewhere) = (INSTANCE, region.base, 0);
+        let mut recorder =
+            Recorder { io, disk, instance, geometry, base, streams, devices, bytes_elsewhere };
         LogStore::format(&mut recorder, &config, INSTANCE).expect("the log formats");
         let opened = LogStore::open(&mut recorder, config, SeqSource::new(Seq(1)));
         let (log, _) = opened.expect("a fresh log opens");
@@ -269,27 +191,6 @@ impl Level {
             self.append(slot, key, Stream::Write);
         }
     }
-}
-
-fn device(blocks: u32, erase_pages: u32, streams: u16) -> Flash {
-    let blocks = (u64::from(blocks) * 100 / DEVICE_PERCENT) as u32;
-    let physical = u64::from(blocks) * u64::from(100 + SPARE_PERCENT) / 100;
-    let geometry = Geometry {
-        page_bytes: BLOCK as u32,
-        pages_per_block: erase_pages,
-        logical_pages: blocks,
-        blocks: physical.div_ceil(erase_pages.into()) as u32,
-        reserve_blocks: 10,
-    };
-    let geometry = Geometry { blocks: geometry.blocks + geometry.reserve_blocks, ..geometry };
-    let configuration = Configuration {
-        streams,
-        copies: CopyPlacement::Together,
-        // The same for both, or streams would cost the device its spare.
-        free_blocks_min: 8,
-        ..Configuration::plain(geometry)
-    };
-    Flash::new(&configuration).expect("constants make a device")
 }
 
 /// Fills a level, rewrites it until both log and device have settled, then measures.
