@@ -61,6 +61,8 @@ struct Found {
     device: [f64; 2],
     /// Bytes that the log wrote over bytes that were appended.
     log: f64,
+    /// Of what the log wrote, checkpoints.
+    checkpoints: f64,
     /// Of the level's bytes, those that blocks of the cache may take.
     room: f64,
     /// Pages discarded over pages that the log wrote.
@@ -210,11 +212,15 @@ fn run(load: Load, case: Case, passes: u64, seed: u64) -> Found {
     for device in &level.recorder.devices {
         device.check().expect("the device's invariants");
     }
-    let appended = level.log.counters().bytes_appended - counted.bytes_appended;
+    let ended = level.log.counters();
+    let appended = ended.bytes_appended - counted.bytes_appended;
+    let checkpoints = (ended.bytes_checkpoint - counted.bytes_checkpoint) as f64;
     let pages = after[0].host_pages - before[0].host_pages;
     let discarded = (after[0].trimmed_pages - before[0].trimmed_pages) as f64 / pages as f64;
     let room = level.slots() as f64 * 100.0 / UTILISATION_PERCENT as f64 / f64::from(case.blocks);
-    Found { device, log: (pages * BLOCK as u64) as f64 / appended as f64, room, discarded }
+    let written = (pages * BLOCK as u64) as f64;
+    let (log, checkpoints) = (written / appended as f64, checkpoints / written);
+    Found { device, log, checkpoints, room, discarded }
 }
 
 /// Segments and erase blocks, in shares of the level, and when free segments are discarded: blocks
@@ -280,6 +286,7 @@ fn the_log_spares_the_flash() {
             let line = serde_json::json!({
                 "load": name, "segment_mib": segment_mib, "erase_mib": erase_mib,
                 "discards": discards, "with": with, "without": without, "log": found.log,
+                "checkpoints": found.checkpoints,
                 "room": found.room, "discarded": found.discarded, "seed": seed,
             });
             println!("figures {line}");
