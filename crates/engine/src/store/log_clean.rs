@@ -119,7 +119,8 @@ impl Cleaning {
 
 /// Free and soon free segments below which cleaning works.
 fn low_mark(log: &LogStore) -> usize {
-    log.free_kept() + 2 + log.segments.len() / 32
+    // Of 80 segments one: increments are short, so that few need to wait for each.
+    (6 + log.segments.len() / 80).max(4 + log.geometry.streams as usize)
 }
 
 /// The closed segment that gains most for what it costs, the older the better, of those that gain
