@@ -99,11 +99,15 @@ pub enum Plant {
     CleanReusedEarly,
     /// Cleaning waits for destages however few segments are free.
     CleanWaitsForBacking,
+    /// An increment of a log's checkpoint does not say which slots were emptied.
+    IncrementOmitsFreed,
+    /// Recovery takes an increment whose base is another checkpoint.
+    IncrementOnWrongBase,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 43] = [
+    pub const ALL: [Plant; 45] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -147,6 +151,8 @@ impl Plant {
         Plant::CleanVerdictStale,
         Plant::CleanReusedEarly,
         Plant::CleanWaitsForBacking,
+        Plant::IncrementOmitsFreed,
+        Plant::IncrementOnWrongBase,
     ];
 }
 

@@ -1,6 +1,6 @@
 //! The log part of `layby check`: checkpoints, segments, batches, and the blocks they name.
 //!
-//! How: the newest sound checkpoint gives a table; the batches behind it are laid over; claims of
+//! How: the newest sound full checkpoint and the increments behind it give a table; the batches behind it are laid over; claims of
 //! durability in any batch are compared with what is there. Then every block that would survive is
 //! looked at: no two in one place, none outside a segment, data matching.
 //! Invariant: as in the parent. Cost: as in the parent.
@@ -48,11 +48,17 @@ impl Region {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Checkpoint {
-    area: u64,
+    /// The block of its trailer, and those from there to the area's end.
+    at: u64,
+    room: u64,
     seq: u64,
     end: u64,
+    /// The full one of its area, the one before, and how many there are before.
+    base: u64,
+    previous: u64,
+    ordinal: u64,
     chunks: u64,
     entries: u64,
     open: Vec<(u64, u64, u64)>,
@@ -101,14 +107,15 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
         bytes.report.problem(68, "the superblock's numbers contradict each other".into());
         return;
     };
-    let checkpoint = newest_checkpoint(bytes, &region).unwrap_or_default();
-    let (mut table, mut lost) = read_entries(bytes, &region, &checkpoint);
+    let newest = newest_checkpoint(bytes, &region).unwrap_or_default();
+    let place = newest.at * region.block;
+    let (checkpoint, mut table, mut lost) = read_chain(bytes, &region, newest);
     let generations = read_headers(bytes, &region, &checkpoint);
     drop_reused(&region, &checkpoint, &generations, &mut table);
     let batches = read_batches(bytes, &region, &checkpoint, &generations);
     let durable = judge(bytes, &region, &checkpoint, &batches);
     lay_over(bytes, &checkpoint, &batches, &durable, &mut table, &mut lost);
-    lost.report((1 + checkpoint.area * region.area_blocks) * region.block, &mut bytes.report);
+    lost.report(place, &mut bytes.report);
     look_at(bytes, &region, &table, full);
 }
 
@@ -116,55 +123,104 @@ fn newest_checkpoint<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
 ) -> Option<Checkpoint> {
-    let mut newest: Option<Checkpoint> = None;
-    for area in 0..2 {
-        let at = (1 + area * region.area_blocks) * region.block;
-        let Some(page) = bytes.get(at, 4096) else { continue };
-        let is_sound = |page: &[u8]| named(page, b"LAYBYCKT", region) && is_sealed(page);
-        let page = rebuilt(&page, is_sound).unwrap_or(page);
-        if !named(&page, b"LAYBYCKT", region) {
-            continue;
-        }
-        let (stored, computed) = page_crcs(&page);
-        let open = u32_at(&page, 48) as usize;
-        // One that lists more than it can is no trailer, whatever its checksum says.
-        let retired = u32_at(&page, 200) as usize;
-        if stored != computed || open > 5 || retired > 834 {
-            bytes.report.counts.torn += 1;
-            continue;
-        }
-        let open = (0..open).map(|index| {
-            let at = 56 + 16 * index;
-            (u32_at(&page, at).into(), u32_at(&page, at + 4).into(), u64_at(&page, at + 8))
-        });
-        let found = Checkpoint {
-            area,
-            seq: u64_at(&page, 16),
-            end: u64_at(&page, 24),
-            chunks: u32_at(&page, 32).into(),
-            entries: u64_at(&page, 40),
-            open: open.collect(),
-            flights: (0..5).map(|stream| u64_at(&page, 204 + 8 * stream)).collect(),
-            retired: (0..retired).map(|index| u32_at(&page, 244 + 4 * index).into()).collect(),
-        };
-        bytes.expect_seqs(at, &[found.seq, found.end]);
-        if newest.as_ref().is_none_or(|best| best.seq < found.seq) {
-            newest = Some(found);
-        }
-    }
-    newest
+    let fulls = [0, 1].map(|area| {
+        let first = 1 + area * region.area_blocks;
+        let found = read_trailer(bytes, region, (first, region.area_blocks));
+        found.filter(|it| it.ordinal == 0 && it.base == it.seq)
+    });
+    let newest = fulls.into_iter().flatten().max_by_key(|found| found.seq)?;
+    bytes.expect_seqs(newest.at * region.block, &[newest.seq, newest.end]);
+    Some(newest)
 }
 
+/// The trailer of a checkpoint, full or increment, at a block with so many behind it in its area.
+fn read_trailer<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    (at, room): (u64, u64),
+) -> Option<Checkpoint> {
+    let page = bytes.get(at * region.block, 4096)?;
+    let is_sound = |page: &[u8]| named(page, b"LAYBYCKT", region) && is_sealed(page);
+    let page = rebuilt(&page, is_sound).unwrap_or(page);
+    if !named(&page, b"LAYBYCKT", region) {
+        return None;
+    }
+    let open = u32_at(&page, 48) as usize;
+    // One that lists more than it can is no trailer, whatever its checksum says.
+    let retired = u32_at(&page, 200) as usize;
+    if !is_sealed(&page) || open > 5 || retired > 830 {
+        bytes.report.counts.torn += 1;
+        return None;
+    }
+    let open = (0..open).map(|index| {
+        let at = 56 + 16 * index;
+        (u32_at(&page, at).into(), u32_at(&page, at + 4).into(), u64_at(&page, at + 8))
+    });
+    Some(Checkpoint {
+        at,
+        room,
+        seq: u64_at(&page, 16),
+        end: u64_at(&page, 24),
+        base: u64_at(&page, 3564),
+        previous: u64_at(&page, 3572),
+        ordinal: u32_at(&page, 52).into(),
+        chunks: u32_at(&page, 32).into(),
+        entries: u64_at(&page, 40),
+        open: open.collect(),
+        flights: (0..5).map(|stream| u64_at(&page, 204 + 8 * stream)).collect(),
+        retired: (0..retired).map(|index| u32_at(&page, 244 + 4 * index).into()).collect(),
+    })
+}
+
+/// The entries of a full checkpoint with those of the increments behind it laid over, as of the
+/// last one.
+fn read_chain<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    full: Checkpoint,
+) -> (Checkpoint, HashMap<u64, Candidate>, Lost) {
+    let (mut slots, mut last, mut incomplete_at) = (BTreeMap::new(), full, None);
+    let lost = loop {
+        let (lost, is_whole) = read_entries(bytes, region, &last, &mut slots);
+        incomplete_at = (!is_whole).then_some(last.at * region.block).or(incomplete_at);
+        let blocks = 1 + last.chunks + parity_pages(last.chunks, last.room);
+        if blocks >= last.room {
+            break lost;
+        }
+        let next = read_trailer(bytes, region, (last.at + blocks, last.room - blocks));
+        let follows = |next: &Checkpoint| {
+            let names = (next.base, next.previous, next.ordinal);
+            names == (last.base, last.seq, last.ordinal + 1) && next.seq > last.seq
+        };
+        let Some(next) = next.filter(follows) else { break lost };
+        bytes.expect_seqs(next.at * region.block, &[next.seq, next.end]);
+        last = next;
+    };
+    if let Some(at) = incomplete_at {
+        undecided(bytes, at, last.seq);
+    }
+    let mut table = HashMap::new();
+    for (key, candidate, at) in slots.into_values() {
+        let twice_at = table.contains_key(&key).then_some(at);
+        table.insert(key, Candidate { seq: last.seq, twice_at, ..candidate });
+    }
+    (last, table, lost)
+}
+
+/// By slot: block, candidate, and the byte of the chunk that has it.
+type Slots = BTreeMap<u32, (u64, Candidate, u64)>;
+
 /// The entries of a checkpoint as they are gathered.
-#[derive(Default)]
-struct Entries {
-    table: HashMap<u64, Candidate>,
+struct Entries<'a> {
+    /// Of this checkpoint and those before it in its area.
+    slots: &'a mut Slots,
     lost: Lost,
-    slots: HashSet<u32>,
+    /// Slots that this checkpoint names.
+    named: HashSet<u32>,
     count: u64,
 }
 
-impl Entries {
+impl Entries<'_> {
     /// Takes those of a sound chunk, which lies at byte `at`.
     fn take<R: ReadAt + ?Sized>(
         &mut self,
@@ -179,9 +235,15 @@ impl Entries {
                 self.lost.add(entry);
                 continue;
             }
-            if !self.slots.insert(u32_at(entry, 8)) {
-                let sentence = format!("slot {} is in the checkpoint twice", u32_at(entry, 8));
+            let slot = u32_at(entry, 8);
+            if !self.named.insert(slot) {
+                let sentence = format!("slot {slot} is in the checkpoint twice");
                 bytes.report.problem(at, sentence);
+            }
+            // Nothing is in the slot any more.
+            if u32_at(entry, 12) == u32::MAX {
+                self.slots.remove(&slot);
+                continue;
             }
             let candidate = Candidate {
                 seq,
@@ -197,8 +259,7 @@ impl Entries {
                 let name = block_name(key);
                 bytes.report.problem(at, format!("{name} lies outside of all segments"));
             } else {
-                let twice_at = self.table.contains_key(&key).then_some(at);
-                self.table.insert(key, Candidate { twice_at, ..candidate });
+                self.slots.insert(slot, (key, candidate, at));
             }
         }
     }
@@ -227,12 +288,14 @@ fn read_entries<R: ReadAt + ?Sized>(
     bytes: &mut Bytes<'_, R>,
     region: &Region,
     checkpoint: &Checkpoint,
-) -> (HashMap<u64, Candidate>, Lost) {
-    let mut entries = Entries::default();
-    let (seq, pages) = (checkpoint.seq, parity_pages(checkpoint.chunks, region.area_blocks));
+    slots: &mut Slots,
+) -> (Lost, bool) {
+    let (lost, named) = (Lost::default(), HashSet::new());
+    let mut entries = Entries { slots, lost, named, count: 0 };
+    let (seq, pages) = (checkpoint.seq, parity_pages(checkpoint.chunks, checkpoint.room));
     let (mut sums, mut missing) = (vec![vec![0_u8; 4096]; pages as usize], Vec::new());
-    let first = 2 + checkpoint.area * region.area_blocks;
-    for index in 0..checkpoint.chunks.min(region.area_blocks - 1) {
+    let first = checkpoint.at + 1;
+    for index in 0..checkpoint.chunks.min(checkpoint.room.saturating_sub(1)) {
         let at = (first + index) * region.block;
         let page = bytes.get(at, 4096).unwrap_or_else(|| vec![0; 4096]);
         let is_sound = |page: &[u8]| is_chunk(page, region, seq, index);
@@ -264,13 +327,12 @@ fn read_entries<R: ReadAt + ?Sized>(
             entries.take(bytes, (region, seq), (&page, at));
         }
     }
-    let Entries { table, lost, count, .. } = entries;
+    let Entries { lost, count, .. } = entries;
     if count != checkpoint.entries {
         let sentence = format!("checkpoint has {count} of its {} entries", checkpoint.entries);
         bytes.report.problem((first - 1) * region.block, sentence);
-        undecided(bytes, (first - 1) * region.block, checkpoint.seq);
     }
-    (table, lost)
+    (lost, count == checkpoint.entries)
 }
 
 fn add(sum: &mut [u8], page: &[u8]) {

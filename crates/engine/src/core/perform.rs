@@ -82,15 +82,17 @@ impl Core {
             Action::Free { level, slot, superseded } => self.free(level, slot, superseded),
             Action::CleaningKept { level, slot } => self.ssd(level).cleaning_kept(slot),
             Action::Forget { level, key } => self.ssd(level).forget(key),
-            Action::SetClean { level, slot } => {
-                if let Level::Nvm(store) = &mut self.levels[usize::from(level.0)] {
-                    store.set_clean(slot);
-                }
-            }
+            Action::SetClean { level, slot } => match &mut self.levels[usize::from(level.0)] {
+                Level::Memory(_) => {}
+                Level::Nvm(store) => store.set_clean(slot),
+                Level::Ssd(store) => store.on_dirty_changed(slot),
+            },
             Action::SetDirty { level, slot } => {
                 // A log's checkpoint asks the cache; an NVM record says it itself.
-                if let Level::Nvm(store) = &mut self.levels[usize::from(level.0)] {
-                    store.set_dirty(slot);
+                match &mut self.levels[usize::from(level.0)] {
+                    Level::Memory(_) => {}
+                    Level::Nvm(store) => store.set_dirty(slot),
+                    Level::Ssd(store) => store.on_dirty_changed(slot),
                 }
             }
             Action::Release { op } => self.release(io, op),

@@ -14,12 +14,13 @@
 //! blocks of a segment at least.
 //! Not for: byte-addressable levels (see `nvm`).
 
+use super::log_changes::Changes;
 use super::log_checkpoint::Checkpoint;
 use super::log_clean::Cleaning;
 use super::log_counters::LogCounters;
 use super::log_discard::Freed;
 use super::log_layout::{
-    BATCH_ENTRIES_MAX, BatchName, CHUNK_ENTRIES, LogGeometry, NOTE_BYTES, Record,
+    BATCH_ENTRIES_MAX, BatchName, CHUNK_ENTRIES, LogGeometry, NOTE_BYTES, NOWHERE, Record,
 };
 use super::log_read::Reads;
 use super::log_retire::Retiring;
@@ -37,8 +38,6 @@ use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Seq, Slot, VolumeId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Where no block is.
-pub(super) const NOWHERE: u32 = u32::MAX;
 /// The part of a segment, one of this many, that zeroings owed across a checkpoint may take.
 const OWED_SEGMENT_PART: usize = 8;
 /// Batches written since the last sync at which the log syncs by itself.
@@ -294,6 +293,7 @@ pub struct LogStore {
     pub(super) seqs: SeqSource,
     pub(super) epoch: Seq,
     pub(super) slots: Vec<Place>,
+    pub(super) changes: Changes,
     pub(super) overflow: BTreeMap<u32, SlotInfo>,
     /// By location: the slot of a block whose batch names another, since recovery moved it.
     pub(super) moved: Map<u32, u32>,
@@ -399,6 +399,7 @@ impl LogStore {
         self.slots.capacity() * size_of::<Place>()
             + self.segments.capacity() * size_of::<Segment>()
             + self.moved.capacity() * 2 * size_of::<u32>()
+            + self.changes.memory_bytes()
     }
     /// Running totals.
     #[must_use]
@@ -548,6 +549,7 @@ impl LogStore {
         self.overflow.remove(&slot.0);
         self.unsettled.remove(&slot.0);
         super::log_clean::on_left_ended(self, slot);
+        self.changes.note(slot);
         let place = core::mem::replace(&mut self.slots[slot.0 as usize], Place::NONE);
         self.release(place.location);
     }
@@ -581,6 +583,12 @@ impl LogStore {
     /// A slot that was being destaged for cleaning stays in use.
     pub fn cleaning_kept(&mut self, slot: Slot) {
         super::log_clean::on_left_ended(self, slot);
+    }
+
+    /// The slot's block is dirty now, or clean, without a record that says so: the next checkpoint
+    /// does.
+    pub fn on_dirty_changed(&mut self, slot: Slot) {
+        self.changes.note(slot);
     }
 
     /// Reads blocks; ends with `Read` and one buffer in the order of `slots`. A slot whose append
@@ -783,6 +791,7 @@ impl LogStore {
 
     /// Moves a slot to where its newest bytes lie.
     pub(super) fn place(&mut self, slot: Slot, place: Place) {
+        self.changes.note(slot);
         let old = core::mem::replace(&mut self.slots[slot.0 as usize], place);
         let index = self.geometry.segment_of(place.location).expect("a batch lies in a segment");
         self.segments[index as usize].live += 1;

@@ -8,10 +8,12 @@
 //! Cost: data is copied once into the queue and once into the batch. Not for: reading.
 
 use super::log::{
-    Flight, LogStore, NOWHERE, Place, Purpose, Queued, SegmentState, StreamState, SyncFor,
-    SyncWaiter, UNSYNCED_MAX,
+    Flight, LogStore, Place, Purpose, Queued, SegmentState, StreamState, SyncFor, SyncWaiter,
+    UNSYNCED_MAX,
 };
-use super::log_layout::{BATCH_ENTRIES_MAX, BatchHeader, BatchName, Record, SegmentHeader};
+use super::log_layout::{
+    BATCH_ENTRIES_MAX, BatchHeader, BatchName, NOWHERE, Record, SegmentHeader,
+};
 use super::log_void;
 use super::{SlotInfo, StoreEvent, Stream, Ticket};
 use crate::io::{Io, IoDone, IoError, IoOperation, OperationKind};
@@ -440,8 +442,12 @@ impl LogStore {
         if state.left == 0 {
             let failed = self.tickets.remove(&ticket).and_then(|state| state.failed);
             let mut slots = Vec::new();
+            let changes = &mut self.changes;
             self.unsettled.retain(|slot, (open, _)| {
                 let is_settled = *open == ticket;
+                if is_settled {
+                    changes.note(Slot(*slot));
+                }
                 if is_settled && failed.is_some() {
                     slots.push(Slot(*slot));
                 }
@@ -476,6 +482,8 @@ impl LogStore {
         if pending.count == 0 {
             self.pending_slots.remove(&slot.0);
         }
+        // What failed may count as dirty from now on, though it lies where it was.
+        self.changes.note(slot);
         newest
     }
 

@@ -1,12 +1,16 @@
-//! Checkpoints: a fuzzy copy of the slot table that bounds recovery and lets segments be reused.
+//! Checkpoints: fuzzy copies of the slot table that bound recovery and let segments be reused.
 //!
 //! How: at the start the counter (C0) and the open segments' fill are noted, and the shard is asked
 //! to bring the NVM stores placed so far to their end. Then the slots are looked at, a bounded
-//! number per step, and written some chunks at a time into the older of two areas, with pages of
-//! parity behind them. Then the own disk is synced and the shard asked to make NVM frees and
-//! backing stores durable. The trailer is written last, durably.
-//! Invariant: what an entry shows is what the slot held at some moment after C0; all batches that
-//! ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
+//! number per step, and written some chunks at a time, with pages of parity behind them. Then the
+//! own disk is synced and the shard asked to make NVM frees and backing stores durable. The trailer
+//! is written last, durably.
+//! A full one names all slots and goes into the older of two areas. Behind it go increments, which
+//! name the slots that changed since the one before looked at them, empty ones included. The first
+//! of an opening, a clean one, and one for which the area has no room or that would be longer than
+//! the full one, is full. So is the one after an increment that the device refused.
+//! Invariant: what an entry shows, and what an increment leaves out, is what the slot held at some moment after C0, when
+//! the peer level had come to its end; all batches that ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
 //! that has no entry although it had a record older than C0 is durably dead or durably elsewhere.
 //! A trailer whose write was refused may be on the disk: it is overwritten before its chunks are.
 //! Blocks whose newest version is not known come behind the slots, as they are then: one that was
@@ -14,9 +18,10 @@
 //! Cost: 24 bytes per occupied slot, sequential, and 2 to 3 % for parity; two syncs. Not for: the
 //! peer level, whose headers are its own table.
 
-use super::log::{LogStore, NOWHERE, Purpose, SegmentState, StreamState, SyncFor};
+use super::log::{LogStore, Purpose, SegmentState, StreamState, SyncFor};
 use super::log_layout::{
-    CHUNK_ENTRIES, CheckpointEntry, OpenSegment, SEGMENT_BYTES_DEFAULT, Trailer, encode_chunk,
+    CHUNK_ENTRIES, CheckpointEntry, NOWHERE, OpenSegment, SEGMENT_BYTES_DEFAULT, Trailer,
+    encode_chunk,
 };
 use super::log_parity::{Sums, pages_of};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};
@@ -44,6 +49,10 @@ pub(super) struct Checkpoint {
     pub(super) complete: Seq,
     /// Area of the newest complete one.
     pub(super) area: usize,
+    /// What is in that area, once a full one of this opening is there.
+    chain: Option<Chain>,
+    /// The device has refused an increment: another place may do.
+    is_full_next: bool,
     /// Bytes appended since the newest complete one started.
     pub(super) appended: u64,
     pub(super) wanted: bool,
@@ -52,9 +61,9 @@ pub(super) struct Checkpoint {
     pub(super) run: Option<Run>,
     failed: bool,
     failures_in_row: u32,
-    /// The trailer's write of the last run was refused, and may have been done all the same: a
-    /// start would take it, with whatever chunks lie behind it then.
-    is_doubtful: bool,
+    /// Where the trailer of the last run was to lie, if its write was refused: it may have been
+    /// done all the same, and a start would take it, with whatever chunks lie behind it then.
+    doubtful: Option<u32>,
     /// That trailer is being overwritten.
     is_voiding: bool,
     resting_until: Option<Nanos>,
@@ -68,6 +77,8 @@ impl Checkpoint {
         Checkpoint {
             complete,
             area,
+            chain: None,
+            is_full_next: false,
             appended,
             wanted: false,
             wanted_clean: false,
@@ -75,7 +86,7 @@ impl Checkpoint {
             run: None,
             failed: false,
             failures_in_row: 0,
-            is_doubtful: false,
+            doubtful: None,
             is_voiding: false,
             resting_until: None,
             writing: (0, 0),
@@ -86,11 +97,27 @@ impl Checkpoint {
     }
 }
 
+/// A full checkpoint and the increments behind it.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    base: Seq,
+    /// Of the last one.
+    ordinal: u32,
+    /// Blocks of the full one, and of all.
+    full: u32,
+    end: u32,
+    /// Entries of lost blocks in the last one: each has all of them.
+    lost: u64,
+}
+
 /// A checkpoint being made.
 #[derive(Debug)]
 pub(super) struct Run {
     trailer: Trailer,
     area: usize,
+    /// Where in the area its trailer has its place.
+    first: u32,
+    lost_total: u64,
     stage: Stage,
     /// Entries of the slots that were looked at since the last write.
     gathered: Vec<CheckpointEntry>,
@@ -195,7 +222,7 @@ pub(super) fn step(log: &mut LogStore, io: &mut dyn Io, now: Nanos, view: &dyn S
         log.checkpoint.resting_until = None;
     }
     match log.checkpoint.run.as_ref().map(|run| run.stage) {
-        None if is_due(log) && may_start(log) && log.checkpoint.is_doubtful => void(log, io),
+        None if is_due(log) && may_start(log) && log.checkpoint.doubtful.is_some() => void(log, io),
         None if is_due(log) && may_start(log) => start(log),
         Some(Stage::Serialising(cursor)) => serialise(log, io, cursor, view),
         Some(Stage::Settled) => write_trailer(log, io),
@@ -228,9 +255,12 @@ fn start(log: &mut LogStore) {
     (trailer.note, trailer.retired) = (log.note, log.retiring.remembered());
     let in_flight = |stream: &StreamState| stream.flight.as_ref().map_or(0, |it| it.name.seq);
     trailer.flights = log.streams.each_ref().map(in_flight);
+    log.changes.begin();
     log.checkpoint.run = Some(Run {
         trailer,
         area: 1 - log.checkpoint.area,
+        first: 0,
+        lost_total: 0,
         stage: Stage::Quiescing(id),
         gathered: Vec::new(),
         lost: VecDeque::new(),
@@ -243,12 +273,46 @@ fn start(log: &mut LogStore) {
 pub(super) fn on_peer_synced(log: &mut LogStore, answered: u64) {
     let Some(run) = &mut log.checkpoint.run else { return };
     match run.stage {
-        Stage::Quiescing(id) if id == answered => run.stage = Stage::Serialising(0),
+        Stage::Quiescing(id) if id == answered => {
+            run.stage = Stage::Serialising(0);
+            go_behind(log);
+        }
         Stage::Settling { own, peer: Some(id) } if id == answered => {
             run.stage = if own { Stage::Settled } else { Stage::Settling { own, peer: None } };
         }
         _ => {}
     }
+}
+
+/// Makes the run an increment, if it may be one: behind what the area of the newest checkpoint
+/// holds, as far as can be told by now.
+fn go_behind(log: &mut LogStore) {
+    let (area_blocks, changed) = (log.geometry.checkpoint_blocks, log.changes.count());
+    let run = log.checkpoint.run.as_mut().expect("a run goes on");
+    let chain = log.checkpoint.chain.filter(|_| !run.trailer.clean && !log.checkpoint.is_full_next);
+    let Some(chain) = chain else { return };
+    let chunks = (u64::from(changed) + chain.lost).div_ceil(CHUNK_ENTRIES as u64);
+    let chunks = u32::try_from(chunks).unwrap_or(u32::MAX);
+    let blocks = chunks.saturating_add(1 + pages_of(chunks, u32::MAX));
+    if blocks <= chain.full && blocks <= area_blocks - chain.end {
+        (run.area, run.first) = (log.checkpoint.area, chain.end);
+        run.trailer.base = chain.base;
+        run.trailer.previous = log.checkpoint.complete;
+        run.trailer.ordinal = chain.ordinal + 1;
+    }
+}
+
+/// More has changed meanwhile than there is room for behind the chain: the run begins anew as a
+/// full one, in the other area.
+fn turn_full(log: &mut LogStore) {
+    log.changes.give_back();
+    let run = log.checkpoint.run.as_mut().expect("a run is serialising");
+    (run.area, run.first) = (1 - log.checkpoint.area, 0);
+    run.trailer.base = run.trailer.seq;
+    (run.trailer.previous, run.trailer.ordinal) = (Seq(0), 0);
+    (run.trailer.chunks, run.trailer.entries, run.lost_total) = (0, 0, 0);
+    (run.sums, run.stage) = (Sums::new(), Stage::Serialising(0));
+    run.lost.clear();
 }
 
 /// See [`LogStore::peer_failed`].
@@ -279,13 +343,13 @@ pub(super) fn on_synced(log: &mut LogStore, seq: Seq, result: Result<(), ErrorKi
 fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotView) {
     let slots = log.slots.len() as u32;
     let per_step = if io.is_stepwise() { SLOTS_PER_STEP } else { SLOTS_PER_WRITE };
-    // Steps of both lengths end where a write does.
-    let write_end = cursor - cursor % SLOTS_PER_WRITE + SLOTS_PER_WRITE;
-    let end = cursor.saturating_add(per_step).min(write_end).min(slots);
-    let found: Vec<_> = (cursor..end).filter_map(|slot| entry(log, Slot(slot), view)).collect();
+    let run = log.checkpoint.run.as_ref().expect("a run is serialising");
+    let (end, is_due) = match run.trailer.is_full() {
+        true => look_at_all(log, cursor, per_step, view),
+        false => look_at_changed(log, cursor, per_step, view),
+    };
     let run = log.checkpoint.run.as_mut().expect("a run is serialising");
-    run.gathered.extend(found);
-    if end < write_end.min(slots) {
+    if !is_due {
         run.stage = Stage::Serialising(end);
         return;
     }
@@ -293,6 +357,7 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
     if cursor < slots && end == slots {
         // A block that was stored since its slot was passed is in neither, and its record behind.
         run.lost = super::lost::encode(&view.lost()).into();
+        run.lost_total = run.lost.len() as u64;
     }
     let room = (SLOTS_PER_WRITE as usize).saturating_sub(entries.len());
     entries.extend(run.lost.drain(..room.min(run.lost.len())));
@@ -304,20 +369,73 @@ fn serialise(log: &mut LogStore, io: &mut dyn Io, cursor: u32, view: &dyn SlotVi
         }
         return;
     }
+    let count = entries.len().div_ceil(CHUNK_ENTRIES) as u32;
+    if run.first + 1 + run.trailer.chunks + count > log.geometry.checkpoint_blocks {
+        assert!(!run.trailer.is_full(), "an area holds every slot");
+        return turn_full(log);
+    }
     let chunk = run.trailer.chunks;
-    let (seq, area) = (run.trailer.seq, run.area);
-    let count = entries.len().div_ceil(CHUNK_ENTRIES);
-    run.trailer.chunks += count as u32;
+    let seq = run.trailer.seq;
+    run.trailer.chunks += count;
     run.trailer.entries += entries.len() as u64;
     run.stage = Stage::Writing(end);
-    assert!(run.trailer.chunks < log.geometry.checkpoint_blocks, "an area holds every slot");
-    write_chunks(log, io, (area, seq, chunk), &entries);
+    write_chunks(log, io, (seq, chunk), &entries);
+}
+
+/// Gathers entries of slots from `cursor` on, at most `per_step`; up to where, and whether a write
+/// is due there. Steps of all lengths end where a write does.
+fn look_at_all(log: &mut LogStore, cursor: u32, per_step: u32, view: &dyn SlotView) -> (u32, bool) {
+    let slots = log.slots.len() as u32;
+    let write_end = (cursor - cursor % SLOTS_PER_WRITE + SLOTS_PER_WRITE).min(slots);
+    let end = cursor.saturating_add(per_step).min(write_end);
+    let found: Vec<_> = (cursor..end).filter_map(|slot| look(log, Slot(slot), view)).collect();
+    let run = log.checkpoint.run.as_mut().expect("a run is serialising");
+    run.gathered.extend(found);
+    (end, end == write_end)
+}
+
+/// The same of the slots that have changed.
+fn look_at_changed(
+    log: &mut LogStore,
+    cursor: u32,
+    per_step: u32,
+    view: &dyn SlotView,
+) -> (u32, bool) {
+    let slots = log.slots.len() as u32;
+    let run = log.checkpoint.run.as_mut().expect("a run is serialising");
+    let mut gathered = core::mem::take(&mut run.gathered);
+    let (mut at, mut left) = (cursor, per_step);
+    while at < slots && left > 0 && gathered.len() < SLOTS_PER_WRITE as usize {
+        match log.changes.find(at) {
+            Ok(slot) => {
+                let entry = look(log, slot, view);
+                let emptied = (!is_planted(Plant::IncrementOmitsFreed)).then_some(slot);
+                gathered.extend(entry.or(emptied.map(CheckpointEntry::emptied)));
+                (at, left) = (slot.0 + 1, left - 1);
+            }
+            Err(end) => (at, left) = (end, 0),
+        }
+    }
+    let is_due = at == slots || gathered.len() == SLOTS_PER_WRITE as usize;
+    log.checkpoint.run.as_mut().expect("it was just there").gathered = gathered;
+    (at, is_due)
+}
+
+/// What a slot holds now. One of which the cache knows nothing, though a block is there, is looked
+/// at again by the next checkpoint.
+fn look(log: &mut LogStore, slot: Slot, view: &dyn SlotView) -> Option<CheckpointEntry> {
+    log.changes.take(slot);
+    let entry = entry(log, slot, view);
+    if entry.is_none() && log.slots[slot.0 as usize].location != NOWHERE {
+        log.changes.note(slot);
+    }
+    entry
 }
 
 fn write_chunks(
     log: &mut LogStore,
     io: &mut dyn Io,
-    (area, seq, chunk): (usize, Seq, u32),
+    (seq, chunk): (Seq, u32),
     entries: &[CheckpointEntry],
 ) {
     let mut buffer = log.zeroed(io, entries.len().div_ceil(CHUNK_ENTRIES));
@@ -327,12 +445,12 @@ fn write_chunks(
         let run = log.checkpoint.run.as_mut().expect("a run writes its chunks");
         run.sums.add(index, page);
     }
-    write_pages(log, io, (area, chunk), buffer);
+    write_pages(log, io, chunk, buffer);
 }
 
-/// Writes pages of an area, the first one being where chunk `chunk` has its place.
-fn write_pages(log: &mut LogStore, io: &mut dyn Io, (area, chunk): (usize, u32), buffer: Buffer) {
-    let location = log.geometry.checkpoint_first(area) + 1 + chunk;
+/// Writes pages of the run, the first one being where chunk `chunk` has its place.
+fn write_pages(log: &mut LogStore, io: &mut dyn Io, chunk: u32, buffer: Buffer) {
+    let location = trailer_place(log) + 1 + chunk;
     let offset = log.offset_of(location);
     log.checkpoint.writing = (location, buffer.len() as u32 / log.geometry.block_bytes);
     log.counters.bytes_checkpoint += buffer.len() as u64;
@@ -343,6 +461,12 @@ fn write_pages(log: &mut LogStore, io: &mut dyn Io, (area, chunk): (usize, u32),
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: false });
     io.set_life(None);
     io.set_rank(rank);
+}
+
+/// Where the trailer of the run has its place.
+fn trailer_place(log: &LogStore) -> u32 {
+    let run = log.checkpoint.run.as_ref().expect("a run writes");
+    log.geometry.checkpoint_first(run.area) + run.first
 }
 
 fn entry(log: &LogStore, slot: Slot, view: &dyn SlotView) -> Option<CheckpointEntry> {
@@ -367,7 +491,7 @@ pub(super) fn on_chunk(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let slots = log.slots.len() as u32;
     let run = log.checkpoint.run.as_mut().expect("an end belongs to a run");
     match run.stage {
-        _ if done.result.is_err() => fail(log),
+        _ if done.result.is_err() => fail_on_device(log),
         Stage::Guarding => settle(log),
         Stage::Writing(end) if end == slots && run.lost.is_empty() => guard(log, io),
         Stage::Writing(end) => run.stage = Stage::Serialising(end),
@@ -378,8 +502,8 @@ pub(super) fn on_chunk(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
 /// Writes the parity of all chunks, where there is room for it.
 fn guard(log: &mut LogStore, io: &mut dyn Io) {
     let run = log.checkpoint.run.as_ref().expect("a run has written its chunks");
-    let (chunks, area) = (run.trailer.chunks, run.area);
-    let pages = pages_of(chunks, log.geometry.checkpoint_blocks);
+    let chunks = run.trailer.chunks;
+    let pages = pages_of(chunks, log.geometry.checkpoint_blocks - run.first);
     if pages == 0 {
         return settle(log);
     }
@@ -390,7 +514,7 @@ fn guard(log: &mut LogStore, io: &mut dyn Io) {
     for (page, bytes) in (0..).zip(buffer.chunks_exact_mut(block)) {
         run.sums.put(page, pages, bytes);
     }
-    write_pages(log, io, (area, chunks), buffer);
+    write_pages(log, io, chunks, buffer);
 }
 
 fn settle(log: &mut LogStore) {
@@ -407,11 +531,11 @@ fn write_trailer(log: &mut LogStore, io: &mut dyn Io) {
     let run = log.checkpoint.run.as_mut().expect("a run is settled");
     run.stage = Stage::Ending;
     run.trailer.end = end;
-    let (trailer, area) = (run.trailer.clone(), run.area);
+    let trailer = run.trailer.clone();
     let mut buffer = log.zeroed(io, 1);
     trailer.encode(&mut buffer, log.instance);
     log.counters.bytes_checkpoint += buffer.len() as u64;
-    log.checkpoint.writing = (log.geometry.checkpoint_first(area), 1);
+    log.checkpoint.writing = (trailer_place(log), 1);
     let offset = log.offset_of(log.checkpoint.writing.0);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.set_life(Some(LIFE));
@@ -424,7 +548,7 @@ fn void(log: &mut LogStore, io: &mut dyn Io) {
     log.checkpoint.is_voiding = true;
     let buffer = log.zeroed(io, 1);
     log.counters.bytes_checkpoint += buffer.len() as u64;
-    log.checkpoint.writing = (log.geometry.checkpoint_first(1 - log.checkpoint.area), 1);
+    log.checkpoint.writing = (log.checkpoint.doubtful.expect("the caller looked"), 1);
     let offset = log.offset_of(log.checkpoint.writing.0);
     let (disk, token) = (log.config.region.disk, log.token(Purpose::Trailer, 0));
     io.submit(token, IoOperation::Write { disk, offset, buffer, durable: true });
@@ -437,9 +561,10 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     }
     log.note_end(OperationKind::Write, log.checkpoint.writing, done.result);
     let was_voiding = core::mem::take(&mut log.checkpoint.is_voiding);
-    log.checkpoint.is_doubtful = done.result.is_err();
+    let place = log.checkpoint.writing.0;
+    log.checkpoint.doubtful = done.result.is_err().then_some(place);
     if done.result.is_err() {
-        fail(log);
+        fail_on_device(log);
         return;
     }
     if was_voiding {
@@ -447,6 +572,7 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     }
     let run = log.checkpoint.run.take().expect("an end belongs to a run");
     super::log_void::on_checkpoint(log, &run.trailer);
+    note_chain(log, &run);
     let Trailer { seq, clean, .. } = run.trailer;
     log.checkpoint.complete = seq;
     log.checkpoint.area = run.area;
@@ -457,6 +583,18 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     }
     free_segments(log, io, seq);
     log.events.push(StoreEvent::CheckpointDone { seq, clean });
+}
+
+/// Remembers what a complete run has left in its area.
+fn note_chain(log: &mut LogStore, run: &Run) {
+    let Trailer { base, ordinal, chunks, .. } = run.trailer;
+    let room = log.geometry.checkpoint_blocks - run.first;
+    let end = run.first + 1 + chunks + pages_of(chunks, room);
+    let before = log.checkpoint.chain.filter(|_| !run.trailer.is_full());
+    let full = before.map_or(end, |chain| chain.full);
+    log.checkpoint.chain = Some(Chain { base, ordinal, full, end, lost: run.lost_total });
+    log.checkpoint.is_full_next = false;
+    log.counters.checkpoint_increments += u64::from(!run.trailer.is_full());
 }
 
 /// R2: what became empty before the checkpoint started may be reused.
@@ -475,7 +613,16 @@ fn free_segments(log: &mut LogStore, io: &dyn Io, seq: Seq) {
     }
 }
 
+/// The next one tries another place, if this one was an increment.
+fn fail_on_device(log: &mut LogStore) {
+    if let Some(run) = &log.checkpoint.run {
+        log.checkpoint.is_full_next = !run.trailer.is_full();
+    }
+    fail(log);
+}
+
 fn fail(log: &mut LogStore) {
+    log.changes.give_back();
     log.checkpoint.run = None;
     log.checkpoint.failed = true;
     log.refuse_stranded(ErrorKind::Retry);

@@ -23,6 +23,8 @@ pub struct LogCounters {
     pub syncs: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
+    /// Of these, increments.
+    pub checkpoint_increments: u64,
     /// Segments emptied by cleaning.
     pub segments_cleaned: u64,
     /// Blocks found corrupt.

@@ -7,10 +7,11 @@
 
 use super::STREAMS;
 use super::layout::{
-    CONTENT_BYTES, GEOMETRY_FIELDS, crc32c, get_u16, get_u32, get_u64, page_crcs, put_parity,
-    put_u16, put_u32, put_u64, seal_page,
+    CONTENT_BYTES, GEOMETRY_FIELDS, META_CRC_AT, crc32c, get_u16, get_u32, get_u64, page_crcs,
+    put_parity, put_u16, put_u32, put_u64, seal_page,
 };
 use super::log::SegmentPlan;
+use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockKey, BlockSize, Seq, Slot};
 
 /// First eight bytes of a log's superblock: `LAYBYLOG`.
@@ -45,11 +46,20 @@ pub const TRAILER_OPEN_MAX: usize = STREAMS;
 /// Bytes of the owner's note in a trailer.
 pub const NOTE_BYTES: usize = 64;
 /// Retired segments that a trailer can name; what fails beyond is tried again by the next start.
-pub const RETIRED_MAX: usize = 834;
+pub const RETIRED_MAX: usize = 830;
 const NOTE_AT: usize = 136;
 const RETIRED_AT: usize = NOTE_AT + NOTE_BYTES;
 const FLIGHTS_AT: usize = RETIRED_AT + 4;
 const RETIRED_LIST_AT: usize = FLIGHTS_AT + STREAMS * 8;
+const ORDINAL_AT: usize = 52;
+const BASE_AT: usize = META_CRC_AT - 16;
+const PREVIOUS_AT: usize = META_CRC_AT - 8;
+const _: () = assert!(RETIRED_LIST_AT + 4 * RETIRED_MAX <= BASE_AT, "a trailer is one page");
+/// Blocks of a checkpoint area for increments at least: two of the shortest, so that small logs
+/// have them, too.
+const INCREMENT_BLOCKS_MIN: u32 = 6;
+/// Where no block is.
+pub const NOWHERE: u32 = u32::MAX;
 /// Streams of a log of few segments.
 const STREAMS_FEW: u32 = 3;
 /// Segments from which on a log has all streams: fewer, and five open ones take over 6 % of them.
@@ -97,7 +107,8 @@ pub struct LogGeometry {
     pub segment_count: u32,
     /// First block of segment 0.
     pub segments_first: u32,
-    /// Blocks of each of the two checkpoint areas; the first begins at block 1.
+    /// Blocks of each of the two checkpoint areas, which have room for a full checkpoint and three
+    /// quarters of one for increments; the first begins at block 1.
     pub checkpoint_blocks: u32,
     /// Logical slots.
     pub slot_count: u32,
@@ -122,7 +133,8 @@ impl LogGeometry {
             }
             bytes => u32::try_from((bytes / block).max(floor)).ok()?,
         };
-        let checkpoint_blocks = 1 + blocks.div_ceil(CHUNK_ENTRIES as u32);
+        let full = 1 + blocks.div_ceil(CHUNK_ENTRIES as u32);
+        let checkpoint_blocks = full + (3 * full).div_ceil(4).max(INCREMENT_BLOCKS_MIN);
         let first = 1 + 2 * checkpoint_blocks;
         let aligned_min = if segment_bytes == 0 { 64 } else { ALIGNED_SEGMENTS_MIN };
         let segments_first = if blocks / segment_blocks >= aligned_min {
@@ -568,6 +580,21 @@ pub struct CheckpointEntry {
     pub lost: Option<LostEntry>,
 }
 
+impl CheckpointEntry {
+    /// What an increment says of a slot that holds nothing any more.
+    #[must_use]
+    pub fn emptied(slot: Slot) -> Self {
+        let (key, location, crc) = (BlockKey(0), NOWHERE, 0);
+        CheckpointEntry { key, slot, location, crc, dirty: false, moved: false, lost: None }
+    }
+
+    /// Whether the slot holds nothing.
+    #[must_use]
+    pub fn is_emptied(&self) -> bool {
+        self.lost.is_none() && self.location == NOWHERE
+    }
+}
+
 /// How an entry of a checkpoint names lost blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostEntry {
@@ -657,13 +684,19 @@ fn checkpoint_entry(page: &[u8], position: usize) -> CheckpointEntry {
     }
 }
 
-/// The first block of a checkpoint area, written last: it makes the checkpoint valid.
+/// The first block of a full checkpoint or an increment, written last: it makes that one valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// The counter when the checkpoint started (C0): every older record is in it.
     pub seq: Seq,
     /// The counter when it ended; segments opened later are not named by its entries.
     pub end: Seq,
+    /// The full checkpoint that this increment goes with; a full one's own seq.
+    pub base: Seq,
+    /// The checkpoint before this increment in its area; 0 of a full one.
+    pub previous: Seq,
+    /// Checkpoints before this one in its area; a full one is the first.
+    pub ordinal: u32,
     /// Chunks that follow.
     pub chunks: u32,
     /// Entries in them.
@@ -696,8 +729,37 @@ impl Trailer {
     #[must_use]
     pub fn new(seq: Seq, clean: bool, open: Vec<OpenSegment>) -> Self {
         let (note, retired) = ([0; NOTE_BYTES], Vec::new());
-        let flights = [0; STREAMS];
-        Trailer { seq, end: seq, chunks: 0, entries: 0, clean, open, flights, note, retired }
+        let (flights, base, previous, ordinal) = ([0; STREAMS], seq, Seq(0), 0);
+        Trailer {
+            seq,
+            end: seq,
+            base,
+            previous,
+            ordinal,
+            chunks: 0,
+            entries: 0,
+            clean,
+            open,
+            flights,
+            note,
+            retired,
+        }
+    }
+
+    /// Whether it names every slot, and not only those that changed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.ordinal == 0 && self.base == self.seq
+    }
+
+    /// Whether it is the increment right behind `before`, and not one that an earlier use of the
+    /// area left there.
+    #[must_use]
+    pub fn follows(&self, before: &Trailer) -> bool {
+        let is_of_chain =
+            self.base == before.base && self.previous == before.seq && self.seq > before.seq
+                || is_planted(Plant::IncrementOnWrongBase);
+        before.ordinal.checked_add(1) == Some(self.ordinal) && is_of_chain
     }
 
     /// Serialises into a zeroed page.
@@ -711,6 +773,9 @@ impl Trailer {
         put_u32(page, 36, u32::from(self.clean));
         put_u64(page, 40, self.entries);
         put_u32(page, 48, self.open.len() as u32);
+        put_u32(page, ORDINAL_AT, self.ordinal);
+        put_u64(page, BASE_AT, self.base.0);
+        put_u64(page, PREVIOUS_AT, self.previous.0);
         for (position, open) in self.open.iter().enumerate() {
             put_u32(page, 56 + 16 * position, open.index);
             put_u32(page, 60 + 16 * position, open.fill);
@@ -744,6 +809,9 @@ impl Trailer {
         sound.then(|| Trailer {
             seq: Seq(get_u64(page, 16)),
             end: Seq(get_u64(page, 24)),
+            base: Seq(get_u64(page, BASE_AT)),
+            previous: Seq(get_u64(page, PREVIOUS_AT)),
+            ordinal: get_u32(page, ORDINAL_AT),
             chunks: get_u32(page, 32),
             entries: get_u64(page, 40),
             clean: get_u32(page, 36) != 0,

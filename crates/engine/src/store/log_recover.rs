@@ -11,16 +11,15 @@
 
 use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
 use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
+use super::log_changes::Changes;
 use super::log_checkpoint::Checkpoint;
 use super::log_discard::Freed;
 use super::log_layout::{
-    BATCH_MAGIC, BatchHeader, BatchName, CHUNK_MAGIC, CheckpointEntry, LOG_MAGIC, LogGeometry,
-    Record, SEGMENT_MAGIC, SegmentHeader, TRAILER_MAGIC, Trailer, decode_chunk,
+    BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, LogGeometry, Record,
+    SEGMENT_MAGIC, SegmentHeader, Trailer,
 };
-use super::log_parity::{Sums, pages_of};
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
-use super::lost;
 use super::table::{Map, Set};
 use super::{CorruptInfo, Recovered, RecoveredEntry, SeqSource, SlotInfo, StoreError, Stream};
 use crate::io::{Buffer, Io, IoOperation, Token, run_alone};
@@ -248,7 +247,12 @@ impl<'a> Scan<'a> {
         self.config.region.base + u64::from(block) * u64::from(self.geometry.block_bytes)
     }
 
-    fn read(&mut self, io: &mut dyn Io, block: u32, count: u32) -> Result<Buffer, StoreError> {
+    pub(super) fn read(
+        &mut self,
+        io: &mut dyn Io,
+        block: u32,
+        count: u32,
+    ) -> Result<Buffer, StoreError> {
         self.recovered.bytes_scanned += u64::from(count) * u64::from(self.geometry.block_bytes);
         read(io, self.config, block, count)
     }
@@ -268,118 +272,13 @@ impl<'a> Scan<'a> {
 
     /// What was damaged may have held any block's newest record, with a seq up to `upto`. Fails
     /// where the log is to be strict.
-    fn damage(&mut self, info: CorruptInfo, upto: Seq) -> Result<(), StoreError> {
+    pub(super) fn damage(&mut self, info: CorruptInfo, upto: Seq) -> Result<(), StoreError> {
         if self.config.is_strict {
             return Err(StoreError::Corrupt(info));
         }
         self.recovered.damaged.push(info);
         self.recovered.undecided = self.recovered.undecided.max(Some(upto));
         Ok(())
-    }
-
-    /// Reads the newest checkpoint that has a sound trailer.
-    fn read_checkpoint(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
-        let mut trailers = Vec::new();
-        for area in 0..2 {
-            let page = self.read(io, self.geometry.checkpoint_first(area), 1)?;
-            let decode = |page: &[u8]| Trailer::decode(page, self.instance);
-            let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
-            trailers.extend(trailer.map(|(trailer, _)| (trailer, area)));
-            io.recycle(page);
-        }
-        let newest = trailers.into_iter().max_by_key(|(trailer, _)| trailer.seq);
-        let Some((trailer, area)) = newest else { return Ok(()) };
-        let (entries, damage) = self.read_chunks(io, &trailer, area)?;
-        // What is missing counts as older than the entries that were found.
-        let upto = Seq(trailer.seq.0.saturating_sub(1));
-        damage.map_or(Ok(()), |info| self.damage(info, upto))?;
-        (self.trailer, self.area) = (trailer, area);
-        for entry in entries {
-            match entry.lost {
-                None => self.checkpoint.push(entry),
-                Some(kind) => lost::decode(&entry, kind, &mut self.recovered.lost_runs),
-            }
-        }
-        Ok(())
-    }
-
-    /// The entries found, and what is missing of them.
-    fn read_chunks(
-        &mut self,
-        io: &mut dyn Io,
-        trailer: &Trailer,
-        area: usize,
-    ) -> Result<(Vec<CheckpointEntry>, Option<CorruptInfo>), StoreError> {
-        let mut parts: Vec<(u32, Vec<CheckpointEntry>)> = Vec::new();
-        let (mut sums, mut missing) = (Sums::new(), Vec::new());
-        let first = self.geometry.checkpoint_first(area) + 1;
-        let block = self.geometry.block_bytes as usize;
-        let chunks = trailer.chunks.min(self.geometry.checkpoint_blocks - 1);
-        let step = (super::log_layout::BATCH_DATA_MAX / block) as u32;
-        for start in (0..chunks).step_by(step as usize) {
-            let pages = self.read(io, first + start, step.min(chunks - start))?;
-            for (index, page) in (start..).zip(pages.chunks_exact(block)) {
-                let decode = |page: &[u8]| decode_chunk(page, self.instance, trailer.seq, index);
-                if let Some(part) = decode(page) {
-                    sums.add(index, page);
-                    parts.push((index, part));
-                    continue;
-                }
-                let crcs = super::log_layout::chunk_crcs(page);
-                let info = self.corrupt(first + index, "checkpoint chunk", crcs);
-                let rebuilt = rebuild(page, CHUNK_MAGIC, |page| decode(page).is_some());
-                match rebuilt.as_deref().and_then(|page| Some((page, decode(page)?))) {
-                    Some((page, part)) => {
-                        sums.add(index, page);
-                        parts.push((index, part));
-                        self.recovered.damaged.push(info);
-                    }
-                    None => missing.push((index, info)),
-                }
-            }
-            io.recycle(pages);
-        }
-        let found = self.rebuild_chunks(io, (trailer, first), &sums, &mut missing)?;
-        parts.extend(found);
-        parts.sort_unstable_by_key(|(index, _)| *index);
-        let entries: Vec<_> = parts.into_iter().flat_map(|(_, part)| part).collect();
-        let mut missing = missing.into_iter().map(|(_, info)| info).next();
-        if entries.len() as u64 != trailer.entries {
-            let whole = || self.corrupt(first - 1, "checkpoint", (0, 0));
-            missing = missing.or_else(|| Some(whole()));
-        }
-        Ok((entries, missing))
-    }
-
-    /// Chunks that are missing and that their parity page gives back; the others stay in `missing`.
-    fn rebuild_chunks(
-        &mut self,
-        io: &mut dyn Io,
-        (trailer, first): (&Trailer, u32),
-        sums: &Sums,
-        missing: &mut Vec<(u32, CorruptInfo)>,
-    ) -> Result<Vec<(u32, Vec<CheckpointEntry>)>, StoreError> {
-        let pages = pages_of(trailer.chunks, self.geometry.checkpoint_blocks);
-        let mut parts = Vec::new();
-        for (index, info) in core::mem::take(missing) {
-            if pages == 0 {
-                missing.push((index, info));
-                continue;
-            }
-            let page = index % pages;
-            let mut sum = self.read(io, first + trailer.chunks + page, 1)?;
-            // Where another chunk of the page is missing, too, this is no chunk.
-            sums.put(page, pages, &mut sum);
-            match decode_chunk(&sum, self.instance, trailer.seq, index) {
-                Some(part) => {
-                    parts.push((index, part));
-                    self.recovered.damaged.push(info);
-                }
-                None => missing.push((index, info)),
-            }
-            io.recycle(sum);
-        }
-        Ok(parts)
     }
 
     /// Reads every segment's header, many at a time: there are a million in a TiB.
@@ -680,7 +579,7 @@ fn read_what_is_left(
 }
 
 /// A structure as it is, or with the one sector that it lost; and whether that was so.
-fn decode_or_rebuild<T>(
+pub(super) fn decode_or_rebuild<T>(
     page: &[u8],
     magic: u64,
     decode: impl Fn(&[u8]) -> Option<T>,
@@ -715,6 +614,7 @@ impl LogStore {
         let mut log = LogStore {
             segments: segments.collect(),
             slots: vec![Place::NONE; replayed.slots as usize],
+            changes: Changes::new(replayed.slots),
             config,
             geometry,
             instance: parts.instance,

@@ -12,8 +12,8 @@
 //! clean ones when it meets them, and dirty ones go home or stay.
 
 use super::StoreEvent;
-use super::log::{LogStore, NOWHERE, Purpose, SegmentState};
-use super::log_layout::RETIRED_MAX;
+use super::log::{LogStore, Purpose, SegmentState};
+use super::log_layout::{NOWHERE, RETIRED_MAX};
 use crate::io::{Io, IoDone, IoOperation};
 use layby_cache::schedule::Rank;
 use layby_types::{ErrorKind, Nanos};

@@ -8,8 +8,8 @@
 //! Source: Wang et al., SepBIT, FAST 2022, section 3; ages and lives in sequence numbers.
 
 use super::Stream;
-use super::log::{AppendEntry, LogStore, NOWHERE};
-use super::log_layout::SEGMENT_BLOCKS_MANY;
+use super::log::{AppendEntry, LogStore};
+use super::log_layout::{NOWHERE, SEGMENT_BLOCKS_MANY};
 use layby_cache::cleaning::{self, CopyStream};
 use layby_types::{Seq, Slot};
 

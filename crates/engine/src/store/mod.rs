@@ -33,6 +33,8 @@ mod failures;
 pub mod layout;
 mod log;
 mod log_batch;
+mod log_chain;
+mod log_changes;
 mod log_checkpoint;
 mod log_clean;
 mod log_counters;

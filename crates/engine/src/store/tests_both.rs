@@ -215,7 +215,7 @@ fn full_log_never_gets_stuck() {
 #[test]
 fn full_log_never_gets_stuck_by_power_cuts() {
     for_each_seed(SEEDS, |seed| {
-        let log_blocks = [170, 200, 300][seed as usize % 3];
+        let log_blocks = [180, 210, 312][seed as usize % 3];
         let mut size = Size {
             keys: 1,
             log_blocks,

@@ -99,7 +99,8 @@ impl Bench {
             self.ticket += 1;
             self.log.read(&mut self.io, Ticket(self.ticket), &[Slot(slot)]);
             let mut events = Vec::new();
-            while events.is_empty() {
+            // A checkpoint may go on beside.
+            while !events.iter().any(|event| matches!(event, StoreEvent::Read { .. })) {
                 let mut done = Vec::new();
                 self.io.wait(Nanos(self.io.now().0 + 1_000_000), &mut done);
                 done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));

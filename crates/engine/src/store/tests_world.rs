@@ -320,7 +320,10 @@ impl World {
             return;
         }
         let owner = match self.homes[key] {
-            Some(Home::Log(slot)) => &mut self.log_owners[slot.0 as usize],
+            Some(Home::Log(slot)) => {
+                self.log.on_dirty_changed(slot);
+                &mut self.log_owners[slot.0 as usize]
+            }
             Some(Home::Nvm(slot)) => {
                 self.nvm.as_mut().expect("it has a slot there").set_clean(slot);
                 &mut self.nvm_owners[slot.0 as usize]

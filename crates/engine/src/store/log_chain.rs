@@ -1,0 +1,172 @@
+//! Reading checkpoints at start: the newest full one, then the increments behind it.
+//!
+//! How: an area begins with a full checkpoint; increments follow one behind the other, each with a
+//! trailer of its own, which names the full one and the checkpoint before it. A place where there
+//! is no such trailer ends the chain: power loss has torn the one that was to go there, or an
+//! earlier use of the area left something. Of one slot the last checkpoint's entry counts, and all
+//! entries count as of the last one's start.
+//! Invariant: an increment that a batch knows of and that is not there is damage (`log_recover`),
+//! as a full checkpoint is.
+//! Cost: the blocks of the chain, and a sort of entries that are in order but for the increments.
+
+use super::layout::rebuild;
+use super::log_layout::{
+    CHUNK_MAGIC, CheckpointEntry, TRAILER_MAGIC, Trailer, chunk_crcs, decode_chunk,
+};
+use super::log_parity::{Sums, pages_of};
+use super::log_recover::{Scan, decode_or_rebuild};
+use super::{CorruptInfo, StoreError, lost};
+use crate::io::Io;
+use layby_types::Seq;
+
+impl Scan<'_> {
+    /// Reads the newest full checkpoint that has a sound trailer, and its increments.
+    pub(super) fn read_checkpoint(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
+        let mut fulls = Vec::new();
+        for area in 0..2 {
+            let trailer = self.read_trailer(io, self.geometry.checkpoint_first(area))?;
+            fulls.extend(trailer.filter(Trailer::is_full).map(|trailer| (trailer, area)));
+        }
+        let newest = fulls.into_iter().max_by_key(|(trailer, _)| trailer.seq);
+        let Some((full, area)) = newest else { return Ok(()) };
+        self.area = area;
+        let end = self.geometry.checkpoint_first(area) + self.geometry.checkpoint_blocks;
+        let (mut entries, mut lost_entries, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        let mut next = Some((full, self.geometry.checkpoint_first(area)));
+        while let Some((trailer, at)) = next.take() {
+            let (found, damage) = self.read_chunks(io, &trailer, (at + 1, end - at))?;
+            missing.extend(damage.map(|info| (info, trailer.is_full())));
+            let (found, lost): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|it| it.lost.is_none());
+            entries.extend(found);
+            lost_entries = lost;
+            let behind = at.saturating_add(blocks_of(&trailer, end - at));
+            if behind < end {
+                let found = self.read_trailer(io, behind)?;
+                next = found.filter(|next| next.follows(&trailer)).map(|next| (next, behind));
+            }
+            self.trailer = trailer;
+        }
+        for (info, is_full) in missing {
+            // What is missing of a full one counts as older than the entries that were found. What
+            // is missing of an increment may be newer than any of them.
+            let newest = self.trailer.seq.0;
+            self.damage(info, Seq(if is_full { newest.saturating_sub(1) } else { newest }))?;
+        }
+        for entry in lost_entries {
+            let kind = entry.lost.expect("only such entries were put aside");
+            lost::decode(&entry, kind, &mut self.recovered.lost_runs);
+        }
+        self.checkpoint = merged(entries);
+        Ok(())
+    }
+
+    fn read_trailer(&mut self, io: &mut dyn Io, at: u32) -> Result<Option<Trailer>, StoreError> {
+        let page = self.read(io, at, 1)?;
+        let decode = |page: &[u8]| Trailer::decode(page, self.instance);
+        let trailer = decode_or_rebuild(&page, TRAILER_MAGIC, decode);
+        io.recycle(page);
+        Ok(trailer.map(|(trailer, _)| trailer))
+    }
+
+    /// The entries found, and what is missing of them.
+    /// The chunks begin at block `first`, the checkpoint, whose trailer lies before them, has at most
+    /// `room` blocks.
+    fn read_chunks(
+        &mut self,
+        io: &mut dyn Io,
+        trailer: &Trailer,
+        (first, room): (u32, u32),
+    ) -> Result<(Vec<CheckpointEntry>, Option<CorruptInfo>), StoreError> {
+        let mut parts: Vec<(u32, Vec<CheckpointEntry>)> = Vec::new();
+        let (mut sums, mut missing) = (Sums::new(), Vec::new());
+        let block = self.geometry.block_bytes as usize;
+        let chunks = trailer.chunks.min(room - 1);
+        let step = (super::log_layout::BATCH_DATA_MAX / block) as u32;
+        for start in (0..chunks).step_by(step as usize) {
+            let pages = self.read(io, first + start, step.min(chunks - start))?;
+            for (index, page) in (start..).zip(pages.chunks_exact(block)) {
+                let decode = |page: &[u8]| decode_chunk(page, self.instance, trailer.seq, index);
+                if let Some(part) = decode(page) {
+                    sums.add(index, page);
+                    parts.push((index, part));
+                    continue;
+                }
+                let crcs = chunk_crcs(page);
+                let info = self.corrupt(first + index, "checkpoint chunk", crcs);
+                let rebuilt = rebuild(page, CHUNK_MAGIC, |page| decode(page).is_some());
+                match rebuilt.as_deref().and_then(|page| Some((page, decode(page)?))) {
+                    Some((page, part)) => {
+                        sums.add(index, page);
+                        parts.push((index, part));
+                        self.recovered.damaged.push(info);
+                    }
+                    None => missing.push((index, info)),
+                }
+            }
+            io.recycle(pages);
+        }
+        let found = self.rebuild_chunks(io, trailer, (first, room), &sums, &mut missing)?;
+        parts.extend(found);
+        parts.sort_unstable_by_key(|(index, _)| *index);
+        let entries: Vec<_> = parts.into_iter().flat_map(|(_, part)| part).collect();
+        let mut missing = missing.into_iter().map(|(_, info)| info).next();
+        if entries.len() as u64 != trailer.entries {
+            let whole = || self.corrupt(first - 1, "checkpoint", (0, 0));
+            missing = missing.or_else(|| Some(whole()));
+        }
+        Ok((entries, missing))
+    }
+
+    /// Chunks that are missing and that their parity page gives back; the others stay in `missing`.
+    fn rebuild_chunks(
+        &mut self,
+        io: &mut dyn Io,
+        trailer: &Trailer,
+        (first, room): (u32, u32),
+        sums: &Sums,
+        missing: &mut Vec<(u32, CorruptInfo)>,
+    ) -> Result<Vec<(u32, Vec<CheckpointEntry>)>, StoreError> {
+        let pages = pages_of(trailer.chunks, room);
+        let mut parts = Vec::new();
+        for (index, info) in core::mem::take(missing) {
+            if pages == 0 {
+                missing.push((index, info));
+                continue;
+            }
+            let page = index % pages;
+            let mut sum = self.read(io, first + trailer.chunks + page, 1)?;
+            // Where another chunk of the page is missing, too, this is no chunk.
+            sums.put(page, pages, &mut sum);
+            match decode_chunk(&sum, self.instance, trailer.seq, index) {
+                Some(part) => {
+                    parts.push((index, part));
+                    self.recovered.damaged.push(info);
+                }
+                None => missing.push((index, info)),
+            }
+            io.recycle(sum);
+        }
+        Ok(parts)
+    }
+}
+
+/// Blocks of a checkpoint that has room for `room`: its trailer, chunks and parity.
+fn blocks_of(trailer: &Trailer, room: u32) -> u32 {
+    let pages = pages_of(trailer.chunks, room);
+    trailer.chunks.saturating_add(1 + pages)
+}
+
+/// Of each slot the last entry, and none of slots that hold nothing any more. In the order of the
+/// slots, as one checkpoint has them.
+fn merged(mut entries: Vec<CheckpointEntry>) -> Vec<CheckpointEntry> {
+    entries.sort_by_key(|entry| entry.slot);
+    let mut last = 0;
+    for index in 1..entries.len() {
+        last += usize::from(entries[index].slot != entries[last].slot);
+        entries[last] = entries[index];
+    }
+    entries.truncate(last + 1);
+    entries.retain(|entry| !entry.is_emptied());
+    entries
+}
