@@ -69,6 +69,8 @@ mod tests_discard;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
+mod tests_increments;
+#[cfg(test)]
 mod tests_lives;
 #[cfg(test)]
 mod tests_log;
