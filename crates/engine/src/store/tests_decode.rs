@@ -51,12 +51,14 @@ fn structures_round_trip() {
         moved: false,
         lost: None,
     };
-    encode_chunk(&mut page, 1, seq, 2, &[entry]);
-    assert_eq!(decode_chunk(&page, 1, seq, 2), Some(vec![entry]));
+    let entries = vec![entry, CheckpointEntry::emptied(Slot(4))];
+    encode_chunk(&mut page, 1, seq, 2, &entries);
+    assert_eq!(decode_chunk(&page, 1, seq, 2), Some(entries));
     assert_eq!(decode_chunk(&page, 2, seq, 2), None);
     let open = OpenSegment { index: 4, fill: 5, generation: Seq(6) };
     let mut trailer = Trailer::new(seq, true, vec![open; 5]);
     (trailer.note, trailer.retired) = ([9; NOTE_BYTES], (5..5 + RETIRED_MAX as u32).collect());
+    (trailer.base, trailer.previous, trailer.ordinal) = (Seq(3), Seq(8), 2);
     let mut page = vec![0; 4096];
     trailer.encode(&mut page, 1);
     assert_eq!(Trailer::decode(&page, 1), Some(trailer));

@@ -4,8 +4,8 @@ use super::log_layout::Trailer;
 use super::tests_both::for_each_seed;
 use super::tests_log::{config, content, key};
 use super::{
-    AppendEntry, LogConfig, LogStore, Recovered, SeqSource, SlotInfo, SlotView, StoreEvent, Stream,
-    Ticket,
+    AppendEntry, LogConfig, LogStore, PeerScope, Recovered, SeqSource, SlotInfo, SlotView,
+    StoreEvent, Stream, Ticket,
 };
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
@@ -35,7 +35,19 @@ impl SlotView for Held {
     }
 }
 
-/// A log without a level above, its cache, and what a start may find.
+/// What the level above does when a checkpoint asks it for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    Answers,
+    /// Its frees are not durable.
+    Fails,
+    /// It had stored the block of slot 7 before, and frees it in the log.
+    Supersedes,
+    /// So many slots change right behind its answer.
+    Changes(u32),
+}
+
+/// A log, its cache, and what a start may find.
 struct Bench {
     io: SimIo,
     disk: DiskId,
@@ -50,6 +62,7 @@ struct Bench {
     said: BTreeMap<u32, bool>,
     /// The power fails after so many turns.
     turns: u32,
+    peer: Peer,
     /// Of each round's checkpoint, whether it was an increment.
     are_increments: Vec<bool>,
 }
@@ -74,7 +87,8 @@ impl Bench {
         let (log, _) = open(&mut io, disk);
         let (held, durable, said) = (Held::default(), BTreeMap::new(), BTreeMap::new());
         let (turns, are_increments) = (u32::MAX, Vec::new());
-        Bench { io, disk, log, held, pending: None, durable, said, turns, are_increments }
+        let (pending, peer) = (None, Peer::Answers);
+        Bench { io, disk, log, held, pending, durable, said, turns, peer, are_increments }
     }
 
     /// Waits for an event; none where the power has failed before.
@@ -90,12 +104,28 @@ impl Bench {
             self.log.take_events(&mut events);
             for event in events {
                 found = found.or(of(&event));
-                if let StoreEvent::NeedPeerSync { id, .. } = event {
-                    self.log.peer_synced(id);
+                if let StoreEvent::NeedPeerSync { id, scope } = event {
+                    self.answer(id, scope);
                 }
             }
         }
         found
+    }
+
+    fn answer(&mut self, id: u64, scope: PeerScope) {
+        match (self.peer, scope) {
+            (Peer::Fails, PeerScope::Frees) => return self.log.peer_failed(id),
+            (Peer::Supersedes, PeerScope::Stores) => {
+                self.held.0.remove(&7);
+                self.durable.remove(&7);
+                self.log.free(Slot(7));
+            }
+            _ => {}
+        }
+        self.log.peer_synced(id);
+        if let (Peer::Changes(slots), PeerScope::Stores) = (self.peer, scope) {
+            (0..slots).for_each(|slot| self.log.on_dirty_changed(Slot(slot)));
+        }
     }
 
     fn put(&mut self, slot: u32, byte: u8) -> Option<()> {
@@ -334,6 +364,68 @@ fn a_refused_increment_is_overwritten_first() {
         bench.cut(CrashMode::KeepAll);
         assert_eq!((bench.durable.get(&7), bench.durable.get(&8)), (Some(&2), None));
     }
+}
+
+/// Goal: what a failed increment has looked at is in the next one. Method: a block overwritten and
+/// one evicted, an increment for which the level above fails, one for which it does not, a cut.
+#[test]
+fn a_failed_increment_gives_back_what_it_took() {
+    let mut bench = Bench::new(3);
+    bench.fill().expect("there is no cut");
+    assert_eq!(bench.checkpoint(), Some(false));
+    bench.put(7, 2).expect("there is no cut");
+    bench.evict(8).expect("there is no cut");
+    bench.peer = Peer::Fails;
+    bench.log.checkpoint_now(false);
+    let failed = |event: &StoreEvent| matches!(event, StoreEvent::CheckpointFailed).then_some(());
+    bench.wait(failed).expect("the level above fails");
+    bench.peer = Peer::Answers;
+    assert_eq!(bench.checkpoint(), Some(true));
+    bench.cut(CrashMode::KeepAll);
+    assert_eq!((bench.durable.get(&7), bench.durable.get(&8)), (Some(&2), None));
+}
+
+/// Goal: a slot that is freed after an increment has begun, since the level above had stored its
+/// block before, is emptied by that increment: its old entry would count as younger. Method: such a
+/// block, a cut.
+#[test]
+fn what_is_freed_before_the_peer_answers_is_emptied() {
+    let mut bench = Bench::new(3);
+    bench.fill().expect("there is no cut");
+    assert_eq!(bench.checkpoint(), Some(false));
+    bench.peer = Peer::Supersedes;
+    assert_eq!(bench.checkpoint(), Some(true));
+    bench.cut(CrashMode::KeepAll);
+    assert!(!bench.durable.contains_key(&7));
+}
+
+/// Goal: an increment for which too much changes meanwhile becomes a full checkpoint in the other
+/// area. Method: increments until there is room for one of three blocks and no more; then all slots
+/// change behind its beginning; a cut.
+#[test]
+fn an_increment_that_outgrows_its_area_becomes_full() {
+    const MANY: u32 = 450;
+    let mut bench = Bench::new(5);
+    (0..MANY).try_for_each(|slot| bench.put(slot, 1)).expect("there is no cut");
+    assert_eq!(bench.checkpoint(), Some(false));
+    for byte in 2..8 {
+        bench.put(7, byte).expect("there is no cut");
+        assert_eq!(bench.checkpoint(), Some(true));
+    }
+    let (place, _) = bench.increment();
+    let geometry = bench.log.geometry;
+    let place = (place / BLOCK as u64) as u32;
+    let area = usize::from(place >= geometry.checkpoint_first(1));
+    let end = geometry.checkpoint_first(area) + geometry.checkpoint_blocks;
+    assert_eq!(end - place, 3 + 4, "room for four blocks is left");
+    bench.peer = Peer::Changes(MANY);
+    bench.put(7, 8).expect("there is no cut");
+    assert_eq!(bench.checkpoint(), Some(false));
+    bench.peer = Peer::Answers;
+    bench.put(7, 9).expect("there is no cut");
+    assert_eq!(bench.checkpoint(), Some(true), "behind the new one");
+    bench.cut(CrashMode::KeepAll);
+    assert_eq!((bench.durable[&7], bench.durable.len()), (9, MANY as usize));
 }
 
 /// Goal: what is damaged in an increment beyond its parity leaves undecided all that has no younger
