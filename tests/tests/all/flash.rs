@@ -260,10 +260,10 @@ fn long_of(blocks: u32) -> u32 {
 
 /// Goal: nine tenths of a device under the level's log, and of the level under blocks, cost the
 /// device at most 1.4 with streams and 2.0 without, where segments are as long as its blocks and
-/// these a 64th of the level; checkpoints are at most a tenth of what the log writes. Method: the engine's log over the flash model, three loads, discards
-/// off and immediate. `LAYBY_FLASH_BLOCKS` sets the level's size, and `LAYBY_SEED` the seed; then
-/// other lengths and delayed discards are tried, too, figures are told, and nothing is claimed:
-/// `cargo xtask bench flash-waf`.
+/// these a 64th of the level; checkpoints are at most a tenth of what the log writes. Method: the
+/// engine's log over the flash model, three loads, discards off and immediate. `LAYBY_FLASH_BLOCKS`
+/// sets the level's size, and `LAYBY_SEED` the seed; then other lengths and delayed discards are
+/// tried, too, figures are told, and nothing is claimed: `cargo xtask bench flash-waf`.
 #[test]
 #[expect(clippy::print_stdout, reason = "the bench entry reads the figures")]
 fn the_log_spares_the_flash() {

@@ -1,8 +1,9 @@
 //! The log part of `layby check`: checkpoints, segments, batches, and the blocks they name.
 //!
-//! How: the newest sound full checkpoint and the increments behind it give a table; the batches behind it are laid over; claims of
-//! durability in any batch are compared with what is there. Then every block that would survive is
-//! looked at: no two in one place, none outside a segment, data matching.
+//! How: the newest sound full checkpoint and the increments behind it give a table; the batches
+//! behind it are laid over; claims of durability in any batch are compared with what is there. Then
+//! every block that would survive is looked at: no two in one place, none outside a segment, data
+//! matching.
 //! Invariant: as in the parent. Cost: as in the parent.
 
 use super::lost::{Lost, is_lost_entry};

@@ -69,9 +69,8 @@ impl Scan<'_> {
         Ok(trailer.map(|(trailer, _)| trailer))
     }
 
-    /// The entries found, and what is missing of them.
-    /// The chunks begin at block `first`, the checkpoint, whose trailer lies before them, has at most
-    /// `room` blocks.
+    /// The entries found, and what is missing of them. The chunks begin at block `first`, the
+    /// checkpoint, whose trailer lies before them, has at most `room` blocks.
     fn read_chunks(
         &mut self,
         io: &mut dyn Io,

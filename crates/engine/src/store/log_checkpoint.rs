@@ -9,9 +9,10 @@
 //! name the slots that changed since the one before looked at them, empty ones included. The first
 //! of an opening, a clean one, and one for which the area has no room or that would be longer than
 //! the full one, is full. So is the one after an increment that the device refused.
-//! Invariant: what an entry shows, and what an increment leaves out, is what the slot held at some moment after C0, when
-//! the peer level had come to its end; all batches that ended after C0 lie at or behind the noted fill, so recovery reads them and they prevail. A block
-//! that has no entry although it had a record older than C0 is durably dead or durably elsewhere.
+//! Invariant: what an entry shows, and what an increment leaves out, is what the slot held at some
+//! moment after C0, when the peer level had come to its end; all batches that ended after C0 lie at
+//! or behind the noted fill, so recovery reads them and they prevail. A block that has no entry
+//! although it had a record older than C0 is durably dead or durably elsewhere.
 //! A trailer whose write was refused may be on the disk: it is overwritten before its chunks are.
 //! Blocks whose newest version is not known come behind the slots, as they are then: one that was
 //! written since the start of the checkpoint has a record behind it.

@@ -231,8 +231,9 @@ fn a_damaged_segment_gives_room_once_it_is_empty() {
 
 /// Goal: where a victim's copies find no room and nothing of the log's own will ever make any, a
 /// write ends with an error instead of waiting for ever, and goes on once there is room. Method: a
-/// full log from which all free segments, or all but one, are hidden between two writes, as power cuts that tear
-/// one victim's copies after another would leave it; overwrites; the segments come back.
+/// full log from which all free segments, or all but one, are hidden between two writes, as power
+/// cuts that tear one victim's copies after another would leave it; overwrites; the segments come
+/// back.
 #[test]
 fn a_log_without_room_for_copies_refuses() {
     let refused = AtomicU32::new(0);
