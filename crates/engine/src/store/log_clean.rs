@@ -144,7 +144,9 @@ fn choose_victim(log: &LogStore) -> Option<u32> {
 
 fn is_wanted(log: &LogStore) -> bool {
     let waiting = log.streams.iter().any(|stream| !stream.queue.is_empty());
-    let short = log.free_segments.len() + log.waiting_segments < low_mark(log);
+    // What waits for destages empties itself, unless these never end.
+    let left = if is_scarce(log) { 0 } else { log.cleaning.left.len() };
+    let short = log.free_segments.len() + log.waiting_segments + left < low_mark(log);
     short && (waiting || !super::log_checkpoint::closing(log))
 }
 
