@@ -5,7 +5,6 @@
 //! is made with `cold_percent` at 15, its default, and at 0.
 //! Invariant: what is asked for is the same in both. Cost: a minute per load at 256 MiB.
 
-use super::long_of;
 use super::recorder::{BLOCK, METADATA, Recorder, device};
 use layby_cache::cleaning::Limits;
 use layby_cache::{
@@ -142,7 +141,7 @@ impl Bench {
         let home = io.add_disk("home", home_blocks * BLOCK as u64);
         let region = Region { disk, base: 0, length, block_size };
         let geometry = LogGeometry::plan(length, block_size, &segments).expect("many segments");
-        let devices = [METADATA + 1, 1].map(|streams| device(blocks, long_of(blocks), streams));
+        let devices = [METADATA + 1, 1].map(|streams| device(blocks, segment_of(blocks), streams));
         let streams = vec![METADATA; geometry.segment_count as usize];
         let mut recorder = Recorder {
             io,
@@ -250,9 +249,14 @@ impl Bench {
     }
 }
 
+/// Blocks of a segment, and of an erase block.
+fn segment_of(blocks: u32) -> u32 {
+    blocks / 256
+}
+
 /// Prefills a level, asks until it has settled, then counts.
 fn run(load: Load, blocks: u32, cleaning: Limits, passes: u64, seed: u64) -> Counts {
-    let bytes = u64::from(long_of(blocks)) * BLOCK as u64;
+    let bytes = u64::from(segment_of(blocks)) * BLOCK as u64;
     let segments = SegmentPlan { bytes, cleaning, ..SegmentPlan::default() };
     let mut bench = Bench::new(load, blocks, segments, seed);
     let slots = u64::from(bench.recorder.geometry.slot_count);
