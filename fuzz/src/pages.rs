@@ -12,12 +12,13 @@ use layby_engine::store::layout::{
 };
 use layby_engine::store::log_layout::{
     BATCH_ENTRIES_MAX, BATCH_MAGIC, BatchHeader, BatchName, CHUNK_HEADER, CHUNK_MAGIC,
-    CheckpointEntry, LOG_MAGIC, LogGeometry, OpenSegment, Record, SegmentHeader, Trailer,
-    chunk_crcs, decode_chunk, encode_chunk,
+    CheckpointEntry, LOG_MAGIC, OpenSegment, Record, SegmentHeader, Trailer, chunk_crcs,
+    decode_chunk, encode_chunk,
 };
 use layby_engine::store::nvm_layout::{
     HEADER_BYTES, HeaderState, NVM_MAGIC, NvmGeometry, NvmHeader, decode_mark, encode_mark,
 };
+use layby_engine::store::{LogGeometry, SegmentPlan};
 use layby_engine::store::{StoreError, StoreIdentity};
 use layby_types::{BlockKey, BlockSize, Seq, ShardIndex, Slot};
 
@@ -247,7 +248,7 @@ fn batch_page(page: &mut [u8], key: BlockKey) {
         durable_upto: 8,
         checkpoint: 5,
         previous,
-        tails: [previous; 3],
+        tails: [previous; 5],
         entries: records.len() as u16,
         blocks: 2,
     };
@@ -257,7 +258,8 @@ fn batch_page(page: &mut [u8], key: BlockKey) {
 fn superblock_page(magic: u64) -> Vec<u8> {
     let length = 4 << 20;
     let (slot_count, geometry) = if magic == LOG_MAGIC {
-        let plan = LogGeometry::plan(length, BlockSize::MIN, 0).expect("4 MiB are enough");
+        let plan = LogGeometry::plan(length, BlockSize::MIN, &SegmentPlan::default())
+            .expect("4 MiB are enough");
         (plan.slot_count, plan.to_fields())
     } else {
         let plan = NvmGeometry::plan(length, BlockSize::MIN).expect("4 MiB are enough");

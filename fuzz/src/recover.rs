@@ -354,7 +354,9 @@ impl Stores {
                 self.open -= 1;
                 result.into_iter().for_each(|buffer| self.io.recycle(buffer));
             }
-            StoreEvent::Written { .. }
+            // Nothing asks to be asked here.
+            StoreEvent::Cleaning { .. }
+            | StoreEvent::Written { .. }
             | StoreEvent::Corrupt(_)
             | StoreEvent::CheckpointFailed
             | StoreEvent::DeviceFailed(_)

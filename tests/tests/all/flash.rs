@@ -11,10 +11,9 @@
 use layby_cache::discards::{DiscardDelay, DiscardLimits, DiscardMode};
 use layby_device::flash::Flash;
 use layby_engine::io::{Io, SimIo};
-use layby_engine::store::log_layout::LogGeometry;
 use layby_engine::store::{
-    AppendEntry, LogConfig, LogStore, Region, SegmentPlan, SeqSource, SlotInfo, SlotView,
-    StoreEvent, StoreIdentity, Stream, Ticket, slots_for,
+    AppendEntry, LogConfig, LogGeometry, LogStore, Region, SegmentPlan, SeqSource, SlotInfo,
+    SlotView, StoreEvent, StoreIdentity, Stream, Ticket, slots_for,
 };
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 

@@ -176,6 +176,21 @@ fn since(made: Nanos, now: Nanos) -> Nanos {
     if is_plausible { made } else { now }
 }
 
+/// The batches of a journal, and what of them is damaged, where nothing is behind a damaged header.
+fn scan_whole(
+    ring: &Ring,
+    start: ScanStart,
+    block_bytes: u32,
+    read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, String>,
+) -> Result<(Vec<Batch>, Vec<JournalEntry>), OpenError> {
+    let scanned = scan(ring, start, block_bytes.into(), read);
+    let Scanned { batches, damaged, ends_at } = scanned.map_err(OpenError::Journal)?;
+    match ends_at {
+        Some(at) => Err(OpenError::Journal(JournalError::Damaged(at))),
+        None => Ok((batches, damaged)),
+    }
+}
+
 impl<B> Volume<B> {
     /// Opens a volume from its map file and its journal, whose device `read` reads. The caller has
     /// synced that device, so that what is found is durable. `now` is a clock that goes on while
@@ -198,11 +213,7 @@ impl<B> Volume<B> {
         let from = (start.at, start.seq);
         let Known { born, map, has_gap, committed, taken, .. } = known;
         let tail = committed.unwrap_or_default();
-        let scanned = scan(&ring, start, u64::from(plan.block_bytes), read);
-        let Scanned { mut batches, damaged, ends_at } = scanned.map_err(OpenError::Journal)?;
-        if let Some(at) = ends_at {
-            return Err(OpenError::Journal(JournalError::Damaged(at)));
-        }
+        let (mut batches, damaged) = scan_whole(&ring, start, plan.block_bytes, read)?;
         batches.iter_mut().for_each(|batch| batch.since = since(batch.since, now));
         let overlay = overlay_of(&batches, map.journal_next);
         let damaged = damaged_runs(&overlay, &damaged, u64::from(plan.block_bytes));

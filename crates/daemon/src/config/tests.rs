@@ -374,7 +374,8 @@ fn levels_say_how_they_use_their_flash() {
     assert_eq!((on_device.bytes, on_device.discard.mode), (0, DiscardMode::Delayed));
     assert!(in_file.hints && on_device.hints && read("hints = \"auto\"").plan(false, 1).hints);
     let all = "segment = \"4MiB\"\ndiscard = \"immediate\"\ndiscard_delay = \"adaptive\"\n\
-               discard_bandwidth = \"100MiB\"\nhints = \"off\"\ncold_percent = 25\nfree_percent = 5";
+               discard_bandwidth = \"100MiB\"\nhints = \"off\"\n\
+               cold_percent = 25\nfree_percent = 5";
     assert_eq!(in_file.cleaning, Limits::DEFAULT);
     let plan = read(all).plan(false, 2);
     assert_eq!((plan.bytes, plan.discard.mode), (4 << 20, DiscardMode::Immediate));

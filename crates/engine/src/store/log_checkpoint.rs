@@ -20,9 +20,9 @@
 //! peer level, whose headers are its own table.
 
 use super::log::{LogStore, Purpose, SegmentState, StreamState, SyncFor};
+use super::log_geometry::SEGMENT_BYTES_DEFAULT;
 use super::log_layout::{
-    CHUNK_ENTRIES, CheckpointEntry, NOWHERE, OpenSegment, SEGMENT_BYTES_DEFAULT, Trailer,
-    encode_chunk,
+    CHUNK_ENTRIES, CheckpointEntry, NOWHERE, OpenSegment, Trailer, encode_chunk,
 };
 use super::log_parity::{Sums, pages_of};
 use super::{PeerScope, SlotInfo, SlotView, StoreEvent};

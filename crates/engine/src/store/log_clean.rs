@@ -12,7 +12,8 @@
 
 use super::layout::rebuild;
 use super::log::{LogStore, Place, Purpose, Queued, Segment, SegmentState};
-use super::log_layout::{BATCH_MAGIC, BatchHeader, Record, SPARE_BLOCKS_MIN};
+use super::log_geometry::SPARE_BLOCKS_MIN;
+use super::log_layout::{BATCH_MAGIC, BatchHeader, Record};
 use super::table::Set;
 use super::{CorruptInfo, SlotView, StoreEvent, Stream};
 use crate::io::{Buffer, Io, IoDone, IoOperation, OperationKind};

@@ -10,13 +10,15 @@
 //! Cost: one block per segment, the checkpoint, and the bytes appended since it started.
 
 use super::layout::{META_BYTES, SECTOR_BYTES, SEQ_MAX, Superblock, crc32c, get_u64, rebuild};
-use super::log::{LogConfig, LogStore, Place, Segment, SegmentState};
+use super::log::{LogStore, Place, Segment, SegmentState};
 use super::log_changes::Changes;
 use super::log_checkpoint::Checkpoint;
+use super::log_config::LogConfig;
 use super::log_discard::Freed;
+use super::log_geometry::LogGeometry;
 use super::log_layout::{
-    BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, LogGeometry, Record,
-    SEGMENT_MAGIC, SegmentHeader, Trailer,
+    BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, Record, SEGMENT_MAGIC,
+    SegmentHeader, Trailer,
 };
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;

@@ -9,7 +9,8 @@
 
 use super::Stream;
 use super::log::{AppendEntry, LogStore};
-use super::log_layout::{NOWHERE, SEGMENT_BLOCKS_MANY};
+use super::log_geometry::SEGMENT_BLOCKS_MANY;
+use super::log_layout::NOWHERE;
 use layby_cache::cleaning::{self, CopyStream};
 use layby_types::{Seq, Slot};
 

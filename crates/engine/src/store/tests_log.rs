@@ -1,7 +1,7 @@
 //! The log alone: round trips, torn tails, damage and device errors.
 
 use super::SegmentPlan;
-use super::log_layout::LogGeometry;
+use super::log_geometry::LogGeometry;
 use super::{
     AppendEntry, LogConfig, LogStore, Recovered, Region, SeqSource, SlotInfo, SlotView, StoreEvent,
     StoreIdentity, Stream, Ticket,

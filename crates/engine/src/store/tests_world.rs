@@ -10,10 +10,12 @@ use super::{
 };
 use crate::check::{StoreKind, check_store};
 use crate::io::{CrashMode, DiskId, Io, SimIo};
-use layby_cache::Cleaned;
 use layby_cache::discards::{DiscardDelay, DiscardMode};
 use layby_types::{BlockIndex, BlockKey, BlockSize, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId};
 use std::collections::BTreeMap;
+
+mod cleaning;
+mod trims;
 
 const BLOCK: usize = 4096;
 const LOG_TAG: u8 = 1;
@@ -379,39 +381,6 @@ impl World {
         }
     }
 
-    /// Trims a range of one volume: every second key.
-    fn trim(&mut self) {
-        let Some(first) = self.draw_key() else { return };
-        let count = 2 * self.rng.below(4) as usize + 1;
-        let keys: Vec<usize> = (first..(first + count).min(self.size.keys)).step_by(2).collect();
-        if keys.iter().any(|key| self.busy[*key]) {
-            return;
-        }
-        let version = self.version();
-        for key in &keys {
-            self.busy[*key] = true;
-        }
-        let ticket = self.ticket(Pending::Trim { first, count, version });
-        let BlockKeyParts { volume, block } = parts(first);
-        let blocks = keys.len() as u64;
-        let io = &mut self.io;
-        let seq = self.log.tombstone(io, ticket, volume, block, blocks, false, true);
-        self.trims.insert(seq.0, version);
-        self.undone.push(Undone { seq, first, count, zeroed: false, done_at: None });
-    }
-
-    /// Tells the log of some ranges that the backing store has zeroed.
-    fn finish_trims(&mut self) {
-        for undone in &mut self.undone {
-            if undone.zeroed && undone.done_at.is_none() && self.rng.chance(1, 2) {
-                self.log.tombstone_done(undone.seq);
-                undone.done_at = Some(self.log.forgets_issued());
-            }
-        }
-        let durable = self.log.forgets_durable();
-        self.undone.retain(|undone| undone.done_at.is_none_or(|at| durable < at));
-    }
-
     fn flush(&mut self) {
         let left = 1 + u8::from(self.nvm.is_some());
         let ticket = self.ticket(Pending::Flush { snapshot: self.current.clone(), left });
@@ -531,58 +500,6 @@ impl World {
             | StoreEvent::CheckpointFailed => {
                 panic!("no device fails here")
             }
-        }
-    }
-
-    /// Drops some clean blocks of a victim, and has some dirty ones wait for a destage.
-    fn on_cleaning(&mut self, slots: &[Slot]) {
-        let mut answers = Vec::new();
-        for slot in slots {
-            let owner = self.log_owners.get(slot.0 as usize).copied().flatten();
-            let at_rest = owner.filter(|owner| {
-                self.homes[owner.key] == Some(Home::Log(*slot)) && !self.busy[owner.key]
-            });
-            answers.push(match at_rest.filter(|_| self.rng.chance(1, 2)) {
-                None => Cleaned::Copy,
-                Some(owner) if owner.dirty => {
-                    self.left.push(*slot);
-                    Cleaned::Destaging
-                }
-                Some(owner) => {
-                    self.homes[owner.key] = None;
-                    self.log_owners[slot.0 as usize] = None;
-                    self.log.free(*slot);
-                    self.seen[3] += 1;
-                    Cleaned::Dropped
-                }
-            });
-        }
-        self.log.cleaned(&mut self.io, &answers);
-    }
-
-    /// Ends some destages that cleaning waits for: the block leaves the level, or stays.
-    fn end_left(&mut self) {
-        for slot in core::mem::take(&mut self.left) {
-            if self.rng.chance(2, 3) {
-                self.left.push(slot);
-                continue;
-            }
-            let owner = self.log_owners[slot.0 as usize];
-            let key = owner.map(|owner| owner.key).filter(|key| {
-                self.homes[*key] == Some(Home::Log(slot))
-                    && !self.busy[*key]
-                    && self.may_go_below(*key)
-                    && self.floor[*key] == self.current[*key]
-            });
-            let Some(key) = key else {
-                self.log.cleaning_kept(slot);
-                continue;
-            };
-            self.backing[key] = self.current[key];
-            self.homes[key] = None;
-            self.log_owners[slot.0 as usize] = None;
-            self.log.free(slot);
-            self.seen[4] += 1;
         }
     }
 

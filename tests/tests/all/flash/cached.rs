@@ -14,8 +14,7 @@ use layby_cache::{
 use layby_device::flash::Flash;
 use layby_engine::core::{Asker, Core, HomePlan, LevelPlan, WearPlan};
 use layby_engine::io::{Io, SimIo};
-use layby_engine::store::log_layout::LogGeometry;
-use layby_engine::store::{Region, SegmentPlan, StoreIdentity, slots_for};
+use layby_engine::store::{LogGeometry, Region, SegmentPlan, StoreIdentity, slots_for};
 use layby_trace::{Scatter, Zipf};
 use layby_types::{
     BlockSize, Call, CallFlags, ClassId, LevelIndex, Operation, Rng, ShardIndex, VolumeId,

@@ -6,7 +6,8 @@
 use layby_device::flash::{Configuration, CopyPlacement, Flash, Geometry, LogicalPage};
 use layby_engine::io::{Buffer, DiskId, Io, IoDone, IoError, IoOperation, Mapping, SimIo};
 use layby_engine::io::{SocketId, Token};
-use layby_engine::store::log_layout::{LogGeometry, SegmentHeader};
+use layby_engine::store::LogGeometry;
+use layby_engine::store::log_layout::SegmentHeader;
 use layby_types::Nanos;
 
 pub(super) const BLOCK: usize = 4096;
