@@ -73,6 +73,8 @@ pub struct LevelCounters {
     pub cleaning_dropped: u64,
     /// Blocks destaged for the log's cleaner.
     pub cleaning_destaged: u64,
+    /// Of those dropped, blocks out of what is reserved for their volume or class: none, ever.
+    pub cleaning_reserved: u64,
 }
 
 /// A level's state at a glance.

@@ -174,9 +174,22 @@ impl Cache {
     fn drop_cold(&mut self, level: usize, slot: Slot) {
         let key = self.levels[level].key(slot);
         let volume = self.volumes.number(key.volume()).expect("a resident block has a volume");
+        let is_reserved = self.is_reserved(volume, level, slot);
+        self.counters[level].cleaning_reserved += u64::from(is_reserved);
         self.drop_copy(volume, level, slot, false);
         self.drop_lent(volume, level, key);
         self.counters[level].cleaning_dropped += 1;
+    }
+
+    /// Whether the volume or its class has no more than what is reserved for it.
+    fn is_reserved(&self, volume: u16, level: usize, slot: Slot) -> bool {
+        let (held, state) = (&self.levels[level], self.volumes.get(volume));
+        let class_share = self.volumes.classes[state.class].shares[level].guaranteed;
+        let share = state.shares[level].guaranteed;
+        let is_within = |used: u32, share: u32| share > 0 && used <= share;
+        !held.is_borrowed(slot)
+            && (is_within(held.holding(volume).used, share)
+                || is_within(held.class_used[state.class], class_share))
     }
 
     // ---- destages of cleaning ----

@@ -471,6 +471,10 @@ impl Scrape {
         .write(encoder, counted(|l| l.device_bytes_written))?;
         family("layby_level_cleaned", "Blocks that the log's cleaner copied")
             .write(encoder, counted(|l| l.cleaned))?;
+        family("layby_level_cleaning_dropped", "Cold blocks that cleaning dropped")
+            .write(encoder, counted(|l| l.cleaning_dropped))?;
+        family("layby_level_cleaning_destaged", "Cold blocks destaged for cleaning")
+            .write(encoder, counted(|l| l.cleaning_destaged))?;
         family("layby_level_corrupt", "Records that failed their checksum")
             .write(encoder, counted(|l| l.corrupt))?;
         let metadata = self.level_samples(|s| Value::Gauge(sum(s, |l| l.metadata_bytes) as f64));

@@ -534,6 +534,12 @@ pub struct LevelStats {
     pub device_bytes_written: u64,
     /// Blocks copied by the cleaner.
     pub cleaned: u64,
+    /// Blocks that the cleaner dropped instead.
+    pub cleaning_dropped: u64,
+    /// Blocks that were destaged for it, to be dropped.
+    pub cleaning_destaged: u64,
+    /// Of those dropped, blocks out of what is reserved: none, ever.
+    pub cleaning_reserved: u64,
     /// Records that failed their checksum.
     pub corrupt: u64,
     /// Bytes of metadata held in memory for the level.

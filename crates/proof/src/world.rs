@@ -666,6 +666,10 @@ impl World<'_> {
         let Some(node) = &mut self.node else { return Ok(()) };
         let snapshot: Snapshot = node.snapshot();
         for (index, level) in snapshot.levels.iter().enumerate() {
+            if level.cleaning_reserved > 0 {
+                let count = level.cleaning_reserved;
+                return Err(format!("cleaning took {count} reserved blocks of level {index}"));
+            }
             let slots: u64 = snapshot.volumes.iter().map(|volume| volume.slots[index]).sum();
             if slots != level.slots_used {
                 let used = level.slots_used;

@@ -85,6 +85,12 @@ pub(super) fn wear_lines(levels: &[LevelAnswer]) -> Vec<String> {
             bytes(wear.bytes_cleaned),
             bytes(wear.bytes_descriptors + wear.bytes_checkpoints),
         ));
+        if level.cleaning_dropped + level.cleaning_destaged > 0 {
+            lines.push(format!(
+                "level {}: instead of moving cold blocks, cleaning dropped {} and destaged {}",
+                level.name, level.cleaning_dropped, level.cleaning_destaged
+            ));
+        }
         lines.extend(budget_line(level.name.as_str(), wear));
         lines.extend(discard_line(level));
         lines.extend(hint_line(level));

@@ -347,6 +347,12 @@ pub struct LevelAnswer {
     pub device_bytes_written: u64,
     /// Blocks that the log's cleaner copied.
     pub cleaned: u64,
+    /// Cold blocks that the log's cleaner dropped instead of copying them.
+    #[serde(default)]
+    pub cleaning_dropped: u64,
+    /// Cold blocks that were destaged for the log's cleaner, to be dropped.
+    #[serde(default)]
+    pub cleaning_destaged: u64,
     /// Records that failed their checksum.
     pub corrupt: u64,
     /// Bytes of memory for its tables.
@@ -717,6 +723,8 @@ impl Reading {
             destaged: sum(|l| l.destaged),
             device_bytes_written: sum(|l| l.device_bytes_written),
             cleaned: sum(|l| l.cleaned),
+            cleaning_dropped: sum(|l| l.cleaning_dropped),
+            cleaning_destaged: sum(|l| l.cleaning_destaged),
             corrupt: sum(|l| l.corrupt),
             metadata_bytes: sum(|l| l.metadata_bytes),
             metadata_slack_bytes: sum(|l| l.metadata_slack_bytes),

@@ -8,6 +8,7 @@ use super::{
     StoreEvent, StoreIdentity, Stream, Ticket,
 };
 use crate::io::{Io, SimIo};
+use layby_cache::Cleaned;
 use layby_types::{
     BlockIndex, BlockKey, BlockSize, ErrorKind, Nanos, Rng, Seq, ShardIndex, Slot, VolumeId,
 };
@@ -130,12 +131,33 @@ impl Churn {
         for event in events {
             match event {
                 StoreEvent::NeedPeerSync { id, .. } => self.log.peer_synced(id),
+                StoreEvent::Cleaning { slots } => {
+                    let answers = vec![Cleaned::Destaging; slots.len()];
+                    self.log.cleaned(&mut self.io, &answers);
+                }
                 StoreEvent::Stored { result, .. } => ended = Some(result),
                 _ => {}
             }
         }
         ended
     }
+}
+
+/// Goal: cleaning waits for no destage. Method: a full log takes writes at random, with few streams
+/// and with all, and each live block of each victim is being destaged, which never ends.
+#[test]
+fn cleaning_waits_for_no_destage() {
+    for_each_seed(8, |seed| {
+        let has_all_streams = Some(seed.is_multiple_of(2));
+        let segments = SegmentPlan { has_all_streams, ..SegmentPlan::default() };
+        let mut churn = Churn::with(seed, 2 << 20, BlockSize::MIN, segments);
+        churn.log.ask_owner(true);
+        let (mut rng, slots) = (Rng::new(seed), churn.log.slot_count());
+        for step in 0..6 * slots {
+            let slot = if step < slots { step } else { rng.below(slots.into()) as u32 };
+            assert_eq!(churn.write(Slot(slot), Stream::Write), Ok(()), "step {step}");
+        }
+    });
 }
 
 /// Goal: a level that is full of live blocks takes writes for ever, however small its batches and
