@@ -1,10 +1,12 @@
 //! Volumes that shrink and grow, and nodes that take them: what the store has behind an end.
 
 use super::lives::{BLOCK, BLOCKS, Life};
+use super::waits::{Bench, WITHIN};
 use crate::action::{Condition, Request, Tag};
 use crate::restore::Restored;
 use crate::segment::VolumeUuid;
 use crate::superblock::{SUPERBLOCK_KEY, Superblock};
+use layby_types::ErrorKind;
 
 impl Life {
     /// Has the volume another size, in blocks, as a node does: what a shrink cuts off is durable
@@ -118,6 +120,36 @@ fn sizes_reach_the_store() {
         life.resize(BLOCKS);
         life.live_on();
         assert_eq!(life.blocks_told(), BLOCKS, "{}", life.line);
+    }
+}
+
+/// Goal: a size is in the store also where clients' calls waited for too long meanwhile, and so is
+/// each one after it: whoever takes the volume has all that was written behind the old end. Method:
+/// a cut link, a full journal, a class that waits for a moment only, a shrink; then a growth.
+#[test]
+fn a_size_reaches_the_store_past_calls_that_are_given_up() {
+    let mut bench = Bench::new(7500);
+    let told = |bench: &Bench| {
+        let (bytes, _) = bench.world.store.get(SUPERBLOCK_KEY, None).expect("it was put");
+        Superblock::decode(&bytes).expect("it is whole").size_bytes / BLOCK
+    };
+    bench.world.faults.is_cut = true;
+    let waiting = bench.fill();
+    bench.volume.set_size(BLOCKS / 2 * BLOCK);
+    let behind = bench.write(0, 1, 3);
+    let start = bench.now;
+    bench.until(|bench| bench.now.since(start).0 > 2 * WITHIN.0);
+    for call in [waiting, behind] {
+        assert_eq!(bench.result(call), Some(Err(ErrorKind::Retry)), "it waited for too long");
+    }
+    bench.world.faults.is_cut = false;
+    bench.volume.set_draining(true);
+    for size in [BLOCKS / 2, BLOCKS] {
+        bench.volume.set_size(size * BLOCK);
+        let start = bench.now;
+        bench.until(|bench| bench.now.since(start).0 > WITHIN.0 && bench.volume.is_drained());
+        assert_eq!(told(&bench), size);
+        assert!(bench.volume.map().mapped(BLOCKS / 2..BLOCKS).next().is_none());
     }
 }
 

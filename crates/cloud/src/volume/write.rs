@@ -7,7 +7,7 @@
 //! durable, after a sync that began behind that. Where the journal is full, calls wait.
 //! Cost: one copy of the bytes into the batch.
 
-use super::{Flight, LocalPlace, Volume};
+use super::{Flight, LocalPlace, OWN_TOKEN, Volume};
 use crate::action::{Action, End};
 use crate::codec::crc32c;
 use crate::journal::encode_header;
@@ -359,16 +359,25 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// The first part of a client's call that waits for the journal's room. The volume's own
+    /// zeroings wait for as long as it takes: a later size rests on them.
+    fn first_waiting_write(&self) -> Option<(usize, &Call<B>)> {
+        let queue = self.write.queue.iter().filter(|_| self.write.is_waiting());
+        let mut calls = queue.map(|part| &self.write.calls[&part.call]).enumerate();
+        calls.find(|(_, call)| call.token != OWN_TOKEN)
+    }
+
     /// Since when the oldest call waits for the journal's room.
     pub(super) fn oldest_waiting_write(&self) -> Option<Nanos> {
-        let part = self.write.queue.front().filter(|_| self.write.is_waiting())?;
-        Some(self.write.calls[&part.call].since)
+        self.first_waiting_write().map(|(_, call)| call.since)
     }
 
     /// Calls that began at `over` or before and wait for the journal's room fail.
     pub(super) fn give_up_writes(&mut self, over: Nanos) {
-        while self.oldest_waiting_write().is_some_and(|since| since <= over) {
-            let part = self.write.queue.pop_front().expect("it was just there");
+        while let Some((at, call)) = self.first_waiting_write()
+            && call.since <= over
+        {
+            let part = self.write.queue.remove(at).expect("it was just there");
             self.write.queue.retain(|other| other.call != part.call);
             let call = self.write.calls.remove(&part.call).expect("its parts are not all written");
             self.finish(call.token, Err(ErrorKind::Retry), call.buffer);
