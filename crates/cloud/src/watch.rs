@@ -10,8 +10,7 @@ use crate::snapshot::{Snapshot, SnapshotChange, SnapshotError};
 use crate::superblock::Base;
 use crate::volume::Status;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 /// What a volume last said of itself.
@@ -39,7 +38,8 @@ pub struct Said {
 #[derive(Clone)]
 pub struct Watch {
     said: watch::Receiver<Option<Said>>,
-    orders: Arc<AtomicU64>,
+    /// The number of the last order, locked until it is on its way.
+    orders: Arc<Mutex<u64>>,
     control: Arc<dyn Fn(Order, u64) + Send + Sync>,
 }
 
@@ -94,7 +94,7 @@ impl Watch {
         control: impl Fn(Order, u64) + Send + Sync + 'static,
     ) -> (watch::Sender<Option<Said>>, Watch) {
         let (said, listener) = watch::channel(None);
-        let (orders, control) = (Arc::new(AtomicU64::new(0)), Arc::new(control));
+        let (orders, control) = (Arc::new(Mutex::new(0)), Arc::new(control));
         (said, Watch { said: listener, orders, control })
     }
 
@@ -132,8 +132,39 @@ impl Watch {
     /// Passes an order and returns its number; after the volume's end it does nothing. What the
     /// volume says once it has heard that number is newer than the order.
     pub fn order(&self, order: Order) -> u64 {
-        let number = self.orders.fetch_add(1, Ordering::Relaxed) + 1;
-        (self.control)(order, number);
-        number
+        let mut last = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        *last += 1;
+        (self.control)(order, *last);
+        *last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: orders are heard in the order of their numbers, so that whoever waits until his was
+    /// heard does not wait for ever. Method: threads that give orders at once; the numbers heard.
+    #[test]
+    fn orders_are_heard_in_their_order() {
+        const THREADS: u64 = 8;
+        const ORDERS: u64 = 20_000;
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let inlet = heard.clone();
+        let (_said, watch) = Watch::new(move |_, number| {
+            inlet.lock().expect("no thread panics").push(number);
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ORDERS {
+                        watch.order(Order::Say);
+                    }
+                });
+            }
+        });
+        let heard = heard.lock().expect("no thread panics");
+        assert_eq!(heard.len() as u64, THREADS * ORDERS);
+        assert!(heard.is_sorted(), "an order was heard before one with a smaller number");
     }
 }
