@@ -121,3 +121,31 @@ fn a_drain_ends_with_its_client() {
     assert!(other.wait().expect("it ends").success());
     assert!(is_drained(&node), "the store has all");
 }
+
+/// Goal: a drain that a stop or a deletion breaks off does not say that the store has all. Method:
+/// a store that refuses segments, a write, a drain that waits; then each of the two.
+#[test]
+fn a_drain_whose_volume_ends_fails() {
+    for is_deleted in [false, true] {
+        let Some(world) = World::new() else { return };
+        let node = Node::start(&world.dir("a"), &lazy(&world));
+        World::create(&node, VOLUME, &World::url());
+        let mut connection = Connection::open(&node.socket(), VOLUME).expect("it is there");
+        let refusing = Fault::new(Effect::Fail(StoreError::INTERNAL));
+        let fault = world.link.fault(refusing.on(Operation::Put).key("segments"));
+        write(&mut connection, 1);
+        let dir = world.dir("a").to_string_lossy().into_owned();
+        let mut command = Command::new(binary());
+        command.args(["volume", "drain", VOLUME, "--dir", &dir]);
+        let drain = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+        fault.wait_hits(1);
+        match is_deleted {
+            true => drop(node.layby(&["volume", "delete", VOLUME, "--data", "delete"])),
+            false => node.stop(),
+        }
+        let drained = drain.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&drained.stderr);
+        assert!(!drained.status.success(), "deleted {is_deleted}");
+        assert!(said.contains("cannot drain"), "deleted {is_deleted}: {said}");
+    }
+}

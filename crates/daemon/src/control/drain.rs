@@ -21,27 +21,28 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// A volume that uploads all it has, for as long as this lives.
 struct Draining {
     watch: Watch,
-    /// The batch of the journal behind all that was acknowledged when the drain began.
-    next: u64,
+    /// The batch of the journal behind all that was acknowledged when the drain began; none as
+    /// long as it is not known.
+    next: Option<u64>,
 }
 
 impl Draining {
     fn begin(watch: &Watch) -> Draining {
         watch.order(Order::Drain(true));
-        Draining { watch: watch.clone(), next: 0 }
+        Draining { watch: watch.clone(), next: None }
     }
 
-    /// Notes what the journal holds by now; of a volume that has ended, nothing more.
+    /// Notes what the journal holds by now; of a volume that has ended, nothing.
     async fn note_newest(&mut self) {
         let number = self.watch.order(Order::Say);
         let said = self.watch.wait(|said| said.heard >= number).await;
-        self.next = said.map_or(self.next, |said| said.written_next);
+        self.next = said.map(|said| said.written_next);
     }
 
     /// Whether the store has what the drain waits for. What clients write meanwhile is not waited
     /// for: there may always be something newer.
     fn is_drained(&self, said: &Said) -> bool {
-        said.stored_next >= self.next && said.is_size_stored
+        self.next.is_some_and(|next| said.stored_next >= next) && said.is_size_stored
     }
 
     fn is_over(&self, said: &Said) -> bool {
@@ -53,26 +54,28 @@ impl Draining {
         }
     }
 
-    /// What the volume says when the store has what was noted, or cannot have it; none when it has
-    /// ended. A store that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot.
-    async fn end(&self) -> Option<Said> {
+    /// Waits until the store has what was noted, or cannot have it; says why it has not. A store
+    /// that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot; a volume that has
+    /// ended uploads nothing more.
+    async fn end(&self) -> Option<Undrained> {
         let segments = |said: &Said| said.status.counters.segments_put;
         let mut taken = 0;
         loop {
             let moved = self.watch.wait(|said| self.is_over(said) || segments(said) > taken);
             match tokio::time::timeout(DRAIN_PATIENCE, moved).await {
-                Ok(said) => {
-                    let said = said?;
-                    if self.is_over(&said) {
-                        return Some(said);
-                    }
-                    taken = segments(&said);
+                Ok(Some(said)) if self.is_over(&said) => return Undrained::of(self, said),
+                Ok(Some(said)) => taken = segments(&said),
+                Ok(None) => {
+                    let is_whole = |said: &Said| said.is_drained || self.is_drained(said);
+                    let is_drained = self.watch.said().is_some_and(|said| is_whole(&said));
+                    let why = "it was deleted, or the node stopped, before the store had all";
+                    return (!is_drained).then(|| Undrained::Ended(why.to_owned()));
                 }
                 Err(_) => {
-                    let said = self.watch.said()?;
+                    let Some(said) = self.watch.said() else { continue };
                     let age = said.status.last_fault.as_ref().map(|(_, age)| *age);
                     if age.is_some_and(|age| u128::from(age.0) < DRAIN_PATIENCE.as_nanos()) {
-                        return Some(said);
+                        return Undrained::of(self, said);
                     }
                 }
             }
@@ -209,10 +212,7 @@ async fn end_drains(
     }
     for (name, draining) in drains {
         let undrained = match draining {
-            Ok(draining) => {
-                let said = draining.end().await;
-                said.and_then(|said| Undrained::of(&draining, said))
-            }
+            Ok(draining) => draining.end().await,
             Err(why) => Some(Undrained::Ended(format!("it is not served: {why}"))),
         };
         let why = match undrained {
