@@ -688,6 +688,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
             status,
             is_drained,
             written_next: self.volume.written_next(),
+            put_next: self.volume.put_next(),
             stored_next: self.volume.stored_next(),
             is_size_stored: self.volume.is_size_stored(),
             bases: self.volume.bases().to_vec(),

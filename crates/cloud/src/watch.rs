@@ -22,7 +22,9 @@ pub struct Said {
     pub is_drained: bool,
     /// Batches of its journal before this one are written: what was acknowledged is in them.
     pub written_next: u64,
-    /// The store has what the journal held before this batch.
+    /// The store has segments with what the journal held before this batch.
+    pub put_next: u64,
+    /// Its superblock names these segments for what the journal held before this batch.
     pub stored_next: u64,
     /// The store has the volume's size, as far as it may be there by now.
     pub is_size_stored: bool,
@@ -90,7 +92,7 @@ impl fmt::Debug for Watch {
 impl Watch {
     /// One whose orders go to `control`, with their numbers; what the volume says goes in at the
     /// other end.
-    pub(crate) fn new(
+    pub fn new(
         control: impl Fn(Order, u64) + Send + Sync + 'static,
     ) -> (watch::Sender<Option<Said>>, Watch) {
         let (said, listener) = watch::channel(None);

@@ -74,6 +74,13 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         oldest.map_or(self.journal.seq_next, |batch| batch.seq)
     }
 
+    /// The store has segments with what the journal held before this batch, though its superblock
+    /// may not name them yet.
+    #[must_use]
+    pub fn put_next(&self) -> u64 {
+        self.map.journal_next
+    }
+
     /// Whether the store has the volume's size, as far as it may be there by now.
     #[must_use]
     pub fn is_size_stored(&self) -> bool {

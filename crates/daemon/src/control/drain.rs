@@ -54,17 +54,23 @@ impl Draining {
         }
     }
 
+    /// Whether the store has more of what the drain waits for than `taken` segments. Those of what
+    /// clients write meanwhile say nothing: a store that takes them may refuse superblocks.
+    fn goes_on(&self, said: &Said, taken: u64) -> bool {
+        let is_put = self.next.is_some_and(|next| said.put_next >= next);
+        !is_put && said.status.counters.segments_put > taken
+    }
+
     /// Waits until the store has what was noted, or cannot have it; says why it has not. A store
     /// that fails and takes nothing for [`DRAIN_PATIENCE`] is one that cannot; a volume that has
     /// ended uploads nothing more.
     async fn end(&self) -> Option<Undrained> {
-        let segments = |said: &Said| said.status.counters.segments_put;
         let mut taken = 0;
         loop {
-            let moved = self.watch.wait(|said| self.is_over(said) || segments(said) > taken);
+            let moved = self.watch.wait(|said| self.is_over(said) || self.goes_on(said, taken));
             match tokio::time::timeout(DRAIN_PATIENCE, moved).await {
                 Ok(Some(said)) if self.is_over(&said) => return Undrained::of(self, said),
-                Ok(Some(said)) => taken = segments(&said),
+                Ok(Some(said)) => taken = said.status.counters.segments_put,
                 Ok(None) => {
                     let is_whole = |said: &Said| said.is_drained || self.is_drained(said);
                     let is_drained = self.watch.said().is_some_and(|said| is_whole(&said));
@@ -239,4 +245,75 @@ async fn end_drains(
             "`layby volume show` says how much that is; `layby salvage` reads a journal, with \
              --all also what a store had that was set back",
         ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layby_cloud::Counters;
+    use layby_types::Nanos;
+
+    /// What a volume says whose store has taken so many segments and refuses its superblock; the
+    /// drain waits for the first ten.
+    fn said(segments_put: u64) -> Said {
+        let status = Status {
+            dirty_bytes: 1,
+            upload_bytes: 1,
+            dirty_age: Nanos::ZERO,
+            journal_bytes: 1,
+            link: Link::Up,
+            is_taken: false,
+            committed: 0,
+            segments: segments_put,
+            stored_bytes: 0,
+            live_bytes: 0,
+            segment_blocks_bytes: 0,
+            kept_bytes: 0,
+            last_fault: Some(("it is refused".to_owned(), Nanos::ZERO)),
+            read_fault: None,
+            last_refusal: None,
+            journal_fault: None,
+            map_fault: None,
+            runs: 0,
+            cached_bytes: 0,
+            read_cache_fault: None,
+            counters: Counters { segments_put, ..Counters::default() },
+        };
+        Said {
+            status,
+            is_drained: false,
+            written_next: segments_put,
+            put_next: segments_put,
+            stored_next: 0,
+            is_size_stored: true,
+            bases: Vec::new(),
+            snapshots: None,
+            heard: 0,
+        }
+    }
+
+    /// Goal: a drain ends, and says why, where the store takes the segments of a client that writes
+    /// on and refuses superblocks; and not before it has taken what the drain waits for. Method: a
+    /// volume that says so every ten seconds of paused time.
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_ends_whose_superblock_is_refused() {
+        const EVERY: Duration = Duration::from_secs(10);
+        const SEGMENTS: u32 = 10;
+        let (says, watch) = Watch::new(|_, _| {});
+        let draining = Draining { watch, next: Some(SEGMENTS.into()) };
+        let saying = async {
+            for segments in 1.. {
+                says.send_replace(Some(said(segments)));
+                tokio::time::sleep(EVERY).await;
+            }
+        };
+        let start = tokio::time::Instant::now();
+        let undrained = tokio::select! {
+            undrained = draining.end() => undrained,
+            () = saying => unreachable!("it says so for ever"),
+            () = tokio::time::sleep(100 * EVERY) => panic!("the drain does not end"),
+        };
+        assert!(matches!(undrained, Some(Undrained::Waits(why)) if why.contains("refused")));
+        assert!(start.elapsed() >= (SEGMENTS - 1) * EVERY, "the store was still taking it");
+    }
 }
