@@ -153,6 +153,30 @@ fn a_size_reaches_the_store_past_calls_that_are_given_up() {
     }
 }
 
+/// Goal: no superblock names what was written behind an end that the volume had grown past without
+/// saying so, or whoever takes the volume has a later write and lacks that earlier one. Method: a
+/// shrink, a growth past the first size and a write there, which reach the store in one segment.
+#[test]
+fn a_growth_is_told_with_what_it_made_room_for() {
+    let mut bench = Bench::new(7600);
+    let told = |bench: &Bench| {
+        let (bytes, _) = bench.world.store.get(SUPERBLOCK_KEY, None).expect("it was put");
+        let block = Superblock::decode(&bytes).expect("it is whole");
+        (block.committed, block.size_bytes / BLOCK)
+    };
+    for size in [BLOCKS / 2, 2 * BLOCKS] {
+        bench.volume.set_size(size * BLOCK);
+    }
+    let written = bench.write(2 * BLOCKS - 1, 1, 3);
+    let (before, _) = told(&bench);
+    bench.until(|bench| {
+        let (committed, blocks) = told(bench);
+        assert!(committed == before || blocks == 2 * BLOCKS, "the store says {blocks} blocks");
+        bench.result(written).is_some() && bench.volume.is_drained()
+    });
+    assert_eq!(told(&bench).1, 2 * BLOCKS);
+}
+
 /// Goal: a store where an earlier build told a shrink before its zeros gives nothing behind the end
 /// back: neither to a node that takes the volume and grows it, nor to one that takes it after that,
 /// nor to a restore. Method: a superblock with a smaller size is put over a drained volume's.

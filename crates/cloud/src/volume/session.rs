@@ -547,10 +547,10 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         let is_open = self.session.is_open();
         let mut block = current.unwrap_or_else(|| self.first_superblock());
         block.revision += 1;
-        block.size_bytes = self.size_to_tell(block.size_bytes);
         block.name.clone_from(&self.plan.name);
         block.node = self.plan.node.to_string();
         block.committed = block.committed.max(limit);
+        block.size_bytes = self.size_to_tell(block.size_bytes, block.committed);
         if !is_open {
             block.deleted = None;
             block.epoch += 1;

@@ -90,19 +90,23 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// Whether the superblock should change for the size's sake.
     pub(super) fn has_size_news(&self) -> bool {
         let told = self.session.current().filter(|_| self.session.is_open());
-        told.is_some_and(|block| self.size_to_tell(block.size_bytes) != block.size_bytes)
+        let committed = self.session.committed();
+        let size = |told| self.size_to_tell(told, committed);
+        told.is_some_and(|block| size(block.size_bytes) != block.size_bytes)
     }
 
-    /// The size that the next superblock is to say, where the store's says this one.
-    pub(super) fn size_to_tell(&self, told: u64) -> u64 {
+    /// The size that a superblock is to say that names the segments up to `committed`, where the
+    /// store's says this one. What was written behind a growth is not named without its size.
+    pub(super) fn size_to_tell(&self, told: u64, committed: u64) -> u64 {
         let size = self.plan.size_bytes;
         if size == told {
             return told;
         }
         let resizing = &self.resizing;
-        let is_zeroed = resizing.zeroings == 0
-            && !resizing.is_failed
-            && self.stored_next() >= resizing.zeroed_next;
+        let named = self.upload.marks.iter().take_while(|(number, _)| *number <= committed);
+        let named_next = named.last().map_or(0, |(_, next)| *next).max(self.stored_next());
+        let is_zeroed =
+            resizing.zeroings == 0 && !resizing.is_failed && named_next >= resizing.zeroed_next;
         match is_zeroed && (size > told || !self.map.has_behind(self.first_behind(size))) {
             true => size,
             false => told,
