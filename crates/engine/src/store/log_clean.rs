@@ -108,13 +108,19 @@ struct Rest {
     /// Slots that were live, but for blocks that are bad, and where they lie.
     settled: Vec<(Slot, u32)>,
     /// Of these, those that stay until they are destaged.
-    left: Vec<Slot>,
+    left: Set<u32>,
     is_bad: bool,
 }
 
 impl Cleaning {
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
+    }
+
+    /// Victims that wait for destages.
+    #[cfg(test)]
+    pub(super) fn left_victims(&self) -> Vec<u32> {
+        self.left.iter().map(|left| left.victim).collect()
     }
 }
 
@@ -271,7 +277,7 @@ pub(super) fn answered(log: &mut LogStore, io: &mut dyn Io, answers: &[Cleaned])
         let is_bad = match answer {
             Cleaned::Dropped => false,
             Cleaned::Destaging if may_wait => {
-                rest.left.push(live.slot);
+                rest.left.insert(live.slot.0);
                 false
             }
             Cleaned::Copy | Cleaned::Destaging => !copy(log, &rest.bytes, live),
@@ -298,8 +304,7 @@ fn finish(log: &mut LogStore, io: &mut dyn Io, rest: Rest) {
         set_damaged(log, rest.victim);
     }
     if !rest.left.is_empty() {
-        let slots = rest.left.iter().map(|slot| slot.0).collect();
-        log.cleaning.left.push(Left { victim: rest.victim, slots });
+        log.cleaning.left.push(Left { victim: rest.victim, slots: rest.left });
     }
     io.recycle(rest.bytes);
     end_if_copied(log);
@@ -320,6 +325,13 @@ pub(super) fn on_left_ended(log: &mut LogStore, slot: Slot) {
         left.slots.remove(&slot.0);
     }
     log.cleaning.left.retain(|left| !left.slots.is_empty());
+    // The steps of its victim may not have come to an end.
+    if let State::Copying(Copying { rest, asked, .. }) = &mut log.cleaning.state {
+        let asked = asked.as_mut().map(|asked| &mut asked.rest);
+        for rest in rest.iter_mut().chain(asked) {
+            rest.left.remove(&slot.0);
+        }
+    }
 }
 
 fn load(log: &mut LogStore, io: &mut dyn Io, victim: u32) {
@@ -356,7 +368,7 @@ pub(super) fn on_io(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
             record: 0,
             data: 0,
             settled: Vec::new(),
-            left: Vec::new(),
+            left: Set::default(),
             is_bad: false,
         };
         log.cleaning.state = State::Copying(Copying { left: 0, rest: Some(rest), asked: None });

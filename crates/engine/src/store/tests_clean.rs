@@ -121,12 +121,17 @@ impl Churn {
 
     /// Lets an operation end; how a write has, if one did.
     fn turn(&mut self) -> Option<Result<(), ErrorKind>> {
+        self.turn_of_owner().0
+    }
+
+    /// The same, and what the owner is asked about.
+    fn turn_of_owner(&mut self) -> (Option<Result<(), ErrorKind>>, Vec<Slot>) {
         let mut done = Vec::new();
         self.io.wait(Nanos(self.io.now().0 + 1_000_000), &mut done);
         done.into_iter().for_each(|done| self.log.on_io(&mut self.io, done));
         let now = self.io.now();
         self.log.on_tick(&mut self.io, now, &self.filled);
-        let (mut events, mut ended) = (Vec::new(), None);
+        let (mut events, mut ended, mut asked) = (Vec::new(), None, Vec::new());
         self.log.take_events(&mut events);
         for event in events {
             match event {
@@ -136,10 +141,11 @@ impl Churn {
                     self.log.cleaned(&mut self.io, &answers);
                 }
                 StoreEvent::Stored { result, .. } => ended = Some(result),
+                StoreEvent::Cleaning { slots } => asked = slots,
                 _ => {}
             }
         }
-        ended
+        (ended, asked)
     }
 }
 
@@ -320,6 +326,48 @@ fn victims_are_copied_in_steps() {
         assert!(0 < longest && longest <= bound, "{longest} bytes in a step, {bound} allowed");
         assert_eq!(churn.log.counters().corrupt_blocks, 0);
         (0..slots).for_each(|slot| churn.check(Slot(slot)));
+    });
+}
+
+/// Goal: a victim waits for no block whose destage has ended while the rest of the victim was still
+/// looked at. Method: a full log beside a better rank, so that a victim takes many steps; each part
+/// of it is to be destaged, and before the next step every second block of it has left, the others
+/// stay; then no victim is left that waits.
+#[test]
+fn destages_may_end_before_the_victim_does() {
+    for_each_seed(2, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut churn = Churn::new(seed, 64 << 20, BlockSize::MIN);
+        churn.io.set_stepwise(true);
+        churn.log.ask_owner(true);
+        let slots = churn.log.slot_count();
+        let mut ended = 0;
+        for step in 0..3 * slots / 2 {
+            let slot = if step < slots { step } else { rng.below(slots.into()) as u32 };
+            let entry = AppendEntry { slot: Slot(slot), key: key(Slot(slot)), dirty: true };
+            let data = churn.data.clone();
+            churn.log.append(&mut churn.io, Ticket(1), Stream::Write, &[entry], &data, false);
+            churn.filled.0 = churn.filled.0.max(slot + 1);
+            let has_ended = (0..TURNS_MAX).any(|_| {
+                let (result, asked) = churn.turn_of_owner();
+                let answers: Vec<Cleaned> = asked.iter().map(|_| Cleaned::Destaging).collect();
+                if !asked.is_empty() {
+                    churn.log.cleaned(&mut churn.io, &answers);
+                }
+                for slot in asked {
+                    ended += 1;
+                    match slot.0 % 2 {
+                        0 => churn.log.free(slot),
+                        _ => churn.log.cleaning_kept(slot),
+                    }
+                }
+                let left = churn.log.cleaning.left_victims();
+                assert!(left.is_empty(), "{left:?} after {ended} ends; seed {seed}");
+                result.is_some()
+            });
+            assert!(has_ended, "a write never ends");
+        }
+        assert!(ended > 1000, "{ended} ended");
     });
 }
 
