@@ -14,6 +14,7 @@
 //! or behind the noted fill, so recovery reads them and they prevail. A block that has no entry
 //! although it had a record older than C0 is durably dead or durably elsewhere.
 //! A trailer whose write was refused may be on the disk: it is overwritten before its chunks are.
+//! Where the device refuses that, too, an increment's chunks stay until a full one is complete.
 //! Blocks whose newest version is not known come behind the slots, as they are then: one that was
 //! written since the start of the checkpoint has a record behind it.
 //! Cost: 24 bytes per occupied slot, sequential, and 2 to 3 % for parity; two syncs. Not for: the
@@ -65,6 +66,9 @@ pub(super) struct Checkpoint {
     /// Where the trailer of the last run was to lie, if its write was refused: it may have been
     /// done all the same, and a start would take it, with whatever chunks lie behind it then.
     doubtful: Option<u32>,
+    /// The same of an increment, where the device would not overwrite it either: until a full one
+    /// is complete in the other area, nothing is written behind it.
+    passed_by: Option<u32>,
     /// That trailer is being overwritten.
     is_voiding: bool,
     resting_until: Option<Nanos>,
@@ -88,6 +92,7 @@ impl Checkpoint {
             failed: false,
             failures_in_row: 0,
             doubtful: None,
+            passed_by: None,
             is_voiding: false,
             resting_until: None,
             writing: (0, 0),
@@ -290,7 +295,8 @@ pub(super) fn on_peer_synced(log: &mut LogStore, answered: u64) {
 fn go_behind(log: &mut LogStore) {
     let (area_blocks, changed) = (log.geometry.checkpoint_blocks, log.changes.count());
     let run = log.checkpoint.run.as_mut().expect("a run goes on");
-    let chain = log.checkpoint.chain.filter(|_| !run.trailer.clean && !log.checkpoint.is_full_next);
+    let is_full = log.checkpoint.is_full_next || log.checkpoint.passed_by.is_some();
+    let chain = log.checkpoint.chain.filter(|_| !run.trailer.clean && !is_full);
     let Some(chain) = chain else { return };
     let chunks = (u64::from(changed) + chain.lost).div_ceil(CHUNK_ENTRIES as u64);
     let chunks = u32::try_from(chunks).unwrap_or(u32::MAX);
@@ -564,6 +570,10 @@ pub(super) fn on_trailer(log: &mut LogStore, io: &mut dyn Io, done: IoDone) {
     let was_voiding = core::mem::take(&mut log.checkpoint.is_voiding);
     let place = log.checkpoint.writing.0;
     log.checkpoint.doubtful = done.result.is_err().then_some(place);
+    let is_full = (0..2).any(|area| log.geometry.checkpoint_first(area) == place);
+    if was_voiding && !is_full {
+        log.checkpoint.passed_by = log.checkpoint.doubtful.take();
+    }
     if done.result.is_err() {
         fail_on_device(log);
         return;
@@ -595,6 +605,8 @@ fn note_chain(log: &mut LogStore, run: &Run) {
     let full = before.map_or(end, |chain| chain.full);
     log.checkpoint.chain = Some(Chain { base, ordinal, full, end, lost: run.lost_total });
     log.checkpoint.is_full_next = false;
+    // What is in the other area, no start takes any more.
+    log.checkpoint.passed_by = log.checkpoint.passed_by.filter(|_| !run.trailer.is_full());
     log.counters.checkpoint_increments += u64::from(!run.trailer.is_full());
 }
 

@@ -366,6 +366,50 @@ fn a_refused_increment_is_overwritten_first() {
     }
 }
 
+/// Goal: a place that the device has ceased to write does not end all checkpoints where the trailer
+/// of an increment was to lie: a full one goes elsewhere, and no start takes what may be there.
+/// Method: such a place; a cut right behind the failure, behind the full one, and behind as many
+/// increments as bring the area into use again.
+#[test]
+fn a_broken_place_of_a_trailer_is_passed_by() {
+    for (cut_behind, more) in [(0, 0), (1, 0), (2, 1), (2, 12)] {
+        let mut bench = Bench::new(2);
+        bench.fill().expect("there is no cut");
+        assert_eq!(bench.checkpoint(), Some(false));
+        bench.put(7, 2).expect("there is no cut");
+        bench.evict(8).expect("there is no cut");
+        // Behind the full one's trailer, two chunks and parity.
+        let newest = bench.trailers().into_iter().max_by_key(|(_, trailer)| trailer.seq);
+        let place = newest.expect("it is complete").0 + 4 * BLOCK as u64;
+        bench.io.break_range(bench.disk, place, BLOCK as u64);
+        bench.log.checkpoint_now(false);
+        let failed =
+            |event: &StoreEvent| matches!(event, StoreEvent::CheckpointFailed).then_some(());
+        bench.wait(failed).expect("the trailer is refused");
+        if cut_behind > 0 {
+            bench.turns = 10_000;
+            assert_eq!(bench.checkpoint(), Some(false), "elsewhere");
+        }
+        let ended = |event: &StoreEvent| match event {
+            StoreEvent::CheckpointDone { .. } => Some(true),
+            StoreEvent::CheckpointFailed => Some(false),
+            _ => None,
+        };
+        let mut failures = 0;
+        for byte in 0..more {
+            bench.put(9, 3 + byte).expect("there is no cut");
+            bench.log.checkpoint_now(false);
+            let is_done = bench.wait(ended).expect("each ends");
+            failures += if is_done { 0 } else { 1 };
+        }
+        assert!(failures <= more / 4, "{failures} of {more}");
+        bench.said.clear();
+        bench.turns = u32::MAX;
+        bench.cut(CrashMode::KeepAll);
+        assert_eq!((bench.durable.get(&7), bench.durable.get(&8)), (Some(&2), None));
+    }
+}
+
 /// Goal: what a failed increment has looked at is in the next one. Method: a block overwritten and
 /// one evicted, an increment for which the level above fails, one for which it does not, a cut.
 #[test]
