@@ -318,7 +318,7 @@ struct Superblock {
     block: u64,
     length: u64,
     slots: u32,
-    geometry: [u32; 4],
+    geometry: [u32; 5],
 }
 
 impl Superblock {
@@ -367,7 +367,7 @@ impl Superblock {
             block: block.into(),
             length: region,
             slots: u32_at(&page, 64),
-            geometry: [68, 72, 76, 80].map(|at| u32_at(&page, at)),
+            geometry: [68, 72, 76, 80, 84].map(|at| u32_at(&page, at)),
         })
     }
 }

@@ -23,11 +23,14 @@ struct Region {
 
 impl Region {
     fn read(from: &Superblock) -> Option<Self> {
-        let [segment_blocks, segments, first, area_blocks] = from.geometry.map(u64::from);
+        let [segment_blocks, segments, first, area_blocks, streams] = from.geometry.map(u64::from);
         let end = first + segments * segment_blocks;
+        // An open one of each stream, free ones for copies and forgets, and four.
+        let segments_min = streams + streams / 2 + 6;
         let sound = segment_blocks >= 8
-            && segments >= 4
-            && area_blocks >= 2
+            && [3, 5].contains(&streams)
+            && segments >= segments_min
+            && area_blocks > end / 146
             && first > 2 * area_blocks
             && end <= from.length / from.block
             && end < u64::from(u32::MAX)

@@ -26,7 +26,7 @@ struct Header {
 }
 
 pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superblock, full: bool) {
-    let [physical, headers, data, _] = from.geometry;
+    let [physical, headers, data, ..] = from.geometry;
     let block = from.block;
     let copies_first =
         u64::from(headers) * block + (u64::from(physical) * 32).next_multiple_of(block);

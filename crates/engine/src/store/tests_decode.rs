@@ -8,7 +8,7 @@ use super::log_layout::{
 use super::nvm_layout::{HeaderState, NvmHeader, decode_mark, encode_mark};
 use super::tests_both::for_each_seed;
 use super::tests_world::{Size, Upper, World};
-use super::{LogConfig, LogStore, Region, SeqSource, StoreError, StoreIdentity};
+use super::{LogConfig, LogStore, Region, SegmentPlan, SeqSource, StoreError, StoreIdentity};
 use crate::check::{StoreKind, check_store};
 use crate::io::{Io as _, IoOperation, SimIo, run_alone};
 use layby_cache::discards::DiscardMode;
@@ -111,6 +111,36 @@ fn seqs_beyond_any_node_are_damage() {
     let header = NvmHeader { key, seq, crc: 0, dirty: true, borrowed: false }.encode(1, 5);
     assert!(matches!(NvmHeader::decode(&header, 1, 5), HeaderState::Damaged(..)));
     assert_eq!(decode_mark(&encode_mark(seq, 1), 1), Seq(0));
+}
+
+/// Goal: `check` refuses a superblock whose numbers a start refuses. Method: each number of a sound
+/// one changed in turn, under a true checksum.
+#[test]
+fn check_knows_the_numbers_that_a_start_refuses() {
+    // Field, and whether a start takes the number that is there instead of the right one.
+    let cases = [(4, 3, true), (4, 4, false), (4, 5, true), (1, 9, false), (1, 10, true)];
+    for (field, value, is_taken) in cases {
+        let mut io = SimIo::new(1);
+        let disk = io.add_disk("ssd", 1 << 20);
+        let region = Region { disk, base: 0, length: 1 << 20, block_size: BlockSize::MIN };
+        let identity = StoreIdentity { node: [5; 16], shard: ShardIndex(0), shard_count: 1 };
+        let segments = SegmentPlan { bytes: 64 << 10, ..SegmentPlan::default() };
+        let config = LogConfig { segments, ..LogConfig::new(region, identity, 1) };
+        LogStore::format(&mut io, &config, 1).expect("the region is large enough");
+        let page = io.peek(disk)[..4096].to_vec();
+        let superblock = Superblock::decode(&page, LOG_MAGIC, "ssd", 0);
+        let mut superblock = superblock.expect("it was just written");
+        superblock.geometry[field] = value;
+        let mut buffer = io.buffer(4096);
+        buffer.fill(0);
+        superblock.encode(&mut buffer);
+        let write = IoOperation::Write { disk, offset: 0, buffer, durable: true };
+        run_alone(&mut io, write).expect("no device fails here");
+        let opened = LogStore::open(&mut io, config, SeqSource::new(Seq(1))).map(drop);
+        assert_eq!(opened.is_ok(), is_taken, "field {field} is {value}: {opened:?}");
+        let report = check_store(&io.peek(disk)[..], "ssd", 0, 1 << 20, StoreKind::Log, false);
+        assert_eq!(report.is_sound(), is_taken, "field {field} is {value}: {:?}", report.problems);
+    }
 }
 
 /// Goal: a damaged disk never panics recovery or `check`. Method: a used world, a few places of its
