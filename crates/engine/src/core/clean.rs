@@ -25,12 +25,6 @@ impl Core {
         !is_left && !self.homes[&volume].syncing && !self.has_changes(volume)
     }
 
-    /// Whether nothing of the volume is in flight, and a level holds what its backing store lacks.
-    #[must_use]
-    pub fn holds_changes(&self, volume: VolumeId) -> bool {
-        self.cache.is_idle(volume) && !self.cache.is_clean(volume)
-    }
-
     /// Whether a level holds what the volume's backing store may not have.
     #[must_use]
     pub fn has_changes(&self, volume: VolumeId) -> bool {

@@ -2,9 +2,9 @@
 //!
 //! How: a backing store is extended before its volume grows. The rest of the old last block is
 //! zeroed, since a file that was not truncated once has old bytes there. A volume that shrinks is
-//! zeroed behind its new end first, in steps, once no change is in flight there any more; clients
-//! change nothing there meanwhile. From then on no operation is submitted there. The file is
-//! truncated when none in flight reaches behind the new end and the catalog has the new length.
+//! zeroed behind its new end first, in steps; no client changes anything there meanwhile. From then
+//! on no operation is submitted there. The file is truncated when none in flight reaches behind the
+//! new end and the catalog has the new length.
 //! Invariant: a backing store is never shorter than its volume. Lengths are in bytes: a last block
 //! may be partial. Cost: a walk over the operations in flight per truncation.
 //! Not for: the zeroing itself, see `shard/commands.rs`; the catalog.
@@ -35,19 +35,11 @@ impl Core {
     /// While these go on, no change is behind the end that the volume will have.
     pub(super) fn is_behind_end(&self, asker: Asker, volume: VolumeId, call: &Call) -> bool {
         let Some(home) = self.homes.get(&volume).filter(|_| !asker.is_own()) else { return false };
-        let ending = home.ending.filter(|_| is_change(call)).unwrap_or(u64::MAX);
+        let is_change =
+            matches!(call.operation, Operation::Write | Operation::Trim | Operation::WriteZeroes);
+        let ending = home.ending.filter(|_| is_change).unwrap_or(u64::MAX);
         let end = call.offset.checked_add(call.length);
         end.is_none_or(|end| end > self.length_of(volume).min(ending))
-    }
-
-    /// Whether a change in flight reaches behind this byte: beside a zeroing, either could be the
-    /// last, and what lies behind the volume's end could never be written back.
-    #[must_use]
-    pub fn is_changed_behind(&self, volume: VolumeId, end: u64) -> bool {
-        self.requests.values().any(|request| {
-            let call = &request.call;
-            request.volume == volume && is_change(call) && call.offset + call.length > end
-        })
     }
 
     /// Clients change nothing behind this byte from now on, since what lies there is being zeroed;
@@ -131,8 +123,4 @@ impl Core {
         let first = self.cache.spec().block_size.block_of(end).0;
         self.end_delays(io, id, first..u64::MAX);
     }
-}
-
-fn is_change(call: &Call) -> bool {
-    matches!(call.operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
 }

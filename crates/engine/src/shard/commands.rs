@@ -27,8 +27,6 @@ const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
 struct Removal {
     volume: VolumeId,
-    /// Its dirty blocks go, too.
-    discard: bool,
     /// The drain it waits for, while it does.
     drain: Option<u64>,
     answer: Answer<()>,
@@ -381,8 +379,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_zeroings();
     }
 
-    /// Starts the next steps of the zeroings behind which nothing else changes, and whose volumes
-    /// have a write intent: until written back, the zeroes are in a level alone.
+    /// Starts the next steps of the zeroings whose volumes have a write intent: until written back,
+    /// the zeroes are in a level alone.
     fn continue_zeroings(&mut self) {
         for zeroing in std::mem::take(&mut self.pending.zeroings) {
             let (volume, call) = (zeroing.spec.id, zeroing.step());
@@ -392,8 +390,6 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.end_zeroing(zeroing, failed(kind, cause));
             } else if intents.is_clean(volume) {
                 intents.want(volume);
-                self.pending.zeroings.push(zeroing);
-            } else if self.core.is_changed_behind(volume, zeroing.spec.length) {
                 self.pending.zeroings.push(zeroing);
             } else {
                 let ticket = self.pending.number();
@@ -478,7 +474,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.cut_clients(volume);
         self.core.stop_waiting(Some(volume));
         let drain = (!discard).then(|| self.pending.number());
-        self.pending.removals.push(Removal { volume, discard, drain, answer });
+        self.pending.removals.push(Removal { volume, drain, answer });
         if let Some(ticket) = drain {
             self.core.drain(&mut self.io, ticket, Some(volume));
         }
@@ -622,21 +618,10 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_cleanings();
         self.continue_zeroings();
         self.continue_cuts();
-        self.continue_removals();
-    }
-
-    fn continue_removals(&mut self) {
         for index in (0..self.pending.removals.len()).rev() {
-            let Removal { volume, discard, drain: None, .. } = self.pending.removals[index] else {
+            let Removal { volume, drain: None, .. } = self.pending.removals[index] else {
                 continue;
             };
-            if !discard && self.core.holds_changes(volume) {
-                // Writes that were in flight when the drain ended: they were answered since.
-                let ticket = self.pending.number();
-                self.pending.removals[index].drain = Some(ticket);
-                self.core.drain(&mut self.io, ticket, Some(volume));
-                continue;
-            }
             if self.core.remove_volume(&mut self.io, volume).is_ok() {
                 self.homes.remove(&volume);
                 self.gate.forget(volume);
