@@ -110,11 +110,11 @@ impl Gate {
         self.released.retain(|released| *released != u64::from(client));
     }
 
-    /// A volume is gone.
+    /// A volume is gone. What waited for its intent asks again, and hears so.
     pub(super) fn forget(&mut self, volume: VolumeId) {
         self.throttle.forget(volume);
         self.read_only.remove(&volume);
-        self.intents.record(volume);
+        self.released.extend(self.intents.record(volume).into_keys());
     }
 
     /// How a volume's calls have waited.

@@ -351,6 +351,8 @@ impl Guest {
     fn leave(&mut self, io: &mut dyn Io) {
         self.is_leaving = true;
         self.has_more = self.taken.is_some();
+        // Ranks are of who is served: nothing would let it go on.
+        self.is_rank_held = false;
         if !std::mem::replace(&mut self.is_closed, true)
             && let Some(event) = self.event
         {
@@ -605,6 +607,7 @@ impl Guests {
     pub(super) fn hold(&mut self, rank: Rank, is_held: bool) {
         let own = self.places.iter_mut().flatten();
         let own = own.filter(|guest| guest.rank == rank && guest.link.is_none());
+        let own = own.filter(|guest| !guest.is_leaving);
         own.for_each(|guest| guest.is_rank_held = is_held);
     }
 

@@ -206,6 +206,39 @@ fn a_held_rank_waits() {
     assert_eq!(bench.answers.lock().unwrap().ended, [(1, Ok(()))]);
 }
 
+/// Goal: a queue that leaves while its rank is held goes on with what was taken, since the ranks
+/// that are held are of who is served. Method: hold it in the middle of a long write; it leaves,
+/// and the rank is held once more.
+#[test]
+fn a_held_queue_that_leaves_goes_on() {
+    let mut bench = Bench::new(6, vec![write(1, 0, &vec![3; 128 << 10])], Rank::FIRST);
+    let rank = bench.world.core.rank_of(LOWER);
+    assert_eq!(bench.go_on(), QUANTUM);
+    bench.guests.hold(rank, true);
+    bench.guests.leave(&mut bench.world.io, Some(LOWER));
+    bench.guests.hold(rank, true);
+    assert!(bench.guests.has_more());
+    bench.run();
+    assert_eq!(bench.answers.lock().unwrap().ended, [(1, Ok(()))]);
+}
+
+/// Goal: what waits for the write intent of a volume that goes is answered. Method: a write of a
+/// clean volume, whose gate then forgets it.
+#[test]
+fn what_waits_for_an_intent_outlives_its_volume() {
+    let mut bench = Bench::new(7, vec![write(1, 0, &[3; 4096])], Rank::FIRST);
+    bench.gate.intents().set_clean(LOWER);
+    assert_eq!(bench.go_on(), 0);
+    bench.guests.leave(&mut bench.world.io, Some(LOWER));
+    assert_eq!(bench.go_on(), 0, "its intent is not recorded");
+    bench.gate.forget(LOWER);
+    for asker in bench.gate.take_released() {
+        bench.guests.on_released(Asker(asker));
+    }
+    bench.run();
+    assert_eq!(bench.answers.lock().unwrap().ended.len(), 1);
+}
+
 /// Goal: a queue that is stopped answers what was taken from it first: a request that its volume's
 /// limits hold, and one that is cut. Method: stop it in the middle; the ring says where it stands
 /// only when both are answered.
