@@ -56,6 +56,26 @@ pub(crate) struct Drain {
     pub(crate) volume: Option<u16>,
 }
 
+/// What a removal does about blocks of a volume that its backing store does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDirty {
+    /// It is refused.
+    Refuse,
+    /// They are thrown away.
+    Discard,
+}
+
+/// Why a volume is not removed; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoveError {
+    /// There is no such volume.
+    Unknown,
+    /// Operations of it are in flight: it can be removed once they have ended.
+    Busy,
+    /// Blocks of it are dirty or lost: it can be removed once it was drained.
+    Dirty,
+}
+
 /// A level's counters, in blocks unless a name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelCounters {
@@ -385,18 +405,24 @@ impl Cache {
         !is_dirty && !is_lost && !ops.any(|(_, op)| op.changes())
     }
 
-    /// Forgets an idle volume with all its blocks, dirty ones included.
+    /// Forgets an idle volume with all its blocks. A drain that has ended says nothing of what was
+    /// stored behind it: only here is it known that no block is dirty and none can become so.
     ///
     /// # Errors
-    /// `Closed` for an unknown volume, `Retry` while it is not idle.
+    /// [`RemoveError`]; the volume is as it was.
     pub fn remove_volume(
         &mut self,
         id: VolumeId,
+        on_dirty: OnDirty,
         actions: &mut Vec<Action>,
-    ) -> Result<(), ErrorKind> {
-        let volume = self.volumes.number(id).ok_or(ErrorKind::Closed)?;
+    ) -> Result<(), RemoveError> {
+        let volume = self.volumes.number(id).ok_or(RemoveError::Unknown)?;
         if !self.is_idle(id) {
-            return Err(ErrorKind::Retry);
+            return Err(RemoveError::Busy);
+        }
+        let keeps = on_dirty == OnDirty::Refuse && !is_planted(Plant::RemovalEarly);
+        if keeps && !self.is_clean(id) {
+            return Err(RemoveError::Dirty);
         }
         core::mem::swap(&mut self.actions, actions);
         for level in 0..self.levels.len() {

@@ -51,7 +51,7 @@ pub use action::{
     Action, Cause, Checked, CopyVerified, DestageFault, Event, Few, OpId, Part, Redo, Source,
 };
 pub use at_once::ReadAtOnce;
-pub use cache::{Cache, LevelCounters, LevelView};
+pub use cache::{Cache, LevelCounters, LevelView, OnDirty, RemoveError};
 pub use decision::{DecisionLog, TickTimer};
 pub use layby_policy::AdmissionKind;
 pub use layby_policy::Moment;

@@ -103,11 +103,17 @@ pub enum Plant {
     IncrementOmitsFreed,
     /// Recovery takes an increment whose base is another checkpoint.
     IncrementOnWrongBase,
+    /// A removal that keeps the data takes the end of its drain for the end of dirty blocks (a
+    /// fault that a hunt found).
+    RemovalEarly,
+    /// What lies behind a new end is zeroed while changes there are in flight (a fault that a hunt
+    /// found).
+    ZeroingEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 45] = [
+    pub const ALL: [Plant; 47] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -153,6 +159,8 @@ impl Plant {
         Plant::CleanWaitsForBacking,
         Plant::IncrementOmitsFreed,
         Plant::IncrementOnWrongBase,
+        Plant::RemovalEarly,
+        Plant::ZeroingEarly,
     ];
 }
 

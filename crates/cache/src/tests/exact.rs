@@ -1,7 +1,7 @@
 //! What happens exactly so often, and to exactly whom.
 
 use super::host::*;
-use crate::{Action, Checked, CopyVerified, Event, Moment};
+use crate::{Action, Checked, CopyVerified, Event, Moment, OnDirty, RemoveError};
 use layby_types::*;
 use std::vec::Vec;
 
@@ -175,4 +175,31 @@ fn what_was_never_stored_is_not_corrupt() {
     let asks = |action: &Action| matches!(action, Action::ReadBacking { .. });
     assert!(actions.iter().any(asks), "{actions:?}");
     assert_eq!(counted(&host), before + 1);
+}
+
+/// Goal: a volume with dirty blocks is not removed unless its data is to go, however recently it
+/// was drained; one of which something runs never is. Method: removals during a write, after it,
+/// behind a drain that ended before another write, and after a drain.
+#[test]
+fn dirty_blocks_are_removed_only_where_they_are_to_go() {
+    for on_dirty in [OnDirty::Refuse, OnDirty::Discard] {
+        let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 1, 64)], 1);
+        let remove = |host: &mut Host, on_dirty| {
+            host.cache.remove_volume(VolumeId(1), on_dirty, &mut Vec::new())
+        };
+        host.submit(VolumeId(1), call(Operation::Write, 0, 4096), 7);
+        assert_eq!(remove(&mut host, on_dirty), Err(RemoveError::Busy));
+        host.settle();
+        host.drain(1, Some(VolumeId(1)));
+        host.settle();
+        assert_eq!(host.drained.pop(), Some((1, Ok(()))));
+        write(&mut host, 1, 1);
+        assert_eq!(remove(&mut host, OnDirty::Refuse), Err(RemoveError::Dirty));
+        if on_dirty == OnDirty::Refuse {
+            host.drain(2, Some(VolumeId(1)));
+            host.settle();
+        }
+        assert_eq!(remove(&mut host, on_dirty), Ok(()));
+        assert_eq!(remove(&mut host, on_dirty), Err(RemoveError::Unknown));
+    }
 }

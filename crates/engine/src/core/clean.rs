@@ -25,6 +25,18 @@ impl Core {
         !is_left && !self.homes[&volume].syncing && !self.has_changes(volume)
     }
 
+    /// Begins the sync that a removal keeps the data by, of an idle volume: what was written past
+    /// the levels is durable afterwards. False where it has been, or none would be trusted.
+    pub(super) fn sync_for_removal(&mut self, io: &mut dyn Io, volume: VolumeId) -> bool {
+        let Some(home) = self.homes.get_mut(&volume) else { return false };
+        let is_apart = home.backing.is_remote() || home.backing.is_lost();
+        if is_apart || std::mem::replace(&mut home.is_settled, true) {
+            return false;
+        }
+        self.sync_home(io, volume);
+        true
+    }
+
     /// Whether a level holds what the volume's backing store may not have.
     #[must_use]
     pub fn has_changes(&self, volume: VolumeId) -> bool {

@@ -51,7 +51,7 @@ use answer::{Destination, Gatherings};
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
 use layby_cache::schedule::{Rank, Verdict};
-use layby_cache::{Action, Cache, Event, Moment, OpId, TickTimer};
+use layby_cache::{Action, Cache, Event, Moment, OnDirty, OpId, RemoveError, TickTimer};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId, Rng,
@@ -255,6 +255,8 @@ struct Home {
     discards: discards::HomeDiscards,
     /// Where the volume will end: clients change nothing behind it any more.
     ending: Option<u64>,
+    /// Nothing was asked for since a sync for the volume's removal began.
+    is_settled: bool,
 }
 
 /// See the module's header.
@@ -439,6 +441,7 @@ impl Core {
         self.requests.insert(request, entry);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.inflight += 1;
+            home.is_settled = false;
         }
     }
 
@@ -718,16 +721,24 @@ impl Core {
     /// Forgets an idle volume; its home is detached, its blocks are dropped.
     ///
     /// # Errors
-    /// `Closed` for an unknown volume, `Retry` while it is not idle.
-    pub fn remove_volume(&mut self, io: &mut dyn Io, id: VolumeId) -> Result<(), ErrorKind> {
+    /// As [`Cache::remove_volume`].
+    pub fn remove_volume(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        on_dirty: OnDirty,
+    ) -> Result<(), RemoveError> {
         if self.homes.get(&id).is_some_and(|home| home.inflight > 0 || home.syncing) {
-            return Err(ErrorKind::Retry);
+            return Err(RemoveError::Busy);
         }
         if self.cache.is_idle(id) && self.settle_discards(io, id) {
-            return Err(ErrorKind::Retry);
+            return Err(RemoveError::Busy);
+        }
+        if on_dirty == OnDirty::Refuse && self.cache.is_idle(id) && self.sync_for_removal(io, id) {
+            return Err(RemoveError::Busy);
         }
         let mut actions = Vec::new();
-        self.cache.remove_volume(id, &mut actions)?;
+        self.cache.remove_volume(id, on_dirty, &mut actions)?;
         self.take(actions);
         self.run(io, None);
         if let Some(home) = self.homes.remove(&id) {

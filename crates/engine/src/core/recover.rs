@@ -255,6 +255,7 @@ impl Core {
             inflight,
             discards,
             ending: None,
+            is_settled: false,
         };
         self.homes.insert(volume, home);
         if is_absent {

@@ -9,6 +9,7 @@ mod discards;
 mod far;
 mod faults;
 mod history;
+mod lengths;
 mod lost;
 mod observing;
 mod older;

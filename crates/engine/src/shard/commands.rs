@@ -9,7 +9,7 @@ use crate::control::{Answer, Command, CommandError, Snapshot, VolumePlan};
 use crate::core::{Asker, CoreError, Finished, HomePlace, HomePlan, Notice, UncleanStop};
 use crate::io::{Host, Io as _, OpenMode};
 use crate::link::{FarEnd, NearEnd};
-use layby_cache::{CacheSpec, VolumeSpec};
+use layby_cache::{CacheSpec, OnDirty, RemoveError, VolumeSpec};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,6 +27,8 @@ const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
 struct Removal {
     volume: VolumeId,
+    /// What becomes of blocks that are dirty once nothing is in flight any more.
+    on_dirty: OnDirty,
     /// The drain it waits for, while it does.
     drain: Option<u64>,
     answer: Answer<()>,
@@ -121,6 +123,11 @@ impl Pending {
         let begun = self.changing.values_mut().filter_map(Option::take);
         zeroings.chain(begun).for_each(|zeroing| (zeroing.answer)(Err(stopping())));
         self.cuts.drain(..).for_each(|cut| (cut.answer)(Err(stopping())));
+    }
+
+    /// Whether a volume is being removed.
+    pub(super) fn is_removing(&self, volume: VolumeId) -> bool {
+        self.removals.iter().any(|removal| removal.volume == volume)
     }
 
     /// Volumes that are being zeroed.
@@ -473,10 +480,42 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         self.cut_clients(volume);
         self.core.stop_waiting(Some(volume));
-        let drain = (!discard).then(|| self.pending.number());
-        self.pending.removals.push(Removal { volume, drain, answer });
-        if let Some(ticket) = drain {
-            self.core.drain(&mut self.io, ticket, Some(volume));
+        let on_dirty = if discard { OnDirty::Discard } else { OnDirty::Refuse };
+        self.pending.removals.push(Removal { volume, on_dirty, drain: None, answer });
+        if !discard {
+            self.drain_for(self.pending.removals.len() - 1);
+        }
+    }
+
+    /// Drains the volume of a removal.
+    fn drain_for(&mut self, index: usize) {
+        let (ticket, volume) = (self.pending.number(), self.pending.removals[index].volume);
+        self.pending.removals[index].drain = Some(ticket);
+        self.core.drain(&mut self.io, ticket, Some(volume));
+    }
+
+    /// Removes volumes of which nothing is in flight any more. What was in flight when a drain
+    /// ended may have made blocks dirty behind it: these are drained again, and since the volume's
+    /// clients are gone, no others come.
+    fn continue_removals(&mut self) {
+        for index in (0..self.pending.removals.len()).rev() {
+            let Removal { volume, on_dirty, drain: None, .. } = self.pending.removals[index] else {
+                continue;
+            };
+            match self.core.remove_volume(&mut self.io, volume, on_dirty) {
+                Ok(()) => {
+                    self.homes.remove(&volume);
+                    self.gate.forget(volume);
+                    let removal = self.pending.removals.swap_remove(index);
+                    (removal.answer)(Ok(()));
+                }
+                Err(RemoveError::Busy) => {}
+                Err(RemoveError::Dirty) => self.drain_for(index),
+                Err(RemoveError::Unknown) => {
+                    let removal = self.pending.removals.swap_remove(index);
+                    (removal.answer)(failed(ErrorKind::Closed, "no such volume"));
+                }
+            }
         }
     }
 
@@ -618,17 +657,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.continue_cleanings();
         self.continue_zeroings();
         self.continue_cuts();
-        for index in (0..self.pending.removals.len()).rev() {
-            let Removal { volume, drain: None, .. } = self.pending.removals[index] else {
-                continue;
-            };
-            if self.core.remove_volume(&mut self.io, volume).is_ok() {
-                self.homes.remove(&volume);
-                self.gate.forget(volume);
-                let removal = self.pending.removals.swap_remove(index);
-                (removal.answer)(Ok(()));
-            }
-        }
+        self.continue_removals();
     }
 }
 

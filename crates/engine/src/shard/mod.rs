@@ -410,7 +410,8 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn is_served(&self, volume: VolumeId) -> bool {
-        self.homes.contains_key(&volume) && self.core.is_whole(volume) && !self.is_stopping
+        let is_there = self.homes.contains_key(&volume) && self.core.is_whole(volume);
+        is_there && !self.is_stopping && !self.pending.is_removing(volume)
     }
 
     /// Serves a guest's queue; answers with its number.

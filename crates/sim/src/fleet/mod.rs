@@ -14,7 +14,7 @@ pub use architecture::Architecture;
 
 use crate::levels::{Machine, Mode, Report, Setup};
 use architecture::Sizing;
-use layby_cache::{LEVELS_MAX, Share, VolumeSpec};
+use layby_cache::{LEVELS_MAX, RemoveError, Share, VolumeSpec};
 use layby_device::Model;
 use layby_policy::allocation::Shares;
 use layby_policy::curve::{Access as Use, Curve, ExactCurve};
@@ -120,7 +120,7 @@ impl Fleet {
     ///
     /// # Errors
     /// As of [`Machine::remove_volume`].
-    pub fn leave(&mut self, at: Nanos, id: VolumeId) -> Result<(), ErrorKind> {
+    pub fn leave(&mut self, at: Nanos, id: VolumeId) -> Result<(), RemoveError> {
         self.advance_to(at);
         self.machine.remove_volume(id)?;
         self.members.remove(&id);

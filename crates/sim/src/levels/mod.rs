@@ -20,8 +20,9 @@ pub use report::{LevelReport, Report, VolumeReport};
 
 use layby_cache::schedule::{Load, Rank, ScheduleLimits, Verdict};
 use layby_cache::{
-    Action, Cache, CacheSpec, Checked, ClassSpec, EvictionKind, LevelKind, LevelSpec, Moment, OpId,
-    ReadAheadLimits, ReadAtOnce, SpecError, TickTimer, VolumeSpec, Watermarks, WritebackLimits,
+    Action, Cache, CacheSpec, Checked, ClassSpec, EvictionKind, LevelKind, LevelSpec, Moment,
+    OnDirty, OpId, ReadAheadLimits, ReadAtOnce, RemoveError, SpecError, TickTimer, VolumeSpec,
+    Watermarks, WritebackLimits,
 };
 use layby_device::{Direction, Model};
 use layby_types::{
@@ -173,11 +174,11 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Cache::remove_volume`].
-    pub fn remove_volume(&mut self, id: VolumeId) -> Result<(), ErrorKind> {
+    pub fn remove_volume(&mut self, id: VolumeId) -> Result<(), RemoveError> {
         self.drain(Some(id));
         self.meter.retire(&self.cache, id);
         let mut actions = Vec::new();
-        self.cache.remove_volume(id, &mut actions)?;
+        self.cache.remove_volume(id, OnDirty::Refuse, &mut actions)?;
         self.run(actions);
         Ok(())
     }

@@ -113,7 +113,8 @@ fn what_is_away_is_given_up() {
         trim.flags.fua = true;
         world.run(2, trim, 0).expect("a trim");
         next_life(&mut world, &mut rng, Some(2));
-        world.core.remove_volume(&mut world.io, VolumeId(2)).expect("nothing is in flight");
+        let gone = world.core.remove_volume(&mut world.io, VolumeId(2), OnDirty::Discard);
+        gone.expect("nothing is in flight");
         assert!(!world.core.owes_absent(), "SEED={seed}");
         assert!(world.core.end_with_checkpoint(&mut world.io), "SEED={seed}");
         world.core.shut_down(&mut world.io).expect("all devices that are there work");

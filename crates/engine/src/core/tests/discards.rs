@@ -316,7 +316,7 @@ fn a_stop_and_a_removal_send_what_waits() {
         if removes {
             let id = VolumeId(VOLUME);
             for _ in 0..TURNS_MAX {
-                if world.core.remove_volume(&mut world.io, id).is_ok() {
+                if world.core.remove_volume(&mut world.io, id, OnDirty::Discard).is_ok() {
                     break;
                 }
                 world.core.turn(&mut world.io);

@@ -206,7 +206,7 @@ fn a_removal_drops_the_home() {
     let mut world = FarWorld::roomy(6);
     world.run(FAR, call(Operation::Read, 0, BLOCK), 0).expect("a read");
     world.turns(50);
-    assert_eq!(world.core.remove_volume(&mut world.io, VolumeId(FAR)), Ok(()));
+    assert_eq!(world.core.remove_volume(&mut world.io, VolumeId(FAR), OnDirty::Refuse), Ok(()));
     world.turns(5);
     world.run(NEAR, call(Operation::Write, 0, BLOCK), 1).expect("a write elsewhere");
 }
