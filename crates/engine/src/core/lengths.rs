@@ -2,14 +2,16 @@
 //!
 //! How: a backing store is extended before its volume grows. The rest of the old last block is
 //! zeroed, since a file that was not truncated once has old bytes there. A volume that shrinks is
-//! zeroed behind its new end first, in steps; no client changes anything there meanwhile. From then
-//! on no operation is submitted there. The file is truncated when none in flight reaches behind the
-//! new end and the catalog has the new length.
+//! zeroed behind its new end first, in steps, once the changes have ended that were in flight
+//! there; no client changes anything there meanwhile. From then on no operation is submitted there.
+//! The file is truncated when none in flight reaches behind the new end and the catalog has the new
+//! length.
 //! Invariant: a backing store is never shorter than its volume. Lengths are in bytes: a last block
 //! may be partial. Cost: a walk over the operations in flight per truncation.
 //! Not for: the zeroing itself, see `shard/commands.rs`; the catalog.
 
-use super::{Asker, Core, Home};
+use super::answer::Destination;
+use super::{Asker, Core, Home, Request};
 use crate::io::Io;
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, ErrorKind, Operation, VolumeId};
@@ -35,9 +37,7 @@ impl Core {
     /// While these go on, no change is behind the end that the volume will have.
     pub(super) fn is_behind_end(&self, asker: Asker, volume: VolumeId, call: &Call) -> bool {
         let Some(home) = self.homes.get(&volume).filter(|_| !asker.is_own()) else { return false };
-        let is_change =
-            matches!(call.operation, Operation::Write | Operation::Trim | Operation::WriteZeroes);
-        let ending = home.ending.filter(|_| is_change).unwrap_or(u64::MAX);
+        let ending = home.ending.filter(|_| is_change(call.operation)).unwrap_or(u64::MAX);
         let end = call.offset.checked_add(call.length);
         end.is_none_or(|end| end > self.length_of(volume).min(ending))
     }
@@ -48,6 +48,21 @@ impl Core {
         if let Some(home) = self.homes.get_mut(&volume) {
             home.ending = ending;
         }
+    }
+
+    /// Whether changes that clients were let begin before reach behind this byte of a volume: what
+    /// they store, now or after a wait for room or for a block, would lie over a zeroing there. One
+    /// that was timed out does not count, since the zeroing itself is refused until it has ended.
+    #[must_use]
+    pub fn has_changes_behind(&self, volume: VolumeId, end: u64) -> bool {
+        let reaches = |entry: &Request| {
+            entry.volume == volume
+                && !entry.asker.is_own()
+                && is_change(entry.call.operation)
+                && entry.call.offset.saturating_add(entry.call.length) > end
+                && !matches!(entry.destination, Destination::TimedOut)
+        };
+        !is_planted(Plant::ZeroingEarly) && self.requests.values().any(reaches)
     }
 
     /// Whether the volume's home is a file or device, which may hold bytes behind the volume's end.
@@ -123,4 +138,8 @@ impl Core {
         let first = self.cache.spec().block_size.block_of(end).0;
         self.end_delays(io, id, first..u64::MAX);
     }
+}
+
+fn is_change(operation: Operation) -> bool {
+    matches!(operation, Operation::Write | Operation::Trim | Operation::WriteZeroes)
 }

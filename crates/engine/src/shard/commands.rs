@@ -387,7 +387,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     /// Starts the next steps of the zeroings whose volumes have a write intent: until written back,
-    /// the zeroes are in a level alone.
+    /// the zeroes are in a level alone. No change is in flight then that would land over them.
     fn continue_zeroings(&mut self) {
         for zeroing in std::mem::take(&mut self.pending.zeroings) {
             let (volume, call) = (zeroing.spec.id, zeroing.step());
@@ -397,6 +397,8 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.end_zeroing(zeroing, failed(kind, cause));
             } else if intents.is_clean(volume) {
                 intents.want(volume);
+                self.pending.zeroings.push(zeroing);
+            } else if self.core.has_changes_behind(volume, zeroing.zeros.start) {
                 self.pending.zeroings.push(zeroing);
             } else {
                 let ticket = self.pending.number();

@@ -3,6 +3,37 @@
 use super::faults::{quiet, write_block};
 use super::*;
 
+const HALF: u64 = BLOCKS / 2;
+
+/// Goal: a change is known to be in flight behind an end until it has ended, whatever it waits for;
+/// reads, changes before it and the shard's own are none. Method: one call at a time, asked before
+/// and after its end.
+#[test]
+fn changes_in_flight_behind_an_end_are_known() {
+    let mut world = World::new(3, quiet());
+    let volume = VolumeId(2);
+    let end = HALF * BLOCK;
+    for (asker, operation, offset, expected) in [
+        (1, Operation::Write, end, true),
+        (1, Operation::Write, end - 512, true),
+        (1, Operation::WriteZeroes, end, true),
+        (1, Operation::Write, end - BLOCK, false),
+        (1, Operation::Read, end, false),
+        (Asker::OWN + 1, Operation::WriteZeroes, end, false),
+    ] {
+        let asked = call(operation, offset, BLOCK);
+        let payload = vec![7; BLOCK as usize];
+        let bytes = if operation == Operation::Write { &payload[..] } else { &[] };
+        world.core.submit(&mut world.io, Asker(asker), volume, asked, bytes, None);
+        assert_eq!(world.core.has_changes_behind(volume, end), expected, "{asked:?}");
+        assert!(!world.core.has_changes_behind(VolumeId(1), end), "of another volume");
+        while world.core.take_finished().is_none() {
+            world.core.turn(&mut world.io);
+        }
+        assert!(!world.core.has_changes_behind(volume, end), "{asked:?} has ended");
+    }
+}
+
 /// How a removal of the second volume that keeps its data ends.
 fn removed(world: &mut World) -> Result<(), RemoveError> {
     for _ in 0..TURNS_MAX {
