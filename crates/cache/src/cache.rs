@@ -473,8 +473,9 @@ impl Cache {
     }
 
     /// Takes in a recovered block where its store put it; later calls are taken for warmer. False
-    /// when the slot or the block is taken, the volume is unknown, or the block is dirty and the
-    /// volume has no dirty blocks since it writes through: then it is the host's to send home.
+    /// when the slot or the block is taken, the volume is unknown, the block is behind its end, or
+    /// it is dirty and the volume has no dirty blocks since it writes through: then it is the
+    /// host's to send home.
     pub fn restore(
         &mut self,
         moment: &mut Moment<'_>,
@@ -484,6 +485,9 @@ impl Cache {
         dirty: bool,
     ) -> bool {
         let Some(volume) = self.volumes.number(key.volume()) else { return false };
+        if key.block().0 >= self.volumes.get(volume).blocks {
+            return false;
+        }
         self.note_kept(volume, key.block());
         if dirty && self.writes_through(volume) {
             return false;

@@ -63,6 +63,10 @@ pub(crate) fn recovery_line(reports: &[StartReport]) -> String {
     if sum(|r| r.torn_batches) > 0 {
         line += &format!("; {} unfinished write(s) dropped", sum(|r| r.torn_batches));
     }
+    if sum(|r| r.blocks_behind_end) > 0 {
+        let blocks = sum(|r| r.blocks_behind_end);
+        line += &format!("; {blocks} block(s) behind the end of their volume dropped");
+    }
     if sum(|r| r.blocks_lost) > 0 {
         line += &format!(
             "; {} corrupt block(s) fail to read until written again, see `layby check`",

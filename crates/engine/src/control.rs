@@ -669,6 +669,8 @@ pub struct StartReport {
     pub bytes_scanned: u64,
     /// Blocks whose newest record is corrupt: reads fail until they are written again.
     pub blocks_lost: u64,
+    /// Blocks that lay behind their volume's end, where no backing store takes them; dropped.
+    pub blocks_behind_end: u64,
     /// Blocks whose newest version is not known, since a structure was damaged, at this start or an
     /// earlier one, by volume.
     pub undecided: Vec<LostRange>,

@@ -70,7 +70,9 @@ impl Core {
         if let (Damage::Refused, Some(cause)) = (damage, found.damage_of(volume)) {
             return Err(cause);
         }
-        let is_its = |entry: &&(usize, RecoveredEntry)| entry.1.key.volume() == volume;
+        let is_its = |entry: &&(usize, RecoveredEntry)| {
+            entry.1.key.volume() == volume && !self.is_behind(entry.1.key)
+        };
         let entries: Vec<_> = found.dirty.iter().filter(is_its).copied().collect();
         let failed = |error: CoreError| match error {
             CoreError::Home { name, kind } => format!("cannot write `{name}`: {kind}"),

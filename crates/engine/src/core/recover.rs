@@ -20,7 +20,9 @@ use crate::store::{
     RecoveredEntry, Resolved, SeqSource, StoreError, StoreIdentity, resolve, runs_max, undecide,
 };
 use layby_cache::{Cache, CacheSpec, Moment, TickTimer, VolumeSpec};
-use layby_types::{BackingOperation, ErrorKind, LevelIndex, Nanos, Rng, Seq, VolumeId};
+use layby_types::{
+    BackingOperation, BlockKey, ErrorKind, LevelIndex, Nanos, Rng, Seq, Slot, VolumeId,
+};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// A volume with its opened home.
@@ -390,6 +392,11 @@ impl Core {
             let (at, RecoveredEntry { slot, key, dirty, .. }) = (LevelIndex(level as u8), entry);
             // Only a log can tell that a clean record is not older than what the home holds.
             let dirty = dirty || log_level.is_none();
+            if self.is_behind(key) {
+                self.drop_behind(level, slot);
+                report.blocks_behind_end += 1;
+                continue;
+            }
             if !self.cache.restore(moment, at, slot, key, dirty) {
                 left.push((level, entry));
             } else if dirty {
@@ -399,6 +406,22 @@ impl Core {
             }
         }
         left
+    }
+
+    /// Whether a block lies behind its volume's end, where earlier builds could leave dirty ones.
+    pub(super) fn is_behind(&self, key: BlockKey) -> bool {
+        let volume = key.volume();
+        self.homes.contains_key(&volume) && key.block().0 >= self.cache.blocks_of(volume)
+    }
+
+    /// Drops a block that is no part of its volume: no backing store takes it. The checkpoint to
+    /// come makes that durable, so that no growth shows it.
+    fn drop_behind(&mut self, level: usize, slot: Slot) {
+        match &mut self.levels[level] {
+            Level::Nvm(store) => store.free(slot, Freed::Superseded),
+            Level::Ssd(store) => store.free(slot),
+            Level::Memory(_) => unreachable!("memory recovers nothing"),
+        }
     }
 
     fn redo_zeroes(&mut self, io: &mut dyn Io, resolved: &Resolved) -> Result<(), CoreError> {

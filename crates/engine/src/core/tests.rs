@@ -51,6 +51,8 @@ pub(crate) struct Shape {
     wear: WearPlan,
     /// The volume whose home cannot be opened.
     absent: Option<u32>,
+    /// Bytes of each volume.
+    length: u64,
 }
 
 fn spec() -> CacheSpec {
@@ -85,7 +87,8 @@ impl Shape {
     pub(crate) fn roomy() -> Shape {
         let (nvm_bytes, ssd_bytes) = (40 * BLOCK, 2 << 20);
         let (persistent, wear, absent) = (false, WearPlan::default(), None);
-        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent, wear, absent }
+        let length = BLOCKS * BLOCK;
+        Shape { spec: spec(), nvm_bytes, ssd_bytes, persistent, wear, absent, length }
     }
 
     /// Levels of a few blocks, so that they evict, destage, clean and checkpoint all the time.
@@ -117,7 +120,8 @@ impl Shape {
         let endurance = rng.chance(1, 3).then_some(endurance);
         let wear = WearPlan { endurance, started_unix: 0 };
         let (persistent, absent) = (rng.chance(1, 2), None);
-        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent }
+        let length = BLOCKS * BLOCK;
+        Shape { spec, nvm_bytes, ssd_bytes, persistent, wear, absent, length }
     }
 }
 
@@ -177,7 +181,7 @@ fn try_start(
         let spec = VolumeSpec {
             id: VolumeId(index as u32 + 1),
             class: ClassId(index as u8 % 2),
-            length: BLOCKS * BLOCK,
+            length: shape.length,
             shares: [Share::OPEN; LEVELS_MAX],
             write_through: false,
         };
