@@ -18,8 +18,8 @@ mod tests;
 
 use super::operation::OperationKind;
 use super::{
-    Buffer, BufferPool, DiskId, Io, IoDone, IoError, IoOperation, Mapping, Owed, SocketId, Token,
-    Waker, WriteLife,
+    Buffer, BufferPool, DiskId, EventId, Io, IoDone, IoError, IoOperation, Mapping, Owed, SocketId,
+    Token, Waker, WriteLife,
 };
 use disk::{Change, Fault, SimDisk};
 pub use fuse::{CutAt, Deed, Fuse, PowerCut, Step, Window};
@@ -58,6 +58,14 @@ struct Flight {
     fits: Result<(), IoError>,
 }
 
+/// What a guest says that there is more by.
+#[derive(Debug, Default)]
+struct SimEvent {
+    is_signalled: bool,
+    /// The node has forgotten it.
+    is_closed: bool,
+}
+
 /// A copy of all that lies on a disk.
 pub struct Image(pages::Pages);
 
@@ -68,6 +76,7 @@ pub struct SimIo {
     disks: Vec<Arc<Mutex<SimDisk>>>,
     names: Vec<String>,
     sockets: Vec<SimSocket>,
+    events: Vec<SimEvent>,
     fuse: Arc<Fuse>,
     flights: Vec<Flight>,
     pool: BufferPool,
@@ -92,6 +101,7 @@ impl SimIo {
             disks: Vec::new(),
             names: Vec::new(),
             sockets: Vec::new(),
+            events: Vec::new(),
             fuse: Arc::new(Fuse::default()),
             flights: Vec::new(),
             pool: BufferPool::new(0),
@@ -294,6 +304,17 @@ impl SimIo {
         SocketId(u32::try_from(self.sockets.len() - 1).expect("a test has few sockets"))
     }
 
+    /// An event descriptor, which the node holds.
+    fn add_event(&mut self) -> EventId {
+        self.events.push(SimEvent::default());
+        EventId(u32::try_from(self.events.len() - 1).expect("a test has few events"))
+    }
+
+    /// The guests kick: each says that there is more.
+    pub fn kick_all(&mut self) {
+        self.events.iter_mut().for_each(|event| event.is_signalled = true);
+    }
+
     /// Sends bytes to the node.
     pub fn put(&mut self, socket: SocketId, bytes: &[u8]) {
         self.sockets[socket.0 as usize].put(bytes);
@@ -361,6 +382,10 @@ impl SimIo {
         match &flight.operation {
             IoOperation::Receive { socket, .. } => self.sockets[socket.0 as usize].may_receive(),
             IoOperation::Send { socket, .. } => self.sockets[socket.0 as usize].may_send(),
+            IoOperation::Await { event } => {
+                let event = &self.events[event.0 as usize];
+                event.is_signalled || event.is_closed
+            }
             other => other.disk().is_none_or(|disk| self.disk(disk).stuck_until <= self.now),
         }
     }
@@ -415,6 +440,10 @@ impl SimIo {
             }
             IoOperation::Send { socket, buffer, start, end } => {
                 self.sockets[socket.0 as usize].send(&buffer[*start..*end])
+            }
+            IoOperation::Await { event } => {
+                self.events[event.0 as usize].is_signalled = false;
+                Ok(0)
             }
             _ => unreachable!("every other operation has a disk"),
         }
@@ -659,5 +688,9 @@ impl Io for SimIo {
 
     fn close_socket(&mut self, socket: SocketId) {
         self.sockets[socket.0 as usize].is_closed = true;
+    }
+
+    fn close_event(&mut self, event: EventId) {
+        self.events[event.0 as usize].is_closed = true;
     }
 }

@@ -7,8 +7,8 @@
 
 use super::SimIo;
 use crate::io::{
-    Buffer, DiskId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode, Opened,
-    SocketId, Token, Waker, WriteLife,
+    Buffer, DiskId, EventId, Host, Io, IoDone, IoError, IoOperation, Mapping, OpenError, OpenMode,
+    Opened, SocketId, Token, Waker, WriteLife,
 };
 use layby_types::{ErrorKind, Nanos};
 use rustix::io::Errno;
@@ -95,6 +95,10 @@ impl Io for SimHost {
     fn close_socket(&mut self, socket: SocketId) {
         self.machine().close_socket(socket);
     }
+
+    fn close_event(&mut self, event: EventId) {
+        self.machine().close_event(event);
+    }
 }
 
 impl Host for SimHost {
@@ -113,5 +117,9 @@ impl Host for SimHost {
     fn attach_socket(&mut self, _: OwnedFd) -> Result<SocketId, IoError> {
         // Simulated sockets have no descriptors: see `SimIo::add_socket`.
         Err(Errno::NOTSOCK.into())
+    }
+
+    fn attach_event(&mut self, _: OwnedFd) -> Result<EventId, IoError> {
+        Ok(self.machine().add_event())
     }
 }
