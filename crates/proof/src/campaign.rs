@@ -120,6 +120,7 @@ impl Tally {
         self.intents_refused += other.intents_refused;
         self.written_back += other.written_back;
         self.lengths += other.lengths;
+        self.removed += other.removed;
         self.steps += other.steps;
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;

@@ -24,6 +24,8 @@ pub(crate) struct Asked {
     pub(crate) data: Vec<u8>,
     /// A status's runs.
     pub(crate) extents: Vec<Extent>,
+    /// A change that reaches behind an end that its volume was to have meanwhile: it may fail.
+    pub(crate) is_cut: bool,
 }
 
 /// An answer that is complete; an error has the protocol's number.
@@ -122,7 +124,8 @@ impl Client {
         self.session.encode(&call, payload, &mut self.outgoing);
         let length = if call.operation == Operation::Read { call.length as usize } else { 0 };
         let (data, extents) = (vec![0; length], Vec::new());
-        self.asked.insert(call.cookie, Asked { call, version, expected, data, extents });
+        let is_cut = false;
+        self.asked.insert(call.cookie, Asked { call, version, expected, data, extents, is_cut });
     }
 
     /// Queues the goodbye.

@@ -149,6 +149,7 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
          ({} in recovery), {} stops that were not clean, {} starts refused with reason, \
          {} nodes destroyed, {} looks at what stores alone have, {} clean volumes checked without \
          levels, {} written back without NVM, {} write intents refused, {} lengths changed, \
+         {} volumes removed, \
          {} older copies of levels refused, {} older copies of nodes refused",
         tally.requests,
         tally.errors,
@@ -163,6 +164,7 @@ fn report(outcome: &Outcome, first: u64, threads: usize) -> String {
         tally.written_back,
         tally.intents_refused,
         tally.lengths,
+        tally.removed,
         tally.older,
         tally.older_nodes
     );

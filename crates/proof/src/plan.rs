@@ -8,6 +8,7 @@
 
 mod delays;
 mod lengths;
+mod removals;
 mod requests;
 mod returns;
 mod reuses;
@@ -209,6 +210,10 @@ pub enum Act {
     Resize(usize, Option<[u32; LEVELS_MAX]>),
     /// A volume is to have so many sectors, unless its home is in the cloud.
     Length(usize, u64),
+    /// A guest asks for some writes of a volume at once, drawn by a seed.
+    Guest(usize, u64),
+    /// A volume is removed, and its data kept, unless its home is in the cloud.
+    Remove(usize),
     /// A disk misbehaves.
     Fault(Fault),
     /// Faults that last are over.
@@ -293,6 +298,9 @@ impl Life {
         }
         if lengths::has_some(seed) {
             lengths::add(seed, &mut acts);
+        }
+        if removals::has_some(seed, shape.remote) {
+            removals::add(seed, &mut acts);
         }
         let mut life = Life { seed, shape, character, acts };
         let times_out = life.times_out();

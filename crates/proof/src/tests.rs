@@ -2,9 +2,10 @@
 
 use crate::campaign::{self, Length};
 use crate::oracle::{self, Oracle, Rigour};
-use crate::plan::Life;
+use crate::plan::{Act, BLOCK, BLOCKS, Character, Life, VOLUMES};
 use crate::timeline::Timeline;
 use crate::world::live;
+use layby_engine::io::CrashMode;
 use layby_types::{Call, CallFlags, Operation};
 
 /// Lives of the fixed set, unless `LAYBY_SEEDS` says otherwise.
@@ -120,6 +121,54 @@ fn a_seed_is_one_life() {
             timeline.to_string()
         };
         assert_eq!(notes(), notes(), "seed {seed}");
+    }
+}
+
+/// Lives of a shape of `seed` whose disks are honest, with these acts before they end.
+fn live_with(seed: u64, acts: Vec<Act>) -> Result<(), String> {
+    let (character, shape) = (Character::Honest, Life::draw_plain(seed).shape);
+    let acts = acts.into_iter().chain([Act::Heal, Act::Settle]).collect();
+    let life = Life { seed, shape, character, acts };
+    live(&life, &mut Timeline::default()).map(drop).map_err(|failure| failure.what)
+}
+
+/// Goal: what was in flight behind a new end is gone once the volume is shorter, also what waited
+/// for a block or was to wait behind the zeroing: a drain ends well, and a growth shows zeros.
+/// Method: writes of single sectors of the same blocks, a shrink below them, a growth.
+#[test]
+fn nothing_in_flight_outlives_a_shrink() {
+    campaign::hush_panics();
+    let full = BLOCKS * BLOCK / 512;
+    for seed in 0..300 {
+        let volume = (seed % VOLUMES as u64) as usize;
+        let mut acts = vec![Act::Connect(volume, true)];
+        for block in [20, 21, 30] {
+            let writes = (0..4).map(|sector| {
+                let offset = block * BLOCK + sector * 512;
+                Act::Ask(volume, call(Operation::Write, offset, 512))
+            });
+            acts.extend(writes);
+        }
+        acts.extend([Act::Turns((seed / 3 % 8) as u32), Act::Length(volume, full / 2)]);
+        acts.extend([Act::Settle, Act::Drain(Some(volume)), Act::Turns(100), Act::Settle]);
+        acts.extend([Act::Length(volume, full), Act::Settle, Act::Drain(None)]);
+        assert_eq!(live_with(seed, acts), Ok(()), "SEED={seed}");
+    }
+}
+
+/// Goal: a removal that keeps the data loses nothing that a guest was answered before it ended.
+/// Method: writes of a guest in flight when its volume is removed; then its backing store is held
+/// against the oracle.
+#[test]
+fn a_removal_keeps_what_a_guest_was_answered() {
+    campaign::hush_panics();
+    for seed in 0..300 {
+        let volume = (seed % VOLUMES as u64) as usize;
+        let guest = |round| Act::Guest(volume, seed * 16 + round);
+        let mut acts = vec![guest(0), Act::Turns(40), Act::Drain(None), Act::Turns(40)];
+        acts.extend([guest(1), guest(2), Act::Turns((seed / 3 % 8) as u32)]);
+        acts.extend([Act::Remove(volume), Act::Settle, Act::Cut(CrashMode::DropAll)]);
+        assert_eq!(live_with(seed, acts), Ok(()), "SEED={seed}");
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod cloud;
 mod faults;
+mod guests;
 mod lengths;
 mod lost;
 mod starts;
@@ -79,6 +80,8 @@ pub struct Tally {
     pub windows_cut: BTreeSet<Window>,
     /// Volumes that became longer or shorter.
     pub lengths: u64,
+    /// Volumes that were removed, and whose backing stores were held against the oracle.
+    pub removed: u64,
     /// Older copies of a level that were refused.
     pub older: u64,
     /// Older copies of a node's journal and map file that were refused.
@@ -98,6 +101,7 @@ struct World<'a> {
     catalog: lost::Catalog,
     levels: starts::Levels,
     lengths: lengths::Lengths,
+    guests: guests::Guests,
     node: Option<Node>,
     commands: Sender<Command<NbdSession>>,
     clients: Vec<Option<Client>>,
@@ -173,6 +177,7 @@ impl<'a> World<'a> {
             catalog: lost::Catalog::new(life.shape.remote, life.seed),
             levels: starts::Levels::default(),
             lengths: lengths::Lengths::default(),
+            guests: guests::Guests::default(),
             node: None,
             commands: channel().0,
             clients: (0..CLIENTS).map(|_| None).collect(),
@@ -216,16 +221,9 @@ impl<'a> World<'a> {
             Act::Leave(client, how) => self.leave(client, how),
             Act::Turns(count) => self.turns(count)?,
             Act::Settle => self.settle()?,
-            Act::Drain(volume) => {
-                let volume = volume.map(|index| VolumeId(index as u32));
-                self.command(Command::Drain(volume, Box::new(drop)));
-                for index in 0..VOLUMES {
-                    let is_its = volume.is_none_or(|id| id.0 as usize == index);
-                    if is_its && self.homes[index].is_none() {
-                        self.command(self.catalog.clean(index));
-                    }
-                }
-            }
+            Act::Drain(volume) => self.drain(volume),
+            Act::Guest(volume, seed) => self.ask_as_guest(volume, seed),
+            Act::Remove(volume) => self.remove(volume),
             Act::Resize(volume, slots) => {
                 let sized = vec![(VolumeId(volume as u32), slots)];
                 self.command(Command::SetSized(sized, Box::new(drop)));
@@ -240,6 +238,21 @@ impl<'a> World<'a> {
             Act::Destroy { is_ghost } => self.destroy(is_ghost)?,
         }
         Ok(())
+    }
+
+    fn drain(&mut self, volume: Option<usize>) {
+        if volume.is_some_and(|volume| !self.guests.is_served(volume)) {
+            return;
+        }
+        let id = volume.map(|index| VolumeId(index as u32));
+        let told = self.guests.on_drained();
+        self.command(Command::Drain(id, Box::new(told)));
+        for index in 0..VOLUMES {
+            let is_its = volume.is_none_or(|volume| volume == index);
+            if is_its && self.homes[index].is_none() && self.guests.is_served(index) {
+                self.command(self.catalog.clean(index));
+            }
+        }
     }
 
     fn command(&mut self, command: Command<NbdSession>) {
@@ -285,6 +298,7 @@ impl World<'_> {
         self.orphans.clear();
         self.left.clear();
         self.lengths.crash();
+        self.guests.crash();
         self.lose_power(mode);
         self.heal();
         self.fill_for_start();
@@ -360,7 +374,8 @@ impl World<'_> {
 /// Clients.
 impl World<'_> {
     fn connect(&mut self, number: usize, structured: bool) -> Result<(), String> {
-        let Some(node) = &mut self.node else { return Ok(()) };
+        let is_served = self.guests.is_served(number % VOLUMES);
+        let Some(node) = self.node.as_mut().filter(|_| is_served) else { return Ok(()) };
         if self.clients[number].is_some() {
             return Ok(());
         }
@@ -503,12 +518,17 @@ impl World<'_> {
             }
             if is_closed {
                 let Some(client) = &self.clients[number] else { continue };
+                if !self.guests.is_served(number % VOLUMES) {
+                    self.orphan(number);
+                    continue;
+                }
                 if !client.is_leaving || !client.asked.is_empty() {
                     return Err(format!("the node drops client {number}, which did no wrong"));
                 }
                 self.clients[number] = None;
             }
         }
+        self.collect_guests()?;
         let stamp = self.oracle.stamp();
         self.homes.iter().flatten().for_each(|home| home.mark(stamp));
         Ok(())
@@ -526,7 +546,8 @@ impl World<'_> {
         self.note(|| format!("client {number}: {:?} of {version}: {result:?}", call.operation));
         if let Err(errno) = result {
             self.tally.errors += 1;
-            return if self.is_tolerant || self.catalog.has_refused(volume) {
+            let may_fail = asked.is_cut || !self.guests.is_served(volume);
+            return if may_fail || self.is_tolerant || self.catalog.has_refused(volume) {
                 Ok(())
             } else {
                 let home = self.describe_home(volume);
@@ -572,7 +593,10 @@ impl World<'_> {
         }
         self.check_counts()?;
         self.check_truncated()?;
-        for volume in 0..VOLUMES {
+        self.check_removed()?;
+        for volume in
+            (0..VOLUMES).filter(|volume| !self.guests.is_removed(*volume)).collect::<Vec<_>>()
+        {
             let cuts = self.tally.cuts;
             let read = self.read_volume(volume)?;
             if self.is_over {

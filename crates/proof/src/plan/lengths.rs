@@ -7,6 +7,7 @@
 
 use super::{Act, BLOCK, BLOCKS, CLIENTS, Leave, VOLUMES, draw_mode};
 use layby_types::{Call, CallFlags, Operation, Rng};
+use std::ops::Range;
 
 /// Changes per simulation run at most.
 const CHANGES_MAX: u64 = 8;
@@ -22,6 +23,7 @@ pub(super) fn has_some(seed: u64) -> bool {
 /// Puts changes between the acts.
 pub(super) fn add(seed: u64, acts: &mut Vec<Act>) {
     let mut rng = Rng::new(seed ^ 0x1e_4646);
+    let mut late = Rng::new(seed ^ 0x1e_4a7e);
     let mut sectors = [BLOCKS * BLOCK / SECTOR; VOLUMES];
     let mut places: Vec<usize> = (0..1 + rng.below(CHANGES_MAX))
         .map(|_| rng.below(acts.len() as u64 + 1) as usize)
@@ -32,8 +34,35 @@ pub(super) fn add(seed: u64, acts: &mut Vec<Act>) {
         let from = sectors[volume];
         sectors[volume] = draw(&mut rng, from);
         let burst = draw_burst(&mut rng, volume, sectors[volume]);
-        drop(acts.splice(place..place, burst));
+        let in_flight = match late.chance(1, 2) {
+            true => draw_behind(&mut late, volume, sectors[volume]..from),
+            false => Vec::new(),
+        };
+        drop(acts.splice(place..place, in_flight.into_iter().chain(burst)));
     }
+}
+
+/// Changes that are in flight behind a new end when the volume gets it: of some blocks each sector
+/// alone, so that one waits for the other.
+fn draw_behind(rng: &mut Rng, volume: usize, cut: Range<u64>) -> Vec<Act> {
+    if cut.is_empty() {
+        return Vec::new();
+    }
+    let mut acts = vec![Act::Connect(volume, true)];
+    let operations = [Operation::Write, Operation::Write, Operation::Write, Operation::WriteZeroes];
+    for _ in 0..1 + rng.below(3) {
+        let first = cut.start + rng.below(cut.end - cut.start);
+        for sector in first..(first + 1 + rng.below(4)).min(cut.end) {
+            let other = volume + VOLUMES;
+            let client = if other < CLIENTS && rng.chance(1, 3) { other } else { volume };
+            let (offset, length) = (sector * SECTOR, SECTOR);
+            let operation = operations[rng.below(4) as usize];
+            let flags = CallFlags { fua: rng.chance(1, 3), ..CallFlags::default() };
+            acts.push(Act::Ask(client, Call { cookie: 0, operation, offset, length, flags }));
+        }
+    }
+    acts.push(Act::Turns(rng.below(4) as u32));
+    acts
 }
 
 /// Another length: near the old one, whole, or any.

@@ -3,8 +3,10 @@
 //! How: as the control plane does. The shard is told; once it has answered, the catalog knows, and
 //! then a home that is to become shorter is cut. A power cut may come between any two of these. To
 //! the oracle a volume that becomes shorter is zeroed behind its new end.
-//! Invariant: no request in flight overlaps the bytes that a change removes, since their order is
-//! not defined. One change at a time. A length that stays as it was needs a reason: a disk that
+//! Changes may be in flight behind the new end: the zeroing comes after them in any case, and those
+//! that had not begun may fail. No read is, and none of it when a volume becomes longer again.
+//! Invariant: once a volume has become shorter, what was behind its end reads zero, whatever was in
+//! flight there. One change at a time. A length that stays as it was needs a reason: a disk that
 //! fails, or an operation behind the new end that a late device has still in flight.
 //! A home that was truncated keeps that length.
 //! Cost: a look at the requests in flight per change. Not for: volumes in object stores.
@@ -86,19 +88,24 @@ impl World<'_> {
         let is_possible = self.node.is_some()
             && self.lengths.are_settled()
             && self.homes[volume].is_none()
+            && self.guests.is_served(volume)
             && length != old;
         if !is_possible {
             return;
         }
         let zeroing = match old.checked_sub(length).filter(|over| *over > 0) {
+            // A change from before a shrink would be a change of the longer volume.
+            None if self.calls_of(volume).any(|call| call.offset + call.length > old) => return,
             None => None,
             Some(over) => {
                 let flags = CallFlags { fua: true, ..CallFlags::default() };
                 let operation = Operation::WriteZeroes;
                 let call = Call { cookie: 0, operation, offset: length, length: over, flags };
-                if self.calls_of(volume).any(|other| overlap(other, &call)) {
+                let reads = |other: &Call| !oracle::changes(other.operation);
+                if self.calls_of(volume).any(|other| reads(other) && overlap(other, &call)) {
                     return;
                 }
+                self.cut_behind(volume, &call);
                 let expected = self.oracle.begin(volume, &call, oracle::ZERO);
                 Some((call, expected))
             }
@@ -111,6 +118,14 @@ impl World<'_> {
         self.lengths.is_truncated[volume] = false;
         self.lengths.change = Some(Change { volume, length, zeroing, answer });
         self.note(|| format!("volume {volume} is to have {length} bytes"));
+    }
+
+    /// Changes in flight that overlap what is cut off may fail.
+    fn cut_behind(&mut self, volume: usize, zeroing: &Call) {
+        let peers = self.clients.iter_mut().skip(volume).step_by(VOLUMES).flatten();
+        let asked = peers.flat_map(|client| client.asked.values_mut());
+        asked.for_each(|asked| asked.is_cut |= overlap(&asked.call, zeroing));
+        self.guests.cut_behind(volume, zeroing);
     }
 
     /// Takes down what the shard has answered, and goes on.

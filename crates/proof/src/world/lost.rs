@@ -119,7 +119,10 @@ impl World<'_> {
         if self.has_lied || self.is_bereft {
             return Ok(());
         }
-        for volume in (0..VOLUMES).filter(|volume| self.catalog.clean[*volume]) {
+        self.check_removed()?;
+        let is_clean =
+            |volume: &usize| self.catalog.clean[*volume] && !self.guests.is_removed(*volume);
+        for volume in (0..VOLUMES).filter(is_clean) {
             self.check_home(volume, "is clean")?;
             self.tally.clean_checked += 1;
         }
@@ -127,7 +130,7 @@ impl World<'_> {
         if rng.chance(1, 4) { self.write_back_without_nvm() } else { Ok(()) }
     }
 
-    fn check_home(&self, volume: usize, why: &str) -> Result<(), String> {
+    pub(super) fn check_home(&self, volume: usize, why: &str) -> Result<(), String> {
         let mut machine = self.host.machine();
         let disk = machine.attach_disk(&Disk::Home(volume).name()).expect("a node has its disks");
         let bytes = machine.peek(disk);

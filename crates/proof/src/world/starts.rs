@@ -84,7 +84,10 @@ impl World<'_> {
                 part("nvm", Some(Disk::Nvm), shape.nvm_bytes),
                 part("ssd", Some(Disk::Ssd), shape.ssd_bytes),
             ],
-            volumes: (0..VOLUMES).map(volume).collect(),
+            volumes: (0..VOLUMES)
+                .filter(|index| !self.guests.is_removed(*index))
+                .map(volume)
+                .collect(),
             is_new,
             is_strict: false,
             simulate_power_loss: false,

@@ -23,7 +23,7 @@ impl World<'_> {
         let (mut idle, mut in_vain) = (0, 0);
         for _ in 0..TURNS_MAX {
             let waits = |client: &Client| !client.asked.is_empty() || !client.outgoing.is_empty();
-            let busy = self.clients.iter().flatten().any(waits);
+            let busy = self.clients.iter().flatten().any(waits) || self.guests.are_waiting();
             let Some(node) = &self.node else { return Ok(()) };
             if busy || node.inflight() > 0 || !self.lengths.are_settled() {
                 idle = 0;
@@ -61,7 +61,8 @@ impl World<'_> {
         let peers = self.clients.iter().skip(volume).step_by(VOLUMES).flatten();
         let asked = peers.flat_map(|client| client.asked.values().map(|asked| &asked.call));
         let orphans = self.orphans.iter().filter(move |(of, _)| *of == volume);
-        asked.chain(orphans.map(|(_, call)| call))
+        let of_guests = self.guests.calls_of(volume);
+        asked.chain(orphans.map(|(_, call)| call)).chain(of_guests)
     }
 
     /// Who waits for what.
