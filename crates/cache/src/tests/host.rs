@@ -195,7 +195,7 @@ impl Host {
 
     pub(super) fn remove(&mut self, volume: VolumeId) {
         let mut actions = Vec::new();
-        assert_eq!(self.cache.remove_volume(volume, &mut actions), Ok(()));
+        assert_eq!(self.cache.remove_volume(volume, OnDirty::Discard, &mut actions), Ok(()));
         self.perform(actions);
     }
 

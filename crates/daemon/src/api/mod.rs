@@ -11,6 +11,7 @@ mod answer;
 mod clients;
 mod cloud;
 mod deletion;
+mod discards;
 mod guard;
 mod health;
 mod schedule;
@@ -24,15 +25,16 @@ mod wear;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::level_discards;
 pub use answer::{
-    BackingAnswer, ClassAnswer, DiscardAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer,
-    StatusAnswer, TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
+    BackingAnswer, ClassAnswer, LevelAnswer, OperationAnswer, Reading, ShardAnswer, StatusAnswer,
+    TrafficAnswer, VolumeAnswer, WatermarksAnswer, WritebackAnswer,
 };
 pub use clients::ClientAnswer;
 pub(crate) use cloud::cloud_answer;
 pub use cloud::{CloudAnswer, EncodingAnswer};
 pub use deletion::{AcceptedLossAnswer, DeletedAnswer, ForgottenAnswer, KeptAnswer, LeftAnswer};
+pub use discards::DiscardAnswer;
+pub(crate) use discards::level_discards;
 pub use guard::{BODY_TIMEOUT, Caller, Door};
 pub use schedule::{DeviceAnswer, LatencyAnswer, RankAnswer};
 pub use schema::openapi;

@@ -119,9 +119,14 @@ impl Churn {
         assert!(rested, "{} segments cleaned, and no end", self.log.counters().segments_cleaned);
     }
 
-    /// Lets an operation end; how a write has, if one did.
+    /// Lets an operation end; how a write has, if one did. An owner that is asked says that all is
+    /// being destaged, and never ends that.
     fn turn(&mut self) -> Option<Result<(), ErrorKind>> {
-        self.turn_of_owner().0
+        let (ended, asked) = self.turn_of_owner();
+        if !asked.is_empty() {
+            self.log.cleaned(&mut self.io, &vec![Cleaned::Destaging; asked.len()]);
+        }
+        ended
     }
 
     /// The same, and what the owner is asked about.
@@ -136,10 +141,6 @@ impl Churn {
         for event in events {
             match event {
                 StoreEvent::NeedPeerSync { id, .. } => self.log.peer_synced(id),
-                StoreEvent::Cleaning { slots } => {
-                    let answers = vec![Cleaned::Destaging; slots.len()];
-                    self.log.cleaned(&mut self.io, &answers);
-                }
                 StoreEvent::Stored { result, .. } => ended = Some(result),
                 StoreEvent::Cleaning { slots } => asked = slots,
                 _ => {}

@@ -4,13 +4,13 @@
 //! simulated disks, whose operations end in a seeded disorder; the simulator counts.
 //! Invariant: nothing that a host was asked for is left unfinished when a call returns.
 
-use layby_cache::{Action, CacheSpec, DecisionLog, LevelKind, VolumeSpec};
+use layby_cache::{Action, CacheSpec, DecisionLog, LevelKind, OnDirty, RemoveError, VolumeSpec};
 use layby_device::Model;
 use layby_engine::core::{Asker, Core, HomePlan, LevelPlan, ReadSink};
 use layby_engine::io::{DiskId, Io as _, SimIo};
 use layby_engine::store::{Region, StoreIdentity};
 use layby_sim::levels::{Machine, Mode, Setup};
-use layby_types::{Call, ErrorKind, Nanos, Operation, ShardIndex, VolumeId};
+use layby_types::{Call, Nanos, Operation, ShardIndex, VolumeId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -193,14 +193,14 @@ impl Host for Engine {
     fn renew_volume(&mut self, spec: &VolumeSpec) {
         self.drain(spec.id);
         for _ in 0..TURNS_MAX {
-            match self.core.remove_volume(&mut self.io, spec.id) {
+            match self.core.remove_volume(&mut self.io, spec.id, OnDirty::Refuse) {
                 Ok(()) => {
                     let disk = self.io.attach_disk(&home_name(spec.id)).expect("it was there");
                     self.core.add_volume(home_plan(spec, disk)).expect("its number is free");
                     return;
                 }
                 // A sync of the home's own is still in flight.
-                Err(kind) => assert_eq!(kind, ErrorKind::Retry),
+                Err(why) => assert_eq!(why, RemoveError::Busy),
             }
             self.turn();
         }

@@ -89,9 +89,9 @@ fn removed(world: &mut World) -> Result<(), RemoveError> {
     panic!("a removal never ends");
 }
 
-/// Goal: a removal that keeps the data refuses dirty blocks, and leaves a backing store that a power
-/// cut takes nothing from. Method: a removal before and after a drain; a volume that writes past the
-/// levels, removed without a flush; then the power is cut.
+/// Goal: a removal that keeps the data refuses dirty blocks, and leaves a backing store that a
+/// power cut takes nothing from. Method: a removal before and after a drain; a volume that writes
+/// past the levels, removed without a flush; then the power is cut.
 #[test]
 fn a_removal_that_keeps_the_data_keeps_it() {
     for is_passed in [false, true] {
