@@ -74,6 +74,8 @@ pub enum RemoveError {
     Busy,
     /// Blocks of it are dirty or lost: it can be removed once it was drained.
     Dirty,
+    /// The host's: a sync of its backing store failed, so that nothing vouches for what it has.
+    Unsynced,
 }
 
 /// A level's counters, in blocks unless a name says otherwise.

@@ -1,4 +1,5 @@
-//! Whether a volume is clean: its backing store has all of it, so that it needs no level.
+//! Whether a volume is clean: its backing store has all of it, so that it needs no level; and its
+//! removal.
 //!
 //! How: the cache knows dirty blocks, the tombstones know ranges that are not zeroed below; what is
 //! missing is sent. Invariant: a clean volume's backing store durably has every change that was
@@ -7,6 +8,7 @@
 
 use super::Core;
 use crate::io::Io;
+use layby_cache::{OnDirty, RemoveError};
 use layby_types::VolumeId;
 
 impl Core {
@@ -35,6 +37,50 @@ impl Core {
         }
         self.sync_home(io, volume);
         true
+    }
+
+    /// Forgets an idle volume; its home is detached, its blocks are dropped.
+    ///
+    /// # Errors
+    /// As [`Cache::remove_volume`].
+    pub fn remove_volume(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        on_dirty: OnDirty,
+    ) -> Result<(), RemoveError> {
+        if self.homes.get(&id).is_some_and(|home| home.inflight > 0 || home.syncing) {
+            return Err(RemoveError::Busy);
+        }
+        if self.cache.is_idle(id) && self.settle_discards(io, id) {
+            return Err(RemoveError::Busy);
+        }
+        if on_dirty == OnDirty::Refuse && self.cache.is_idle(id) && self.sync_for_removal(io, id) {
+            return Err(RemoveError::Busy);
+        }
+        if on_dirty == OnDirty::Refuse && self.is_unsynced(id) {
+            return Err(RemoveError::Unsynced);
+        }
+        let mut actions = Vec::new();
+        self.cache.remove_volume(id, on_dirty, &mut actions)?;
+        self.take(actions);
+        self.run(io, None);
+        if let Some(home) = self.homes.remove(&id) {
+            home.backing.detach(io);
+        }
+        self.remotes.retain(|remote| *remote != id);
+        self.unjoin(id);
+        self.wides.remove(id);
+        self.forget_tombstones(id);
+        self.stuck.forget_volume(id);
+        Ok(())
+    }
+
+    /// Whether a sync of the volume's file or device failed: it may lack what it was given, and no
+    /// later sync tells.
+    pub(super) fn is_unsynced(&self, volume: VolumeId) -> bool {
+        let home = self.homes.get(&volume);
+        home.is_some_and(|home| !home.backing.is_remote() && home.backing.is_lost())
     }
 
     /// Whether a level holds what the volume's backing store may not have.

@@ -51,7 +51,7 @@ use answer::{Destination, Gatherings};
 use decisions::Decisions;
 use events::{PeerSync, Tombstones};
 use layby_cache::schedule::{Rank, Verdict};
-use layby_cache::{Action, Cache, Event, Moment, OnDirty, OpId, RemoveError, TickTimer};
+use layby_cache::{Action, Cache, Event, Moment, OpId, TickTimer};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingOperation, Call, ErrorKind, Extent, LevelIndex, Nanos, Operation, RequestId, Rng,
@@ -716,40 +716,6 @@ impl Core {
             level.slots = kept.slots;
         }
         spec
-    }
-
-    /// Forgets an idle volume; its home is detached, its blocks are dropped.
-    ///
-    /// # Errors
-    /// As [`Cache::remove_volume`].
-    pub fn remove_volume(
-        &mut self,
-        io: &mut dyn Io,
-        id: VolumeId,
-        on_dirty: OnDirty,
-    ) -> Result<(), RemoveError> {
-        if self.homes.get(&id).is_some_and(|home| home.inflight > 0 || home.syncing) {
-            return Err(RemoveError::Busy);
-        }
-        if self.cache.is_idle(id) && self.settle_discards(io, id) {
-            return Err(RemoveError::Busy);
-        }
-        if on_dirty == OnDirty::Refuse && self.cache.is_idle(id) && self.sync_for_removal(io, id) {
-            return Err(RemoveError::Busy);
-        }
-        let mut actions = Vec::new();
-        self.cache.remove_volume(id, on_dirty, &mut actions)?;
-        self.take(actions);
-        self.run(io, None);
-        if let Some(home) = self.homes.remove(&id) {
-            home.backing.detach(io);
-        }
-        self.remotes.retain(|remote| *remote != id);
-        self.unjoin(id);
-        self.wides.remove(id);
-        self.forget_tombstones(id);
-        self.stuck.forget_volume(id);
-        Ok(())
     }
 
     fn ask_home(

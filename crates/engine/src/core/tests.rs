@@ -24,8 +24,8 @@ use crate::io::{CrashMode, DiskId, SimIo};
 use crate::store::{Reached, Region, StoreError, StoreIdentity};
 use layby_cache::wear::{DAY, Endurance};
 use layby_cache::{
-    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec,
-    ReadAheadLimits, Share, VolumeSpec, Watermarks, WritebackLimits,
+    AdmissionKind, CacheSpec, ClassSpec, EvictionKind, LEVELS_MAX, LevelKind, LevelSpec, OnDirty,
+    ReadAheadLimits, RemoveError, Share, VolumeSpec, Watermarks, WritebackLimits,
 };
 use layby_types::{BlockSize, CallFlags, ClassId, ShardIndex};
 use std::collections::HashMap;

@@ -513,6 +513,12 @@ impl<S: Session, H: Host> Shard<S, H> {
                 }
                 Err(RemoveError::Busy) => {}
                 Err(RemoveError::Dirty) => self.drain_for(index),
+                Err(RemoveError::Unsynced) => {
+                    let removal = self.pending.removals.swap_remove(index);
+                    let why = "its backing store failed to sync, so that it may lack what it was \
+                               given; a restart of the node writes again what its levels have";
+                    (removal.answer)(failed(ErrorKind::Retry, why));
+                }
                 Err(RemoveError::Unknown) => {
                     let removal = self.pending.removals.swap_remove(index);
                     (removal.answer)(failed(ErrorKind::Closed, "no such volume"));
