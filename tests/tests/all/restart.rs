@@ -217,7 +217,7 @@ fn stop_answers_what_it_began() {
     let home = dir.path().join("node");
     let node = Node::start(&home, &options());
     let client = Connection::open(&node.socket(), "v").expect("the node serves");
-    assert_the_answered_is_there((node, client), 0..500, (&home, &options()));
+    assert_the_answered_is_there((node, client), 0..3000, (&home, &options()));
 }
 
 /// Writes blocks far ahead of what the node may carry out, stops it after the first answer, and

@@ -4,11 +4,12 @@
 //! simulated disks, whose operations end in a seeded disorder; the simulator counts.
 //! Invariant: nothing that a host was asked for is left unfinished when a call returns.
 
+use layby_cache::cleaning::Limits;
 use layby_cache::{Action, CacheSpec, DecisionLog, LevelKind, OnDirty, RemoveError, VolumeSpec};
 use layby_device::Model;
 use layby_engine::core::{Asker, Core, HomePlan, LevelPlan, ReadSink};
 use layby_engine::io::{DiskId, Io as _, SimIo};
-use layby_engine::store::{Region, StoreIdentity};
+use layby_engine::store::{Region, SegmentPlan, StoreIdentity};
 use layby_sim::levels::{Machine, Mode, Setup};
 use layby_types::{Call, Nanos, Operation, ShardIndex, VolumeId};
 use std::cell::RefCell;
@@ -94,7 +95,8 @@ impl Engine {
                     format: true,
                     is_strict: false,
                     known: None,
-                    segments: Default::default(),
+                    // The simulator's level has no log that is cleaned.
+                    segments: SegmentPlan { cleaning: Limits::MIN, ..SegmentPlan::default() },
                     wear: Default::default(),
                 },
             }
