@@ -15,6 +15,8 @@ use std::path::Path;
 const BLOCKS: u32 = 1 << 16;
 /// What begins a line of figures.
 const MARK: &str = "figures ";
+/// What begins one of the level behind its cache.
+const CACHED_MARK: &str = "behind the cache ";
 /// What is promised of the device's write amplification, with streams and without.
 const WITH_MAX: f64 = 1.4;
 const WITHOUT_MAX: f64 = 2.0;
@@ -29,15 +31,16 @@ pub(crate) fn measure(root: &Path, arguments: &Arguments) -> Result<(Vec<Value>,
         test.env("LAYBY_FLASH_BLOCKS", BLOCKS.to_string());
         test.env("LAYBY_SEED", (arguments.seed + u64::from(round)).to_string());
         let lines = process::output(&mut test)?;
-        raw.extend(figures(&lines)?);
+        raw.extend(figures(&lines, MARK)?);
+        raw.extend(figures(&lines, CACHED_MARK)?);
         process::say(&format!("round {} of {}", round + 1, arguments.runs));
     }
     let report = report(&raw)?;
     Ok((raw, report))
 }
 
-fn figures(lines: &str) -> Result<Vec<Value>, Failure> {
-    let marked = lines.lines().filter_map(|line| line.split_once(MARK)).map(|(_, rest)| rest);
+fn figures(lines: &str, mark: &str) -> Result<Vec<Value>, Failure> {
+    let marked = lines.lines().filter_map(|line| line.split_once(mark)).map(|(_, rest)| rest);
     let values = marked.map(|rest| {
         serde_json::from_str(rest)
             .map_err(|cause| Failure::new(format!("figures are no JSON\ncause: {cause}")))
@@ -59,9 +62,11 @@ struct Most {
 
 /// A row per load, lengths and mode of discards, in the order of the first round.
 fn report(raw: &[Value]) -> Result<Report, Failure> {
+    let (cached, raw): (Vec<&Value>, Vec<&Value>) =
+        raw.iter().partition(|value| value.get("total").is_some());
     let row_of = |value: &Value| KEYS.map(|key| value[key].to_string().replace('"', ""));
     let mut rows: Vec<[String; 4]> = Vec::new();
-    for value in raw {
+    for value in &raw {
         if !rows.contains(&row_of(value)) {
             rows.push(row_of(value));
         }
@@ -113,7 +118,37 @@ fn report(raw: &[Value]) -> Result<Report, Failure> {
         larger.with,
         larger.without
     );
+    table.push_str(&cached_table(&cached));
     Ok(Report { heading, table })
+}
+
+/// A row per load of the level behind its cache, with cleaning that drops and without.
+fn cached_table(cached: &[&Value]) -> String {
+    let mut loads: Vec<&str> = Vec::new();
+    for load in cached.iter().filter_map(|value| value["load"].as_str()) {
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    let mut table = String::new();
+    if !loads.is_empty() {
+        table.push_str(
+            "\n| behind the cache | programmed per block stored: off | on | no streams: off | on | \
+             hits (%): off | on | backing writes per request: off | on |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        );
+    }
+    for load in loads {
+        let own = || cached.iter().filter(|value| value["load"].as_str() == Some(load));
+        let spread = |key: &str| {
+            Spread::of(own().map(|value| value[key].as_f64().unwrap_or(f64::NAN))).fraction()
+        };
+        let keys = ["total", "no_streams", "hits", "home"];
+        let cells = keys.iter().flat_map(|key| [spread(&format!("{key}_off")), spread(key)]);
+        // Writing to a string cannot fail.
+        let _ = writeln!(table, "| {load} | {} |", cells.collect::<Vec<_>>().join(" | "));
+    }
+    table
 }
 
 #[cfg(test)]
@@ -130,12 +165,12 @@ mod tests {
                  \"log\":2.0}}\n"
             )
         };
-        let raw = figures(&(line(1.2) + &line(1.4))).expect("sound lines");
+        let raw = figures(&(line(1.2) + &line(1.4)), MARK).expect("sound lines");
         let report = report(&raw).expect("figures");
         assert!(report.heading.contains("Yes: 1.30 with"), "{}", report.heading);
         assert!(report.table.contains(
             "| hot | 1.0 | 1.0 | delayed | 85 % | 1.30 ± 0.10 | 1.50 ± 0.00 | 2.00 ± 0.00 | 2.60"
         ));
-        assert!(figures("figures none").is_err());
+        assert!(figures("figures none", MARK).is_err());
     }
 }
