@@ -25,6 +25,17 @@ pub(super) fn for_each_seed(count: u64, body: impl Fn(u64) + std::panic::RefUnwi
 /// Seeds per test on a change; `SEEDS` in the environment asks for more.
 const SEEDS: u64 = 60;
 
+/// A log of few segments, without a level above.
+const LOG_ALONE: Size = Size {
+    keys: 90,
+    log_blocks: 300,
+    nvm_blocks: 0,
+    upper: Upper::None,
+    discard: Off,
+    all_streams: false,
+    owns_cleaning: false,
+};
+
 /// A history in which free segments are discarded or not, by the seed.
 fn history(seed: u64, size: Size) -> World {
     let mut rng = Rng::new(seed);
@@ -51,15 +62,7 @@ fn history(seed: u64, size: Size) -> World {
 fn log_alone_keeps_its_promises() {
     let seen = [const { AtomicU64::new(0) }; 5];
     for_each_seed(SEEDS, |seed| {
-        let size = Size {
-            keys: 90,
-            log_blocks: 300,
-            nvm_blocks: 0,
-            upper: Upper::None,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let size = LOG_ALONE;
         let world = history(seed, size);
         seen.iter().zip(world.seen).for_each(|(sum, count)| {
             sum.fetch_add(count, Ordering::Relaxed);
@@ -80,15 +83,7 @@ fn log_alone_keeps_its_promises() {
 #[test]
 fn a_lost_sector_of_each_structure_costs_nothing() {
     for_each_seed(SEEDS, |seed| {
-        let size = Size {
-            keys: 90,
-            log_blocks: 300,
-            nvm_blocks: 0,
-            upper: Upper::None,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let size = LOG_ALONE;
         let mut world = history(seed, size);
         for _ in 0..seed * 10 {
             world.step();
@@ -105,15 +100,7 @@ fn a_lost_sector_of_each_structure_costs_nothing() {
 fn a_lost_header_of_each_slot_costs_nothing() {
     for_each_seed(SEEDS, |seed| {
         let upper = if seed % 2 == 0 { Upper::PageCache } else { Upper::Persistent };
-        let size = Size {
-            keys: 110,
-            log_blocks: 300,
-            nvm_blocks: 48,
-            upper,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let size = Size { keys: 110, nvm_blocks: 48, upper, ..LOG_ALONE };
         let mut world = history(seed, size);
         for _ in 0..seed * 10 {
             world.step();
@@ -128,15 +115,7 @@ fn a_lost_header_of_each_slot_costs_nothing() {
 #[test]
 fn levels_keep_their_promises_with_a_page_cached_mapping() {
     for_each_seed(SEEDS, |seed| {
-        let size = Size {
-            keys: 110,
-            log_blocks: 300,
-            nvm_blocks: 48,
-            upper: Upper::PageCache,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let size = Size { keys: 110, nvm_blocks: 48, upper: Upper::PageCache, ..LOG_ALONE };
         history(seed, size);
     });
 }
@@ -145,15 +124,7 @@ fn levels_keep_their_promises_with_a_page_cached_mapping() {
 #[test]
 fn levels_keep_their_promises_with_persistent_memory() {
     for_each_seed(SEEDS, |seed| {
-        let size = Size {
-            keys: 110,
-            log_blocks: 300,
-            nvm_blocks: 48,
-            upper: Upper::Persistent,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let size = Size { keys: 110, nvm_blocks: 48, upper: Upper::Persistent, ..LOG_ALONE };
         history(seed, size);
     });
 }
@@ -190,15 +161,7 @@ impl World {
 #[test]
 fn full_log_never_gets_stuck() {
     for_each_seed(8, |seed| {
-        let mut size = Size {
-            keys: 1,
-            log_blocks: 300,
-            nvm_blocks: 0,
-            upper: Upper::None,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let mut size = Size { keys: 1, ..LOG_ALONE };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);
         world.churn(6000);
@@ -216,15 +179,7 @@ fn full_log_never_gets_stuck() {
 fn full_log_never_gets_stuck_by_power_cuts() {
     for_each_seed(SEEDS, |seed| {
         let log_blocks = [180, 210, 312][seed as usize % 3];
-        let mut size = Size {
-            keys: 1,
-            log_blocks,
-            nvm_blocks: 0,
-            upper: Upper::None,
-            discard: Off,
-            all_streams: false,
-            owns_cleaning: false,
-        };
+        let mut size = Size { keys: 1, log_blocks, ..LOG_ALONE };
         size.keys = World::new(seed, size).log.slot_count() as usize;
         let mut world = World::new(seed, size);
         world.is_slow_below = seed % 4 != 0;
