@@ -45,7 +45,7 @@ pub struct Watch {
     control: Arc<dyn Fn(Order, u64) + Send + Sync>,
 }
 
-/// What a volume says; what comes while nobody asks is the last one only.
+/// What a volume says; of what comes between two questions only the last counts.
 pub struct Changes(watch::Receiver<Option<Said>>);
 
 impl Changes {
@@ -145,8 +145,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// Goal: orders are heard in the order of their numbers, so that whoever waits until his was
-    /// heard does not wait for ever. Method: threads that give orders at once; the numbers heard.
+    /// Goal: orders are heard in the order of their numbers, so that a caller that waits until its
+    /// own was heard does not wait for ever. Method: threads that give orders at once; the numbers heard.
     #[test]
     fn orders_are_heard_in_their_order() {
         const THREADS: u64 = 8;

@@ -112,7 +112,7 @@ fn a_drain_ends_with_its_client() {
         write(&mut connection, number);
         assert!(!looks(LOOKS), "the store refuses");
     }
-    assert_eq!(segments(&world), before, "each write goes up, for a drain that nobody waits for");
+    assert_eq!(segments(&world), before, "each write goes up, for a drain whose client has gone");
     let (mut one, mut other) = (drain(), drain());
     fault.wait_hits(fault.hits() + 1);
     one.kill().expect("it runs");

@@ -387,9 +387,10 @@ fn a_node_that_was_put_back_takes_its_volume_anew() {
     client.verify_store(&world, &node);
 }
 
-/// Goal: who takes a clone is told where it is read from besides its own place, which a copy of the
-/// store does not move, and what to do about the marks of the first one's clones. Method: a volume
-/// and its clone in a folder, all of which is copied; another node takes both from the copy.
+/// Goal: an operator who takes a clone is told where it is read from besides its own place, which a
+/// copy of the store does not move, and what to do about the marks of the first one's clones.
+/// Method: a volume and its clone in a folder, all of which is copied; another node takes both from
+/// the copy.
 #[test]
 fn a_taken_clone_names_its_base() {
     let base = TempDir::new().expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! What a level tells its log's cleaner of a slot: how cold it is, and who needs it.
+//! What a level tells its log's cleaner of a slot: how cold it is, and for whom it is reserved.
 //!
 //! How: ages are the stamps that eviction compares; quantiles come from a sample of them.
 //! Invariant: an age grows while the slot is not used, up to [`super::AGE_MAX`].

@@ -124,8 +124,9 @@ fn sizes_reach_the_store() {
 }
 
 /// Goal: a size is in the store also where clients' calls waited for too long meanwhile, and so is
-/// each one after it: whoever takes the volume has all that was written behind the old end. Method:
-/// a cut link, a full journal, a class that waits for a moment only, a shrink; then a growth.
+/// each one after it: a node that takes the volume has all that was written behind the old end.
+/// Method: a cut link, a full journal, a class that waits for a moment only, a shrink; then a
+/// growth.
 #[test]
 fn a_size_reaches_the_store_past_calls_that_are_given_up() {
     let mut bench = Bench::new(7500);
@@ -154,8 +155,8 @@ fn a_size_reaches_the_store_past_calls_that_are_given_up() {
 }
 
 /// Goal: no superblock names what was written behind an end that the volume had grown past without
-/// saying so, or whoever takes the volume has a later write and lacks that earlier one. Method: a
-/// shrink, a growth past the first size and a write there, which reach the store in one segment.
+/// saying so, or a node that takes the volume has a later write and lacks that earlier one. Method:
+/// a shrink, a growth past the first size and a write there, which reach the store in one segment.
 #[test]
 fn a_growth_is_told_with_what_it_made_room_for() {
     let mut bench = Bench::new(7600);

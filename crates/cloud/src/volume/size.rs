@@ -6,7 +6,7 @@
 //! behind the old end (an earlier build said a size before its zeros, or the node that grew the
 //! volume could not say so): that is zeroed first, and waited for.
 //! Invariant: no superblock is replaced by one with another size such that blocks of before lie
-//! between both ends. So whoever takes the volume finds zeros where it grows again.
+//! between both ends. So a node that takes the volume finds zeros where it grows again.
 //! Cost: nothing while the superblock says the size. Not for: what a drain waits for besides, see
 //! [`Volume::stored_next`].
 

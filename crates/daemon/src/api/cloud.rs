@@ -118,7 +118,7 @@ pub(crate) fn cloud_answer(homes: &Homes, record: &VolumeRecord) -> Option<Cloud
     Some(answer)
 }
 
-/// Where a clone is read besides its own place: for whoever copies or empties a bucket.
+/// Where a clone is read besides its own place: for an operator who copies or empties a bucket.
 pub(super) fn base_note(bases: &[Base]) -> Option<String> {
     let places: Vec<String> =
         bases.iter().map(|base| format!("`{}@{}`", base.url, base.snapshot)).collect();

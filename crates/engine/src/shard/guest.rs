@@ -351,7 +351,7 @@ impl Guest {
     fn leave(&mut self, io: &mut dyn Io) {
         self.is_leaving = true;
         self.has_more = self.taken.is_some();
-        // Ranks are of who is served: nothing would let it go on.
+        // Only what is served has a rank: nothing would let it go on.
         self.is_rank_held = false;
         if !std::mem::replace(&mut self.is_closed, true)
             && let Some(event) = self.event

@@ -3,7 +3,7 @@
 //! How: each [`Stream`] has one open segment and at most one batch write in flight; what arrives
 //! meanwhile forms the next batch. A slot's location and checksum stay in memory; a batch's end
 //! moves them. Segments without live blocks are reused after a checkpoint; when few are left, the
-//! one with the least live blocks is emptied by copying.
+//! one that gains most for its cost and age is emptied, and the owner says what is copied.
 //! Invariant: `segments[i].live` is the number of slots whose location lies in segment i; a slot
 //! keeps its former location until the new batch has ended well.
 //! Rules: (R1) at recovery the newest seq of a block wins. (R2) a segment is reused only after a

@@ -1,6 +1,7 @@
 //! What a log is told when it is made or opened.
 //!
 //! How: plain data; the owner fills it in. Invariant: none; bounds are checked where it is used.
+//! Cost: copied once per start.
 
 use super::log_geometry::LogGeometry;
 use super::{Region, StoreIdentity};
@@ -30,7 +31,7 @@ impl SegmentPlan {
     pub const BYTES_MIN: u64 = 512 << 10;
     /// The longest: cleaning and tests hold a whole segment in memory.
     pub const BYTES_MAX: u64 = 64 << 20;
-    /// Where nobody asks and the region has room for 64 of them.
+    /// Where none is asked for and the region has room for 64 of them.
     pub const BYTES_DEFAULT: u64 = super::log_geometry::SEGMENT_BYTES_DEFAULT;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! How: planned where a log is made, kept in its superblock, and checked when it is read.
 //! Invariant: what a superblock says is taken only where it fits the region.
-//! Not for: the structures themselves, see `log_layout`.
+//! Cost: none; it is computed once per start. Not for: the structures themselves, see `log_layout`.
 
 use super::STREAMS;
 use super::layout::GEOMETRY_FIELDS;

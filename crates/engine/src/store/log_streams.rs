@@ -5,6 +5,7 @@
 //! the mean life of the last short-lived segments, "long ago" as many sequence numbers as blocks
 //! are live; nothing is kept by block. A call is one stream's whole: most of its blocks decide.
 //! Invariant: a log of few segments has no stream of its own for either, see `Stream::of_few`.
+//! Cost: a look at two tables per block of a client's call, none per hit.
 //! Source: Wang et al., SepBIT, FAST 2022, section 3; ages and lives in sequence numbers.
 
 use super::Stream;

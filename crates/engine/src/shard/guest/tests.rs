@@ -207,7 +207,7 @@ fn a_held_rank_waits() {
 }
 
 /// Goal: a queue that leaves while its rank is held goes on with what was taken, since the ranks
-/// that are held are of who is served. Method: hold it in the middle of a long write; it leaves,
+/// that are held are of what is served. Method: hold it in the middle of a long write; it leaves,
 /// and the rank is held once more.
 #[test]
 fn a_held_queue_that_leaves_goes_on() {

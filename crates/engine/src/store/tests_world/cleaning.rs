@@ -1,4 +1,7 @@
 //! The world as the owner that says what becomes of a victim's live blocks.
+//!
+//! How: half of what is at rest is dropped where it is clean, and waits for a destage where it is
+//! dirty, which ends some turns later. Invariant: each answer is of a block that nothing else uses.
 
 use super::{Home, World};
 use crate::store::Slot;
