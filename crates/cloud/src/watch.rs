@@ -146,7 +146,8 @@ mod tests {
     use super::*;
 
     /// Goal: orders are heard in the order of their numbers, so that a caller that waits until its
-    /// own was heard does not wait for ever. Method: threads that give orders at once; the numbers heard.
+    /// own was heard does not wait for ever. Method: threads that give orders at once; the numbers
+    /// heard.
     #[test]
     fn orders_are_heard_in_their_order() {
         const THREADS: u64 = 8;
