@@ -42,7 +42,8 @@ impl Core {
     /// Forgets an idle volume; its home is detached, its blocks are dropped.
     ///
     /// # Errors
-    /// As [`Cache::remove_volume`].
+    /// As [`layby_cache::Cache::remove_volume`], and [`RemoveError::Unsynced`]; the volume is as it
+    /// was.
     pub fn remove_volume(
         &mut self,
         io: &mut dyn Io,
@@ -62,7 +63,14 @@ impl Core {
             return Err(RemoveError::Unsynced);
         }
         let mut actions = Vec::new();
-        self.cache.remove_volume(id, on_dirty, &mut actions)?;
+        let removed = self.cache.remove_volume(id, on_dirty, &mut actions);
+        if removed == Err(RemoveError::Dirty)
+            && let Some(home) = self.homes.get_mut(&id)
+        {
+            // What the next drain writes is synced, too.
+            home.is_settled = false;
+        }
+        removed?;
         self.take(actions);
         self.run(io, None);
         if let Some(home) = self.homes.remove(&id) {

@@ -2,6 +2,8 @@
 
 use super::faults::{quiet, write_block};
 use super::*;
+use crate::io::OperationKind;
+use rustix::io::Errno;
 
 const HALF: u64 = BLOCKS / 2;
 
@@ -111,4 +113,22 @@ fn a_removal_that_keeps_the_data_keeps_it() {
         let block = &home[3 * BLOCK as usize..4 * BLOCK as usize];
         assert!(block.iter().all(|byte| *byte == 40), "is_passed: {is_passed}");
     }
+}
+
+/// Goal: a removal that keeps the data ends with an error where the backing store did not sync what
+/// it was given, and the volume is served on. Method: a volume that writes past the levels, whose
+/// next sync fails; a removal that throws the data away still ends well.
+#[test]
+fn a_removal_that_cannot_sync_is_refused() {
+    let mut shape = quiet();
+    shape.spec.classes[1].levels = 0b001;
+    let mut world = World::new(6, shape);
+    write_block(&mut world, 2, 3, 40).expect("a write");
+    world.io.fail_next(world.homes[1], OperationKind::Sync, Errno::IO);
+    assert_eq!(removed(&mut world), Err(RemoveError::Unsynced));
+    assert_eq!(removed(&mut world), Err(RemoveError::Unsynced), "and stays so");
+    let read = world.read(2, 3 * BLOCK, BLOCK).expect("it is served on");
+    assert!(read.iter().all(|byte| *byte == 40));
+    let gone = world.core.remove_volume(&mut world.io, VolumeId(2), OnDirty::Discard);
+    assert_eq!(gone, Ok(()));
 }
