@@ -8,16 +8,16 @@
 //! Source: L3 cache paper section IV (sync, flush, merging).
 
 use crate::action::{Action, DestageFault, Event, Few, OpId, Source};
-use crate::cache::{Cache, Drain, RangeLock};
+use crate::cache::{Cache, RangeLock};
 use crate::hash::FixedMap;
-use crate::level::{Level, Resident, Scope};
+use crate::level::{Level, Scope};
 use crate::op::{Destage, DestageMark, DestagePhase, Task};
 use crate::spec::LevelKind;
 use layby_policy::{Gate, Moment};
-use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, Slot, VolumeId};
+use layby_types::{BlockIndex, BlockKey, ErrorKind, LevelIndex, Nanos, Slot};
 
 /// Slots that one call looks at for dirty blocks.
-const SWEEP_LOOKS: u32 = 4096;
+pub(crate) const SWEEP_LOOKS: u32 = 4096;
 /// Victims that one call frees ahead of need or for a lowered cap.
 const FREES_PER_CALL: u32 = 32;
 /// How long destaging pauses after a failure.
@@ -53,6 +53,7 @@ impl Calm<'_> {
 impl Cache {
     /// Starts whatever background work is due.
     pub(crate) fn pump(&mut self, moment: &mut Moment<'_>) {
+        self.end_drains();
         for level in 0..self.levels.len() {
             self.serve_waiting(moment, level);
             if self.levels[level].kind.is_persistent() {
@@ -152,25 +153,6 @@ impl Cache {
         }
     }
 
-    /// The next dirty block that the gate, or else a drain, wants home.
-    fn next_dirty(&mut self, now: Nanos, index: usize, open: bool) -> Option<Slot> {
-        if !open && self.drains.is_empty() {
-            return None;
-        }
-        let all = open || self.drains.iter().any(|drain| drain.volume.is_none());
-        let volumes = &self.volumes;
-        let wanted: Few<VolumeId> =
-            self.drains.iter().filter_map(|d| d.volume).map(|v| volumes.get(v).id).collect();
-        let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
-        let looks = if all { SWEEP_LOOKS } else { SWEEP_LOOKS * 4 };
-        let is_any_paused = now < self.destage_not_before;
-        self.levels[index].sweep(looks, &mut |dirty: &Resident| {
-            let mine = all || wanted.contains(&dirty.key.volume());
-            let rests = is_any_paused && volumes.rests(dirty.key.volume(), now);
-            mine && !rests && !dirty.sick && calm.allows(dirty.key)
-        })
-    }
-
     /// Copies the dirty run around `seed` home.
     pub(crate) fn start_destage(
         &mut self,
@@ -199,7 +181,9 @@ impl Cache {
         let epochs = self.stored.get(&u32::from(volume)).copied().unwrap_or_default();
         let (stored, synced) = epochs[usize::from(level.0)];
         let phase = DestagePhase::Reading;
-        let task = Task::Destage(Destage { level, slots: slots.clone(), phase, stored });
+        let generation = self.volumes.get(volume).generation;
+        let destage = Destage { level, slots: slots.clone(), phase, stored, generation };
+        let task = Task::Destage(destage);
         let op = self.start(volume, first, count, task, false);
         // The backing store never gets ahead of what a power cut would leave in the level.
         if stored > synced {
@@ -266,11 +250,12 @@ impl Cache {
                 Action::WriteBacking { op: id, volume, first, count, source, durable },
             );
         }
-        let level = destage.level;
+        let (level, generation) = (destage.level, destage.generation);
         let slots = core::mem::take(&mut destage.slots);
         for (index, slot) in slots.iter().enumerate() {
             let key = self.key(number, BlockIndex(first.0 + index as u64));
-            self.settle_destaged(number, level, (*slot, key), result.is_ok());
+            let home = result.is_ok().then_some(generation);
+            self.settle_destaged(number, level, (*slot, key), home);
         }
         self.levels[usize::from(level.0)].destaging -= count;
         self.going_home.fill(None);
@@ -286,16 +271,18 @@ impl Cache {
         volume: u16,
         level: LevelIndex,
         (slot, key): (Slot, BlockKey),
-        home: bool,
+        home: Option<u32>,
     ) {
         let mark = self.destaging.remove(&key).expect("a destaged block is marked");
-        let is_destaged = home && !mark.superseded;
+        let is_destaged = home.is_some() && !mark.superseded;
         if is_destaged {
             let held = &mut self.levels[usize::from(level.0)];
             assert!(held.is_dirty(slot) && held.key(slot) == key, "{key:?} moved while destaging");
             held.set_clean(volume, slot);
             self.counters[usize::from(level.0)].destaged += 1;
             self.actions.push(Action::SetClean { level, slot });
+        } else if let Some(generation) = home {
+            self.renew_generation(volume, (usize::from(level.0), slot), key, generation);
         }
         if !self.drops.is_empty() {
             let place = is_destaged.then_some((usize::from(level.0), slot));
@@ -356,18 +343,6 @@ impl Cache {
         if volume.told.take_if(is_over).is_some() {
             let event = Event::DestageRecovered { volume: volume.id };
             self.actions.push(Action::Report(event));
-        }
-    }
-
-    /// Drains that want the volume's blocks home end.
-    pub(crate) fn fail_drains(&mut self, number: u16, kind: ErrorKind) {
-        for drain in core::mem::take(&mut self.drains) {
-            if drain.volume.is_none_or(|v| v == number) {
-                let result = Err(kind);
-                self.actions.push(Action::Drained { ticket: drain.ticket, result });
-            } else {
-                self.drains.push(drain);
-            }
         }
     }
 
@@ -493,73 +468,5 @@ impl Cache {
         } else {
             None
         }
-    }
-
-    // ---- drains ----
-
-    /// Destages everything dirty of a volume, or of all; ends with [`Action::Drained`].
-    pub fn drain(
-        &mut self,
-        moment: &mut Moment<'_>,
-        ticket: u64,
-        volume: Option<VolumeId>,
-        actions: &mut alloc::vec::Vec<Action>,
-    ) {
-        let number = match volume {
-            Some(id) => match self.volumes.number(id) {
-                Some(number) => Some(number),
-                None => {
-                    actions.push(Action::Drained { ticket, result: Err(ErrorKind::Closed) });
-                    return;
-                }
-            },
-            None => None,
-        };
-        core::mem::swap(&mut self.actions, actions);
-        self.drains.push(Drain { ticket, volume: number });
-        self.pump(moment);
-        core::mem::swap(&mut self.actions, actions);
-    }
-
-    fn end_drains(&mut self) {
-        if self.drains.is_empty() {
-            return;
-        }
-        for drain in core::mem::take(&mut self.drains) {
-            let dirty: u32 = self
-                .levels
-                .iter()
-                .map(|level| drain.volume.map_or(level.dirty, |v| level.holding(v).dirty))
-                .sum();
-            if dirty == 0 && self.has_lost(drain.volume) {
-                let result = Err(ErrorKind::Corrupt);
-                self.actions.push(Action::Drained { ticket: drain.ticket, result });
-            } else if dirty == 0 {
-                self.actions.push(Action::Drained { ticket: drain.ticket, result: Ok(()) });
-            } else if self.only_stuck_left(drain.volume) {
-                let result = Err(ErrorKind::Retry);
-                self.actions.push(Action::Drained { ticket: drain.ticket, result });
-            } else if self.only_sick_left(drain.volume) {
-                let result = Err(ErrorKind::Corrupt);
-                self.actions.push(Action::Drained { ticket: drain.ticket, result });
-            } else {
-                self.drains.push(drain);
-            }
-        }
-    }
-
-    /// What is lost is not in the backing store either.
-    fn has_lost(&self, volume: Option<u16>) -> bool {
-        let of = |number| self.lost.of_volume(self.volumes.get(number).id).next().is_some();
-        volume.map_or(!self.lost.is_empty(), of)
-    }
-
-    fn only_sick_left(&self, volume: Option<u16>) -> bool {
-        let is_sick = |number| {
-            let mut held = self.levels.iter().map(|level| level.holding(number));
-            held.all(|holding| holding.dirty == holding.sick)
-        };
-        let mut mine = self.volumes.iter().map(|(number, _)| number);
-        volume.map_or_else(|| mine.all(is_sick), is_sick)
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::action::{Action, Few, OpId};
 use crate::admission::Filters;
+use crate::drains::Drain;
 use crate::hash::FixedMap;
 use crate::level::{Level, owner};
 use crate::lost::LostBlocks;
@@ -47,13 +48,6 @@ pub(crate) struct RangeLock {
     pub(crate) op: OpId,
     /// Nothing else is in flight on the range, and nothing else may start.
     pub(crate) executing: bool,
-}
-
-/// A wish to have nothing dirty.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drain {
-    pub(crate) ticket: u64,
-    pub(crate) volume: Option<u16>,
 }
 
 /// What a removal does about blocks of a volume that its backing store does not have.
@@ -435,7 +429,7 @@ impl Cache {
         core::mem::swap(&mut self.actions, actions);
         self.cut_lost(id, 0);
         self.forget_pending_drops(id);
-        self.drains.retain(|drain| drain.volume != Some(volume));
+        self.forget_drains(volume);
         self.stored.remove(&u32::from(volume));
         self.volumes.remove(volume);
         Ok(())
@@ -502,7 +496,7 @@ impl Cache {
         }
         held.insert(moment, volume, slot, key, layby_policy::Warmth::Warm);
         if dirty {
-            held.set_dirty(moment.now, volume, slot);
+            held.set_dirty(moment.now, volume, slot, false);
         } else {
             // It went home in an earlier life; what is older must not come back over it.
             if !is_planted(Plant::ForgetOmitted) {

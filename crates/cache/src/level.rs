@@ -30,6 +30,8 @@ const HELD: u8 = 1;
 const DIRTY: u8 = 2;
 /// The room is only lent.
 const BORROWED: u8 = 4;
+/// Of a dirty slot, which never is in lent room: it belongs to a generation of odd number.
+const ODD: u8 = BORROWED;
 /// Fetched ahead and not asked for yet, or (when dirty) unreadable: see [`Level::is_sick`].
 const MARK: u8 = 8;
 /// Clean, but it was dirty here: the backing store got its version from this slot.
@@ -62,8 +64,26 @@ pub(crate) struct Holding {
     pub(crate) dirty: u32,
     /// Dirty slots that cannot be read.
     pub(crate) sick: u32,
+    /// Dirty slots of generations of odd number, and those of them that cannot be read.
+    pub(crate) odd: Generation,
     /// Slots that are being stored and will be dirty, and are not yet.
     pub(crate) storing: u32,
+}
+
+/// What of a volume's dirty slots belongs to one of its two youngest generations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Generation {
+    pub(crate) dirty: u32,
+    pub(crate) sick: u32,
+}
+
+impl Holding {
+    /// What is dirty of the generations of odd number, or of the others.
+    pub(crate) fn generation(&self, is_odd: bool) -> Generation {
+        let odd = self.odd;
+        let even = Generation { dirty: self.dirty - odd.dirty, sick: self.sick - odd.sick };
+        if is_odd { odd } else { even }
+    }
 }
 
 /// See the file's header.
@@ -255,7 +275,13 @@ impl Level {
 
     #[inline]
     pub(crate) fn is_borrowed(&self, slot: Slot) -> bool {
-        self.flag(slot, BORROWED)
+        self.flags[slot.0 as usize] & (BORROWED | DIRTY) == BORROWED
+    }
+
+    /// Whether a dirty slot belongs to a generation of odd number.
+    #[inline]
+    pub(crate) fn is_odd(&self, slot: Slot) -> bool {
+        self.is_dirty(slot) && self.flag(slot, ODD)
     }
 
     pub(crate) fn is_homed(&self, slot: Slot) -> bool {
@@ -269,7 +295,10 @@ impl Level {
 
     pub(crate) fn set_sick(&mut self, volume: u16, slot: Slot) {
         assert!(self.is_dirty(slot) && !self.is_sick(slot), "a dirty block falls sick once");
-        self.holding_mut(volume).sick += 1;
+        let is_odd = u32::from(self.is_odd(slot));
+        let holding = self.holding_mut(volume);
+        holding.sick += 1;
+        holding.odd.sick += is_odd;
         self.flags[slot.0 as usize] |= MARK;
         self.has_sick = true;
     }
@@ -430,15 +459,29 @@ impl Level {
         self.free.push(slot.0);
     }
 
-    pub(crate) fn set_dirty(&mut self, now: Nanos, volume: u16, slot: Slot) {
+    /// The slot's version is dirty, of a generation of odd number or of another one.
+    pub(crate) fn set_dirty(&mut self, now: Nanos, volume: u16, slot: Slot, is_odd: bool) {
         assert!(self.kind.is_persistent() && !self.is_borrowed(slot), "a clean-only place");
         self.set_clean(volume, slot);
         self.dirtied_last = now;
         let epoch = self.current_epoch(now);
         self.epoch_counts[epoch] += 1;
-        self.flags[slot.0 as usize] = HELD | DIRTY | ((epoch as u8) << EPOCH_SHIFT);
+        let odd = if is_odd { ODD } else { 0 };
+        self.flags[slot.0 as usize] = HELD | DIRTY | odd | ((epoch as u8) << EPOCH_SHIFT);
         self.dirty += 1;
-        self.holding_mut(volume).dirty += 1;
+        let holding = self.holding_mut(volume);
+        holding.dirty += 1;
+        holding.odd.dirty += u32::from(is_odd);
+    }
+
+    /// A dirty slot belongs to a generation of odd number from now on, or to another one.
+    pub(crate) fn set_odd(&mut self, volume: u16, slot: Slot, is_odd: bool) {
+        assert!(self.is_dirty(slot) && !self.is_sick(slot), "a version that was written back");
+        let was_odd = self.is_odd(slot);
+        let flags = &mut self.flags[slot.0 as usize];
+        *flags = if is_odd { *flags | ODD } else { *flags & !ODD };
+        let odd = &mut self.holding_mut(volume).odd;
+        odd.dirty = odd.dirty + u32::from(is_odd) - u32::from(was_odd);
     }
 
     /// So many slots of the volume more are being stored and will be dirty.
@@ -465,10 +508,14 @@ impl Level {
         }
         let epoch = usize::from(self.flags[slot.0 as usize] >> EPOCH_SHIFT);
         self.epoch_counts[epoch] -= 1;
-        self.holding_mut(volume).sick -= u32::from(self.is_sick(slot));
+        let (is_sick, is_odd) = (self.is_sick(slot), u32::from(self.is_odd(slot)));
         self.flags[slot.0 as usize] = HELD | HOMED;
         self.dirty -= 1;
-        self.holding_mut(volume).dirty -= 1;
+        let holding = self.holding_mut(volume);
+        holding.dirty -= 1;
+        holding.sick -= u32::from(is_sick);
+        holding.odd.dirty -= is_odd;
+        holding.odd.sick -= is_odd * u32::from(is_sick);
     }
 
     /// Dirty blocks are dated by epochs of at least a second; while all other epochs still have
@@ -741,13 +788,16 @@ pub(crate) struct Resident {
     pub(crate) dirty: bool,
     pub(crate) sick: bool,
     pub(crate) borrowed: bool,
+    /// Dirty, and of a generation of odd number.
+    pub(crate) odd: bool,
 }
 
 impl Resident {
     fn new(key: BlockKey, flags: u8) -> Self {
         let dirty = flags & DIRTY != 0;
-        let borrowed = flags & BORROWED != 0;
-        Resident { borrowed, key, dirty, sick: dirty && flags & MARK != 0 }
+        let borrowed = flags & (BORROWED | DIRTY) == BORROWED;
+        let odd = dirty && flags & ODD != 0;
+        Resident { borrowed, odd, key, dirty, sick: dirty && flags & MARK != 0 }
     }
 }
 

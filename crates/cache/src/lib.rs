@@ -23,6 +23,7 @@ mod background;
 mod cache;
 mod decision;
 mod discard;
+mod drains;
 mod hash;
 mod level;
 mod look_ahead;

@@ -170,6 +170,8 @@ pub(crate) struct Destage {
     pub(crate) phase: DestagePhase,
     /// What had been stored in the level when its sync began.
     pub(crate) stored: u64,
+    /// The volume's generation when the blocks were about to be read.
+    pub(crate) generation: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -620,7 +620,7 @@ impl Cache {
             }
             self.levels[top].insert(moment, volume, slot, key, warmth);
             if promotion.dirty {
-                self.levels[top].set_dirty(moment.now, volume, slot);
+                self.set_dirty(moment.now, volume, (top, slot), key);
             }
             if let Some(from) = from {
                 let below = usize::from(from.0);

@@ -355,9 +355,9 @@ impl Cache {
         if result.is_ok() {
             self.counters[above].evictions += 1;
             self.counters[below].writes += 1;
-            self.drop_copy(volume, above, from.1, true);
             self.levels[below].insert(moment, volume, to.1, key, Warmth::Warm);
-            self.levels[below].set_dirty(moment.now, volume, to.1);
+            self.set_dirty(moment.now, volume, (below, to.1), key);
+            self.drop_copy(volume, above, from.1, true);
         } else {
             let class = self.volumes.get(volume).class;
             self.levels[below].release(volume, class, to.1);

@@ -105,13 +105,4 @@ impl Cache {
             level.map_or(at.is_backing_stuck, |level| at.levels & (1 << level) != 0)
         })
     }
-
-    /// Whether what is dirty of a volume, or of all, is of volumes whose backing store does not
-    /// answer.
-    pub(crate) fn only_stuck_left(&self, volume: Option<u16>) -> bool {
-        let is_dirty = |number| self.levels.iter().any(|level| level.holding(number).dirty > 0);
-        let mut mine =
-            self.volumes.iter().filter(|(number, _)| volume.is_none_or(|v| v == *number));
-        mine.all(|(number, state)| state.is_stuck || !is_dirty(number))
-    }
 }

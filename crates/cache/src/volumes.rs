@@ -58,6 +58,8 @@ pub(crate) struct VolumeState {
     pub(crate) destage_not_before: Nanos,
     /// Destages in flight.
     pub(crate) destages_inflight: u32,
+    /// The number of the generation to which what becomes dirty now belongs; see `drains.rs`.
+    pub(crate) generation: u32,
     /// The backing store does not answer.
     pub(crate) is_stuck: bool,
     pub(crate) counters: VolumeCounters,
@@ -143,6 +145,7 @@ impl Volumes {
             told: None,
             destage_not_before: Nanos::ZERO,
             destages_inflight: 0,
+            generation: 0,
             is_stuck: false,
             counters: VolumeCounters::default(),
         };

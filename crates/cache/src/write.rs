@@ -546,7 +546,7 @@ impl Cache {
         if !self.lost.is_empty() {
             self.lost.remove(key, 1);
         }
-        self.levels[level].set_dirty(moment.now, volume, slot);
+        self.set_dirty(moment.now, volume, (level, slot), key);
         self.counters[level].writes += 1;
         self.volumes.get_mut(volume).counters.writes[level] += 1;
     }
@@ -556,7 +556,7 @@ impl Cache {
     fn distrust_copies(&mut self, moment: &mut Moment<'_>, volume: u16, level: usize, slot: Slot) {
         let key = self.levels[level].key(slot);
         if !self.levels[level].is_dirty(slot) && !self.levels[level].is_borrowed(slot) {
-            self.levels[level].set_dirty(moment.now, volume, slot);
+            self.set_dirty(moment.now, volume, (level, slot), key);
         }
         for other in (0..self.levels.len()).filter(|other| *other != level) {
             let Some(copy) = self.levels[other].find(volume, key) else { continue };

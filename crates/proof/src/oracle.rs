@@ -284,6 +284,36 @@ impl Oracle {
         Ok(())
     }
 
+    /// When the newest version of each cell of a volume was asked for that was acknowledged.
+    pub(crate) fn acknowledged(&self, volume: usize) -> Vec<u32> {
+        let cells = self.volumes[volume].cells.iter();
+        cells.map(|cell| cell.versions[cell.latest].born).collect()
+    }
+
+    /// Holds the bytes of a backing store against what was acknowledged when a drain began, which
+    /// has ended well. Discards may wait: cells that were trimmed since or before are left out.
+    pub(crate) fn check_drained(
+        &self,
+        volume: usize,
+        acknowledged: &[u32],
+        data: &[Option<&[u8]>],
+    ) -> Result<(), String> {
+        let cells = self.volumes[volume].cells.iter().zip(acknowledged).zip(data);
+        for (at, ((cell, born), bytes)) in cells.enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let mut since = cell.versions.iter().filter(|version| version.born >= *born);
+            if since.clone().any(|version| version.value == ZERO) {
+                continue;
+            }
+            let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
+            if !since.any(|version| version.value == found) {
+                let what = format!("{found}, older than what was asked for at {born}");
+                return Err(place(volume, at, &what));
+            }
+        }
+        Ok(())
+    }
+
     /// Holds the bytes of a whole volume at rest against what it may hold, without settling on it.
     pub(crate) fn check_at_rest(
         &self,

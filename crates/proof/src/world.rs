@@ -245,7 +245,10 @@ impl<'a> World<'a> {
             return;
         }
         let id = volume.map(|index| VolumeId(index as u32));
-        let told = self.guests.on_drained();
+        let its = (0..VOLUMES).filter(|index| volume.is_none_or(|volume| volume == *index));
+        let its = its.filter(|index| self.homes[*index].is_none() && self.guests.is_served(*index));
+        let acknowledged = its.map(|index| (index, self.oracle.acknowledged(index))).collect();
+        let told = self.guests.on_drained(acknowledged);
         self.command(Command::Drain(id, Box::new(told)));
         for index in 0..VOLUMES {
             let is_its = volume.is_none_or(|volume| volume == index);

@@ -109,11 +109,13 @@ pub enum Plant {
     /// What lies behind a new end is zeroed while changes there are in flight (a fault that a hunt
     /// found).
     ZeroingEarly,
+    /// A drain takes a block for written back once a newer version has replaced it.
+    DrainOvertaken,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 47] = [
+    pub const ALL: [Plant; 48] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -161,6 +163,7 @@ impl Plant {
         Plant::IncrementOnWrongBase,
         Plant::RemovalEarly,
         Plant::ZeroingEarly,
+        Plant::DrainOvertaken,
     ];
 }
 

@@ -232,7 +232,6 @@ impl Host {
         while self.step() {}
     }
 
-    /// Actions that have not ended.
     /// Lets so many seconds go by, a quarter at a time.
     pub(super) fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds * 4 {
@@ -241,6 +240,12 @@ impl Host {
         }
     }
 
+    /// What the backing store durably has of a block; zeros where it was given nothing.
+    pub(super) fn at_home(&self, key: BlockKey) -> u32 {
+        self.backing_durable.get(&key).map_or(0, |content| content[0])
+    }
+
+    /// Actions that have not ended.
     pub(super) fn under_way(&self) -> usize {
         self.pending.len()
     }

@@ -2,6 +2,7 @@
 
 mod cleaning;
 mod crash;
+mod drains;
 mod exact;
 mod figures;
 mod host;

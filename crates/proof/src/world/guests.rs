@@ -87,7 +87,13 @@ pub(super) struct Guests {
     removal: Option<(usize, Answer<()>)>,
     removed: [bool; VOLUMES],
     /// How drains have ended.
-    drained: Arc<Mutex<Vec<Result<(), CommandError>>>>,
+    drained: Arc<Mutex<Vec<Drained>>>,
+}
+
+/// The end of a drain, and what had been acknowledged of each of its volumes when it began.
+struct Drained {
+    result: Result<(), CommandError>,
+    acknowledged: Vec<(usize, Vec<u32>)>,
 }
 
 impl Guests {
@@ -120,9 +126,12 @@ impl Guests {
     }
 
     /// Takes the end of a drain down.
-    pub(super) fn on_drained(&self) -> impl FnOnce(Result<(), CommandError>) + Send + use<> {
+    pub(super) fn on_drained(
+        &self,
+        acknowledged: Vec<(usize, Vec<u32>)>,
+    ) -> impl FnOnce(Result<(), CommandError>) + Send + use<> {
         let drained = Arc::clone(&self.drained);
-        move |result| drained.lock().expect("one thread").push(result)
+        move |result| drained.lock().expect("one thread").push(Drained { result, acknowledged })
     }
 
     /// The power failed: guests are gone, and a removal that was not answered did not happen.
@@ -259,14 +268,27 @@ impl World<'_> {
         }
     }
 
-    /// A drain fails for a device that does, or for a stop.
+    /// A drain fails for a device that does, or for a stop; else what was acknowledged before it
+    /// is in the backing store.
     fn judge_drains(&mut self) -> Result<(), String> {
         let drained = std::mem::take(&mut *self.guests.drained.lock().expect("one thread"));
-        let mut failed = drained.into_iter().filter_map(Result::err);
-        match failed.find(|error| error.kind != ErrorKind::Closed) {
-            Some(error) if !self.may_fail() => Err(format!("a drain fails: {}", error.cause)),
-            _ => Ok(()),
+        for Drained { result, acknowledged } in drained {
+            match result {
+                Err(error) if error.kind == ErrorKind::Closed || self.may_fail() => {}
+                Err(error) => return Err(format!("a drain fails: {}", error.cause)),
+                Ok(()) if self.has_lied || self.is_bereft => {}
+                Ok(()) => {
+                    for (volume, acknowledged) in acknowledged {
+                        let cells = self.home_cells(volume);
+                        let cells: Vec<_> = cells.iter().map(Option::as_deref).collect();
+                        self.oracle.check_drained(volume, &acknowledged, &cells).map_err(
+                            |what| format!("the backing store of volume {volume}, drained: {what}"),
+                        )?;
+                    }
+                }
+            }
         }
+        Ok(())
     }
 
     /// The monitor takes its queue back; what was not answered may have happened or not.

@@ -131,18 +131,23 @@ impl World<'_> {
     }
 
     pub(super) fn check_home(&self, volume: usize, why: &str) -> Result<(), String> {
-        let mut machine = self.host.machine();
-        let disk = machine.attach_disk(&Disk::Home(volume).name()).expect("a node has its disks");
-        let bytes = machine.peek(disk);
-        drop(machine);
-        // A home may be longer for a moment.
-        let length = bytes.len().min(self.lengths.of(volume) as usize);
-        let blocks = bytes[..length].chunks(BLOCK as usize);
-        let cells: Vec<Option<&[u8]>> = blocks.flat_map(|block| block_cells(Some(block))).collect();
+        let cells = self.home_cells(volume);
+        let cells: Vec<_> = cells.iter().map(Option::as_deref).collect();
         let checked = self.oracle.check_at_rest(volume, &cells);
         checked.map_err(|what| {
             format!("the backing store alone of volume {volume}, which {why}: {what}")
         })
+    }
+
+    /// What a backing store holds now, cell by cell.
+    pub(super) fn home_cells(&self, volume: usize) -> Vec<Option<Vec<u8>>> {
+        let mut machine = self.host.machine();
+        let disk = machine.attach_disk(&Disk::Home(volume).name()).expect("a node has its disks");
+        let bytes = machine.peek(disk);
+        // A home may be longer for a moment.
+        let length = bytes.len().min(self.lengths.of(volume) as usize);
+        let blocks = bytes[..length].chunks(BLOCK as usize);
+        blocks.flat_map(|block| block_cells(Some(block))).map(|c| c.map(<[u8]>::to_vec)).collect()
     }
 
     fn write_back_without_nvm(&mut self) -> Result<(), String> {
