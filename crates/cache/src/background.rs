@@ -142,7 +142,7 @@ impl Cache {
 
     fn destage_level(&mut self, moment: &mut Moment<'_>, index: usize) {
         let writeback = self.spec.writeback;
-        while self.destages_inflight < u32::from(writeback.inflight_max) {
+        while self.has_any_place(index) {
             let level = &mut self.levels[index];
             let open =
                 level.wants_destage(&self.spec.levels[index], writeback.idle_timeout, moment.now);
@@ -160,14 +160,11 @@ impl Cache {
         level: usize,
         seed: Slot,
     ) -> bool {
-        if self.destages_inflight >= u32::from(self.spec.writeback.inflight_max) {
-            return false;
-        }
         let key = self.levels[level].key(seed);
-        if self.volumes.rests(key.volume(), moment.now) {
+        let volume = self.volumes.number(key.volume()).expect("a resident block has a volume");
+        if !self.volumes.has_place(volume) || self.volumes.rests(key.volume(), moment.now) {
             return false;
         }
-        let volume = self.volumes.number(key.volume()).expect("a resident block has a volume");
         let (first, slots) = self.dirty_run(level, volume, key, seed);
         for index in 0..slots.len() as u64 {
             let key = BlockKey::new(key.volume(), BlockIndex(first.0 + index));
@@ -202,7 +199,8 @@ impl Cache {
     ) -> (BlockIndex, Few<Slot>) {
         let held = &self.levels[level];
         let calm = Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
-        let max = (self.spec.writeback.merge_bytes / self.spec.block_size.bytes()).max(1) as usize;
+        let bytes = self.volumes.places.run_bytes(self.spec.writeback.merge_bytes);
+        let max = (bytes / self.spec.block_size.bytes()).max(1) as usize;
         let dirty_at = |block: u64| {
             let key = BlockKey::new(seed.volume(), BlockIndex(block));
             let slot = held.find(volume, key)?;
@@ -362,7 +360,7 @@ impl Cache {
     fn probe_singly(&mut self, moment: &mut Moment<'_>, level: LevelIndex, slots: &[Slot]) {
         let index = usize::from(level.0);
         let merge = core::mem::replace(&mut self.spec.writeback.merge_bytes, 1);
-        let inflight = core::mem::replace(&mut self.spec.writeback.inflight_max, u16::MAX);
+        self.volumes.places.set_limit(u16::MAX);
         for slot in slots {
             let held = &self.levels[index];
             if held.is_dirty(*slot) && !held.is_sick(*slot) && self.is_calm(held.key(*slot)) {
@@ -370,7 +368,7 @@ impl Cache {
             }
         }
         self.spec.writeback.merge_bytes = merge;
-        self.spec.writeback.inflight_max = inflight;
+        self.volumes.places.set_limit(self.spec.writeback.inflight_max);
     }
 
     // ---- room ahead of need ----

@@ -160,7 +160,6 @@ pub struct Cache {
     /// Blocks whose newest version is not known, and how many ranges of them there may be.
     pub(crate) lost: LostBlocks,
     pub(crate) lost_runs_max: usize,
-    pub(crate) destages_inflight: u32,
     pub(crate) evictions_inflight: u32,
     /// Per level the group whose coldest blocks were all on their way home when one was wanted to
     /// leave: nothing changes until a destage ends.
@@ -205,7 +204,7 @@ impl Cache {
             clean_not_before: vec![Nanos::ZERO; spec.levels.len()],
             #[cfg(test)]
             hopeless_walks: 0,
-            volumes: Volumes::new(spec.classes.clone()),
+            volumes: Volumes::new(spec.classes.clone(), spec.writeback.inflight_max),
             filters,
             wear: spec.levels.iter().map(|_| None).collect(),
             nvm_levels: nvm_levels(&spec),
@@ -219,7 +218,6 @@ impl Cache {
             drains: Vec::new(),
             lost: LostBlocks::default(),
             lost_runs_max: usize::MAX,
-            destages_inflight: 0,
             evictions_inflight: 0,
             going_home: spec.levels.iter().map(|_| None).collect(),
             in_vain: spec.levels.iter().map(|_| None).collect(),
@@ -452,6 +450,7 @@ impl Cache {
         self.volumes.classes.clone_from(&spec.classes);
         let levels = core::mem::take(&mut self.spec.levels);
         let watermarks = spec.levels.iter().map(|level| level.watermarks).collect::<Vec<_>>();
+        self.volumes.places.set_limit(spec.writeback.inflight_max);
         self.spec = CacheSpec { levels, ..spec };
         for (level, watermarks) in self.spec.levels.iter_mut().zip(watermarks) {
             level.watermarks = watermarks;

@@ -137,8 +137,11 @@ impl Cache {
             return None;
         }
         let (volumes, drains) = (&self.volumes, &self.drains);
+        let number = |dirty: &Resident| {
+            volumes.number(dirty.key.volume()).expect("a dirty block has a volume")
+        };
         let is_drained = |dirty: &Resident| {
-            let number = volumes.number(dirty.key.volume()).expect("a dirty block has a volume");
+            let number = number(dirty);
             dirty.odd != is_odd(volumes.get(number).generation)
                 && drains.iter().any(|drain| drain.waits_for(number))
         };
@@ -147,7 +150,11 @@ impl Cache {
         let is_any_paused = now < self.destage_not_before;
         self.levels[index].sweep(looks, &mut |dirty: &Resident| {
             let rests = is_any_paused && volumes.rests(dirty.key.volume(), now);
-            !rests && !dirty.sick && (open || is_drained(dirty)) && calm.allows(dirty.key)
+            !rests
+                && !dirty.sick
+                && (open || is_drained(dirty))
+                && volumes.has_place(number(dirty))
+                && calm.allows(dirty.key)
         })
     }
 

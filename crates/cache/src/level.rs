@@ -565,7 +565,10 @@ impl Level {
         let stamp = self.stamp();
         let is_spared = |spared: Spared, group: Group, coldest: Slot| {
             let holding = self.holding(owner(group));
-            let has_fault = || volumes.get(owner(group)).fault.is_some();
+            let has_fault = || {
+                let volume = owner(group);
+                volumes.get(volume).fault.is_some() || volumes.waits_elsewhere(volume, asker)
+            };
             match spared {
                 Spared::ColdEndStuck => {
                     self.is_sick(coldest) || (self.is_dirty(coldest) && has_fault())
@@ -588,9 +591,10 @@ impl Level {
             });
             yielders.first()
         };
-        // A block that is sick, or cannot go home, cannot leave: who has others at the cold end
-        // yields first, and who has none at all last.
-        if !self.has_sick && !volumes.has_faults {
+        // A block that is sick, or cannot go home, cannot leave: a volume with others at the cold
+        // end yields first, and one with none at all last. The same where a block would wait for a
+        // device that is not the asker's: it leaves as fast as that one takes it, asked or not.
+        if !self.has_sick && !volumes.has_faults && !volumes.places.may_differ() {
             return choose(Spared::Nobody);
         }
         let order = [Spared::ColdEndStuck, Spared::AllStuck, Spared::Nobody];

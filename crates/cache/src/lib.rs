@@ -31,6 +31,7 @@ mod lost;
 mod miniature;
 mod on_cleaning;
 mod op;
+mod places;
 mod rank;
 mod read;
 mod reserve;

@@ -196,20 +196,18 @@ impl Cache {
 
     /// Starts the destages that cleaning waits for, as many as may be in flight.
     pub(crate) fn start_pending_drops(&mut self, moment: &mut Moment<'_>, level: usize) {
-        while let Some(key) = self.drops.queues[level].front().copied() {
-            let is_full = self.destages_inflight >= u32::from(self.spec.writeback.inflight_max);
-            let Some(pending) = self.drops.blocks.get(&key).copied() else {
-                self.drops.queues[level].pop_front();
-                continue;
-            };
+        let queued = self.drops.queues[level].len();
+        for _ in 0..queued {
+            let Some(key) = self.drops.queues[level].pop_front() else { return };
+            let Some(pending) = self.drops.blocks.get(&key).copied() else { continue };
             let is_cold = self.is_unused(key, pending) && self.levels[level].is_dirty(pending.slot);
             let is_going = is_cold && self.destaging.contains_key(&key);
             let may_start = is_cold && !is_going && self.may_destage(key);
-            if may_start && is_full {
-                return;
-            }
-            self.drops.queues[level].pop_front();
-            if may_start && self.start_destage(moment, level, pending.slot) {
+            let volume = self.volumes.number(key.volume());
+            if may_start && volume.is_some_and(|volume| !self.volumes.has_place(volume)) {
+                // Others may lie on another device.
+                self.drops.queues[level].push_back(key);
+            } else if may_start && self.start_destage(moment, level, pending.slot) {
                 self.drop_unsettled(level, pending.slot, key);
             } else if !is_going {
                 self.end_pending_drop(key, None);

@@ -134,7 +134,7 @@ pub struct WritebackLimits {
     pub merge_bytes: u32,
     /// Destaging starts when nothing became dirty for this long (phi of the L3 cache paper).
     pub idle_timeout: Nanos,
-    /// Destage writes in flight at most, per shard.
+    /// Destage writes in flight at most, per shard and device of backing stores.
     pub inflight_max: u16,
 }
 

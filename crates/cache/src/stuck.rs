@@ -46,13 +46,12 @@ impl Cache {
             return;
         }
         core::mem::swap(&mut self.actions, actions);
-        let inflight = volume.destages_inflight;
         if is_stuck {
             volume.destage_not_before = Nanos::NEVER;
             volume.fault = Some(ErrorKind::Retry);
             let fault = DestageFault { level: None, kind: ErrorKind::Retry };
             let is_new = volume.told.replace((fault, moment.now)).is_none();
-            self.destages_inflight -= inflight;
+            self.move_places(number);
             self.volumes.has_faults = true;
             if is_new {
                 let event = Event::DestageFailed { volume: id, fault };
@@ -62,9 +61,10 @@ impl Cache {
             self.fail_drains(number, ErrorKind::Retry);
         } else {
             volume.destage_not_before = moment.now;
-            self.destages_inflight += inflight;
             volume.fault = None;
-            if volume.told.take().is_some() {
+            let was_told = volume.told.take().is_some();
+            self.move_places(number);
+            if was_told {
                 self.actions.push(Action::Report(Event::DestageRecovered { volume: id }));
             }
         }
@@ -72,21 +72,6 @@ impl Cache {
         self.destage_not_before = rests.max().unwrap_or(Nanos::ZERO);
         self.pump(moment);
         core::mem::swap(&mut self.actions, actions);
-    }
-
-    /// A destage of the volume began.
-    pub(crate) fn count_destage(&mut self, number: u16) {
-        self.volumes.get_mut(number).destages_inflight += 1;
-        self.destages_inflight += 1;
-    }
-
-    /// A destage of the volume ended.
-    pub(crate) fn uncount_destage(&mut self, number: u16) {
-        let volume = self.volumes.get_mut(number);
-        volume.destages_inflight -= 1;
-        if !volume.is_stuck {
-            self.destages_inflight -= 1;
-        }
     }
 
     /// Whether a read of some bytes would wait for a place that is stuck.

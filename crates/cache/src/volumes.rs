@@ -4,6 +4,7 @@
 //! Invariant: a number is reused only when no level holds a slot for it.
 
 use crate::action::DestageFault;
+use crate::places::Places;
 use crate::spec::{ClassSpec, LEVELS_MAX, Share, VolumeSpec};
 use crate::through::Through;
 use crate::watch::Watch;
@@ -58,6 +59,8 @@ pub(crate) struct VolumeState {
     pub(crate) destage_not_before: Nanos,
     /// Destages in flight.
     pub(crate) destages_inflight: u32,
+    /// The device that its backing store shares with others; `None` for one of its own.
+    pub(crate) device: Option<u64>,
     /// The number of the generation to which what becomes dirty now belongs; see `drains.rs`.
     pub(crate) generation: u32,
     /// The backing store does not answer.
@@ -72,11 +75,19 @@ pub(crate) struct Volumes {
     ids: Vec<(VolumeId, u16)>,
     /// Destaging of some volume has failed once.
     pub(crate) has_faults: bool,
+    /// Destages in flight, by device.
+    pub(crate) places: Places,
 }
 
 impl Volumes {
-    pub(crate) fn new(classes: Vec<ClassSpec>) -> Self {
-        Volumes { classes, states: Vec::new(), ids: Vec::new(), has_faults: false }
+    pub(crate) fn new(classes: Vec<ClassSpec>, inflight_max: u16) -> Self {
+        Volumes {
+            classes,
+            states: Vec::new(),
+            ids: Vec::new(),
+            has_faults: false,
+            places: Places::new(inflight_max),
+        }
     }
 
     #[inline]
@@ -145,6 +156,7 @@ impl Volumes {
             told: None,
             destage_not_before: Nanos::ZERO,
             destages_inflight: 0,
+            device: Some(0),
             generation: 0,
             is_stuck: false,
             counters: VolumeCounters::default(),

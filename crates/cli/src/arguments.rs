@@ -588,7 +588,7 @@ pub(crate) struct WritebackArguments {
     /// Destaging starts after this long without a write
     #[arg(long, value_name = "TIME")]
     pub(crate) idle_timeout: Option<Time>,
-    /// Destage writes in flight at most, per shard
+    /// Destage writes in flight at most, per shard and device of backing stores
     #[arg(long, value_name = "N")]
     pub(crate) inflight_max: Option<u16>,
     /// Bytes read ahead at most; 0 is off

@@ -110,6 +110,43 @@ fn status(node: &Node) -> serde_json::Value {
     serde_json::from_str(&node.layby(&["status", "--json"])).expect("a status in JSON")
 }
 
+/// Goal: while one backing store is silent, and long before that is noticed, writes of a volume on
+/// another device go on, though the level is full of dirty blocks of both. Method: a level of 8 MiB,
+/// a device that is stopped under writes to it, four times the level's size written to the other
+/// volume; the limit of an operation is an hour.
+#[test]
+fn a_silent_device_keeps_no_others_destages() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    let device = Device::new(dir.path());
+    let config = format!(
+        "[node]\nshards = 1\nio_timeout = \"1h\"\n\
+         [[level]]\nname = \"ssd\"\nkind = \"ssd\"\nsize = \"8MiB\"\n\
+         [volume.far]\nsize = \"64MiB\"\nclass = \"bulk\"\npath = \"{}\"\n\
+         [volume.near]\nsize = \"64MiB\"\nclass = \"critical\"\nshare = {{ ssd = \"30%\" }}\n",
+        device.path().display()
+    );
+    let node = Node::start(&dir.path().join("node"), &Options::config(config));
+    let open = |volume| Connection::open(&node.socket(), volume).expect("the node serves");
+    let (mut far, mut near) = (open("far"), open("near"));
+    (0..1200).for_each(|block| drop(ask(&mut near, &write(block * 3, 7)).expect("a write")));
+    device.answer(false);
+    for block in 0..DEPTH * 8 {
+        far.send(&write(block * 5, 9)).expect("the node serves");
+    }
+    let (slots, step) = (2048, 7);
+    for index in 0..slots * 4 {
+        let block = index * step % 16_000;
+        ask(&mut near, &write(block, index as u8)).expect("its own device answers");
+    }
+    ask(&mut near, &Request::Flush).expect("its level answers");
+    device.answer(true);
+    drop(far);
+    node.layby(&["volume", "drain", "near"]);
+}
+
 /// Goal: a backing store that stops to answer costs the requests that need it an error, in time,
 /// and nobody else anything; it is named by status, metrics and log; once it answers, everything is
 /// there. Method: more reads than there are threads hang on a stopped device; reads and writes

@@ -55,6 +55,28 @@ fn destages_run_side_by_side() {
     assert_eq!(host.cache.ops.iter().count(), 3);
 }
 
+/// Goal: a backing store that is silent keeps the places of its own device only: writes of a volume
+/// on another one, within its guarantee, go on. Method: a level full of both volumes' dirty blocks,
+/// one backing store of which no write ends, writes to the other volume; seeds.
+#[test]
+fn a_silent_device_keeps_its_own_places() {
+    for seed in 0..40 {
+        let mut guaranteed = volume(2, 1, 200);
+        guaranteed.shares[2].guaranteed = 24;
+        let mut host = Host::new(spec([8, 8, 64]), &[volume(1, 1, 200), guaranteed], seed);
+        host.cache.set_device(VolumeId(2), Some(7));
+        let mut rng = Rng::new(seed);
+        (0..24).for_each(|block| write(&mut host, 2, block));
+        host.silent = Some(VolumeId(1));
+        for _ in 0..300 {
+            host.submit(VolumeId(1), call(Operation::Write, rng.below(200) * 4096, 4096), 1);
+            host.step();
+            host.tick(Nanos::from_millis(1));
+        }
+        (0..400).for_each(|_| write(&mut host, 2, rng.below(200)));
+    }
+}
+
 /// Goal: a block whose home failed once is dirty, not sick: it goes home later. Method: one dirty
 /// block, a home that fails a write, a pause.
 #[test]

@@ -64,6 +64,8 @@ pub(super) struct Host {
     pub(super) level_writes: Vec<u64>,
     pub(super) reads_below: Vec<(BlockIndex, u32)>,
     pub(super) backing_fault: Option<ErrorKind>,
+    /// The volume to whose backing store writes never end.
+    pub(super) silent: Option<VolumeId>,
     /// The volume whose backing store has it; all without.
     pub(super) faulty: Option<VolumeId>,
     /// What stores into levels end with.
@@ -109,6 +111,7 @@ impl Host {
             level_writes: std::vec![0; levels],
             reads_below: Vec::new(),
             backing_fault: None,
+            silent: None,
             faulty: None,
             level_fault: None,
             sync_fault: None,
@@ -215,17 +218,27 @@ impl Host {
 
     /// Ends one action in flight, chosen by chance; false when none is.
     pub(super) fn step(&mut self) -> bool {
-        if self.pending.is_empty() {
+        let ending = self.ending();
+        if ending.is_empty() {
             return false;
         }
-        let chance = self.rng.below(self.pending.len() as u64) as usize;
-        let action = self.pending.remove(if self.in_order { 0 } else { chance });
+        let chance = self.rng.below(ending.len() as u64) as usize;
+        let action = self.pending.remove(ending[if self.in_order { 0 } else { chance }]);
         let (op, result) = self.end(action);
         let mut actions = Vec::new();
         let mut moment = Moment { now: self.now, rng: &mut self.rng };
         self.cache.on_done(&mut moment, op, result, &mut actions);
         self.perform(actions);
         true
+    }
+
+    /// Where the actions are that may end.
+    fn ending(&self) -> Vec<usize> {
+        let ends = |action: &Action| match action {
+            Action::WriteBacking { volume, .. } => self.silent != Some(*volume),
+            _ => true,
+        };
+        (0..self.pending.len()).filter(|at| ends(&self.pending[*at])).collect()
     }
 
     pub(super) fn settle(&mut self) {
@@ -260,7 +273,7 @@ impl Host {
                 return self.completed.swap_remove(at);
             }
             let due = self.cache.next_deadline(self.now);
-            if self.pending.is_empty() && due != Nanos::NEVER && timers < TIMERS_MAX {
+            if self.ending().is_empty() && due != Nanos::NEVER && timers < TIMERS_MAX {
                 timers += 1;
                 self.tick(due.since(self.now).max(Nanos::from_micros(1)));
                 continue;

@@ -313,7 +313,7 @@ pub struct WritebackAnswer {
     pub merge_size: Size,
     /// Destaging starts after this long without a write.
     pub idle_timeout: Time,
-    /// Destage writes in flight at most, per shard.
+    /// Destage writes in flight at most, per shard and device of backing stores.
     pub inflight_max: u16,
     /// Bytes read ahead at most; zero is off.
     pub read_ahead_window_max: Size,

@@ -220,7 +220,7 @@ pub struct WritebackPatch {
     /// Destaging starts after this long without a write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Time>,
-    /// Destage writes in flight at most, per shard.
+    /// Destage writes in flight at most, per shard and device of backing stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inflight_max: Option<u16>,
     /// Bytes read ahead at most; zero is off.

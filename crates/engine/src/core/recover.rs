@@ -31,6 +31,8 @@ pub struct HomePlan {
     pub spec: VolumeSpec,
     /// Its home.
     pub place: HomePlace,
+    /// The device on which it lies; `None` for one of its own.
+    pub device: Option<u64>,
 }
 
 /// An opened home.
@@ -63,10 +65,10 @@ pub enum HomePlace {
 }
 
 impl HomePlan {
-    /// A volume whose home is an attached disk.
+    /// A volume whose home is an attached disk, on a device that others may share.
     #[must_use]
     pub fn on_disk(spec: VolumeSpec, disk: DiskId, name: String) -> HomePlan {
-        HomePlan { spec, place: HomePlace::Disk { disk, name } }
+        HomePlan { spec, place: HomePlace::Disk { disk, name }, device: Some(0) }
     }
 }
 
@@ -223,6 +225,7 @@ impl Core {
         assert!(volume.0 < HOMES_MAX, "a volume's number fits a token");
         let refused = |kind| CoreError::Volume { volume, kind };
         self.cache.add_volume(&home.spec).map_err(refused)?;
+        self.cache.set_device(volume, home.device);
         let write_through = home.spec.write_through;
         let tag = (TAG_HOME << 20) | u64::from(volume.0);
         let backing = match home.place {

@@ -188,7 +188,11 @@ fn try_start(
         let name = format!("home-{index}");
         if shape.absent == Some(spec.id.0) {
             let stand_in = crate::backing::AbsentHome::new(name, waker.clone());
-            return HomePlan { spec, place: HomePlace::Absent { stand_in, plan: None } };
+            return HomePlan {
+                spec,
+                place: HomePlace::Absent { stand_in, plan: None },
+                device: None,
+            };
         }
         HomePlan::on_disk(spec, *disk, name)
     };

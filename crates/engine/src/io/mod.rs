@@ -309,6 +309,8 @@ pub struct Opened {
     pub disk: DiskId,
     /// Aligned operations go past the page cache.
     pub is_direct: bool,
+    /// The number of the device that it lies on, or is.
+    pub device: u64,
 }
 
 /// Whether a stream socket's peer has closed its side, or the connection is broken.

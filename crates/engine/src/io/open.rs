@@ -151,6 +151,13 @@ impl OpenDisk {
         self.direct.is_some()
     }
 
+    /// The number of the device that it lies on, or is.
+    #[must_use]
+    pub fn device(&self) -> u64 {
+        let stat = rustix::fs::fstat(&self.buffered);
+        stat.map_or(0, |stat| if self.block_device { stat.st_rdev } else { stat.st_dev })
+    }
+
     /// Whether a regular file has less room than length, so that some of it lies nowhere.
     #[must_use]
     pub fn has_holes(&self) -> bool {

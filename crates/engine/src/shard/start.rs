@@ -401,7 +401,8 @@ fn stand_in(io: &impl Host, plan: &VolumePlan) -> HomePlan {
         BackingPlan::Part { part, .. } => Some(part.clone()),
         _ => None,
     };
-    HomePlan { spec: plan.spec.clone(), place: HomePlace::Absent { stand_in, plan: part } }
+    let place = HomePlace::Absent { stand_in, plan: part };
+    HomePlan { spec: plan.spec.clone(), place, device: None }
 }
 
 fn identity(plan: &ShardPlan) -> StoreIdentity {
@@ -513,21 +514,20 @@ pub(super) fn open_home(io: &mut impl Host, plan: &VolumePlan) -> Result<HomePla
         BackingPlan::Remote(remote) => {
             let refused = |error| StartError::Remote { volume, name: remote.name(), error };
             let place = HomePlace::Remote(remote.open(io.waker()).map_err(refused)?);
-            return Ok(HomePlan { spec: plan.spec.clone(), place });
+            return Ok(HomePlan { spec: plan.spec.clone(), place, device: None });
         }
     };
-    let opened = io.open_disk(path, mode);
-    let disk = opened.map_err(|error| StartError::Home { volume, error })?.disk;
+    let opened = io.open_disk(path, mode).map_err(|error| StartError::Home { volume, error })?;
+    let (disk, device) = (opened.disk, Some(opened.device));
     let length = io.disk_length(disk);
     if length < needed {
         io.detach_disk(disk);
         return Err(StartError::HomeShort { volume, path: path.clone(), length, needed });
     }
     let (spec, name) = (plan.spec.clone(), path.display().to_string());
-    match &plan.backing {
-        BackingPlan::Part { part, .. } => {
-            Ok(HomePlan { spec, place: HomePlace::Part { disk, name, plan: part.clone() } })
-        }
-        _ => Ok(HomePlan::on_disk(spec, disk, name)),
-    }
+    let place = match &plan.backing {
+        BackingPlan::Part { part, .. } => HomePlace::Part { disk, name, plan: part.clone() },
+        _ => HomePlace::Disk { disk, name },
+    };
+    Ok(HomePlan { spec, place, device })
 }

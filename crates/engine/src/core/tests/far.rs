@@ -241,7 +241,11 @@ fn start_far(
             wear: shape.wear,
         },
     ];
-    let far = HomePlan { spec: volume_spec(FAR, class), place: HomePlace::Remote(home.boxed()) };
+    let far = HomePlan {
+        spec: volume_spec(FAR, class),
+        place: HomePlace::Remote(home.boxed()),
+        device: None,
+    };
     let near = HomePlan::on_disk(volume_spec(NEAR, 1), near, "near".into());
     let homes = vec![near, far];
     let started = Core::start(io, shape.spec.clone(), &plans, IDENTITY, homes, seed);
