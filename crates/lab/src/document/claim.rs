@@ -130,7 +130,8 @@ pub struct Claim {
     what: String,
     expected: Expected,
     found: f64,
-    /// Least and greatest over the seeds, where there are several.
+    /// Least and greatest over the seeds, where there are several. What was found is taken from
+    /// medians of figures, such as the least of several: it need not be the median of these.
     spread: Option<(f64, f64)>,
     note: String,
 }
