@@ -6,9 +6,12 @@
 //! Cost: a file read per look. Not for: speed.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserInflight};
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -28,6 +31,12 @@ const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
 const REQUESTS: u64 = 0x10000;
 const REQUEST_BYTES: u64 = 0x8000;
+/// Messages' numbers, and the version in each header.
+const GET_FEATURES: u32 = 1;
+const GET_VRING_BASE: u32 = 11;
+const MESSAGE_VERSION: u32 = 1;
+/// Longest that the node may be silent to a message.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Kinds of requests.
 #[expect(missing_docs, reason = "the names are those of the standard")]
@@ -54,7 +63,11 @@ pub struct Guest {
     memory: File,
     queues: Vec<GuestQueue>,
     frontend: Option<Frontend>,
+    /// The frontend's socket.
+    socket: Option<UnixStream>,
     inflight: Option<(VhostUserInflight, File)>,
+    /// It keeps an in-flight region.
+    is_tracked: bool,
     /// Features that the node offered at the last connection.
     pub offered: u64,
 }
@@ -74,15 +87,25 @@ impl Guest {
             GuestQueue { base, kick, call, available: 0, used: 0 }
         };
         let queues = (0..queues).map(queue).collect();
-        Guest { memory, queues, frontend: None, inflight: None, offered: 0 }
+        let (frontend, socket, inflight) = (None, None, None);
+        Guest { memory, queues, frontend, socket, inflight, is_tracked: true, offered: 0 }
+    }
+
+    /// The same without an in-flight region.
+    #[must_use]
+    pub fn untracked(queues: usize) -> Guest {
+        Guest { is_tracked: false, ..Guest::new(queues) }
     }
 
     /// Connects as a monitor does, also again after the node was gone.
     ///
     /// # Panics
-    /// When the node refuses a step.
+    /// When the node refuses a step, or does not answer it within a minute.
     pub fn connect(&mut self, socket: &Path) {
-        let mut frontend = Frontend::connect(socket, 256).expect("the node listens");
+        let stream = UnixStream::connect(socket).expect("the node listens");
+        exchange(&stream, &[GET_FEATURES, MESSAGE_VERSION, 0]);
+        self.socket = Some(stream.try_clone().expect("a descriptor"));
+        let mut frontend = Frontend::from_stream(stream, 256);
         frontend.set_owner().expect("an owner");
         self.offered = frontend.get_features().expect("features");
         frontend.set_features(self.offered).expect("features accepted");
@@ -91,23 +114,48 @@ impl Guest {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::RESET_DEVICE;
         assert!(offered.contains(wanted), "{offered:?}");
         frontend.set_protocol_features(wanted).expect("protocol features accepted");
         assert!(frontend.get_queue_num().expect("a number") >= self.queues.len() as u64);
         frontend.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
-        if self.inflight.is_none() {
+        if self.is_tracked && self.inflight.is_none() {
             let want = VhostUserInflight::new(0, 0, self.queues.len() as u16, ENTRIES);
             self.inflight = Some(frontend.get_inflight_fd(&want).expect("an in-flight region"));
         }
-        let (region, file) = self.inflight.as_ref().expect("there is one now");
-        frontend.set_inflight_fd(region, file.as_raw_fd()).expect("the region is taken back");
+        if let Some((region, file)) = &self.inflight {
+            frontend.set_inflight_fd(region, file.as_raw_fd()).expect("the region is taken back");
+        }
+        self.start_queues(&mut frontend);
+        self.frontend = Some(frontend);
+    }
+
+    fn start_queues(&self, frontend: &mut Frontend) {
         let memory = memory_region(0, QUEUE_BYTES * self.queues.len() as u64, &self.memory);
         frontend.set_mem_table(&[memory]).expect("memory is shared");
         for (index, queue) in self.queues.iter().enumerate() {
-            queue.start(index, &mut frontend).expect("a queue starts");
+            queue.start(index, frontend).expect("a queue starts");
         }
+    }
+
+    /// Starts its queues again after a stop or a reset, without a new connection.
+    ///
+    /// # Panics
+    /// When the node refuses a step.
+    pub fn restart(&mut self) {
+        let mut frontend = self.frontend.take().expect("connected");
+        self.start_queues(&mut frontend);
         self.frontend = Some(frontend);
+    }
+
+    /// Resets its device.
+    ///
+    /// # Panics
+    /// When the node does not follow.
+    pub fn reset(&mut self) {
+        let frontend = self.frontend.as_mut().expect("connected");
+        frontend.reset_device().expect("the device is reset");
     }
 
     /// Plugs more memory in, at an address of the guest.
@@ -169,16 +217,48 @@ impl Guest {
 
     /// Leaves without a word.
     pub fn disconnect(&mut self) {
-        self.frontend = None;
+        (self.frontend, self.socket) = (None, None);
     }
 
     /// Stops a queue in order; answers with where it would go on.
     ///
     /// # Panics
-    /// When the node does not follow.
-    pub fn stop_queue(&mut self, queue: usize) -> u32 {
-        let frontend = self.frontend.as_mut().expect("connected");
-        frontend.get_vring_base(queue).expect("the queue stops")
+    /// When the node does not follow within a minute.
+    pub fn stop_queue(&mut self, queue: u32) -> u32 {
+        let socket = self.socket.as_ref().expect("connected");
+        let [stopped, base] = exchange(socket, &[GET_VRING_BASE, MESSAGE_VERSION, 8, queue, 0]);
+        assert_eq!(stopped, queue);
+        base
+    }
+
+    /// Asks for the stop of a queue and dies before the answer.
+    ///
+    /// # Panics
+    /// When the message cannot be sent.
+    pub fn die_in_stop(&mut self, queue: u32) {
+        let message = [GET_VRING_BASE, MESSAGE_VERSION, 8, queue, 0].map(u32::to_le_bytes);
+        let socket = self.socket.as_mut().expect("connected");
+        socket.write_all(message.as_flattened()).expect("the socket takes it");
+        self.disconnect();
+    }
+
+    /// Fills all of its memory, as a machine that has ended and whose memory another one has.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn fill_memory(&self, byte: u8) {
+        self.put(0, &vec![byte; self.memory().len()]);
+    }
+
+    /// All of its memory.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    #[must_use]
+    pub fn memory(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.memory.metadata().expect("our own file").len() as usize];
+        self.memory.read_exact_at(&mut bytes, 0).expect("our own memory");
+        bytes
     }
 
     /// The configuration space.
@@ -302,6 +382,14 @@ impl Guest {
         answers
     }
 
+    /// Whether the node has taken all that was made available, and asks for a kick for more.
+    #[must_use]
+    pub fn is_taken(&self, queue: usize) -> bool {
+        let GuestQueue { base, available, .. } = self.queues[queue];
+        let wanted = self.get(base + USED + 4 + 8 * u64::from(ENTRIES));
+        u16::from_le_bytes(wanted) == available
+    }
+
     fn index(&self, queue: usize) -> u16 {
         u16::from_le_bytes(self.get(self.queues[queue].base + USED + 2))
     }
@@ -333,6 +421,19 @@ impl Guest {
         assert_eq!(answers.len(), 1, "one request, one answer: {answers:?}");
         (answers[0].1, self.data(0, 0, length))
     }
+}
+
+/// Sends a message and has the two words of its answer, in bounded time: the `vhost` crate would
+/// wait without end.
+fn exchange(mut socket: &UnixStream, message: &[u32]) -> [u32; 2] {
+    socket.set_read_timeout(Some(MESSAGE_PATIENCE)).expect("a time that is not zero");
+    let message: Vec<u8> = message.iter().flat_map(|word| word.to_le_bytes()).collect();
+    socket.write_all(&message).expect("the socket takes it");
+    let (mut head, mut words) = ([0; 12], [[0; 4]; 2]);
+    socket.read_exact(&mut head).expect("the node answers a monitor within a minute");
+    socket.read_exact(words.as_flattened_mut()).expect("it answers whole");
+    socket.set_read_timeout(None).expect("any time");
+    words.map(u32::from_le_bytes)
 }
 
 fn memory_region(guest: u64, bytes: u64, memory: &File) -> VhostUserMemoryRegionInfo {
