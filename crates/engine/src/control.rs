@@ -127,8 +127,14 @@ impl<S> Connection<S> {
     }
 }
 
+/// A connection of a guest's monitor; no two of a process have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonitorId(pub u64);
+
 /// A queue of a guest's disk, to be served.
 pub struct GuestQueue {
+    /// Whose queue it is, where that may leave without waiting for answers.
+    pub monitor: Option<MonitorId>,
     /// The volume it is of.
     pub volume: VolumeId,
     /// The queue in the guest's memory.
@@ -208,9 +214,14 @@ pub enum Command<S> {
     Attach(Box<Connection<S>>),
     /// Serve a guest's queue from now on; answers with its number, which is good until its stop.
     StartQueue(Box<GuestQueue>, Answer<u32>),
-    /// Take no more from a queue; answers, when all that was taken is answered, with where the next
-    /// request would be taken. The queue's memory is not touched afterwards.
+    /// Take no more from a queue; answers, when all that was taken is answered or abandoned, with
+    /// where the next request would be taken. The queue's memory is not touched afterwards. Within
+    /// bounds abandoned is what a monitor's queues have in flight once that has left, and what the
+    /// ring marks for its next server while the volume's backing store is an object store.
     StopQueue(u32, Answer<u16>),
+    /// A monitor has left, or resets its device: stops of its queues, those that wait too, do not
+    /// wait for answers any more.
+    AbandonQueues(MonitorId),
     /// Add a volume (opening or creating its backing).
     AddVolume(VolumePlan, Answer<()>),
     /// Serve what another shard asks of this one's part of a wide volume, until it asks no more.

@@ -3,7 +3,7 @@
 //! How: a [`GuestRing`] turns what a virtual machine put into its memory into [`Call`]s, and
 //! results into its memory again; the engine knows when to look, and whom to wake.
 //! Invariant: each call that [`GuestRing::take`] yields is ended once by [`GuestRing::finish`], but
-//! for what a stop of the node ends: that is in flight when the ring goes.
+//! for what a stop of the node ends and what was abandoned: that is in flight when the ring goes.
 //! Not for: descriptors, sockets or threads; those belong to the engine and the daemon.
 
 use crate::{Call, ErrorKind, Extent, SessionError};
@@ -48,4 +48,9 @@ pub trait GuestRing: Send {
     fn take_signal(&mut self) -> bool;
     /// Where in the ring the next request will be taken.
     fn base(&self) -> u16;
+    /// Whether what is in flight when the ring goes is marked where its next server finds it and
+    /// carries it out again.
+    fn is_tracked(&self) -> bool {
+        false
+    }
 }

@@ -111,11 +111,13 @@ pub enum Plant {
     ZeroingEarly,
     /// A drain takes a block for written back once a newer version has replaced it.
     DrainOvertaken,
+    /// A request that was abandoned is answered after its ring was given back.
+    AbandonedAnswered,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 48] = [
+    pub const ALL: [Plant; 49] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -164,6 +166,7 @@ impl Plant {
         Plant::RemovalEarly,
         Plant::ZeroingEarly,
         Plant::DrainOvertaken,
+        Plant::AbandonedAnswered,
     ];
 }
 

@@ -35,6 +35,7 @@ mod harness;
 mod hints;
 mod kept;
 mod keys;
+mod left;
 mod leftovers;
 mod lengths;
 mod limits;

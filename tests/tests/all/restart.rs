@@ -297,10 +297,10 @@ const JOURNAL: u64 = 16 * MIB;
 /// So much of it is left when it counts as nearly full.
 const JOURNAL_LEFT: u64 = MIB;
 /// Writes of a block that are more than that room takes.
-const WRITES_BEYOND: u64 = 400;
+pub(super) const WRITES_BEYOND: u64 = 400;
 
 /// A node with a volume in a store, whose uplink carries so much in a second, or all.
-fn store_options(home: &Path, cap: &str) -> Options {
+pub(super) fn store_options(home: &Path, cap: &str) -> Options {
     let store = home.with_file_name("bucket");
     Options::config(format!(
         "[cloud]\njournal = \"16MiB\"\ndirty_age = \"1h\"\n[uplink]\ncap = {cap}\n\
@@ -311,7 +311,7 @@ fn store_options(home: &Path, cap: &str) -> Options {
 }
 
 /// An uplink that carries next to nothing.
-const NARROW: &str = "\"64KiB\"";
+pub(super) const NARROW: &str = "\"64KiB\"";
 
 /// What the node says of the volume's store.
 fn store(node: &Node, key: &str) -> u64 {
@@ -322,7 +322,7 @@ fn store(node: &Node, key: &str) -> u64 {
 
 /// Fills the journal, but for a rest, with writes from block `first` on; answers with the block
 /// behind them.
-fn fill_journal(node: &Node, client: &mut Connection, first: u64) -> u64 {
+pub(super) fn fill_journal(node: &Node, client: &mut Connection, first: u64) -> u64 {
     let mut write_until = |from: u64, end: u64| {
         for block in from..end {
             let write = Request::Write { offset: block * 4096, data: vec![1; 4096], fua: false };

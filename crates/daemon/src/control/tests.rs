@@ -122,6 +122,7 @@ impl ShardPort for MockShard {
             Command::StopQueue(number, answer) => {
                 self.answer(format!("stop queue {number}"), answer, |_| 0);
             }
+            Command::AbandonQueues(_) => {}
             Command::AddVolume(plan, answer) => {
                 self.answer(format!("add {}", plan.spec.id.0), answer, |state| {
                     state.volumes.insert(plan.spec.id.0, plan);

@@ -192,6 +192,7 @@ impl Served {
         // The queue is its own caller: see `DiskQueue::take_signal`.
         call.set(Some(own)).map_err(|error| Fault::new("share its event", error))?;
         let queue = GuestQueue {
+            monitor: None,
             volume: *volume,
             ring: Box::new(DiskQueue::new(Line(channel), disk.clone(), device.depth)),
             kick,

@@ -1,23 +1,29 @@
 //! A guest's disk as its monitor sets it up: memory, queues, in-flight region.
 //!
 //! How: messages change this description; whenever a queue has all that it needs, the shard is told
-//! to serve it, and before anything that it rests on changes, the shard gives it back.
+//! to serve it, and before anything that it rests on changes, the shard gives it back. While a stop
+//! waits for requests in flight, the socket is watched: a monitor that left waits for none.
 //! Invariant: the shard touches the guest's memory only between a start and the end of its stop.
 //! Not for: requests; the shard reads those from the guest's memory.
 
 use crate::control::{Command, Control};
-use layby_engine::control::{CallEvent, CommandError, GuestQueue};
+use layby_engine::control::{CallEvent, CommandError, GuestQueue, MonitorId};
 use layby_engine::guest_memory::Watch;
 use layby_frontend::vhost::{
     BlockRing, GuestDisk, GuestRam, Inflight, QUEUE_SIZE_MAX, QUEUES_MAX, RamError, RamRegion,
     RingPlan,
 };
 use layby_types::{ErrorKind, VolumeId};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
 use std::fmt::Display;
 use std::fs::File;
+use std::io::PipeReader;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use virtio_bindings::bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
@@ -27,6 +33,9 @@ const PROTOCOL_FEATURES: u64 = 1 << 30;
 
 /// Regions of memory that a monitor may add one by one; as many as QEMU's own devices take.
 pub(super) const REGIONS_MAX: usize = 509;
+
+/// Monitors that have connected to this process.
+static MONITORS: AtomicU64 = AtomicU64::new(0);
 
 /// Why a message cannot be followed; the connection ends with it.
 #[derive(Debug)]
@@ -52,6 +61,11 @@ struct Queue {
 
 /// See the file's header.
 pub(super) struct Device {
+    monitor: MonitorId,
+    /// The monitor's connection.
+    socket: UnixStream,
+    /// The monitor has left, or resets the device: no answer is waited for.
+    is_gone: bool,
     control: Arc<Control>,
     volume: VolumeId,
     disk: Arc<GuestDisk>,
@@ -64,11 +78,26 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(control: Arc<Control>, volume: VolumeId, disk: GuestDisk) -> Device {
-        let queues = (0..QUEUES_MAX).map(|_| Queue::default()).collect();
-        let (ram, watches, inflight) = (None, Vec::new(), None);
-        let disk = Arc::new(disk);
-        Device { control, volume, disk, features: 0, ram, watches, inflight, queues }
+    /// A device of which its monitor has said nothing yet, over `socket`.
+    pub(super) fn new(
+        control: Arc<Control>,
+        volume: VolumeId,
+        disk: GuestDisk,
+        socket: UnixStream,
+    ) -> Device {
+        Device {
+            monitor: MonitorId(MONITORS.fetch_add(1, Ordering::Relaxed)),
+            socket,
+            is_gone: false,
+            control,
+            volume,
+            disk: Arc::new(disk),
+            features: 0,
+            ram: None,
+            watches: Vec::new(),
+            inflight: None,
+            queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
+        }
     }
 
     pub(super) fn disk(&self) -> &GuestDisk {
@@ -246,6 +275,7 @@ impl Device {
         let ring = BlockRing::new(Arc::clone(ram), disk, &plan, self.inflight.as_ref());
         let part = self.control.part_of_queue(self.volume, index);
         let queue = GuestQueue {
+            monitor: Some(self.monitor),
             volume: part,
             ring: Box::new(ring.or_else(refuse)?),
             kick,
@@ -261,14 +291,57 @@ impl Device {
         Ok(())
     }
 
-    /// Has a queue back from the shard, with nothing in flight. Where that fails the shard has
-    /// ended, and nothing is in flight either, but nobody knows where the queue would go on.
+    /// Has a queue back from the shard, which touches its memory no more. Where that fails the
+    /// shard has ended, and nothing is in flight either, but nobody knows where the queue would go
+    /// on.
     fn pause(&mut self, index: usize) -> Result<(), Refusal> {
         let served = self.queues.get_mut(index).and_then(|queue| queue.served.take());
         let Some((part, number)) = served else { return Ok(()) };
-        let stopped = self.ask(part, |answer| Command::StopQueue(number, answer));
-        self.queues[index].base = stopped.or_else(|error| refuse(error.cause))?;
+        self.queues[index].base = self.stop(part, number).or_else(|error| refuse(error.cause))?;
         Ok(())
+    }
+
+    /// Stops a queue. A monitor without an in-flight region waits for what it has in flight, unless
+    /// it leaves meanwhile.
+    fn stop(&mut self, part: VolumeId, number: u32) -> Result<u16, CommandError> {
+        if self.is_gone {
+            self.abandon(part);
+        }
+        // The far end closes when the shard has answered, or has ended. Without descriptors for it
+        // the stop waits for its answer, whatever the monitor does.
+        let (near, far) = std::io::pipe().ok().unzip();
+        let (tell, told) = sync_channel(1);
+        let answer = Box::new(move |result| {
+            drop(tell.send(result));
+            drop(far);
+        });
+        let sent = self.control.port_of(part).send(Command::StopQueue(number, answer));
+        drop(sent);
+        if !self.is_gone && near.is_some_and(|near| self.leaves_before(&near)) {
+            self.is_gone = true;
+            self.abandon(part);
+        }
+        told.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Waits until `end` is closed; true when the monitor leaves before.
+    fn leaves_before(&self, end: &PipeReader) -> bool {
+        loop {
+            let none = PollFlags::empty();
+            let mut polled = [PollFd::new(end, none), PollFd::new(&self.socket, none)];
+            match poll(&mut polled, None) {
+                Ok(_) if !polled[0].revents().is_empty() => return false,
+                Ok(_) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// The shard of a volume's part answers nothing more to this monitor's queues that stop.
+    fn abandon(&self, part: VolumeId) {
+        // A shard that has ended answers nothing anyway.
+        drop(self.control.port_of(part).send(Command::AbandonQueues(self.monitor)));
     }
 
     fn pause_all(&mut self) -> Result<(), Refusal> {
@@ -277,9 +350,11 @@ impl Device {
 
     /// The monitor has left, or starts over: no queue is served until it describes them anew.
     pub(super) fn stop_all(&mut self) {
+        let was_gone = std::mem::replace(&mut self.is_gone, true);
         if let Err(Refusal(cause)) = self.pause_all() {
             tracing::debug!(volume = self.volume.0, cause, "queues end with their shard");
         }
+        self.is_gone = was_gone;
         self.queues.iter_mut().for_each(|queue| *queue = Queue::default());
     }
 
@@ -291,10 +366,13 @@ impl Device {
     ) -> Result<T, CommandError> {
         let (tell, told) = sync_channel(1);
         let answer = Box::new(move |result| drop(tell.send(result)));
-        let ended = CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() };
         match self.control.port_of(part).send(command(answer)) {
-            Ok(()) => told.recv().unwrap_or(Err(ended)),
-            Err(_) => Err(ended),
+            Ok(()) => told.recv().unwrap_or_else(|_| Err(ended())),
+            Err(_) => Err(ended()),
         }
     }
+}
+
+fn ended() -> CommandError {
+    CommandError { kind: ErrorKind::Closed, cause: "the node stops".into() }
 }

@@ -3,8 +3,9 @@
 //! How: whenever the node's view changes, sockets are made for volumes that came and removed with
 //! those that went. A monitor that connects gets a thread of its own, which reads its messages and
 //! tells the volume's shard which queues to serve; requests never pass it.
-//! Invariant: the next monitor is listened to only when nothing of the last one is in flight any
-//! more, so that a guest that comes back after a broken connection is not answered twice.
+//! Invariant: the next monitor is listened to only when the shards have given back every ring of the
+//! last one, so that a guest that comes back after a broken connection is not answered twice. What
+//! the last one had in flight may go on without it.
 //! Cost: a descriptor per volume; a thread per connected guest, asleep but for its messages.
 
 mod device;
@@ -216,6 +217,7 @@ impl Listener {
             return Ok(None);
         };
         stream.set_nonblocking(false)?;
+        let socket = stream.try_clone()?;
         *self.guest.lock() = Some(stream.try_clone()?);
         // A change of `allow` came before this look, or finds the guest.
         if self.disk(&control).is_none() {
@@ -223,7 +225,7 @@ impl Listener {
         }
         let (tell, ended) = oneshot::channel();
         let (guest, name) = (Arc::clone(&self.guest), self.name.clone());
-        let device = Device::new(control, self.volume, disk);
+        let device = Device::new(control, self.volume, disk, socket);
         let body = move || {
             converse(stream, device, &name);
             *guest.lock() = None;
@@ -251,7 +253,7 @@ impl Listener {
     }
 }
 
-/// Reads a monitor's messages until it leaves; then nothing of it is in flight any more.
+/// Reads a monitor's messages until it leaves; then its memory is not touched any more.
 fn converse(stream: UnixStream, device: Device, name: &Name) {
     tracing::info!(volume = %name, "guest connected");
     let device = Arc::new(Mutex::new(device));

@@ -71,6 +71,12 @@ impl Core {
         self.homes.get(&volume).is_some_and(|home| !home.backing.is_remote())
     }
 
+    /// Whether the volume's home is an object store, for which a request may wait for hours.
+    #[must_use]
+    pub fn has_remote_home(&self, volume: VolumeId) -> bool {
+        self.homes.get(&volume).is_some_and(|home| home.backing.is_remote())
+    }
+
     /// A volume, or a part of one, ends here from now on; its home is to be cut. What is read there
     /// meanwhile may come back short.
     pub fn end_home(&mut self, volume: VolumeId, length: u64) {

@@ -158,6 +158,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             Command::Attach(connection) => self.attach(*connection),
             Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
             Command::StopQueue(number, answer) => self.stop_queue(number, answer),
+            Command::AbandonQueues(monitor) => self.guests.abandon(monitor),
             Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
             Command::StartLink { volume, end, is_lead, answer } => {
                 answer(self.start_link(volume, (end, is_lead)));
@@ -223,7 +224,7 @@ impl<S: Session, H: Host> Shard<S, H> {
     }
 
     fn stop_queue(&mut self, number: u32, answer: Answer<u16>) {
-        self.guests.stop(&mut self.io, number, answer);
+        self.guests.stop(&mut self.io, &self.core, number, answer);
         self.find_best();
     }
 

@@ -9,10 +9,13 @@
 //! descriptor: its shard wakes this one, and its limits were asked for there. A link never waits
 //! for its rank's bytes in the core's hands, since some of them may wait for a link themselves.
 //! Invariant: a queue leaves the table only when it was told to stop and nothing that was taken
-//! from it is in flight, so that the memory behind it is not touched afterwards. All of that is
-//! answered, but for what a stop of the node ended: its next incarnation carries that out.
+//! from it is in flight. Its ring goes before where its guest is gone (see [`abandoned`]). The
+//! memory behind a ring is touched through the ring alone, so no longer once that went. All that was
+//! taken is answered, but for what a stop of the node ended, which its next incarnation carries
+//! out, and what was abandoned.
 //! Cost: a read that hits memory is copied once, into the guest's memory; twice where it is cut.
 
+mod abandoned;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +23,7 @@ use super::cut::{Cut, Cuts};
 use super::ending::is_ended_by_stop;
 use super::gate::{Gate, Hold};
 use super::pass::Pass;
-use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue};
+use crate::control::{Answer as CommandAnswer, CallEvent, GuestQueue, MonitorId};
 use crate::core::{Answer, Asker, Core, Finished, ReadSink};
 use crate::io::{EventId, Host, Io, IoError, IoOperation, Token};
 use crate::link::{FarEnd, FarLook};
@@ -43,6 +46,8 @@ struct Guest {
     volume: VolumeId,
     rank: Rank,
     peer: String,
+    /// Whose it is, where that may leave without waiting for answers.
+    monitor: Option<MonitorId>,
     ring: Box<dyn GuestRing>,
     call: CallEvent,
     /// Where its kicks come from; a link has none.
@@ -72,6 +77,10 @@ struct Guest {
     is_stopping: bool,
     /// The event descriptor is closed.
     is_closed: bool,
+    /// A stop does not wait for answers.
+    may_be_abandoned: bool,
+    /// Its ring was given back; what is in flight is answered to nobody.
+    is_abandoned: bool,
     stop: Option<CommandAnswer<u16>>,
 }
 
@@ -96,6 +105,7 @@ impl Guest {
             volume,
             rank,
             peer,
+            monitor: None,
             ring,
             call,
             event: Some(event),
@@ -113,6 +123,8 @@ impl Guest {
             is_leaving: false,
             is_stopping: false,
             is_closed: false,
+            may_be_abandoned: false,
+            is_abandoned: false,
             stop: None,
         }
     }
@@ -370,7 +382,7 @@ impl Guest {
         if !self.is_quiet() || self.is_waiting || !self.is_closed {
             return false;
         }
-        if self.link.is_some() {
+        if self.link.is_some() || self.is_abandoned {
             return true;
         }
         let Some(answer) = self.stop.take() else { return false };
@@ -426,9 +438,10 @@ impl Guests {
         rank: Rank,
         queue: GuestQueue,
     ) -> Result<u32, IoError> {
-        let GuestQueue { volume, ring, kick, call, peer } = queue;
+        let GuestQueue { monitor, volume, ring, kick, call, peer } = queue;
         let event = io.attach_event(kick)?;
-        Ok(self.add(Guest::new((volume, rank), peer, ring, (event, call))))
+        let guest = Guest::new((volume, rank), peer, ring, (event, call));
+        Ok(self.add(Guest { monitor, ..guest }))
     }
 
     /// Serves what another shard asks until nobody asks there any more.
@@ -487,11 +500,18 @@ impl Guests {
         number
     }
 
-    /// Takes no more of a queue; `answer` comes when what was taken is answered.
-    pub(super) fn stop(&mut self, io: &mut dyn Io, number: u32, answer: CommandAnswer<u16>) {
+    /// Takes no more of a queue; `answer` comes when what was taken is answered, or abandoned.
+    pub(super) fn stop(
+        &mut self,
+        io: &mut dyn Io,
+        core: &Core,
+        number: u32,
+        answer: CommandAnswer<u16>,
+    ) {
         let place = self.places.get_mut(number as usize).and_then(Option::as_mut);
         let guest = place.expect("who started a queue stops it once");
         guest.stop = Some(answer);
+        guest.may_be_abandoned |= guest.ring.is_tracked() && core.has_remote_home(guest.volume);
         guest.leave(io);
     }
 
@@ -598,9 +618,11 @@ impl Guests {
         self.places.iter().flatten().any(Guest::may_go_on)
     }
 
-    /// The queues' bytes that the core holds, each with its rank.
+    /// The queues' bytes that the core holds, each with its rank; what was abandoned has bounds of
+    /// its own, and would hold back the guest that comes next.
     pub(super) fn submitted_bytes(&self) -> impl Iterator<Item = (Rank, u64)> {
-        self.places.iter().flatten().map(|guest| (guest.rank, guest.submitted_bytes))
+        let own = self.places.iter().flatten().filter(|guest| !guest.is_abandoned);
+        own.map(|guest| (guest.rank, guest.submitted_bytes))
     }
 
     /// Lets the queues of a rank wait for room, or go on.
@@ -624,7 +646,9 @@ impl Guests {
 
     /// Announces what was answered, and lets stopped queues go.
     pub(super) fn flush(&mut self, gate: &mut Gate) -> Vec<BrokenQueue> {
-        for place in &mut self.places {
+        for index in 0..self.places.len() {
+            self.abandon_stopped(gate, index);
+            let place = &mut self.places[index];
             let Some(guest) = place else { continue };
             guest.flush();
             if guest.settle() {
@@ -655,8 +679,7 @@ impl Guests {
     pub(super) fn end(&mut self) {
         for mut guest in self.places.drain(..).flatten() {
             guest.flush();
-            let base = guest.ring.base();
-            guest.stop.take().into_iter().for_each(|answer| answer(Ok(base)));
+            guest.stop.take().into_iter().for_each(|answer| answer(Ok(guest.ring.base())));
         }
     }
 }

@@ -397,6 +397,10 @@ impl GuestRing for BlockRing {
     fn base(&self) -> u16 {
         self.queue.next_avail()
     }
+
+    fn is_tracked(&self) -> bool {
+        self.inflight.is_some()
+    }
 }
 
 /// Copies the first bytes of pieces; false when there are fewer, or they are not the guest's.

@@ -263,7 +263,8 @@ fn a_stopped_queue_answers_what_was_taken() {
             assert_eq!(answers.lock().unwrap().ended, [(1, Ok(()))], "answered before it stops");
             *kept.lock().unwrap() = result.ok();
         };
-        bench.guests.stop(&mut bench.world.io, 0, Box::new(stopped));
+        let World { io, core, .. } = &mut bench.world;
+        bench.guests.stop(io, core, 0, Box::new(stopped));
         for _ in 0..TURNS_MAX {
             bench.guests.flush(&mut bench.gate);
             if base.lock().unwrap().is_some() {
@@ -274,6 +275,99 @@ fn a_stopped_queue_answers_what_was_taken() {
         }
         assert_eq!(*base.lock().unwrap(), Some(7));
         assert_eq!(bench.world.read(LOWER.0, 0, 64 << 10).unwrap(), bytes);
+    }
+}
+
+/// Stops a queue whose monitor has left; its ring's base comes there.
+fn abandon(bench: &mut Bench) -> Arc<Mutex<Option<u16>>> {
+    let monitor = MonitorId(3);
+    bench.guests.places[0].as_mut().unwrap().monitor = Some(monitor);
+    bench.guests.abandon(MonitorId(2));
+    assert!(!bench.guests.places[0].as_ref().unwrap().may_be_abandoned, "it is another one's");
+    bench.guests.abandon(monitor);
+    let base = Arc::<Mutex<Option<u16>>>::default();
+    let kept = base.clone();
+    let stopped = move |result: Result<u16, _>| *kept.lock().unwrap() = result.ok();
+    let World { io, core, .. } = &mut bench.world;
+    bench.guests.stop(io, core, 0, Box::new(stopped));
+    base
+}
+
+/// Goal: the ring of a guest that is gone is given back as soon as what was taken is in the core,
+/// and not touched again; a write ends whole from the node's copy. Method: a write in pieces and a
+/// read behind it, stopped in the middle of the write; answers are counted when all has ended.
+#[test]
+fn an_abandoned_write_ends_whole_and_unheard() {
+    let bytes = vec![9; 64 << 10];
+    let mut bench = Bench::new(8, vec![write(1, 0, &bytes), read(2, 0, 4096)], Rank::FIRST);
+    assert_eq!(bench.go_on(), QUANTUM);
+    let base = abandon(&mut bench);
+    for _ in 0..TURNS_MAX {
+        bench.guests.flush(&mut bench.gate);
+        if base.lock().unwrap().is_some() {
+            break;
+        }
+        bench.go_on();
+    }
+    assert_eq!(*base.lock().unwrap(), Some(7), "no device has ended anything");
+    let guest = bench.guests.places[0].as_ref().expect("its write is in flight");
+    assert!(guest.is_abandoned && guest.inflight == 1);
+    assert_eq!(bench.guests.submitted_bytes().count(), 0, "it holds nobody back");
+    bench.run();
+    bench.guests.flush(&mut bench.gate);
+    assert!(bench.guests.places[0].is_none());
+    let answers = bench.answers.lock().unwrap();
+    assert!(answers.ended.is_empty() && answers.bytes.is_empty());
+    assert_eq!(bench.world.read(LOWER.0, 0, 64 << 10).unwrap(), bytes);
+}
+
+/// Goal: a request of a guest that is gone which has not begun never does. Method: a write that
+/// waits for the write intent of a clean volume, whose intent is then recorded.
+#[test]
+fn what_has_not_begun_is_dropped() {
+    let mut bench = Bench::new(9, vec![write(1, 0, &[3; 4096])], Rank::FIRST);
+    bench.gate.intents().set_clean(LOWER);
+    assert_eq!(bench.go_on(), 0);
+    let base = abandon(&mut bench);
+    bench.guests.flush(&mut bench.gate);
+    assert_eq!(*base.lock().unwrap(), Some(7));
+    assert!(bench.guests.places[0].is_none());
+    bench.gate.record_intent(LOWER);
+    assert!(bench.gate.take_released().is_empty(), "it waits no more");
+    assert!(bench.answers.lock().unwrap().ended.is_empty());
+    assert_eq!(bench.world.read(LOWER.0, 0, 4096).unwrap(), [0; 4096]);
+}
+
+/// Goal: what a volume has abandoned is bounded: behind the bound a stop waits for its answers.
+/// Method: a queue with as many requests abandoned, and one with as many bytes, each before a write
+/// of the same volume, and of another one.
+#[test]
+fn behind_the_bound_a_stop_waits() {
+    let (requests, bytes) = (abandoned::ABANDONED_REQUESTS_MAX, abandoned::ABANDONED_BYTES_MAX);
+    let other = VolumeId(1);
+    for (volume, requests, bytes, waits) in [
+        (LOWER, requests, 0, true),
+        (LOWER, 1, bytes, true),
+        (LOWER, requests - 1, bytes - 1, false),
+        (other, requests, bytes, false),
+    ] {
+        let mut bench = Bench::new(10, vec![write(1, 0, &[3; 4096])], Rank::FIRST);
+        let event = (EventId(0), CallEvent::default());
+        let ring = Script { requests: VecDeque::new(), answers: Arc::default() };
+        let full = Guest::new((volume, Rank::FIRST), "full".into(), Box::new(ring), event);
+        let (inflight, inflight_bytes) = (requests as u32, bytes);
+        let full = Guest { inflight, inflight_bytes, has_more: false, ..full };
+        bench.guests.add(Guest { is_closed: true, is_abandoned: true, ..full });
+        assert_eq!(bench.go_on(), 4096);
+        let base = abandon(&mut bench);
+        bench.guests.flush(&mut bench.gate);
+        assert_eq!(base.lock().unwrap().is_none(), waits);
+        while bench.guests.places[0].is_some() {
+            bench.work();
+            bench.guests.flush(&mut bench.gate);
+        }
+        assert_eq!(*base.lock().unwrap(), Some(7));
+        assert_eq!(bench.answers.lock().unwrap().ended.len(), usize::from(waits));
     }
 }
 
