@@ -7,6 +7,7 @@
 //! Invariant: the same seed draws the same life. Cost: microseconds.
 
 mod delays;
+mod departures;
 mod lengths;
 mod removals;
 mod requests;
@@ -212,6 +213,8 @@ pub enum Act {
     Length(usize, u64),
     /// A guest asks for some writes of a volume at once, drawn by a seed.
     Guest(usize, u64),
+    /// The guest of a volume leaves without waiting for answers.
+    GuestLeaves(usize),
     /// A volume is removed, and its data kept, unless its home is in the cloud.
     Remove(usize),
     /// A disk misbehaves.
@@ -301,6 +304,9 @@ impl Life {
         }
         if removals::has_some(seed, shape.remote) {
             removals::add(seed, &mut acts);
+        }
+        if departures::has_some(seed) {
+            departures::add(seed, &mut acts);
         }
         let mut life = Life { seed, shape, character, acts };
         let times_out = life.times_out();

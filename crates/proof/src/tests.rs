@@ -172,6 +172,26 @@ fn a_removal_keeps_what_a_guest_was_answered() {
     }
 }
 
+/// Goal: the ring of a guest that leaves is given back and not touched again, whatever is in flight,
+/// and its writes are whole or not there. Method: guests of a volume that leave after some turns,
+/// each followed by the next; then every cell is looked at, and a power cut.
+#[test]
+fn a_guest_that_leaves_is_answered_no_more() {
+    campaign::hush_panics();
+    for seed in 0..300 {
+        let volume = (seed % VOLUMES as u64) as usize;
+        let mut acts = Vec::new();
+        for round in 0..4 {
+            acts.push(Act::Guest(volume, seed * 16 + round));
+            acts.push(Act::Turns(1 + (seed / 3 % 8) as u32));
+            acts.push(Act::GuestLeaves(volume));
+            acts.push(Act::Turns((seed % 5) as u32));
+        }
+        acts.extend([Act::Settle, Act::Drain(None), Act::Settle, Act::Cut(CrashMode::DropAll)]);
+        assert_eq!(live_with(seed, acts), Ok(()), "SEED={seed}");
+    }
+}
+
 fn call(operation: Operation, offset: u64, length: u64) -> Call {
     Call { cookie: 0, operation, offset, length, flags: CallFlags::default() }
 }

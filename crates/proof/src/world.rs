@@ -223,6 +223,7 @@ impl<'a> World<'a> {
             Act::Settle => self.settle()?,
             Act::Drain(volume) => self.drain(volume),
             Act::Guest(volume, seed) => self.ask_as_guest(volume, seed),
+            Act::GuestLeaves(volume) => self.leave_as_guest(volume),
             Act::Remove(volume) => self.remove(volume),
             Act::Resize(volume, slots) => {
                 let sized = vec![(VolumeId(volume as u32), slots)];

@@ -2,15 +2,17 @@
 //!
 //! How: a guest's queue is a ring in memory that both sides share; it asks for some writes at once,
 //! and its answers are taken after each turn. A removal keeps the data: once it has succeeded, the
-//! volume's backing store alone is held against the oracle, then and at every look that follows.
+//! volume's backing store alone is held against the oracle, then and at every look that follows. A
+//! guest that leaves waits for no answers, and its ring is given back.
 //! Invariant: whatever a guest was answered before the removal ended is in the backing store, in an
-//! honest run a removal succeeds, and so does a drain. A removed volume does not come back.
+//! honest run a removal succeeds, and so does a drain. A removed volume does not come back. A ring
+//! that was given back is not touched, and each is once nothing is in flight.
 //! Cost: a copy of each payload. Not for: guests' own memory and rings; the frontend has those.
 
 use super::World;
 use crate::oracle::{self, CELL, Expected, overlap};
 use crate::plan::{Character, VOLUMES};
-use layby_engine::control::{CallEvent, Command, CommandError, GuestQueue};
+use layby_engine::control::{CallEvent, Command, CommandError, GuestQueue, MonitorId};
 use layby_types::{
     Call, CallFlags, ErrorKind, GuestRing, Operation, Rng, SessionError, Taken, VolumeId,
 };
@@ -30,6 +32,9 @@ type Answer<T> = Arc<Mutex<Option<Result<T, CommandError>>>>;
 struct Shared {
     requests: VecDeque<(Call, Vec<u8>)>,
     ended: Vec<(u64, Result<(), ErrorKind>)>,
+    is_given_back: bool,
+    /// It was touched after that.
+    is_touched_late: bool,
 }
 
 /// The node's end.
@@ -46,7 +51,9 @@ impl GuestRing for Ring {
     fn put(&mut self, _: &Call, _: u64, _: &[u8]) {}
 
     fn finish(&mut self, call: &Call, result: Result<(), ErrorKind>) -> Result<(), SessionError> {
-        self.0.lock().expect("one thread").ended.push((call.cookie, result));
+        let mut shared = self.0.lock().expect("one thread");
+        shared.is_touched_late |= shared.is_given_back;
+        shared.ended.push((call.cookie, result));
         Ok(())
     }
 
@@ -75,6 +82,7 @@ struct Guest {
     volume: usize,
     shared: Arc<Mutex<Shared>>,
     number: Answer<u32>,
+    monitor: MonitorId,
     asked: BTreeMap<u64, Asked>,
 }
 
@@ -88,6 +96,8 @@ pub(super) struct Guests {
     removed: [bool; VOLUMES],
     /// How drains have ended.
     drained: Arc<Mutex<Vec<Drained>>>,
+    /// Queues whose guests have left since all was settled.
+    left: Vec<Arc<Mutex<Shared>>>,
 }
 
 /// The end of a drain, and what had been acknowledged of each of its volumes when it began.
@@ -134,9 +144,31 @@ impl Guests {
         move |result| drained.lock().expect("one thread").push(Drained { result, acknowledged })
     }
 
+    /// Whether those who left have their rings back.
+    pub(super) fn have_left(&self) -> bool {
+        self.left.iter().all(|shared| shared.lock().expect("one thread").is_given_back)
+    }
+
+    /// Nothing is in flight: those who left have their rings back.
+    pub(super) fn check_left(&mut self) -> Result<(), String> {
+        let have_left = self.have_left();
+        self.left.clear();
+        if have_left { Ok(()) } else { Err("a guest that left has no ring back".to_owned()) }
+    }
+
+    /// No ring is touched that was given back.
+    fn check_untouched(&self) -> Result<(), String> {
+        let mut left = self.left.iter().map(|shared| shared.lock().expect("one thread"));
+        match left.any(|shared| shared.is_touched_late) {
+            true => Err("a ring is touched that was given back".to_owned()),
+            false => Ok(()),
+        }
+    }
+
     /// The power failed: guests are gone, and a removal that was not answered did not happen.
     pub(super) fn crash(&mut self) {
         self.guests.clear();
+        self.left.clear();
         self.removal = None;
         self.drained.lock().expect("one thread").clear();
     }
@@ -180,7 +212,9 @@ impl World<'_> {
         let known = self.guests.guests.iter().position(|guest| guest.volume == volume);
         let index = known.unwrap_or_else(|| {
             let (shared, number) = (Arc::<Mutex<Shared>>::default(), Answer::default());
+            let monitor = MonitorId(self.guests.next);
             let queue = GuestQueue {
+                monitor: Some(monitor),
                 volume: VolumeId(volume as u32),
                 ring: Box::new(Ring(Arc::clone(&shared))),
                 kick: File::open("/dev/null").expect("a simulated kick has no descriptor").into(),
@@ -190,7 +224,8 @@ impl World<'_> {
             let given = Arc::clone(&number);
             let told = move |result| *given.lock().expect("one thread") = Some(result);
             self.command(Command::StartQueue(Box::new(queue), Box::new(told)));
-            self.guests.guests.push(Guest { volume, shared, number, asked: BTreeMap::new() });
+            let asked = BTreeMap::new();
+            self.guests.guests.push(Guest { volume, shared, number, monitor, asked });
             self.guests.guests.len() - 1
         });
         &mut self.guests.guests[index]
@@ -228,6 +263,7 @@ impl World<'_> {
                 self.judge_guest(volume, &asked, result)?;
             }
         }
+        self.guests.check_untouched()?;
         self.judge_drains()?;
         let Some((volume, answer)) = &self.guests.removal else { return Ok(()) };
         let (volume, result) = (*volume, answer.lock().expect("one thread").take());
@@ -289,6 +325,23 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The guest of a volume leaves; its ring is to come back though it waits for answers.
+    pub(super) fn leave_as_guest(&mut self, volume: usize) {
+        let index = self.guests.guests.iter().position(|guest| guest.volume == volume);
+        let Some(index) = index.filter(|_| self.node.is_some()) else { return };
+        let Guest { number, monitor, .. } = &self.guests.guests[index];
+        let Some(Ok(number)) = *number.lock().expect("one thread") else { return };
+        let monitor = *monitor;
+        let guest = self.guests.guests.swap_remove(index);
+        self.command(Command::AbandonQueues(monitor));
+        let shared = Arc::clone(&guest.shared);
+        let told = move |_| shared.lock().expect("one thread").is_given_back = true;
+        self.command(Command::StopQueue(number, Box::new(told)));
+        self.note(|| format!("the guest of {volume} leaves, {} in flight", guest.asked.len()));
+        self.guests.left.push(guest.shared);
+        self.orphans.extend(guest.asked.values().map(|asked| (volume, asked.call)));
     }
 
     /// The monitor takes its queue back; what was not answered may have happened or not.

@@ -29,8 +29,10 @@ impl World<'_> {
                 idle = 0;
             } else if !self.host.machine().can_end() {
                 // Sockets are closed at the beginning of a turn, once sends under way have ended;
-                // and the pieces of a long request begin one after the other.
-                if self.left.is_empty() || idle == LAST_TURNS {
+                // the pieces of a long request begin one after the other; and a ring is given back
+                // some turns after its guest has left.
+                let are_gone = self.left.is_empty() && self.guests.have_left();
+                if are_gone || idle == LAST_TURNS {
                     self.orphans.clear();
                     return self.check_left();
                 }
@@ -52,6 +54,7 @@ impl World<'_> {
         let open = self.left.iter().filter(|socket| !machine.is_closed(**socket)).count();
         drop(machine);
         self.left.clear();
+        self.guests.check_left()?;
         if open == 0 { Ok(()) } else { Err(format!("{open} sockets of clients gone stay open")) }
     }
 
