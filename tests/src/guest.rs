@@ -68,6 +68,8 @@ pub struct Guest {
     inflight: Option<(VhostUserInflight, File)>,
     /// It keeps an in-flight region.
     is_tracked: bool,
+    /// It goes on with what the region marks when a queue was stopped.
+    resumes: bool,
     /// Features that the node offered at the last connection.
     pub offered: u64,
 }
@@ -88,13 +90,20 @@ impl Guest {
         };
         let queues = (0..queues).map(queue).collect();
         let (frontend, socket, inflight) = (None, None, None);
-        Guest { memory, queues, frontend, socket, inflight, is_tracked: true, offered: 0 }
+        let (is_tracked, resumes) = (true, true);
+        Guest { memory, queues, frontend, socket, inflight, is_tracked, resumes, offered: 0 }
     }
 
     /// The same without an in-flight region.
     #[must_use]
     pub fn untracked(queues: usize) -> Guest {
         Guest { is_tracked: false, ..Guest::new(queues) }
+    }
+
+    /// The same with a region for the node's restarts alone: a stopped queue has nothing in flight.
+    #[must_use]
+    pub fn draining(queues: usize) -> Guest {
+        Guest { resumes: false, ..Guest::new(queues) }
     }
 
     /// Connects as a monitor does, also again after the node was gone.
@@ -110,12 +119,13 @@ impl Guest {
         self.offered = frontend.get_features().expect("features");
         frontend.set_features(self.offered).expect("features accepted");
         let offered = frontend.get_protocol_features().expect("protocol features");
-        let wanted = VhostUserProtocolFeatures::MQ
+        let mut wanted = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::RESET_DEVICE;
+        wanted.set(VhostUserProtocolFeatures::GET_VRING_BASE_INFLIGHT, self.resumes);
         assert!(offered.contains(wanted), "{offered:?}");
         frontend.set_protocol_features(wanted).expect("protocol features accepted");
         assert!(frontend.get_queue_num().expect("a number") >= self.queues.len() as u64);
@@ -236,10 +246,29 @@ impl Guest {
     /// # Panics
     /// When the message cannot be sent.
     pub fn die_in_stop(&mut self, queue: u32) {
+        self.ask_stop(queue);
+        self.disconnect();
+    }
+
+    /// Asks for the stop of a queue and does not wait for the answer.
+    ///
+    /// # Panics
+    /// When the message cannot be sent.
+    pub fn ask_stop(&mut self, queue: u32) {
         let message = [GET_VRING_BASE, MESSAGE_VERSION, 8, queue, 0].map(u32::to_le_bytes);
         let socket = self.socket.as_mut().expect("connected");
         socket.write_all(message.as_flattened()).expect("the socket takes it");
-        self.disconnect();
+    }
+
+    /// Waits for the answer to a stop: where the queue would go on.
+    ///
+    /// # Panics
+    /// When there is none within a minute.
+    pub fn stopped(&mut self) -> u32 {
+        let mut answer = [0; 20];
+        let socket = self.socket.as_mut().expect("connected");
+        socket.read_exact(&mut answer).expect("the node answers within a minute");
+        u32::from_le_bytes(answer[16..].try_into().expect("four bytes"))
     }
 
     /// Fills all of its memory, as a machine that has ended and whose memory another one has.

@@ -216,9 +216,17 @@ pub enum Command<S> {
     StartQueue(Box<GuestQueue>, Answer<u32>),
     /// Take no more from a queue; answers, when all that was taken is answered or abandoned, with
     /// where the next request would be taken. The queue's memory is not touched afterwards. Within
-    /// bounds abandoned is what a monitor's queues have in flight once that has left, and what the
-    /// ring marks for its next server while the volume's backing store is an object store.
-    StopQueue(u32, Answer<u16>),
+    /// bounds abandoned is what a monitor's queues have in flight once that has left. Where `marks`
+    /// will do, so is what the ring marks for its next server, while the volume's backing store is
+    /// an object store.
+    StopQueue {
+        /// The queue.
+        number: u32,
+        /// Requests may stay in flight by their marks.
+        marks: bool,
+        /// The answer.
+        answer: Answer<u16>,
+    },
     /// A monitor has left, or resets its device: stops of its queues, those that wait too, do not
     /// wait for answers any more.
     AbandonQueues(MonitorId),

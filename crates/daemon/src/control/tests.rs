@@ -119,7 +119,7 @@ impl ShardPort for MockShard {
             Command::StartQueue(queue, answer) => {
                 self.answer(format!("start a queue of {}", queue.volume.0), answer, |_| 0);
             }
-            Command::StopQueue(number, answer) => {
+            Command::StopQueue { number, answer, .. } => {
                 self.answer(format!("stop queue {number}"), answer, |_| 0);
             }
             Command::AbandonQueues(_) => {}

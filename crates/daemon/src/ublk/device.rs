@@ -208,7 +208,9 @@ impl Served {
     /// Has the queue back from the shard.
     async fn leave(&self, control: &Control) -> Result<(), Fault> {
         let shard = control.view().layout.shard_of(self.volume);
-        let stopped = control.ask(shard, |answer| Command::StopQueue(self.queue, answer)).await;
+        let stopped = control
+            .ask(shard, |answer| Command::StopQueue { number: self.queue, marks: false, answer })
+            .await;
         stopped.map(drop).map_err(|refused| Fault::new("end the queue", refused.cause))
     }
 

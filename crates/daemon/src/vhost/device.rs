@@ -74,6 +74,8 @@ pub(super) struct Device {
     /// What watches over the memory, for as long as queues are served from it.
     watches: Vec<Watch>,
     inflight: Option<Inflight>,
+    /// The monitor goes on with what an in-flight region marks when it has asked for a base.
+    marks: bool,
     queues: Vec<Queue>,
 }
 
@@ -96,6 +98,7 @@ impl Device {
             ram: None,
             watches: Vec::new(),
             inflight: None,
+            marks: false,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
         }
     }
@@ -119,6 +122,10 @@ impl Device {
             self.queues.iter_mut().for_each(|queue| queue.is_enabled = true);
         }
         Ok(())
+    }
+
+    pub(super) fn set_marks(&mut self, marks: bool) {
+        self.marks = marks;
     }
 
     pub(super) fn set_ram(&mut self, regions: Vec<RamRegion>) -> Result<(), Refusal> {
@@ -182,7 +189,7 @@ impl Device {
 
     /// Stops a queue until the next kick descriptor; answers with where it would go on.
     pub(super) fn take_base(&mut self, index: u32) -> Result<u16, Refusal> {
-        self.pause(index as usize)?;
+        self.pause_with(index as usize, self.marks)?;
         let queue = self.queue(index)?;
         queue.kick = None;
         Ok(queue.base)
@@ -295,15 +302,21 @@ impl Device {
     /// shard has ended, and nothing is in flight either, but nobody knows where the queue would go
     /// on.
     fn pause(&mut self, index: usize) -> Result<(), Refusal> {
+        // Until the monitor hears of a base, what an in-flight region marks is this node's.
+        self.pause_with(index, true)
+    }
+
+    fn pause_with(&mut self, index: usize, marks: bool) -> Result<(), Refusal> {
         let served = self.queues.get_mut(index).and_then(|queue| queue.served.take());
         let Some((part, number)) = served else { return Ok(()) };
-        self.queues[index].base = self.stop(part, number).or_else(|error| refuse(error.cause))?;
+        let stopped = self.stop(part, number, marks);
+        self.queues[index].base = stopped.or_else(|error| refuse(error.cause))?;
         Ok(())
     }
 
-    /// Stops a queue. A monitor without an in-flight region waits for what it has in flight, unless
-    /// it leaves meanwhile.
-    fn stop(&mut self, part: VolumeId, number: u32) -> Result<u16, CommandError> {
+    /// Stops a queue. Where marks in an in-flight region will not do, it waits for what is in
+    /// flight, unless the monitor leaves meanwhile.
+    fn stop(&mut self, part: VolumeId, number: u32, marks: bool) -> Result<u16, CommandError> {
         if self.is_gone {
             self.abandon(part);
         }
@@ -315,7 +328,7 @@ impl Device {
             drop(tell.send(result));
             drop(far);
         });
-        let sent = self.control.port_of(part).send(Command::StopQueue(number, answer));
+        let sent = self.control.port_of(part).send(Command::StopQueue { number, marks, answer });
         drop(sent);
         if !self.is_gone && near.is_some_and(|near| self.leaves_before(&near)) {
             self.is_gone = true;

@@ -157,7 +157,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         match command {
             Command::Attach(connection) => self.attach(*connection),
             Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
-            Command::StopQueue(number, answer) => self.stop_queue(number, answer),
+            Command::StopQueue { number, marks, answer } => self.stop_queue(number, marks, answer),
             Command::AbandonQueues(monitor) => self.guests.abandon(monitor),
             Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
             Command::StartLink { volume, end, is_lead, answer } => {
@@ -223,8 +223,8 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
-    fn stop_queue(&mut self, number: u32, answer: Answer<u16>) {
-        self.guests.stop(&mut self.io, &self.core, number, answer);
+    fn stop_queue(&mut self, number: u32, marks: bool, answer: Answer<u16>) {
+        self.guests.stop(&mut self.io, &self.core, (number, marks), answer);
         self.find_best();
     }
 

@@ -505,13 +505,14 @@ impl Guests {
         &mut self,
         io: &mut dyn Io,
         core: &Core,
-        number: u32,
+        (number, marks): (u32, bool),
         answer: CommandAnswer<u16>,
     ) {
         let place = self.places.get_mut(number as usize).and_then(Option::as_mut);
         let guest = place.expect("who started a queue stops it once");
         guest.stop = Some(answer);
-        guest.may_be_abandoned |= guest.ring.is_tracked() && core.has_remote_home(guest.volume);
+        let is_marked = marks && guest.ring.is_tracked();
+        guest.may_be_abandoned |= is_marked && core.has_remote_home(guest.volume);
         guest.leave(io);
     }
 

@@ -338,7 +338,7 @@ impl World<'_> {
         self.command(Command::AbandonQueues(monitor));
         let shared = Arc::clone(&guest.shared);
         let told = move |_| shared.lock().expect("one thread").is_given_back = true;
-        self.command(Command::StopQueue(number, Box::new(told)));
+        self.command(Command::StopQueue { number, marks: true, answer: Box::new(told) });
         self.note(|| format!("the guest of {volume} leaves, {} in flight", guest.asked.len()));
         self.guests.left.push(guest.shared);
         self.orphans.extend(guest.asked.values().map(|asked| (volume, asked.call)));
@@ -350,7 +350,7 @@ impl World<'_> {
         let Some(index) = index else { return };
         let guest = self.guests.guests.swap_remove(index);
         if let Some(Ok(number)) = *guest.number.lock().expect("one thread") {
-            self.command(Command::StopQueue(number, Box::new(drop)));
+            self.command(Command::StopQueue { number, marks: true, answer: Box::new(drop) });
         }
         self.orphans.extend(guest.asked.values().map(|asked| (volume, asked.call)));
     }

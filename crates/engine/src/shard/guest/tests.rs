@@ -264,7 +264,7 @@ fn a_stopped_queue_answers_what_was_taken() {
             *kept.lock().unwrap() = result.ok();
         };
         let World { io, core, .. } = &mut bench.world;
-        bench.guests.stop(io, core, 0, Box::new(stopped));
+        bench.guests.stop(io, core, (0, true), Box::new(stopped));
         for _ in 0..TURNS_MAX {
             bench.guests.flush(&mut bench.gate);
             if base.lock().unwrap().is_some() {
@@ -289,7 +289,7 @@ fn abandon(bench: &mut Bench) -> Arc<Mutex<Option<u16>>> {
     let kept = base.clone();
     let stopped = move |result: Result<u16, _>| *kept.lock().unwrap() = result.ok();
     let World { io, core, .. } = &mut bench.world;
-    bench.guests.stop(io, core, 0, Box::new(stopped));
+    bench.guests.stop(io, core, (0, true), Box::new(stopped));
     base
 }
 
