@@ -172,9 +172,9 @@ fn a_removal_keeps_what_a_guest_was_answered() {
     }
 }
 
-/// Goal: the ring of a guest that leaves is given back and not touched again, whatever is in flight,
-/// and its writes are whole or not there. Method: guests of a volume that leave after some turns,
-/// each followed by the next; then every cell is looked at, and a power cut.
+/// Goal: the ring of a guest that leaves is given back and not touched again, whatever is in
+/// flight, and its writes are whole or not there. Method: guests of a volume that leave after some
+/// turns, each followed by the next; then every cell is looked at, and a power cut.
 #[test]
 fn a_guest_that_leaves_is_answered_no_more() {
     campaign::hush_panics();

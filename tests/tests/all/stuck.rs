@@ -112,7 +112,7 @@ fn status(node: &Node) -> serde_json::Value {
 
 /// Goal: while one backing store is silent, and long before that is noticed, writes of a volume on
 /// another device go on, though the level is full of dirty blocks of both. Method: a level of
-/// 8 MiB, a device that is stopped under writes to it, four times the level's size written to the
+/// 8 MiB, a device that is stopped under writes, a trim and a zeroing, four times the level's size written to the
 /// other volume; the limit of an operation is an hour.
 #[test]
 fn a_silent_device_keeps_no_others_destages() {
@@ -136,6 +136,9 @@ fn a_silent_device_keeps_no_others_destages() {
     for block in 0..DEPTH * 8 {
         far.send(&write(block * 5, 9)).expect("the node serves");
     }
+    let (offset, length) = (8000 * BLOCK, 64 << 10);
+    far.send(&Request::Trim { offset, length }).expect("the node serves");
+    far.send(&Request::Zero { offset: 2 * offset, length }).expect("the node serves");
     let (slots, step) = (2048, 7);
     for index in 0..slots * 4 {
         let block = index * step % 16_000;

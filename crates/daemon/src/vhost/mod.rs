@@ -3,9 +3,9 @@
 //! How: whenever the node's view changes, sockets are made for volumes that came and removed with
 //! those that went. A monitor that connects gets a thread of its own, which reads its messages and
 //! tells the volume's shard which queues to serve; requests never pass it.
-//! Invariant: the next monitor is listened to only when the shards have given back every ring of the
-//! last one, so that a guest that comes back after a broken connection is not answered twice. What
-//! the last one had in flight may go on without it.
+//! Invariant: the next monitor is listened to only when the shards have given back every ring of
+//! the last one, so that a guest that comes back after a broken connection is not answered twice.
+//! What the last one had in flight may go on without it.
 //! Cost: a descriptor per volume; a thread per connected guest, asleep but for its messages.
 
 mod device;

@@ -5,9 +5,10 @@
 //! answered with zeros, its tombstone stays live, so that a crash repeats it, and writes of it to
 //! the home cancel it (see `cancels`), or are held, which sends it at once. A checkpoint writes
 //! down that the home owes it. When it was sent, the home is synced and the tombstone is done for,
-//! as after any zeroing.
-//! Invariant: nothing is written to a home where a discard waits unwithheld or is in flight; a
-//! tombstone is done for only when none of its range waits. So no discard reaches a newer write,
+//! as after any zeroing. A zeroing that goes at once waits for its home; where a checkpoint comes
+//! meanwhile it becomes a discard in flight, so that a slow or silent home holds up no other
+//! volume. Invariant: nothing is written to a home where a discard waits unwithheld or is in flight;
+//! a tombstone is done for only when none of its range waits. So no discard reaches a newer write,
 //! and what was acknowledged reads as zeros across power cuts.
 //! Cost: a look-up per read of a home, and a pass over the live tombstones per discard sent.
 //! Not for: volumes whose writes pass no log; their discards go at once.
@@ -69,11 +70,21 @@ impl HomeDiscards {
     }
 }
 
+/// A zeroing on its way to its home.
+#[derive(Clone, Copy)]
+struct Zeroing {
+    op: OpId,
+    /// The home's table has counted it.
+    is_counted: bool,
+}
+
 /// What concerns all homes.
 pub(super) struct Delays {
     /// When the first discard is due.
     at: Nanos,
     number_next: u32,
+    /// Zeroings that operations wait for, by token.
+    zeroings: HashMap<u64, Zeroing>,
     /// What was said of volumes, be they served already or not; the others' discards go at once.
     limits: HashMap<VolumeId, DiscardLimits>,
     /// Parts of reads under way that their home may not know as zeros yet, in bytes of the buffer.
@@ -82,11 +93,28 @@ pub(super) struct Delays {
 
 impl Default for Delays {
     fn default() -> Self {
-        Delays { at: Nanos::NEVER, number_next: 0, limits: HashMap::new(), reads: HashMap::new() }
+        Delays {
+            at: Nanos::NEVER,
+            number_next: 0,
+            zeroings: HashMap::new(),
+            limits: HashMap::new(),
+            reads: HashMap::new(),
+        }
     }
 }
 
 impl Delays {
+    fn token(&mut self) -> u64 {
+        let number = u64::from(self.number_next);
+        self.number_next = self.number_next.wrapping_add(1);
+        HOME_DISCARD | number
+    }
+
+    /// The operation whose zeroing has ended, where it was one.
+    pub(super) fn end_zeroing(&mut self, token: u64) -> Option<OpId> {
+        self.zeroings.remove(&token).map(|zeroing| zeroing.op)
+    }
+
     pub(super) fn at(&self) -> Nanos {
         self.at
     }
@@ -94,6 +122,19 @@ impl Delays {
     pub(super) fn limits(&self, id: VolumeId) -> DiscardLimits {
         let immediate = DiscardLimits { mode: DiscardMode::Immediate, ..DiscardLimits::DEFAULT };
         self.limits.get(&id).copied().unwrap_or(immediate)
+    }
+}
+
+impl super::Home {
+    /// Whether a zeroing on its way here may become a discard in flight. Behind the end to come
+    /// nothing is asked of the home any more, and a table without room could not take it back.
+    fn may_adopt(&self, bytes: &Range<u64>) -> bool {
+        let (table, most) = (&self.discards.table, self.discards.table.limits().ranges_max);
+        !self.backing.is_lost()
+            && self.discards.failures == 0
+            && self.ending.is_none_or(|end| bytes.end <= end)
+            && !table.is_full()
+            && table.in_flight().len() < most as usize
     }
 }
 
@@ -180,7 +221,8 @@ impl Core {
         keep_allocated: bool,
     ) {
         let bytes = self.bytes_of(&blocks);
-        let may_wait = !keep_allocated && self.tombstones.is_logged(op) && !self.is_awaited(op);
+        let logged = self.tombstones.logged_as(op);
+        let may_wait = !keep_allocated && logged.is_some() && !self.is_awaited(op);
         if may_wait && self.delay(id, &bytes) {
             self.tombstones.delay(op);
             return self.done(op, Ok(()));
@@ -189,9 +231,50 @@ impl Core {
         if !keep_allocated {
             home.discards.table.pass(&bytes);
         }
+        self.ask_zeros(io, (op, id), bytes, (keep_allocated, !keep_allocated));
+        if let Some(seq) = logged.filter(|_| self.is_awaited(op)) {
+            // The checkpoint that waits for it began in this turn.
+            self.adopt_zeroings();
+            self.owe_adopted(io, (op, seq));
+        }
+    }
+
+    /// Has a home zero a range, for an operation that waits.
+    pub(super) fn ask_zeros(
+        &mut self,
+        io: &mut dyn Io,
+        (op, id): (OpId, VolumeId),
+        bytes: Range<u64>,
+        (keep_allocated, is_counted): (bool, bool),
+    ) {
+        let token = self.delays.token();
+        self.delays.zeroings.insert(token, Zeroing { op, is_counted });
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let zero = BackingOperation::Zero { offset, length, keep_allocated };
-        self.ask_home(io, id, u64::from(op.0), zero);
+        self.ask_home(io, id, token, zero);
+    }
+
+    /// A checkpoint begins: zeroings that were logged and are on their way to their homes become
+    /// discards in flight, which it writes down as owed, and those who wait for them are answered.
+    pub(super) fn adopt_zeroings(&mut self) {
+        let mut sent: Vec<(u64, Zeroing)> =
+            self.delays.zeroings.iter().map(|(token, zeroing)| (*token, *zeroing)).collect();
+        sent.sort_unstable_by_key(|(token, _)| *token);
+        for (token, Zeroing { op, is_counted }) in sent {
+            let Some((id, blocks)) = self.tombstones.zeroed_by(op) else { continue };
+            let bytes = self.bytes_of(&blocks);
+            let Some(home) = self.homes.get_mut(&id).filter(|home| home.may_adopt(&bytes)) else {
+                continue;
+            };
+            if !is_counted {
+                home.discards.table.pass(&bytes);
+            }
+            home.discards.table.adopt(bytes.clone());
+            home.discards.flights.insert(token, bytes);
+            self.delays.zeroings.remove(&token);
+            self.tombstones.delay(op);
+            self.done(op, Ok(()));
+        }
     }
 
     fn delay(&mut self, id: VolumeId, bytes: &Range<u64>) -> bool {
@@ -246,8 +329,7 @@ impl Core {
         while let Some(home) = self.homes.get_mut(&id)
             && let Some(bytes) = home.discards.table.due(now)
         {
-            let token = HOME_DISCARD | u64::from(self.delays.number_next);
-            self.delays.number_next = self.delays.number_next.wrapping_add(1);
+            let token = self.delays.token();
             let (offset, length) = (bytes.start, bytes.end - bytes.start);
             home.discards.flights.insert(token, bytes);
             let keep_allocated = home.discards.failures % 2 == 1;

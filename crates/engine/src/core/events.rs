@@ -11,17 +11,20 @@
 //! No write goes to the range at home before both are done for, by one record with their number.
 //! Invariant: a checkpoint is answered only when everything it asked for is durable.
 
+mod peer_sync;
+
+pub(super) use peer_sync::PeerSync;
+
 use super::{Answer, Core, HOME_EXTENTS, HOME_SYNC, Level, Notice, STATUS_BYTES_MAX, TICKET_OWN};
 use crate::io::{Buffer, Io};
-use crate::store::{PeerScope, RecoveredTombstone, StoreEvent, SyncScope, Ticket};
-use layby_cache::discards::DiscardCause;
+use crate::store::{RecoveredTombstone, StoreEvent, Ticket};
 use layby_cache::{Action, CleaningStep, LEVELS_MAX, Moment, OpId, Redo};
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{
     BackingDone, BackingOperation, BlockIndex, BlockKey, ErrorKind, Extent, LevelIndex, RequestId,
     Seq, Slot, VolumeId,
 };
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Own ticket: a store into lent room, whose end nobody waits for.
@@ -65,6 +68,8 @@ pub(super) struct Tombstones {
     undone: HashMap<VolumeId, Vec<Seq>>,
     /// Covered by the sync in flight.
     syncing: HashMap<VolumeId, Vec<Seq>>,
+    /// Those that the checkpoint under way drops and does not say to be owed.
+    to_sync: HashSet<Seq>,
     live: Vec<LiveTombstone>,
     /// How many of these wait for their forgets to be durable.
     ending: usize,
@@ -86,6 +91,25 @@ impl Tombstones {
         let (done_at, delayed) = (None, true);
         let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
         self.live.push(live);
+    }
+
+    /// Those of the volume that were zeroed and not synced.
+    fn unsynced_of(&self, id: VolumeId) -> impl Iterator<Item = &Seq> {
+        self.undone.get(&id).into_iter().chain(self.syncing.get(&id)).flatten()
+    }
+
+    /// Those that a checkpoint which begins now drops, and does not say to be owed.
+    fn dropped(&self, owes_what_waits: bool) -> HashSet<Seq> {
+        if owes_what_waits {
+            let failing = self.failing.values().map(|(seq, _)| seq);
+            return self.zeroing.values().chain(failing).copied().collect();
+        }
+        self.live.iter().filter(|t| t.done_at.is_none()).map(|t| t.seq).collect()
+    }
+
+    /// Those that were zeroed and not synced.
+    fn unsynced(&self) -> HashSet<Seq> {
+        self.undone.values().chain(self.syncing.values()).flatten().copied().collect()
     }
 
     /// Whether something of the volume was zeroed in its backing store and not synced.
@@ -141,9 +165,16 @@ impl Tombstones {
         true
     }
 
-    /// The operation's range was logged.
-    pub(super) fn is_logged(&self, op: OpId) -> bool {
-        self.zeroing.contains_key(&op)
+    /// What the home is zeroing for the operation, where that was logged.
+    pub(super) fn zeroed_by(&self, op: OpId) -> Option<(VolumeId, Range<u64>)> {
+        let seq = *self.zeroing.get(&op)?;
+        let mut mine = self.live.iter().rev().filter(|tombstone| tombstone.seq == seq);
+        mine.next().map(|tombstone| (tombstone.volume, tombstone.first..tombstone.end))
+    }
+
+    /// What was logged of the operation's range.
+    pub(super) fn logged_as(&self, op: OpId) -> Option<Seq> {
+        self.zeroing.get(&op).copied()
     }
 
     /// How many there are.
@@ -183,31 +214,6 @@ impl Tombstones {
             self.live.retain(|t| t.done_at.is_none_or(|at| at > durable));
             self.ending = self.live.iter().filter(|t| t.done_at.is_some()).count();
         }
-    }
-}
-
-/// A checkpoint that waits for the others.
-pub(super) struct PeerSync {
-    id: u64,
-    nvm_waiting: bool,
-    homes: BTreeSet<VolumeId>,
-    /// Ranges being zeroed whose tombstone lies before the checkpoint, which would drop it while
-    /// it still names what the tombstone killed.
-    zeroing: HashSet<OpId>,
-    /// The same where the home has not heard of them yet and the log cannot remember them.
-    delayed: HashSet<Seq>,
-    /// The forgets that have to be durable so that the log remembers them across the checkpoint.
-    owed: Option<u64>,
-}
-
-impl PeerSync {
-    /// Nothing but the NVM level and the log may be waited for any more.
-    fn has_no_homes(&self) -> bool {
-        self.homes.is_empty() && self.zeroing.is_empty() && self.delayed.is_empty()
-    }
-
-    fn is_over(&mut self) -> bool {
-        !self.nvm_waiting && self.owed.is_none() && self.has_no_homes()
     }
 }
 
@@ -332,15 +338,6 @@ impl Core {
         if result.is_ok() { self.end_peer_sync() } else { self.fail_peer_sync() }
     }
 
-    /// Somebody that a checkpoint waits for has failed.
-    fn fail_peer_sync(&mut self) {
-        if let Some(peer) = self.peer_sync.take()
-            && let Some(log) = self.log_mut()
-        {
-            log.peer_failed(peer.id);
-        }
-    }
-
     pub(super) fn log_tombstone(&mut self, io: &mut dyn Io, action: &Action) {
         let Action::Tombstone { op, level, volume, first, count, redo, durable } = action else {
             panic!("a tombstone is performed as one")
@@ -366,17 +363,6 @@ impl Core {
         let (volume, keep_allocated, done_at, delayed) = (*volume, keep, None, false);
         let live = LiveTombstone { volume, first, end, seq, keep_allocated, done_at, delayed };
         self.tombstones.live.push(live);
-    }
-
-    /// What the log was to remember across a checkpoint is durable.
-    pub(super) fn end_owed(&mut self) {
-        let Some(owed) = self.peer_sync.as_ref().and_then(|peer| peer.owed) else { return };
-        if self.log().is_none_or(|(_, log)| log.forgets_durable() >= owed)
-            && let Some(peer) = &mut self.peer_sync
-        {
-            peer.owed = None;
-            self.end_peer_sync();
-        }
     }
 
     /// Writes that waited for a tombstone to be done for go on.
@@ -505,12 +491,11 @@ impl Core {
         {
             // Room cannot be kept where there is none: what counts is that the range reads zero.
             live.keep_allocated = false;
-            let size = self.cache.spec().block_size;
-            let offset = size.offset_of(BlockIndex(live.first));
-            let length = (live.end - live.first) * u64::from(size.bytes());
+            let blocks = live.first..live.end;
             self.tombstones.zeroing.insert(op, seq);
-            let zero = BackingOperation::Zero { offset, length, keep_allocated: false };
-            return self.ask_home(io, id, u64::from(op.0), zero);
+            let bytes = self.bytes_of(&blocks);
+            // The home's table has not counted it.
+            return self.ask_zeros(io, (op, id), bytes, (false, false));
         }
         if let Err(kind) = result {
             // What it did must not come undone once it was seen: copies of it may be durable first.
@@ -612,116 +597,6 @@ impl Core {
         let issued = log.forgets_issued();
         log.flush_forgets(io);
         self.tombstones.set_done_at(issued, |of| of == seq);
-    }
-
-    // ---- checkpoints ----
-
-    /// Whether a checkpoint waits until the home has heard of this tombstone.
-    pub(super) fn is_seq_awaited(&self, seq: Seq) -> bool {
-        self.peer_sync.as_ref().is_some_and(|peer| peer.delayed.contains(&seq))
-    }
-
-    /// Whether a checkpoint waits for the zeroing of this operation's range.
-    pub(super) fn is_awaited(&self, op: OpId) -> bool {
-        self.peer_sync.as_ref().is_some_and(|peer| peer.zeroing.contains(&op))
-    }
-
-    fn start_peer_sync(&mut self, io: &mut dyn Io, id: u64, scope: PeerScope) {
-        let scope = match scope {
-            PeerScope::Stores => SyncScope::Stores,
-            PeerScope::Frees if self.is_recovering => SyncScope::FreesKnown,
-            PeerScope::Frees => SyncScope::Frees,
-        };
-        let mut nvm_waiting = false;
-        for level in &mut self.levels {
-            if let Level::Nvm(store) = level {
-                store.sync(io, Ticket(TICKET_OWN | id << OWN_BITS | OWN_PEER), scope);
-                nvm_waiting = true;
-            }
-        }
-        let mut homes = BTreeSet::new();
-        if scope != SyncScope::Stores {
-            // Of a home that is written through no record waits to be dropped.
-            let is_owed = |home: &super::Home| home.unsynced || home.syncing;
-            let owing = self.homes.iter().filter(|(_, h)| is_owed(h) && !h.write_through);
-            homes.extend(owing.map(|(id, _)| *id));
-        }
-        let mut zeroing = HashSet::new();
-        if scope == SyncScope::Stores {
-            zeroing.extend(self.tombstones.zeroing.keys().copied());
-            zeroing.extend(self.tombstones.failing.keys().copied());
-        }
-        let (mut delayed, mut owed) = (HashSet::new(), None);
-        if scope == SyncScope::Stores {
-            owed = self.owe_delayed(io);
-        }
-        if scope == SyncScope::Stores && owed.is_none() {
-            delayed.extend(self.tombstones.live.iter().filter(|t| t.delayed).map(|t| t.seq));
-            self.hasten_all_discards(DiscardCause::Checkpoint);
-        }
-        let waits_for = homes.clone();
-        self.peer_sync =
-            Some(PeerSync { id, nvm_waiting, homes: waits_for, zeroing, delayed, owed });
-        homes.into_iter().for_each(|home| self.sync_home(io, home));
-        let owes_absent = scope == SyncScope::Stores && owed.is_none() && self.owes_absent();
-        if owes_absent { self.fail_peer_sync() } else { self.end_peer_sync() }
-    }
-
-    /// Has the log remember what waits across the checkpoint that has begun, and says which forgets
-    /// have to be durable for that; `None` where nothing waits, or where all is to go at once.
-    fn owe_delayed(&mut self, io: &mut dyn Io) -> Option<u64> {
-        let delayed = self.tombstones.live.iter().filter(|t| t.delayed);
-        let ranges: Vec<_> = delayed.map(|t| (t.volume, t.first..t.end, t.seq)).collect();
-        let log = self.log_mut().expect("a checkpoint is a log's");
-        if ranges.is_empty() || !log.can_owe(ranges.len()) {
-            return None;
-        }
-        for (volume, blocks, seq) in ranges {
-            if is_planted(Plant::OwedOmitted) {
-                continue;
-            }
-            let count = blocks.end - blocks.start;
-            log.owe_zeros(volume, BlockIndex(blocks.start), count, seq);
-        }
-        log.flush_forgets(io);
-        Some(log.forgets_issued())
-    }
-
-    /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
-    /// which wait for a segment, or for forgets itself: who waits hears of it instead, and the
-    /// checkpoint tries again. A sync of the NVM level under way may end that by itself.
-    pub(super) fn end_deadlock(&mut self, io: &mut dyn Io) {
-        let is_syncing = |level: &Level| matches!(level, Level::Nvm(nvm) if nvm.is_syncing());
-        if self.levels.iter().any(is_syncing) {
-            return;
-        }
-        let waits_for_nvm =
-            |peer: &PeerSync| (peer.nvm_waiting || peer.owed.is_some()) && peer.has_no_homes();
-        if !self.is_recovering
-            && self.peer_sync.as_ref().is_some_and(waits_for_nvm)
-            && let Some(log) = self.log_mut()
-        {
-            log.refuse_stuck_forgets(io);
-        }
-    }
-
-    fn end_peer_sync(&mut self) {
-        if let Some(peer) = self.peer_sync.take_if(PeerSync::is_over)
-            && let Some(log) = self.log_mut()
-        {
-            log.peer_synced(peer.id);
-        }
-    }
-
-    /// A volume is gone, and with it what a checkpoint waits for on its behalf.
-    pub(super) fn forget_tombstones(&mut self, id: VolumeId) {
-        self.tombstones.forget_volume(id);
-        self.cancels.forget_volume(id);
-        if let Some(peer) = &mut self.peer_sync {
-            let live: HashSet<Seq> = self.tombstones.live.iter().map(|t| t.seq).collect();
-            peer.delayed.retain(|seq| live.contains(seq));
-            self.end_peer_sync();
-        }
     }
 
     // ---- block status ----

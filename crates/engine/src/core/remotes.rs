@@ -7,7 +7,7 @@
 
 use super::{Core, HOME_DISCARD, HOME_EXTENTS, HOME_SYNC};
 use crate::io::Io;
-use layby_types::{BlockIndex, RequestId, VolumeId};
+use layby_types::{BackingDone, BlockIndex, RequestId, VolumeId};
 
 /// Ends that one remote home is asked for at a time, so that others get their turn between.
 const REMOTE_ENDS_MAX: usize = 64;
@@ -37,7 +37,9 @@ impl Core {
         for taken in 0..REMOTE_ENDS_MAX {
             let ended = self.homes.get_mut(&id).and_then(|home| home.backing.poll());
             let Some(done) = ended else { return taken };
-            if done.token & HOME_DISCARD != 0 {
+            if let Some(op) = self.delays.end_zeroing(done.token) {
+                self.on_home_done(io, id, BackingDone { token: op.0.into(), ..done });
+            } else if done.token & HOME_DISCARD != 0 {
                 self.on_discarded(io, id, done.token, done.result);
             } else if done.token & HOME_EXTENTS != 0 {
                 self.on_extents(RequestId(done.token & !HOME_EXTENTS), done.result, &done.extents);

@@ -166,7 +166,15 @@ impl Core {
         let mut actions = std::mem::take(&mut self.scratch);
         self.cache.set_stuck(&mut moment, volume, is_silent, &mut actions);
         self.take(actions);
+        if is_silent {
+            self.pass_silent_home(volume);
+        }
         self.run(io, None);
+    }
+
+    /// Whether a volume's backing store has ended nothing for as long as the limit.
+    pub(super) fn is_silent(&self, volume: VolumeId) -> bool {
+        self.stuck.overdue(volume).is_some_and(|overdue| overdue.is_silent)
     }
 
     /// Tells the log of a place that has become stuck, or answers again.

@@ -248,7 +248,8 @@ fn document(options: &Options, results: &Results) -> Document {
         source: "Write amplification of a multi-stream device (the flash model: 512 MiB, 11 % \
                  spare, 16 streams, greedy cleaning) under loads drawn after the paper's Table 3, \
                  relative to the same device without streams. Figures are medians over the seeds, \
-                 and claims are taken from them; the paper's are those of its text, for its bars bear no numbers."
+                 and claims are taken from them; the paper's are those of its text, for its bars \
+                 bear no numbers."
             .into(),
         command: format!(
             "layby lab run streams --seed {} --runs {}{}",

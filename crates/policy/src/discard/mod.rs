@@ -248,6 +248,12 @@ impl Discards {
         self.count_sent(bytes, DiscardCause::AtOnce);
     }
 
+    /// What the caller has sent itself, and told by [`Discards::pass`], is in flight from now on as
+    /// if `due` had handed it out.
+    pub fn adopt(&mut self, range: Range<u64>) {
+        self.in_flight.push(range);
+    }
+
     fn count_sent(&mut self, bytes: u64, cause: DiscardCause) {
         self.counters.sent.add(1, bytes);
         self.counters.sent_by[cause as usize] += 1;

@@ -212,10 +212,12 @@ fn a_failed_zeroing_changes_nothing() {
 }
 
 /// Goal: what a home shows after a zeroing that failed halfway stays; records of blocks that had
-/// left the log do not come back over it. Method: other blocks take their room first.
+/// left the log do not come back over it. Method: other blocks take their room first; where a
+/// checkpoint begins meanwhile, the trim is answered before its home has failed it.
 #[test]
 fn a_failed_zeroing_revives_no_dropped_record() {
-    each_seed(20, |seed| {
+    let failed = std::cell::Cell::new(0);
+    each_seed(40, |seed| {
         let mut shape = quiet();
         shape.ssd_bytes = 110 * BLOCK;
         let mut world = World::new(seed, shape);
@@ -227,8 +229,10 @@ fn a_failed_zeroing_revives_no_dropped_record() {
         let gone = (0..BLOCKS).rev().find(|block| !is_stored(*block));
         let at = gone.expect("there is not room for all") * BLOCK;
         world.io.fail_next(world.homes[1], OperationKind::Zero, Errno::IO);
-        world.run(2, call(Operation::Trim, at, BLOCK), 0).map(drop).expect_err("no zeroing");
+        let result = world.run(2, call(Operation::Trim, at, BLOCK), 0);
+        failed.set(failed.get() + u32::from(result.is_err()));
         let seen = world.read(2, at, BLOCK).expect("the home can be read");
+        assert!(result.is_err() || is_all(&seen, 0), "replay with SEED={seed}");
         world.run(2, call(Operation::Flush, 0, 0), 0).expect("a flush");
         world.crash(CrashMode::KeepAll);
         let found = world.read(2, at, BLOCK).expect("the home can be read");
@@ -236,6 +240,7 @@ fn a_failed_zeroing_revives_no_dropped_record() {
         let is_kept = |(seen, found): (&[u8], &[u8])| seen == found || is_all(found, 0);
         assert!(cells.all(is_kept), "replay with SEED={seed}");
     });
+    assert!(failed.get() > 10, "no checkpoint began in most lives: {}", failed.get());
 }
 
 /// Goal: a clean block that the NVM level holds over a home that failed to zero it goes home again,

@@ -1,5 +1,6 @@
 //! Devices that owe an end for longer than they may.
 
+use super::discards::checkpoint;
 use super::faults::{is_all, quiet, write_block};
 use super::*;
 use crate::core::stuck::TIMED_OUT_MAX;
@@ -116,6 +117,57 @@ fn a_stuck_home_fails_what_needs_it_and_no_more() {
         let bytes = world.io.peek(home);
         assert!(is_all(&bytes[7 * BLOCK as usize..][..BLOCK as usize], 50), "SEED={seed}");
         assert_eq!(world.core.inflight(VolumeId(2)), 0, "what was timed out has ended");
+    });
+}
+
+/// Goal: a checkpoint of the log does not wait for a backing store that is silent under a trim or a
+/// zeroing: these are answered, are zeros for good, and newer writes come to lie over them. Method:
+/// each before a home that gets stuck, a checkpoint, another volume; then it answers, a crash of each kind, a
+/// newer write and another crash.
+#[test]
+fn a_checkpoint_waits_for_no_zeroing() {
+    let operations = [(Operation::Trim, false), (Operation::WriteZeroes, true)];
+    each_seed(64, |seed| {
+        for (operation, no_hole) in operations {
+            let mode = [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll];
+            let mode = mode[seed as usize % 3];
+            let mut world = World::new(seed, quiet());
+            (0..8).for_each(|block| write_block(&mut world, 2, block, 40).expect("a write"));
+            world.drain().expect("the home takes it");
+            let home = world.homes[1];
+            let mut zeroing = call(operation, 2 * BLOCK, 3 * BLOCK);
+            zeroing.flags.no_hole = no_hole;
+            world.submit(2, zeroing, &[]);
+            (0..seed % 16).for_each(|_| world.turn_watched());
+            world.io.set_stuck(home, true);
+            (0..50).for_each(|_| world.turn_watched());
+            checkpoint(&mut world);
+            let answer = world.core.take_finished().expect("it is answered");
+            assert!(answer.result.is_ok(), "{operation:?}: {:?}; SEED={seed}", answer.result);
+            world.write_watched(1, 3, 60).expect("another volume");
+            checkpoint(&mut world);
+            // Where the home has zeroed it, only the home can say so.
+            let zeros = world.read_watched(2, 4).map_or(true, |data| is_all(&data, 0));
+            assert!(zeros, "SEED={seed}");
+            world.write_watched(2, 3, 41).expect("the SSD level takes it");
+            world.io.set_stuck(home, false);
+            world.recover_from_stuck();
+            if seed % 2 == 0 {
+                world.drain().expect("it answers");
+            }
+            for when in ["at once", "after a crash", "after two"] {
+                let found = [2, 4, 5].map(|block| {
+                    let data = world.read(2, block * BLOCK, BLOCK).expect("a read");
+                    data[0]
+                });
+                assert_eq!(found, [0, 0, 40], "{operation:?} {when}; SEED={seed}");
+                if seed % 2 == 0 {
+                    let data = world.read(2, 3 * BLOCK, BLOCK).expect("a read");
+                    assert!(is_all(&data, 41), "{operation:?} {when}; SEED={seed}");
+                }
+                world.crash(mode);
+            }
+        }
     });
 }
 
