@@ -148,6 +148,15 @@ impl LaxStore {
         self.shared.lists.load(Ordering::SeqCst)
     }
 
+    /// Cuts an object off behind its first bytes.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn cut(&self, key: &str, bytes: usize) {
+        let mut objects = self.shared.objects();
+        objects.get_mut(key).expect("there is such an object").truncate(bytes);
+    }
+
     /// All keys, without the bucket.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
@@ -260,10 +269,6 @@ fn portal(asked: &Asked, shared: &Shared) -> Option<Answer> {
 }
 
 fn answer(asked: &Asked, shared: &Shared) -> Answer {
-    let error = |status: u16, code: &str| {
-        let body = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
-        (status, String::new(), body.into_bytes())
-    };
     match asked.method.as_str() {
         "PUT" => match shared.refusal.load(Ordering::SeqCst) {
             0 => {
@@ -294,6 +299,11 @@ fn answer(asked: &Asked, shared: &Shared) -> Answer {
     }
 }
 
+fn error(status: u16, code: &str) -> Answer {
+    let body = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
+    (status, String::new(), body.into_bytes())
+}
+
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
@@ -315,7 +325,10 @@ fn got(asked: &Asked, bytes: &[u8]) -> Answer {
     let Some((from, to)) = range.and_then(|range| range.split_once('-')) else {
         return (200, versions(bytes), bytes.to_vec());
     };
-    let from = from.parse().unwrap_or(0).min(whole);
+    let from = from.parse().unwrap_or(0);
+    if from >= whole {
+        return error(416, "InvalidRange");
+    }
     let to = to.parse().map_or(whole, |to: usize| (to + 1).min(whole));
     let headers = format!(
         "{}content-range: bytes {from}-{}/{whole}\r\n",

@@ -160,6 +160,8 @@ pub enum FaultKind {
     Retry,
     /// There is no such object.
     NotFound,
+    /// The object is there and ends before the first byte of the range that was asked for.
+    Short,
     /// The condition of a put does not hold.
     Condition,
     /// The store refuses: credentials or permissions. Asked again, since people mend it.

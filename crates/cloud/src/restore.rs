@@ -129,7 +129,7 @@ pub struct Pass {
 
 fn get(fetch: Fetch<'_>, key: &str, range: Option<Range<u64>>) -> Result<Bytes, RestoreError> {
     fetch(key, range).map_err(|fault| match fault.kind {
-        FaultKind::NotFound => RestoreError::Damaged(key.to_owned()),
+        FaultKind::NotFound | FaultKind::Short => RestoreError::Damaged(key.to_owned()),
         _ => RestoreError::Store(fault),
     })
 }

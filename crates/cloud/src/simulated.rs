@@ -30,6 +30,8 @@ pub struct SimFaults {
     pub hidden: u64,
     /// Gets whose answer is truncated, or has a byte changed.
     pub unsound: u64,
+    /// Gets of a range of an object that is said to end before it though it does not.
+    pub short: u64,
 }
 
 /// What happened, in the words of who looks for moments to cut the power.
@@ -71,7 +73,8 @@ impl SimStore {
     /// An object or a range of it, with its version.
     ///
     /// # Errors
-    /// [`FaultKind::NotFound`] where there is none.
+    /// [`FaultKind::NotFound`] where there is none, [`FaultKind::Short`] where it ends before the
+    /// range.
     ///
     /// # Panics
     /// Where a base is asked for and there is none.
@@ -88,8 +91,11 @@ impl SimStore {
         }
         let absent = || Fault { kind: FaultKind::NotFound, cause: key.to_owned() };
         let (bytes, version) = self.objects.get(key).ok_or_else(absent)?;
-        let range = range.unwrap_or(0..u64::MAX);
         let length = bytes.len() as u64;
+        if range.as_ref().is_some_and(|range| range.start >= length) {
+            return Err(Fault { kind: FaultKind::Short, cause: key.to_owned() });
+        }
+        let range = range.unwrap_or(0..u64::MAX);
         let cut = range.start.min(length) as usize..range.end.min(length) as usize;
         Ok((bytes.slice(cut), *version))
     }
@@ -459,6 +465,10 @@ impl SimWorld {
         let (Request::Get { .. }, End::Bytes(bytes, tag)) = (request, &end) else { return end };
         if self.faults.hidden > 0 && self.rng.chance(self.faults.hidden, 100) {
             return failed(FaultKind::NotFound);
+        }
+        let is_range = matches!(request, Request::Get { range: Some(_), .. });
+        if is_range && self.faults.short > 0 && self.rng.chance(self.faults.short, 100) {
+            return failed(FaultKind::Short);
         }
         let is_unsound = self.faults.unsound > 0 && !bytes.is_empty();
         if !is_unsound || !self.rng.chance(self.faults.unsound, 100) {

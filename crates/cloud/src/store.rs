@@ -22,8 +22,8 @@ use leftovers::{Place, is_replaced};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
-    PutResult, UpdateVersion,
+    Error, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions,
+    PutPayload, PutResult, UpdateVersion,
 };
 use pages::Pages;
 use std::ops::Range;
@@ -185,11 +185,8 @@ impl Store {
             _ => range.clone(),
         };
         let most = answers::bytes_max(key, stored.as_ref());
-        let bounded = stored.clone().map(GetRange::Bounded);
-        let mut options = GetOptions { range: bounded, ..GetOptions::default() };
-        options.extensions.insert(answers::Streamed);
-        let (begun, path) = (Instant::now(), self.path(key));
-        let found = within(begun, REQUEST_TIME, self.store.get_opts(&path, options)).await?;
+        let begun = Instant::now();
+        let found = self.find(key, stored.as_ref(), begun).await?;
         let versions = (found.meta.e_tag.clone(), found.meta.version.clone());
         let total = found.meta.size;
         let length = found.range.end.saturating_sub(found.range.start);
@@ -220,6 +217,41 @@ impl Store {
             // Whoever asked for these finds nothing whole, as in any object that is damaged.
             None => Ok((Bytes::new(), Some(tag))),
         }
+    }
+
+    /// The head of an object's answer, which may be as long as the range that is asked for.
+    async fn find(
+        &self,
+        key: &str,
+        range: Option<&Range<u64>>,
+        begun: Instant,
+    ) -> Result<GetResult, Fault> {
+        let path = self.path(key);
+        // A folder's client has no type that says that a file ends before the range: the file is
+        // opened as a whole, and read from there.
+        let bounded = range.filter(|_| self.folder.is_none()).cloned().map(GetRange::Bounded);
+        let mut options = GetOptions { range: bounded, ..GetOptions::default() };
+        options.extensions.insert(answers::Streamed);
+        let answer = self.store.get_opts(&path, options).map(|answer| match answer {
+            Err(error) if range.is_some() && answers::is_short(&error) => Ok(None),
+            answer => answer.map(Some),
+        });
+        let short = |length: Option<u64>| {
+            let length = length.map_or(String::new(), |bytes| format!(" has {bytes} bytes and"));
+            let from = range.map_or(0, |range| range.start);
+            let cause = format!("`{key}`{length} ends before byte {from}");
+            Fault { kind: FaultKind::Short, cause }
+        };
+        let found = within(begun, REQUEST_TIME, answer).await?;
+        let mut found = found.ok_or_else(|| short(None))?;
+        if let (Some(range), Some(_)) = (range, &self.folder) {
+            let length = found.meta.size;
+            if range.start >= length {
+                return Err(short(Some(length)));
+            }
+            found.range = range.start..range.end.min(length);
+        }
+        Ok(found)
     }
 
     async fn put(&self, key: &str, bytes: Bytes, condition: Condition) -> Result<End, Error> {

@@ -17,6 +17,7 @@ mod cloud_files;
 mod conditions;
 mod crash;
 mod credentials;
+mod cut_objects;
 mod damage;
 mod deletion;
 mod description;

@@ -22,6 +22,7 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions, Error, GetResult, GetResultPayload};
 use reqwest::redirect::Policy;
 use reqwest::{Method, StatusCode};
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -88,6 +89,31 @@ async fn collect<E>(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streamed;
 
+/// A store's word that an object ends before the range that was asked for, or is empty: S3, Azure
+/// and Google's store say it by the same status.
+#[derive(Debug)]
+struct Short(StatusCode);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the object ends before the range that was asked for ({})", self.0)
+    }
+}
+
+impl std::error::Error for Short {}
+
+/// Whether a store said that an object ends before the range that was asked for.
+pub(super) fn is_short(error: &Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error.is::<Short>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 /// Connects to clients that read answers up to a bound, and follow no redirect: a network's login
 /// page, to which a redirected put becomes a get, would count as its success and get its token.
 #[derive(Debug)]
@@ -122,6 +148,7 @@ struct BoundedClient(HttpClient);
 impl BoundedClient {
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_streamed = request.extensions().get::<Streamed>().is_some();
+        let is_range = request.headers().contains_key("range");
         // A machine's metadata service answers empty ones with tokens.
         let is_put = request.method() == Method::PUT && !request.body().is_empty();
         let response = self.0.execute(request).await?;
@@ -134,6 +161,10 @@ impl BoundedClient {
         if is_streamed && response.status().is_success() {
             return match is_page {
                 true => refused(page(response.status())),
+                // Of an empty object some stores give all there is, whatever the range.
+                false if is_range && is_empty(&response) => {
+                    Err(HttpError::new(HttpErrorKind::Decode, Short(response.status())))
+                }
                 false => Ok(response),
             };
         }
@@ -146,6 +177,10 @@ impl BoundedClient {
             );
             HttpError::new_boxed(HttpErrorKind::Decode, cause.into())
         })?;
+        if is_streamed && status == StatusCode::RANGE_NOT_SATISFIABLE {
+            // The client has no type for it; nothing else is sorted by what it says.
+            return Err(HttpError::new(HttpErrorKind::Decode, Short(status)));
+        }
         // Stores say that of answers without a word, too.
         if is_page && !bytes.is_empty() {
             return refused(page(status));
@@ -173,6 +208,12 @@ fn redirect(response: &HttpResponse) -> Option<String> {
     let url = location.to_str().ok().and_then(|location| reqwest::Url::parse(location).ok());
     let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or("another path");
     Some(format!("the answer is a redirect ({status}) to {host}, and none is followed: {NO_STORE}"))
+}
+
+/// Whether a good answer is an object without bytes.
+fn is_empty(response: &HttpResponse) -> bool {
+    let length = response.headers().get("content-length");
+    response.status() == StatusCode::OK && length.is_some_and(|length| length == "0")
 }
 
 /// Whether a good answer calls itself HTML. A range comes from nothing but a store, whatever a
@@ -327,6 +368,56 @@ mod tests {
             *request.method_mut() = Method::PUT;
             let said = client.call(request).await.map(drop);
             assert_eq!(said.is_ok(), is_good, "{header:?} {is_empty}: {said:?}");
+        }
+    }
+
+    /// Connects to nothing: all requests get one answer.
+    #[derive(Debug)]
+    struct Mute(u16, usize, Option<(&'static str, &'static str)>);
+
+    impl HttpConnector for Mute {
+        fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+            let talker = HttpClient::new(Talker(self.0, self.1, self.2));
+            Ok(HttpClient::new(BoundedClient(talker)))
+        }
+    }
+
+    /// Goal: the status by which S3, Azure and Google's store say that an object ends before a
+    /// range is known in their clients' errors, as is an empty object in a range's place, and no
+    /// other answer is taken for it. Method: each client over answers of some statuses.
+    #[tokio::test]
+    async fn each_cloud_says_that_an_object_is_short() {
+        use object_store::aws::AmazonS3Builder;
+        use object_store::azure::MicrosoftAzureBuilder;
+        use object_store::gcp::GoogleCloudStorageBuilder;
+        use object_store::{GetOptions, GetRange, ObjectStore, RetryConfig};
+        let retry = || RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let empty = Some(("content-length", "0"));
+        let others = [400, 404, 403, 412, 500, 503].map(|status| (status, 9, None, false));
+        let short = [(416, 9, None, true), (200, 0, empty, true), (200, 9, None, false)];
+        for (status, length, header, is_known) in short.into_iter().chain(others) {
+            let mute = || Mute(status, length, header);
+            let s3 = AmazonS3Builder::new().with_bucket_name("b").with_skip_signature(true);
+            let s3 = s3.with_retry(retry()).with_http_connector(mute()).build();
+            let az = MicrosoftAzureBuilder::new().with_account("a").with_container_name("b");
+            let az = az.with_skip_signature(true).with_retry(retry());
+            let az = az.with_http_connector(mute()).build();
+            let gs = GoogleCloudStorageBuilder::new().with_bucket_name("b");
+            let gs = gs.with_skip_signature(true).with_retry(retry());
+            let gs = gs.with_http_connector(mute()).build();
+            let stores: [Box<dyn ObjectStore>; 3] = [
+                Box::new(s3.expect("it is whole")),
+                Box::new(az.expect("it is whole")),
+                Box::new(gs.expect("it is whole")),
+            ];
+            for store in stores {
+                let range = Some(GetRange::Bounded(5..9));
+                let mut options = GetOptions { range, ..GetOptions::default() };
+                options.extensions.insert(Streamed);
+                let got = store.get_opts(&"segments/1".into(), options).await;
+                let error = got.expect_err("it is no success");
+                assert_eq!(is_short(&error), is_known, "{store} {status}: {error:?}");
+            }
         }
     }
 

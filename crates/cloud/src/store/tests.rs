@@ -232,6 +232,48 @@ async fn a_throttled_read_is_asked_on() {
     }
 }
 
+/// Goal: a range behind a file's end is an answer about the object, and no silence; one that only
+/// ends behind it is as long as the file; a whole empty file is read. Method: a folder with objects
+/// that were cut, plain and sealed.
+#[tokio::test]
+async fn a_range_behind_the_end_is_an_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for key in [None, Some(Key::new(&[7; 32]))] {
+        let url = format!("file://{}", folder.path().join("bucket").display());
+        let store = Store::create(&url).expect("a folder is a store").sealed(key.clone());
+        let name = format!("segments/{}", u8::from(key.is_some()));
+        let stored = store.perform(create(&name, 300_000)).await;
+        assert!(matches!(stored, End::Stored(_)), "{stored:?}");
+        let file = folder.path().join("bucket").join(&name);
+        for (length, range, found) in [
+            (300_000, 0..10, Some(10)),
+            (300_000, 200_000..200_010, Some(10)),
+            (70_000, 200_000..200_010, None),
+            (200, 150_000..300_000, None),
+            (0, 0..10, None),
+            (0, 0..1 << 20, None),
+        ] {
+            let file = std::fs::File::options().write(true).open(&file).expect("it is there");
+            file.set_len(length).expect("a writable folder");
+            match (store.perform(get(&name, Some(range.clone()))).await, found) {
+                (End::Bytes(bytes, _), Some(length)) => assert_eq!(bytes.len(), length),
+                (End::Failed(fault), None) => {
+                    assert_eq!(fault.kind, FaultKind::Short, "{length} {range:?}: {}", fault.cause);
+                    assert!(fault.cause.contains(&name), "{}", fault.cause);
+                }
+                (end, _) => panic!("{length} {range:?}: {end:?}"),
+            }
+        }
+        if key.is_none() {
+            let end = store.perform(get(&name, None)).await;
+            assert!(matches!(&end, End::Bytes(bytes, _) if bytes.is_empty()), "{end:?}");
+            std::fs::write(&file, [7; 100]).expect("a writable folder");
+            let end = store.perform(get(&name, Some(90..200))).await;
+            assert!(matches!(&end, End::Bytes(bytes, _) if bytes.len() == 10), "{end:?}");
+        }
+    }
+}
+
 /// Goal: where a store knows no conditions on puts, a put still goes through only where its
 /// condition holds at that moment, and what does not hold is said, not asked again. Method: objects
 /// that are made and replaced, each again with what is no longer so.

@@ -4,6 +4,7 @@ mod again;
 mod around;
 mod cleaning;
 mod conditions;
+mod cut;
 mod discards;
 mod fenced;
 mod hosted;

@@ -221,6 +221,36 @@ fn missing_objects_are_damage() {
     assert!(!begins.is_empty() && begins.iter().all(|begins| *begins == 1), "{begins:?}");
 }
 
+/// Goal: what lies behind the end of an object that was cut off is damage, named with its object,
+/// and all else is restored. Method: each segment of a settled store cut to ten bytes, and emptied.
+#[test]
+fn shorter_objects_are_damage() {
+    let mut life = settled(8250);
+    let whole = restore(&mut life, &mut |_, _| ());
+    let live = |key: &&String| key.starts_with("segments/");
+    let keys: Vec<String> = life.world.store.objects.keys().filter(live).cloned().collect();
+    let mut damaged = 0;
+    for (key, bytes) in keys.iter().flat_map(|key| [(key, 0), (key, 10)]) {
+        let object = life.world.store.objects[key].clone();
+        life.world.store.objects.get_mut(key).expect("it was listed").0 = object.0.slice(..bytes);
+        let outcome = restore(&mut life, &mut |_, _| ());
+        life.world.store.objects.insert(key.clone(), object);
+        match outcome.end {
+            Ok(0) => assert!(outcome.state == whole.state, "{key}"),
+            Ok(_) => {
+                let blocks = outcome.state.iter().zip(&whole.state);
+                let mut other = blocks.filter(|(is, was)| is != was);
+                assert!(other.all(|(is, _)| is.iter().all(|byte| *byte == 0)), "{key}");
+                damaged += 1;
+            }
+            // Its index is needed.
+            Err(RestoreError::Damaged(named)) => assert_eq!(named, *key),
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+    assert!(damaged > 2, "{damaged}");
+}
+
 /// Goal: another volume's objects do not pass for this one's, by whatever key. Method: two volumes
 /// of the same history, whose checkpoint, snapshot's map and segments are put in each other's
 /// place, one at a time; each restore names the object, and so does the node that opens the volume.

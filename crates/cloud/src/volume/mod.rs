@@ -771,7 +771,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 /// Whether a fault tells what was asked, so that asking again would not help.
 fn is_answer(request: &Request, fault: FaultKind) -> bool {
     match request {
-        Request::Get { .. } | Request::Delete { .. } => fault == FaultKind::NotFound,
+        Request::Get { .. } => matches!(fault, FaultKind::NotFound | FaultKind::Short),
+        Request::Delete { .. } => fault == FaultKind::NotFound,
         Request::Put { .. } => fault == FaultKind::Condition,
         // What nobody needs and nobody may delete stays; the next start sweeps again.
         Request::DeleteMany { .. } => fault == FaultKind::Denied,

@@ -3,7 +3,8 @@
 //! How: a call is cut by place. Payloads of the journal are read whole and verified; neighbouring
 //! chunks of a segment are one request, which brings more where that pays (see `around`). What was
 //! moved meanwhile is looked up again. A chunk that arrives truncated or changed is
-//! fetched again. So is one whose object is not found, after a back-off: that may be transient.
+//! fetched again. So is one whose object is not found or ends before it, after a back-off: that may
+//! be transient.
 //! Invariant: no byte is handed out that does not match its checksum; a part that never answers
 //! holds up its own call alone; a chunk is fetched again a bounded number of times per call.
 //! Cost: a request per run of neighbouring chunks that is not at hand.
@@ -65,7 +66,8 @@ pub(super) struct Reads<B> {
     next: u64,
     /// Blocks that are read again later, each list with its read.
     pausing: Vec<(Nanos, u64, Vec<Range<u64>>)>,
-    /// Segments whose object no retry of a read found: the next read does not retry.
+    /// Segments whose object no retry of a read found, or found longer: the next read does not
+    /// retry.
     missing: BTreeSet<u64>,
     /// See [`super::Status::read_fault`].
     pub(super) fault: Option<String>,
@@ -305,7 +307,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
 
     /// Hands out what came for parts of a read, from byte `from` of its segment on.
     fn hand_chunks(&mut self, job: u64, parts: Vec<Part>, from: u64, end: &End) {
-        let is_missing = matches!(end, End::Failed(fault) if fault.kind == FaultKind::NotFound);
+        let kind = if let End::Failed(fault) = end { Some(fault.kind) } else { None };
+        let is_short = kind == Some(FaultKind::Short);
+        let is_missing = is_short || kind == Some(FaultKind::NotFound);
         let (mut again, mut pause): (Vec<Range<u64>>, _) = (Vec::new(), Nanos::ZERO);
         // Parts of one chunk share its answer, and its retries.
         let mut told: BTreeMap<u32, Option<Nanos>> = BTreeMap::new();
@@ -328,6 +332,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
                         pause = pause.max(own);
                         add_blocks(&mut again, part.blocks);
                     }
+                    None if is_short => self.fail_damaged(job, &part.place, "has lost its end"),
                     None if matches!(end, End::Bytes(..)) => {
                         self.fail_damaged(job, &part.place, "is damaged");
                     }
@@ -345,8 +350,8 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         held.is_none_or(|(_, place)| place != part.place)
     }
 
-    /// The back-off before a chunk that arrived unsound, or whose object was not found, is fetched
-    /// again; none once its retries are used up.
+    /// The back-off before a chunk that arrived unsound, or whose object was not found or ends
+    /// before it, is fetched again; none once its retries are used up.
     fn fetch_again(&mut self, job: u64, place: &ChunkPlace, is_missing: bool) -> Option<Nanos> {
         let is_known = is_missing && self.reads.missing.contains(&place.number);
         let count = self.job(job).again.entry((place.number, place.at)).or_default();

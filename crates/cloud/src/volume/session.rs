@@ -13,11 +13,12 @@
 use super::conditions::{CLAIM_REST, Conflicts, Probe, ProbeStep};
 use super::read::{FETCHES_AGAIN_MAX, PAUSE};
 use super::{Flight, Retry, Volume};
-use crate::action::{Action, Condition, End, Request, Tag};
+use crate::action::{Action, Condition, End, FaultKind, Request, Tag};
 use crate::map::{self, CloudMap, EARLIER};
 use crate::meta::Frame;
 use crate::segment::{HEADER_BYTES, Index};
 use crate::superblock::{Deleted, EpochStart, FORMAT, SUPERBLOCK_KEY, Superblock};
+use bytes::Bytes;
 use layby_types::Nanos;
 use layby_types::planted::{Plant, is_planted};
 use std::ops::DerefMut;
@@ -289,6 +290,11 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         if self.session.is_lost() {
             return;
         }
+        let end = match end {
+            // An object that is there and empty was not set back, and is as damaged as a short one.
+            End::Failed(fault) if fault.kind == FaultKind::Short => End::Bytes(Bytes::new(), None),
+            end => end,
+        };
         match (step, end) {
             (Step::Fetch, End::Bytes(bytes, tag)) => self.on_found(&bytes, tag),
             (Step::Fetch, End::Failed(_)) => self.on_absent(),
