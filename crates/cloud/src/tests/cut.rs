@@ -1,7 +1,8 @@
 //! Objects that end before they should: damage of their own blocks, and nothing that is waited for.
 //!
 //! How: objects of a settled store are truncated or emptied; a store then says of ranges behind
-//! their end that they are none. Who reads them: clients, cleaning, takeovers, starts.
+//! their end that they are none. Who reads them: clients, cleaning, takeovers, starts, uploads in
+//! doubt.
 //! Not for: restores, see `restores`; words of real stores, see `store`.
 
 use super::lives::{BLOCK, Life, NODE, open, plan};
@@ -171,4 +172,58 @@ fn a_start_knows_shorter_objects() {
         }
     }
     assert!(met > 3, "{met} were behind the superblock");
+}
+
+/// Goal: an upload whose answer was lost counts only where the object has its end: where it is cut
+/// off, nothing of the journal is let go, and the upload goes on when the object is whole or gone.
+/// Method: objects of two lengths whose puts are said to have failed, truncated in the store, by
+/// one byte and to nothing, then put back or removed.
+#[test]
+fn an_upload_in_doubt_is_held_against_its_end() {
+    for (blocks, kept, comes_back) in
+        [(4, 0, true), (4, 0, false), (4, 20, true), (64, 0, false), (64, 1, true), (64, 1, false)]
+    {
+        let mut bench = Bench::new(35);
+        let before = segments(&bench.world);
+        bench.world.faults.lost_replies = 100;
+        let first = bench.write_random(8, blocks);
+        bench.volume.set_draining(true);
+        bench.until(|bench| segments(&bench.world).len() > before.len());
+        let key = segments(&bench.world).into_iter().find(|key| !before.contains(key));
+        let key = key.expect("it is new");
+        let whole = bench.world.store.objects[&key].clone();
+        let bytes = match kept {
+            1 => whole.0.len() - 1,
+            kept => kept,
+        };
+        cut(&mut bench.world, &key, bytes);
+        bench.world.faults.lost_replies = 0;
+        let later = bench.now.saturating_add(Nanos::from_secs(3));
+        bench.until(|bench| bench.now > later);
+        assert!(!bench.volume.is_drained() && !bench.volume.is_lost(), "{blocks} {kept}");
+        let (fault, _) = bench.volume.status().last_fault.expect("it is in doubt");
+        assert!(fault.contains(&key) && fault.contains("a part"), "{fault}");
+        match comes_back {
+            true => drop(bench.world.store.objects.insert(key, whole)),
+            false => drop(bench.world.store.objects.remove(&key)),
+        }
+        bench.until(|bench| bench.volume.is_drained());
+        bench.volume.forget_all_uploaded();
+        bench.volume.set_wait(WaitPlan::default());
+        let read = bench.read_blocks(8, blocks);
+        assert_eq!(bench.wait(read).1, Ok(()), "{blocks} {kept}");
+        assert_eq!(bench.ended[&read].1, Some(first), "{blocks} {kept}");
+    }
+}
+
+impl Bench {
+    /// Writes blocks that cannot be compressed, and answers with what they hold.
+    fn write_random(&mut self, first: u64, blocks: u64) -> Vec<u8> {
+        let mut bytes = vec![0; (blocks * BLOCK) as usize];
+        layby_types::Rng::new(blocks).fill(&mut bytes);
+        self.token += 1;
+        let (offset, buffer, durable) = (first * BLOCK, bytes.clone(), false);
+        self.volume.submit(self.token, BackingOperation::Write { offset, buffer, durable });
+        bytes
+    }
 }

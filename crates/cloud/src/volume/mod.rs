@@ -26,10 +26,11 @@ mod snapshots;
 mod turns;
 mod upload;
 mod uploaded;
+mod verify;
 mod wait;
 mod write;
 
-use crate::action::{Action, ActionId, Condition, End, Fault, FaultKind, Request};
+use crate::action::{Action, ActionId, End, Fault, FaultKind, Request};
 use crate::journal::Journal;
 use crate::map::CloudMap;
 use crate::runs::{Place, Runs};
@@ -190,6 +191,8 @@ enum Flight {
         put: Box<Flight>,
         key: String,
         bytes: Bytes,
+        /// The first byte of it that is looked at.
+        from: u64,
     },
     CleanGet {
         from: u64,
@@ -394,6 +397,7 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
     /// An action has ended.
     pub fn on_end(&mut self, id: ActionId, end: End) {
         let flight = self.flights.remove(&id).expect("an action ends once");
+        let end = verify::unless_cut(&flight, end);
         if let Some((request, attempt)) = self.requests.remove(&id) {
             if let End::Failed(fault) = &end
                 && !is_answer(&request, fault.kind)
@@ -456,7 +460,9 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             Flight::CheckpointEncoded => self.on_checkpoint_encoded(end),
             Flight::CheckpointPut => self.on_checkpoint_put(),
             Flight::SnapshotPut { id } => self.on_snapshot_put(id),
-            Flight::Verify { put, key, bytes } => self.on_verified(*put, key, bytes, &end),
+            Flight::Verify { put, key, bytes, from } => {
+                self.on_verified(put, key, (bytes, from), &end);
+            }
             Flight::CleanGet { from, number } => self.on_clean_get(number, from, end),
             Flight::Delete { number } => self.on_deleted(number),
             Flight::Sweep => self.on_swept(end),
@@ -656,25 +662,6 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
             _ => Action::Object(request),
         };
         self.act(action, flight);
-    }
-
-    /// A put found its key taken: by itself, with the answer lost, or by a conflict that passes, as
-    /// some stores say. Which of them is looked up.
-    fn verify_put(&mut self, flight: Flight, key: String, bytes: Bytes) {
-        const HEAD: u64 = 64 << 10;
-        let request = Request::Get { key: key.clone(), range: Some(0..HEAD) };
-        self.ask(request, Flight::Verify { put: Box::new(flight), key, bytes });
-        self.step();
-    }
-
-    fn on_verified(&mut self, put: Flight, key: String, bytes: Bytes, end: &End) {
-        match end {
-            End::Bytes(head, _) if bytes.starts_with(head) && !head.is_empty() => {
-                self.on_flight(put, End::Done);
-            }
-            End::Bytes(..) => self.lose(format!("`{key}` in the store is not this node's")),
-            _ => self.put_again(Request::Put { key, bytes, condition: Condition::Create }, put),
-        }
     }
 
     /// Repeats a request later: without end, at growing intervals with jitter.
