@@ -48,6 +48,7 @@ mod metrics;
 mod missing;
 mod new_files;
 mod outage;
+mod own_files;
 mod parity;
 mod protocol;
 mod record;

@@ -36,6 +36,8 @@ pub(super) const INFLIGHT_MAX: u16 = 256;
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Rules of one allow-list at most.
 pub(super) const ALLOW_RULES_MAX: usize = 256;
+/// Links that are followed at most to a file that is not there yet, as many as the system follows.
+const LINKS_MAX: usize = 40;
 /// The least that clients may be given to hold.
 const CLIENT_MEMORY_MIN: u64 = 16 << 20;
 /// The most that clients may be given to hold.
@@ -56,6 +58,8 @@ pub enum Place {
     Nbd,
     /// `[control]`.
     Control,
+    /// `[vhost]`.
+    Vhost,
     /// `[writeback]`.
     Writeback,
     /// `[read_ahead]`.
@@ -199,6 +203,7 @@ fn title_of(place: &Place) -> String {
         Place::Node => "[node]".into(),
         Place::Nbd => "[nbd]".into(),
         Place::Control => "[control]".into(),
+        Place::Vhost => "[vhost]".into(),
         Place::Writeback => "[writeback]".into(),
         Place::ReadAhead => "[read_ahead]".into(),
         Place::Cloud => "[cloud]".into(),
@@ -593,8 +598,9 @@ fn check_paths(config: &Config) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A whole path without links, `.` and `..`, as far as it exists; the rest by its words.
-fn resolved(path: &Path) -> PathBuf {
+/// A whole path without links, `.` and `..`, as far as it exists; the rest by its words. A link to
+/// what does not exist yet is that, since whoever makes the one makes the other.
+fn resolved(path: &Path, links_max: usize) -> PathBuf {
     let mut place = PathBuf::new();
     for part in path.components() {
         match part {
@@ -602,7 +608,14 @@ fn resolved(path: &Path) -> PathBuf {
             Component::ParentDir => drop(place.pop()),
             part => place.push(part),
         }
-        place = place.canonicalize().unwrap_or(place);
+        place = match (place.canonicalize(), place.read_link()) {
+            (Ok(found), _) => found,
+            (Err(_), Ok(target)) if links_max > 0 => {
+                let from = place.parent().unwrap_or(Path::new("/"));
+                resolved(&from.join(target), links_max - 1)
+            }
+            _ => place,
+        };
     }
     place
 }
@@ -621,7 +634,8 @@ impl FileIdentity {
         let folder = path.to_str().and_then(|text| text.strip_prefix("file://"));
         let path = folder.map_or(path, Path::new);
         let metadata = std::fs::metadata(path).ok();
-        let path = resolved(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let path = resolved(&whole, LINKS_MAX);
         let is_device = |m: &&std::fs::Metadata| {
             m.file_type().is_block_device() || m.file_type().is_char_device()
         };
@@ -631,6 +645,18 @@ impl FileIdentity {
             device: metadata.as_ref().filter(is_device).map(MetadataExt::rdev),
         }
     }
+
+    /// Whether it lies in that folder, or would if that was one.
+    pub(crate) fn is_within(&self, folder: &FileIdentity) -> bool {
+        self.path.starts_with(&folder.path)
+    }
+
+    /// Its name, where it lies in that folder itself.
+    pub(crate) fn name_in(&self, folder: &FileIdentity) -> Option<&str> {
+        let is_there = self.path.parent() == Some(&folder.path);
+        self.path.file_name().filter(|_| is_there)?.to_str()
+    }
+
     /// Whether both name the same storage.
     pub(crate) fn is_same(&self, other: &FileIdentity) -> bool {
         let same = |a: Option<u64>, b: Option<u64>| a.is_some() && a == b;

@@ -3,16 +3,20 @@
 //! How: a path is resolved, symbolic links and all, as far as it exists; what it leads to must lie
 //! in the node's directory or in a folder that the configuration names, and no folder on the way
 //! from there may be writable by every user, who could lead it elsewhere later. Files that the
-//! node's start believes in (configuration, catalog, secrets, levels) are never a volume's.
+//! node's start believes in (configuration, catalog, secrets, levels) are never a volume's; by no
+//! other name or link either. Nor does a path of the configuration name one for something else.
 //! Invariant: what passes opens nothing outside of these folders at that moment.
-//! Cost: a look at each folder of the path per command. Not for: paths of the configuration, which
-//! its author chose; nor objects in a bucket.
+//! Cost: a look at each folder of the path per command. Not for: which folders the configuration
+//! names, since its author chose them; nor objects in a bucket.
 
+use super::checks::FileIdentity;
 use super::{Config, KeySource, Place, Problem};
 use std::io::ErrorKind as Io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
+/// How the URL of a store in a folder begins.
+const FILE_URL: &str = "file://";
 /// The mode bit that lets every user write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 /// What in the node's directory is never a volume's.
@@ -38,11 +42,95 @@ const RESERVED: [&str; 19] = [
     "vhost",
 ];
 
+/// Those that are folders, and what does not go into them: a level or a volume may be put beside
+/// the levels that have no path of their own.
+const FOLDERS: [(&str, &[Use]); 4] = [
+    ("cloud", &[Use::File, Use::Store]),
+    ("levels", &[Use::Store]),
+    ("ublk", &[Use::File, Use::Store]),
+    ("vhost", &[Use::File, Use::Store]),
+];
+/// How the node names what it keeps of volumes in stores: a number, and one of these.
+const LOCAL_FILES: [&str; 3] = ["journal", "map", "key"];
+
 /// The folders that commands may name files in, and the files there that they may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRoots {
     folders: Vec<PathBuf>,
     kept: Vec<PathBuf>,
+}
+
+/// What a path is to become.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// The file of a level or a volume.
+    File,
+    /// A folder with a volume's objects.
+    Store,
+    /// A folder with files of the node's own.
+    Folder,
+}
+
+/// What the node writes or reads for itself, by identity: a path may have many names.
+struct Own {
+    files: Vec<FileIdentity>,
+    /// Folders, and what does not go into them.
+    folders: Vec<(FileIdentity, &'static [Use])>,
+    /// Those with files that are called as [`LOCAL_FILES`].
+    locals: Vec<FileIdentity>,
+}
+
+impl Own {
+    fn of(config: &Config) -> Own {
+        let is_folder = |name: &str| FOLDERS.iter().any(|(folder, _)| *folder == name);
+        let files = RESERVED.iter().filter(|name| !is_folder(name) && !name.ends_with(".sock"));
+        let files = files.map(|name| config.dir.join(name)).chain(read(config));
+        let own = FOLDERS.iter().map(|(name, uses)| (config.dir.join(name), *uses));
+        // All else that is in these is their author's to say.
+        let named = folders(config).into_iter().map(|(_, _, path)| (path.to_owned(), &[][..]));
+        let locals = [&config.cloud.journal_dir, &config.cloud.map_dir];
+        Own {
+            files: files.map(|path| FileIdentity::of(&path)).collect(),
+            folders: own.chain(named).map(|(p, uses)| (FileIdentity::of(&p), uses)).collect(),
+            locals: locals.map(|path| FileIdentity::of(path)).into(),
+        }
+    }
+
+    /// The same, with the sockets.
+    fn with_sockets(config: &Config) -> Own {
+        let mut own = Own::of(config);
+        let of_names = ["control.sock", "layby.sock"].map(|name| config.dir.join(name));
+        own.files.extend(of_names.iter().map(|path| FileIdentity::of(path)));
+        own.files.extend(sockets(config).map(|(_, path)| FileIdentity::of(path)));
+        own
+    }
+
+    /// Whether a file of the node's own is there, or would be a folder.
+    fn has(&self, found: &FileIdentity) -> bool {
+        let is_kept = |folder: &FileIdentity| found.name_in(folder).is_some_and(is_local);
+        self.files.iter().any(|own| own.is_same(found) || found.is_within(own))
+            || self.locals.iter().any(is_kept)
+    }
+
+    /// Why a path cannot become this, if so.
+    fn refusal(&self, path: &Path, becomes: Use) -> Option<String> {
+        let found = FileIdentity::of(path);
+        let holds = |(folder, uses): &(FileIdentity, &[Use])| {
+            folder.is_same(&found) || (uses.contains(&becomes) && found.is_within(folder))
+        };
+        let path = path.display();
+        if self.has(&found) {
+            return Some(format!("`{path}` is the place of a file of the node's own"));
+        }
+        let is_held = becomes != Use::Folder && self.folders.iter().any(holds);
+        is_held.then(|| format!("`{path}` is, or is in, a folder of the node's own"))
+    }
+}
+
+/// Whether the node names something so that it keeps of a volume in a store.
+fn is_local(name: &str) -> bool {
+    let (number, kind) = name.split_once('.').unwrap_or((name, ""));
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && LOCAL_FILES.contains(&kind)
 }
 
 impl VolumeRoots {
@@ -59,6 +147,16 @@ impl VolumeRoots {
         VolumeRoots { folders: std::iter::once(dir).chain(named).collect(), kept }
     }
 
+    /// The file or folder of the node's own that a path names, or names something in.
+    pub(crate) fn own(&self, path: &Path) -> Option<&Path> {
+        let found = FileIdentity::of(path);
+        let is_it = |kept: &&PathBuf| {
+            let kept = FileIdentity::of(kept);
+            kept.is_same(&found) || found.is_within(&kept)
+        };
+        self.kept.iter().find(is_it).map(PathBuf::as_path)
+    }
+
     /// Whether a command may name `path`.
     ///
     /// # Errors
@@ -69,7 +167,7 @@ impl VolumeRoots {
             true => format!("`{}`", path.display()),
             false => format!("`{}`, which is `{}`,", path.display(), found.display()),
         };
-        if let Some(kept) = self.kept.iter().find(|kept| found.starts_with(kept)) {
+        if let Some(kept) = self.own(&found) {
             return Err(format!("{} is the node's own: `{}`", shown(), kept.display()));
         }
         let root = self.folders.iter().find(|root| found.starts_with(root) && found != **root);
@@ -86,24 +184,37 @@ impl VolumeRoots {
     }
 }
 
-/// Files that the configuration names for something else than volumes.
+/// Files and folders that the configuration names for something else than volumes.
 fn kept(config: &Config) -> impl Iterator<Item = PathBuf> {
+    let levels = config.levels.iter().filter_map(|level| level.path.clone());
+    let folders = folders(config).into_iter().map(|(_, _, path)| path.to_owned());
+    read(config).chain(folders).chain(levels).collect::<Vec<_>>().into_iter()
+}
+
+/// Files that the configuration names to be read.
+fn read(config: &Config) -> impl Iterator<Item = PathBuf> {
     let keys = config.volumes.values().filter_map(|volume| match &volume.key {
         Some(KeySource::File(path)) => Some(path.clone()),
         _ => None,
     });
-    let levels = config.levels.iter().filter_map(|level| level.path.clone());
     let named = [
         config.origin.clone(),
         config.nbd.tls_certificate.clone(),
         config.nbd.tls_key.clone(),
         config.nbd.tls_client_ca.clone(),
         config.control.token_file.clone(),
-        config.vhost.clone(),
-        Some(config.cloud.journal_dir.clone()),
-        Some(config.cloud.map_dir.clone()),
     ];
-    named.into_iter().flatten().chain(levels).chain(keys).collect::<Vec<_>>().into_iter()
+    named.into_iter().flatten().chain(keys)
+}
+
+/// Folders that the configuration names for files of the node's own, and by which key.
+fn folders(config: &Config) -> Vec<(Place, &'static str, &Path)> {
+    let vhost = config.vhost.as_deref().map(|path| (Place::Vhost, "directory", path));
+    let cloud = [
+        (Place::Cloud, "journal_dir", &*config.cloud.journal_dir),
+        (Place::Cloud, "map_dir", &*config.cloud.map_dir),
+    ];
+    vhost.into_iter().chain(cloud).collect()
 }
 
 fn sockets(config: &Config) -> [(Place, &Path); 2] {
@@ -113,16 +224,19 @@ fn sockets(config: &Config) -> [(Place, &Path); 2] {
 /// Refuses sockets in the place of a file that the node writes or reads: whichever comes second
 /// would take the first one's place.
 pub(super) fn check_sockets(config: &Config) -> Result<(), Problem> {
-    let whole = |path: &Path| resolve(path).unwrap_or_else(|_| path.to_owned());
-    let dir = whole(&config.dir);
-    let own = RESERVED.iter().filter(|name| !name.ends_with(".sock")).map(|name| dir.join(name));
-    let files: Vec<PathBuf> = own.chain(kept(config)).map(|path| whole(&path)).collect();
+    let own = Own::of(config);
+    let volumes = volumes(config).map(|(_, path, _)| path);
+    let named: Vec<FileIdentity> =
+        kept(config).chain(volumes).map(|path| FileIdentity::of(&path)).collect();
+    let is_own = |found: &FileIdentity| {
+        let folders = own.folders.iter().map(|(folder, _)| folder);
+        own.has(found) || folders.chain(&named).any(|own| own.is_same(found))
+    };
     let [(_, first), (_, second)] = sockets(config);
     for (place, path) in sockets(config) {
-        let found = whole(path);
-        let cause = match files.contains(&found) {
+        let cause = match is_own(&FileIdentity::of(path)) {
             true => format!("`{}` is the place of a file of the node's own", path.display()),
-            false if whole(first) == whole(second) => {
+            false if FileIdentity::of(first).is_same(&FileIdentity::of(second)) => {
                 format!("the sockets of [nbd] and [control] are both `{}`", path.display())
             }
             false => continue,
@@ -133,23 +247,38 @@ pub(super) fn check_sockets(config: &Config) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses volumes and levels in the place of a file that the node writes: it would be overwritten.
+/// Volumes whose places the configuration names, and what these become.
+fn volumes(config: &Config) -> impl Iterator<Item = (Place, PathBuf, Use)> {
+    config.volumes.iter().filter_map(|(name, volume)| {
+        let (place, path) = (Place::Volume(name.clone()), volume.path.as_deref()?);
+        match crate::cloud::is_store(path) {
+            true if path.to_str()?.starts_with(FILE_URL) => {
+                Some((place, path.to_owned(), Use::Store))
+            }
+            true => None,
+            false => Some((place, config.dir.join(path), Use::File)),
+        }
+    })
+}
+
+/// Refuses volumes, levels and folders in the place of a file that the node writes or reads: it
+/// would be overwritten.
 pub(super) fn check_files(config: &Config) -> Result<(), Problem> {
-    let whole = |path: &Path| resolve(path).unwrap_or_else(|_| path.to_owned());
-    let dir = whole(&config.dir);
-    let files: Vec<PathBuf> = RESERVED.iter().map(|name| dir.join(name)).collect();
-    let volumes = config.volumes.iter().filter_map(|(name, volume)| {
-        let path = volume.path.as_deref().filter(|path| !crate::cloud::is_store(path))?;
-        Some((Place::Volume(name.clone()), config.dir.join(path)))
-    });
+    let own = Own::with_sockets(config);
     let levels = config.levels.iter().enumerate();
     let levels = levels.filter_map(|(index, level)| {
-        Some((Place::Level(index), config.dir.join(level.path.as_deref()?)))
+        Some((Place::Level(index), "path", level.path.clone()?, Use::File))
     });
-    for (place, path) in volumes.chain(levels) {
-        if files.contains(&whole(&path)) {
-            let cause = format!("`{}` is the place of a file of the node's own", path.display());
-            return Err(Problem::new(place, "path", cause, "choose another file or device"));
+    let volumes = volumes(config).map(|(place, path, becomes)| (place, "path", path, becomes));
+    let folders = folders(config).into_iter();
+    let folders = folders.map(|(place, key, path)| (place, key, path.to_owned(), Use::Folder));
+    for (place, key, path, becomes) in levels.chain(volumes).chain(folders) {
+        if let Some(cause) = own.refusal(&path, becomes) {
+            let hint = match becomes {
+                Use::File => "choose another file or device",
+                Use::Store | Use::Folder => "choose another folder",
+            };
+            return Err(Problem::new(place, key, cause, hint));
         }
     }
     Ok(())
@@ -220,6 +349,10 @@ mod tests {
         ] {
             symlink(place(to), place(link)).expect("a writable directory");
         }
+        for (file, link) in [("node/catalog.json", "root/hard"), ("node/sub/token", "node/hard")] {
+            std::fs::write(place(file), b"x").expect("a writable directory");
+            std::fs::hard_link(place(file), place(link)).expect("a writable directory");
+        }
         let text = format!(
             "[node]\nvolume_roots = [\"{}\"]\n[control]\ntoken_file = \"sub/token\"\n",
             place("root").display()
@@ -250,6 +383,8 @@ mod tests {
             "node/cloud/0.journal",
             "node/sub/token",
             "root/back/token",
+            "root/hard",
+            "node/hard",
         ] {
             assert!(roots.check(&place(bad)).is_err(), "{bad}");
         }

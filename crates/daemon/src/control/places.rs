@@ -11,9 +11,9 @@
 
 use super::{Control, VolumeCreate};
 use crate::cloud::is_store;
-use crate::config::{Config, KeySource, VolumeRoots};
+use crate::config::{KeySource, VolumeRoots};
 use crate::error::{Report, ReportKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// On whose behalf a change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Control {
         let source = request.clone_of.as_ref().filter(|source| source.is_url());
         let source = source.map(|source| Path::new(&source.volume));
         for path in request.path.as_deref().into_iter().chain(source) {
-            if let Some(own) = folder(path).and_then(|folder| own_folder(config, folder)) {
+            if let Some(own) = folder(path).and_then(|folder| roots.own(folder)) {
                 let cause = format!("the node keeps files of its own in `{}`", own.display());
                 return Err(refused(cause, "name another folder for the store"));
             }
@@ -70,13 +70,6 @@ impl Control {
         }
         Ok(())
     }
-}
-
-/// The node's own folder that a place lies in: levels, journals or maps.
-fn own_folder(config: &Config, folder: &Path) -> Option<PathBuf> {
-    let levels = config.dir.join("levels");
-    let own = [levels, config.cloud.journal_dir.clone(), config.cloud.map_dir.clone()];
-    own.into_iter().find(|own| folder.starts_with(own))
 }
 
 /// The folder that a store's URL names, where it names one.
