@@ -40,7 +40,7 @@ pub(crate) enum Rigour {
 
 /// A version and its place in the order in which changes were asked for.
 #[derive(Clone, Copy, Debug)]
-struct Version {
+pub(crate) struct Version {
     value: u32,
     born: u32,
 }
@@ -54,6 +54,8 @@ struct Cell {
     ghosts: Vec<Version>,
     /// Power was cut since the cell was looked at.
     is_exposed: bool,
+    /// When the last zeroing of it was asked for.
+    zeroed: u32,
 }
 
 struct Volume {
@@ -122,6 +124,7 @@ impl Oracle {
             latest: 0,
             ghosts: Vec::new(),
             is_exposed: false,
+            zeroed: 0,
         };
         let volume = |(bytes, is_durable, is_far): (u64, _, bool)| Volume {
             cells: (0..bytes / CELL).map(|_| cell()).collect(),
@@ -171,6 +174,9 @@ impl Oracle {
         }
         let vouch = |cell: &mut Cell| {
             cell.versions.push(Version { value: version, born });
+            if version == ZERO {
+                cell.zeroed = born;
+            }
             cell.versions.len() - 1
         };
         Expected { vouched: cells_of.iter_mut().map(vouch).collect(), ..Expected::default() }
@@ -284,30 +290,29 @@ impl Oracle {
         Ok(())
     }
 
-    /// When the newest version of each cell of a volume was asked for that was acknowledged.
-    pub(crate) fn acknowledged(&self, volume: usize) -> Vec<u32> {
+    /// The newest version of each cell of a volume that was acknowledged.
+    pub(crate) fn acknowledged(&self, volume: usize) -> Vec<Version> {
         let cells = self.volumes[volume].cells.iter();
-        cells.map(|cell| cell.versions[cell.latest].born).collect()
+        cells.map(|cell| cell.versions[cell.latest]).collect()
     }
 
     /// Holds the bytes of a backing store against what was acknowledged when a drain began, which
-    /// has ended well. Discards may wait: cells that were trimmed since or before are left out.
+    /// has ended well: each cell has that or something newer, and versions have their numbers in
+    /// the order in which they were asked for. Discards may wait: cells that were zero then, or
+    /// were to be zeroed since, are left out.
     pub(crate) fn check_drained(
         &self,
         volume: usize,
-        acknowledged: &[u32],
+        acknowledged: &[Version],
         data: &[Option<&[u8]>],
     ) -> Result<(), String> {
         let cells = self.volumes[volume].cells.iter().zip(acknowledged).zip(data);
-        for (at, ((cell, born), bytes)) in cells.enumerate() {
-            let Some(bytes) = bytes else { continue };
-            let mut since = cell.versions.iter().filter(|version| version.born >= *born);
-            if since.clone().any(|version| version.value == ZERO) {
-                continue;
-            }
+        for (at, ((cell, version), bytes)) in cells.enumerate() {
+            let is_zeroed = version.value == ZERO || cell.zeroed > version.born;
+            let Some(bytes) = bytes.filter(|_| !is_zeroed) else { continue };
             let found = decode(bytes, volume, at).map_err(|what| place(volume, at, &what))?;
-            if !since.any(|version| version.value == found) {
-                let what = format!("{found}, older than what was asked for at {born}");
+            if found < version.value {
+                let what = format!("{found}, older than {}", version.value);
                 return Err(place(volume, at, &what));
             }
         }

@@ -10,7 +10,7 @@
 //! Cost: a copy of each payload. Not for: guests' own memory and rings; the frontend has those.
 
 use super::World;
-use crate::oracle::{self, CELL, Expected, overlap};
+use crate::oracle::{self, CELL, Expected, Version, overlap};
 use crate::plan::{Character, VOLUMES};
 use layby_engine::control::{CallEvent, Command, CommandError, GuestQueue, MonitorId};
 use layby_types::{
@@ -103,7 +103,7 @@ pub(super) struct Guests {
 /// The end of a drain, and what had been acknowledged of each of its volumes when it began.
 struct Drained {
     result: Result<(), CommandError>,
-    acknowledged: Vec<(usize, Vec<u32>)>,
+    acknowledged: Vec<(usize, Vec<Version>)>,
 }
 
 impl Guests {
@@ -138,7 +138,7 @@ impl Guests {
     /// Takes the end of a drain down.
     pub(super) fn on_drained(
         &self,
-        acknowledged: Vec<(usize, Vec<u32>)>,
+        acknowledged: Vec<(usize, Vec<Version>)>,
     ) -> impl FnOnce(Result<(), CommandError>) + Send + use<> {
         let drained = Arc::clone(&self.drained);
         move |result| drained.lock().expect("one thread").push(Drained { result, acknowledged })
