@@ -146,8 +146,8 @@ fn guests_that_come_again_and_again_are_served() {
 
 /// Goal: a queue that is stopped in order is given back while its read waits for a silent store;
 /// what the in-flight region marks is carried out again by the next start of the queue, and
-/// answered once. Method: a stop of a queue with a read that waits, its memory beside what it was once
-/// the store has answered; then the same queue starts again.
+/// answered once. Method: a stop of a queue with a read that waits, its memory beside what it was
+/// once the store has answered; then the same queue starts again.
 #[test]
 fn a_stopped_queue_is_given_back_and_goes_on() {
     let Some(world) = World::new() else { return };

@@ -112,8 +112,8 @@ fn status(node: &Node) -> serde_json::Value {
 
 /// Goal: while one backing store is silent, and long before that is noticed, writes of a volume on
 /// another device go on, though the level is full of dirty blocks of both. Method: a level of
-/// 8 MiB, a device that is stopped under writes, a trim and a zeroing, four times the level's size written to the
-/// other volume; the limit of an operation is an hour.
+/// 8 MiB, a device that is stopped under writes, a trim and a zeroing, four times the level's size
+/// written to the other volume; the limit of an operation is an hour.
 #[test]
 fn a_silent_device_keeps_no_others_destages() {
     if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {

@@ -7,9 +7,9 @@
 //! down that the home owes it. When it was sent, the home is synced and the tombstone is done for,
 //! as after any zeroing. A zeroing that goes at once waits for its home; where a checkpoint comes
 //! meanwhile it becomes a discard in flight, so that a slow or silent home holds up no other
-//! volume. Invariant: nothing is written to a home where a discard waits unwithheld or is in flight;
-//! a tombstone is done for only when none of its range waits. So no discard reaches a newer write,
-//! and what was acknowledged reads as zeros across power cuts.
+//! volume. Invariant: nothing is written to a home where a discard waits unwithheld or is in
+//! flight; a tombstone is done for only when none of its range waits. So no discard reaches a newer
+//! write, and what was acknowledged reads as zeros across power cuts.
 //! Cost: a look-up per read of a home, and a pass over the live tombstones per discard sent.
 //! Not for: volumes whose writes pass no log; their discards go at once.
 

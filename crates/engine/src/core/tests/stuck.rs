@@ -122,8 +122,8 @@ fn a_stuck_home_fails_what_needs_it_and_no_more() {
 
 /// Goal: a checkpoint of the log does not wait for a backing store that is silent under a trim or a
 /// zeroing: these are answered, are zeros for good, and newer writes come to lie over them. Method:
-/// each before a home that gets stuck, a checkpoint, another volume; then it answers, a crash of each kind, a
-/// newer write and another crash.
+/// each before a home that gets stuck, a checkpoint, another volume; then it answers, a crash of
+/// each kind, a newer write and another crash.
 #[test]
 fn a_checkpoint_waits_for_no_zeroing() {
     let operations = [(Operation::Trim, false), (Operation::WriteZeroes, true)];

@@ -1,12 +1,12 @@
 //! Queues whose stop does not wait for answers: what they have in flight is abandoned.
 //!
 //! How: the ring is given back at once, and one that writes nowhere takes its place; the queue
-//! stays in the table until its requests have ended. A guest's memory is read when a request is taken,
-//! and written when an answer is put there, on the shard's thread and through the ring alone: no
-//! device and no copy refers to it, so it may go with the ring. A read's bytes are dropped when they
-//! come. A write goes on from the node's copy of its bytes, and ends whole; none is told. A request
-//! that waits for its limits or write intent has not begun, and never does. One that is submitted
-//! in pieces is submitted whole first.
+//! stays in the table until its requests have ended. A guest's memory is read when a request is
+//! taken, and written when an answer is put there, on the shard's thread and through the ring
+//! alone: no device and no copy refers to it, so it may go with the ring. A read's bytes are
+//! dropped when they come. A write goes on from the node's copy of its bytes, and ends whole; none
+//! is told. A request that waits for its limits or write intent has not begun, and never does. One
+//! that is submitted in pieces is submitted whole first.
 //! Invariant: a change that was abandoned is in the core before the ring is given back. Who repeats
 //! it, or writes there, is queued behind it, block by block. Of a volume no more is abandoned once
 //! there is as much as the bounds say: then a stop waits for its answers.
