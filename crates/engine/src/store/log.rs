@@ -419,13 +419,13 @@ impl LogStore {
     }
 
     /// Whether so many zeroings may be owed across the checkpoint that has begun: not across a
-    /// clean one, nor where segments are scarce, nor so many that checkpoints fill segments by
-    /// themselves.
+    /// clean one, nor where no segment is free for their records, nor so many that checkpoints fill
+    /// segments by themselves.
     #[must_use]
     pub fn can_owe(&self, count: usize) -> bool {
         let batches = (self.geometry.segment_blocks as usize / OWED_SEGMENT_PART).max(1);
         !super::log_checkpoint::closing(self)
-            && self.free_segments.len() > self.free_kept()
+            && !self.free_segments.is_empty()
             && count <= batches * BATCH_ENTRIES_MAX
     }
 
