@@ -624,3 +624,18 @@ fn what_would_do_nothing_is_an_error() {
     let replay = layby(&["replay", "none", "--levels", levels, "--critical", "vol0"]);
     assert!(!replay.success && replay.stderr.contains("the trace's numbers"), "{replay:?}");
 }
+
+/// Goal: a file where the node's directory is to be is wrong input, and stays. Method: a file, and a
+/// folder below it.
+#[test]
+fn a_file_is_no_directory() {
+    let (work, _) = temporary();
+    let file = work.path().join("file");
+    fs::write(&file, "kept").expect("it can be written");
+    for dir in [file.clone(), file.join("node")] {
+        let refused = layby(&["serve", "--dir", &dir.to_string_lossy()]);
+        assert!(!refused.success);
+        assert!(refused.stderr.contains("a file is in its place"), "{}", refused.stderr);
+    }
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "kept");
+}

@@ -20,11 +20,16 @@ pub(super) fn read(path: &Path) -> Result<String, Report> {
     let error = format!("cannot read configuration `{}`", path.display());
     let text = text(path).map_err(|cause| {
         let refused = Report::from_io(&*error, &cause);
-        let is_absent = cause.kind() == std::io::ErrorKind::NotFound;
-        let kind = if is_absent { ReportKind::NotFound } else { refused.kind };
-        Report { kind, ..refused }
-            .state("nothing was started or changed")
-            .hint("name an existing file with --config, or leave the flag out")
+        let another = "name an existing file with --config, or leave the flag out";
+        let (kind, hint) = match cause.kind() {
+            std::io::ErrorKind::NotFound => (ReportKind::NotFound, another),
+            std::io::ErrorKind::InvalidData => (
+                ReportKind::Invalid,
+                "write the configuration in UTF-8, or name another file with --config",
+            ),
+            _ => (refused.kind, another),
+        };
+        Report { kind, ..refused }.state("nothing was started or changed").hint(hint)
     })?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
         return Err(Report::new(ReportKind::Invalid, error)
@@ -62,6 +67,18 @@ fn text(path: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a configuration in another encoding is wrong input, and said to be. Method: a file with
+    /// a byte that UTF-8 does not have.
+    #[test]
+    fn another_encoding_is_wrong_input() {
+        let folder = tempfile::TempDir::new().expect("a temporary directory");
+        let path = folder.path().join("layby.toml");
+        std::fs::write(&path, b"[node]\n# gr\xfcn\n").expect("it can be written");
+        let refused = read(&path).expect_err("it is no text");
+        assert_eq!(refused.kind, ReportKind::Invalid);
+        assert!(format!("{refused:?}").contains("in UTF-8"), "{refused:?}");
+    }
 
     /// Goal: a pipe without a writer holds nothing up. Method: a named pipe, read as a small file.
     #[test]

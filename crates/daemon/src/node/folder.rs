@@ -12,6 +12,7 @@ use crate::control::volumes::VOLUMES_DIR_NAME;
 use crate::error::{Report, ReportKind};
 use crate::intents::INTENTS_FILE_NAME;
 use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -47,9 +48,17 @@ fn make_folder(folder: &Path, mode: u32) -> Result<(), Report> {
     let made = parent.and_then(|()| std::fs::create_dir(folder));
     let made = made.and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(mode)));
     made.map_err(|cause| {
-        Report::from_io(format!("cannot make the directory `{}`", folder.display()), &cause)
-            .state("nothing was started or changed")
-            .hint("choose another directory with --dir, or correct the permissions")
+        let error = format!("cannot make the directory `{}`", folder.display());
+        let refused = Report::from_io(error, &cause).state("nothing was started or changed");
+        match cause.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+                Report { kind: ReportKind::Invalid, ..refused }
+                    .hint("choose another directory with --dir: a file is in its place")
+            }
+            ErrorKind::NotFound => refused
+                .hint("choose another directory with --dir: none can be made in this file system"),
+            _ => refused.hint("choose another directory with --dir, or correct the permissions"),
+        }
     })
 }
 
