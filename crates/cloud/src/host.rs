@@ -364,6 +364,10 @@ impl<B> Backing<B> for CloudBacking<B> {
     fn stop_waiting(&mut self) {
         self.watch.order(Order::StopWaiting);
     }
+
+    fn give_up_reads(&mut self, from: u64) {
+        self.watch.order(Order::GiveUpReads(from));
+    }
 }
 
 impl<B> Drop for CloudBacking<B> {
@@ -669,6 +673,7 @@ impl<B: DerefMut<Target = [u8]> + Send + 'static> Host<B> {
                 self.volume.change_snapshots(number, change);
             }
             Order::StopWaiting => self.volume.stop_waiting(),
+            Order::GiveUpReads(from) => self.volume.give_up_reads_behind(from),
         }
     }
 

@@ -81,6 +81,8 @@ pub enum Order {
     Snapshots(SnapshotChange, SnapshotAnswer),
     /// End all calls that wait for the store, with an error: the node stops.
     StopWaiting,
+    /// End the reads that wait for the store and reach behind this byte, with an error.
+    GiveUpReads(u64),
 }
 
 impl fmt::Debug for Watch {

@@ -212,6 +212,13 @@ impl HomeBacking {
         }
     }
 
+    /// Reads that wait for something far away and reach behind byte `from` are to end soon.
+    pub fn give_up_reads(&mut self, from: u64) {
+        if let HomeBacking::Remote(remote) = self {
+            remote.backing.give_up_reads(from);
+        }
+    }
+
     /// Lets go of the home.
     pub fn detach(self, io: &mut dyn Io) {
         match self {

@@ -459,4 +459,10 @@ impl Backing<Buffer> for CloudHome {
         state.volume.iter_mut().for_each(Volume::stop_waiting);
         state.wake();
     }
+
+    fn give_up_reads(&mut self, from: u64) {
+        let state = &mut *self.state();
+        state.volume.iter_mut().for_each(|volume| volume.give_up_reads_behind(from));
+        state.wake();
+    }
 }

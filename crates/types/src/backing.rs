@@ -98,4 +98,9 @@ pub trait Backing<B> {
     /// The caller stops, or gives the store up: calls that wait for something far away end soon,
     /// with an error. What was accepted stays accepted, and a later `Sync` makes it durable.
     fn stop_waiting(&mut self) {}
+    /// Reads in flight that reach behind byte `from` and wait for something far away end soon, with
+    /// an error; what comes for them later is of no use. Other calls, and later ones, go on.
+    fn give_up_reads(&mut self, from: u64) {
+        let _ = from;
+    }
 }

@@ -6,6 +6,8 @@
 //! Not for: changes of lengths under load, see `clients.rs`; shrinks that a kill ends, see
 //! `unfinished.rs`.
 
+use layby_tests::cloud::{self, Client, VOLUME, World};
+use layby_tests::link::{Effect, Fault, Injected, Operation};
 use layby_tests::{Connection, Node, Options, Request, binary, layby};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -206,4 +208,89 @@ fn no_write_in_flight_outlives_a_shrink() {
         assert!(bytes.iter().all(|byte| *byte == 0), "round {round}: a write is behind the end");
     }
     node.stop();
+}
+
+/// A command that is to end soon; what it says, and whether it succeeds.
+fn ends_soon(world: &World, words: &[&str]) -> (bool, String) {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(binary()).args(words).arg("--dir").arg(world.dir("a"));
+    let ended = command.output().expect("the program is built");
+    let said = [ended.stdout, ended.stderr].concat();
+    (ended.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// A node of whose volume only the silent store has the second half, and to which a client that
+/// has gone left this request there.
+fn left_behind<'a>(world: &'a World, request: &Request) -> (Node, Client, Injected<'a>) {
+    let node = world.start_new("a");
+    let mut client = Client::open(&node);
+    client.write_each();
+    node.layby(&["volume", "drain", VOLUME]);
+    drop(node);
+    let node = world.start("a");
+    let silent = Fault::new(Effect::NeverAnswer).on(Operation::Get).key("segments/");
+    let fault = world.link.fault(silent);
+    let mut gone = Connection::open(&node.socket(), VOLUME).expect("it serves");
+    gone.send(request).expect("it serves");
+    fault.wait_hits(1);
+    let client = client.reopen(&node);
+    (node, client, fault)
+}
+
+/// Goal: what a client that has gone left behind the new end, and what waits for a silent store,
+/// holds up no shrink and no other change of the volume; no byte of it is there when the volume
+/// grows again and the store answers (a hunt found that the shrink, and then every change of the
+/// volume, waited for as long as the store was silent). Method: a read and a write of a part of a
+/// block left behind, a shrink, a change, a growth; what is read behind the end, and before it.
+#[test]
+fn what_was_left_behind_holds_up_no_shrink() {
+    const LEFT: u64 = cloud::BLOCKS / 4 * 3;
+    let Some(_) = World::new() else { return };
+    let offset = LEFT * cloud::BLOCK;
+    let part = Request::Write { offset: offset + 512, data: vec![7; 512], fua: false };
+    for request in [Request::Read { offset, length: BLOCK }, part] {
+        let world = World::new().expect("there was one before");
+        let (node, mut client, fault) = left_behind(&world, &request);
+        let half = (cloud::BLOCKS * cloud::BLOCK / 2).to_string();
+        let whole = (cloud::BLOCKS * cloud::BLOCK).to_string();
+        let shrink = ["volume", "resize", VOLUME, "--size", &half, "--shrink"];
+        let (is_shrunk, said) = ends_soon(&world, &shrink);
+        assert!(is_shrunk, "{request:?}: {said}");
+        let set = ["volume", "set", VOLUME, "--iops-max", "90000"];
+        let (is_set, said) = ends_soon(&world, &set);
+        assert!(is_set, "{request:?}: {said}");
+        node.layby(&["volume", "resize", VOLUME, "--size", &whole]);
+        fault.lift();
+        client = client.reopen(&node);
+        client.blocks[cloud::BLOCKS as usize / 2..].fill(0);
+        client.verify();
+        client.verify_store(&world, &node);
+    }
+}
+
+/// Goal: a deletion with the data ends at once though the volume shrinks and its store is silent.
+/// Method: a read left behind the new end, a shrink that has begun when what is written there is
+/// refused, a deletion; what the shrink says.
+#[test]
+fn a_deletion_ends_a_shrink() {
+    const LEFT: u64 = cloud::BLOCKS / 4 * 3;
+    let Some(world) = World::new() else { return };
+    let request = Request::Read { offset: LEFT * cloud::BLOCK, length: BLOCK };
+    let (node, mut client, fault) = left_behind(&world, &request);
+    let half = (cloud::BLOCKS * cloud::BLOCK / 2).to_string();
+    let mut command = Command::new(binary());
+    command.args(["volume", "resize", VOLUME, "--size", &half, "--shrink", "--dir"]);
+    command.arg(world.dir("a")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let shrinking = command.spawn().expect("the program is built");
+    let last = write_at((cloud::BLOCKS - 1) * cloud::BLOCK);
+    while client.connection.call(&last).expect("it serves").is_ok() {}
+    let delete = ["volume", "delete", VOLUME, "--data", "delete"];
+    let (is_deleted, said) = ends_soon(&world, &delete);
+    drop(fault);
+    assert!(is_deleted, "{said}");
+    let ended = shrinking.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    // On a slow machine it gave up the read before the deletion came.
+    assert!(ended.status.success() || said.contains("is being deleted"), "{said}");
+    assert!(!node.layby(&["volume", "list"]).contains(VOLUME));
 }

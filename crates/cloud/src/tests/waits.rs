@@ -318,3 +318,30 @@ fn a_stop_ends_what_finds_no_room_behind_a_batch() {
     }
     assert!(unaccepted > 0, "no level left room for one of two");
 }
+
+/// Goal: reads that are given up are those that reach behind the byte, and what comes for them
+/// later is in no read after a zeroing. Method: reads of both sides over a link that is cut, the
+/// word, a zeroing of one block behind it, the link back; the read before the byte ends well.
+#[test]
+fn reads_behind_a_byte_are_given_up() {
+    let mut bench = Bench::new(6);
+    bench.volume.set_wait(WaitPlan::default());
+    bench.world.faults.is_cut = true;
+    let (before, over, behind) = (bench.read(1), bench.read_blocks(3, 2), bench.read(6));
+    bench.work();
+    bench.volume.give_up_reads_behind(4 * BLOCK);
+    bench.work();
+    let results = [before, over, behind].map(|token| bench.result(token));
+    assert_eq!(results, [None, Some(Err(ErrorKind::Retry)), Some(Err(ErrorKind::Retry))]);
+    bench.zero(6);
+    bench.world.faults.is_cut = false;
+    bench.until(|bench| bench.ended.contains_key(&before));
+    let again = [bench.read(6), bench.read(3)];
+    bench.until(|bench| again.iter().all(|token| bench.ended.contains_key(token)));
+    for (token, value) in [(before, 1), (again[0], 0), (again[1], 1)] {
+        let (result, buffer) = &bench.ended[&token];
+        assert_eq!(*result, Ok(()));
+        let buffer = buffer.as_ref().expect("a read gives its buffer back");
+        assert!(buffer.iter().all(|byte| *byte == value), "{token}: not {value}");
+    }
+}

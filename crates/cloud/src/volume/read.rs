@@ -206,6 +206,17 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// Reads that reach behind byte `from` fail.
+    pub(super) fn fail_reads_behind(&mut self, from: u64) {
+        let block = self.block();
+        let is_behind =
+            |_: &u64, job: &mut Job<B>| job.first * block + job.buffer.len() as u64 > from;
+        let behind: Vec<_> = self.reads.jobs.extract_if(.., is_behind).collect();
+        for (_, job) in behind {
+            self.finish(job.token, Err(ErrorKind::Retry), Some(job.buffer));
+        }
+    }
+
     /// Whether a read has not ended.
     pub(super) fn is_reading(&self, job: u64) -> bool {
         self.reads.jobs.contains_key(&job)

@@ -107,6 +107,22 @@ impl<B: DerefMut<Target = [u8]>> Volume<B> {
         }
     }
 
+    /// Reads that reach behind byte `from` of the volume fail: what lies there is being given up.
+    /// What comes for them later is not wanted any more.
+    pub fn give_up_reads_behind(&mut self, from: u64) {
+        let is_behind = |held: &mut (Nanos, u64, BackingOperation<B>)| match &held.2 {
+            BackingOperation::Read { offset, buffer } => offset + buffer.len() as u64 > from,
+            _ => false,
+        };
+        let held: Vec<_> = self.held.extract_if(.., is_behind).collect();
+        for (_, token, operation) in held {
+            if let BackingOperation::Read { buffer, .. } = operation {
+                self.finish(token, Err(ErrorKind::Retry), Some(buffer));
+            }
+        }
+        self.fail_reads_behind(from);
+    }
+
     fn give_up_held(&mut self, over: Nanos) {
         let moves_bytes = |operation: &BackingOperation<B>| {
             matches!(operation, BackingOperation::Read { .. } | BackingOperation::Write { .. })

@@ -77,6 +77,15 @@ impl Core {
         self.homes.get(&volume).is_some_and(|home| home.backing.is_remote())
     }
 
+    /// Reads in flight at a remote home that reach behind this byte of a volume end soon, with an
+    /// error: what lies there is being given up, and its zeroing is queued behind them. Their bytes
+    /// reach no level, however late the home has them.
+    pub fn give_up_reads(&mut self, volume: VolumeId, from: u64) {
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.backing.give_up_reads(from);
+        }
+    }
+
     /// A volume, or a part of one, ends here from now on; its home is to be cut. What is read there
     /// meanwhile may come back short.
     pub fn end_home(&mut self, volume: VolumeId, length: u64) {

@@ -22,6 +22,9 @@ const CUT_PATIENCE: Nanos = Nanos::from_secs(5);
 /// Bytes that are zeroed at once where a volume shrinks: a stop waits for one such step, and a
 /// request has fewer than 2^32 blocks.
 const ZEROING_STEP_BYTES: u64 = 256 << 20;
+/// How long a zeroing waits for reads behind the new end that wait for an object store, of which
+/// clients may have gone; then these fail.
+const READS_PATIENCE: Nanos = Nanos::from_secs(5);
 /// How long a volume that is drained may have changes in flight before it is given up as clean.
 const CLEAN_PATIENCE: Nanos = Nanos::from_secs(5);
 
@@ -49,6 +52,8 @@ struct Zeroing {
     spec: VolumeSpec,
     /// What is left to be zeroed.
     zeros: Range<u64>,
+    /// When reads that it waits for are given up.
+    until: Nanos,
     answer: Answer<()>,
 }
 
@@ -100,7 +105,9 @@ impl Pending {
     pub(super) fn deadline(&self) -> Nanos {
         let cleanings = self.cleanings.iter().map(|cleaning| cleaning.until);
         let cuts = self.cuts.iter().map(|cut| cut.until);
-        cleanings.chain(cuts).min().unwrap_or(Nanos::NEVER)
+        let begun = self.changing.values().flatten();
+        let zeroings = self.zeroings.iter().chain(begun).map(|zeroing| zeroing.until);
+        cleanings.chain(cuts).chain(zeroings).min().unwrap_or(Nanos::NEVER)
     }
 
     pub(super) fn answer_stops(self, stopped: &Result<(), UncleanStop>) {
@@ -383,8 +390,29 @@ impl<S: Session, H: Host> Shard<S, H> {
             return answer(failed(ErrorKind::Closed, "the node stops"));
         }
         self.core.set_ending(spec.id, Some(spec.length));
-        self.pending.zeroings.push(Zeroing { spec, zeros, answer });
+        let until = self.reads_until(spec.id);
+        self.pending.zeroings.push(Zeroing { spec, zeros, until, answer });
         self.continue_zeroings();
+    }
+
+    /// When reads that a zeroing waits for are given up; never those of a file or device.
+    fn reads_until(&self, volume: VolumeId) -> Nanos {
+        match self.core.has_remote_home(volume) {
+            true => self.io.now() + READS_PATIENCE,
+            false => Nanos::NEVER,
+        }
+    }
+
+    /// Gives up the reads that zeroings have waited for long enough, also those of writes of a part
+    /// of a block.
+    fn give_up_reads(&mut self) {
+        let now = self.io.now();
+        let begun = self.pending.changing.values_mut().flatten();
+        let all = self.pending.zeroings.iter_mut().chain(begun);
+        for zeroing in all.filter(|zeroing| zeroing.until <= now) {
+            zeroing.until = now + READS_PATIENCE;
+            self.core.give_up_reads(zeroing.spec.id, zeroing.zeros.start);
+        }
     }
 
     /// Starts the next steps of the zeroings whose volumes have a write intent: until written back,
@@ -416,6 +444,7 @@ impl<S: Session, H: Host> Shard<S, H> {
             return self.end_zeroing(zeroing, failed(kind, cause));
         }
         zeroing.zeros.start = zeroing.step_end();
+        zeroing.until = self.reads_until(zeroing.spec.id);
         if !zeroing.zeros.is_empty() {
             return self.pending.zeroings.push(zeroing);
         }
@@ -665,6 +694,7 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
         self.continue_cleanings();
         self.continue_zeroings();
+        self.give_up_reads();
         self.continue_cuts();
         self.continue_removals();
     }
