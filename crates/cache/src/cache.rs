@@ -399,6 +399,22 @@ impl Cache {
         !is_dirty && !is_lost && !ops.any(|(_, op)| op.changes())
     }
 
+    /// Whether a volume could be forgotten now.
+    ///
+    /// # Errors
+    /// As [`Cache::remove_volume`].
+    pub fn check_removable(&self, id: VolumeId, on_dirty: OnDirty) -> Result<(), RemoveError> {
+        self.volumes.number(id).ok_or(RemoveError::Unknown)?;
+        if !self.is_idle(id) {
+            return Err(RemoveError::Busy);
+        }
+        let keeps = on_dirty == OnDirty::Refuse && !is_planted(Plant::RemovalEarly);
+        if keeps && !self.is_clean(id) {
+            return Err(RemoveError::Dirty);
+        }
+        Ok(())
+    }
+
     /// Forgets an idle volume with all its blocks. A drain that has ended says nothing of what was
     /// stored behind it: only here is it known that no block is dirty and none can become so.
     ///
@@ -410,14 +426,8 @@ impl Cache {
         on_dirty: OnDirty,
         actions: &mut Vec<Action>,
     ) -> Result<(), RemoveError> {
+        self.check_removable(id, on_dirty)?;
         let volume = self.volumes.number(id).ok_or(RemoveError::Unknown)?;
-        if !self.is_idle(id) {
-            return Err(RemoveError::Busy);
-        }
-        let keeps = on_dirty == OnDirty::Refuse && !is_planted(Plant::RemovalEarly);
-        if keeps && !self.is_clean(id) {
-            return Err(RemoveError::Dirty);
-        }
         core::mem::swap(&mut self.actions, actions);
         for level in 0..self.levels.len() {
             for slot in self.levels[level].slots_of(|key| key.volume() == id) {

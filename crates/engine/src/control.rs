@@ -284,6 +284,23 @@ pub enum Command<S> {
         /// When done.
         answer: Answer<()>,
     },
+    /// Close a volume's clients, let none in, and destage what is dirty: from the answer on it can
+    /// be removed at once, without a wait for its backing store. Where that fails, it is served
+    /// again. With `discard` dirty blocks stay, and only what is in flight ends. Not for volumes
+    /// whose home is an object store, whose removal also ends what waits for that.
+    Quiesce {
+        /// Which volume.
+        volume: VolumeId,
+        /// Dirty blocks stay.
+        discard: bool,
+        /// When done.
+        answer: Answer<()>,
+    },
+    /// Serve a volume again that was quiesced, and is not to be removed.
+    Reopen(VolumeId, Answer<()>),
+    /// End what goes on of a shrink of a volume, or of [`Command::Quiesce`], with an error: the
+    /// volume is to be deleted.
+    BreakOff(VolumeId, Answer<()>),
     /// Change classes, shares, watermarks and limits; levels keep their kind and size.
     Reconfigure(CacheSpec, Answer<()>),
     /// Destage every dirty block of a volume, or of all.

@@ -39,12 +39,12 @@ impl Core {
         true
     }
 
-    /// Forgets an idle volume; its home is detached, its blocks are dropped.
+    /// Whether a volume could be removed at once. Has what is missing for that done, but for
+    /// destages.
     ///
     /// # Errors
-    /// As [`layby_cache::Cache::remove_volume`], and [`RemoveError::Unsynced`]; the volume is as it
-    /// was.
-    pub fn remove_volume(
+    /// As [`Core::remove_volume`].
+    pub fn quiesce(
         &mut self,
         io: &mut dyn Io,
         id: VolumeId,
@@ -62,15 +62,30 @@ impl Core {
         if on_dirty == OnDirty::Refuse && self.is_unsynced(id) {
             return Err(RemoveError::Unsynced);
         }
-        let mut actions = Vec::new();
-        let removed = self.cache.remove_volume(id, on_dirty, &mut actions);
-        if removed == Err(RemoveError::Dirty)
+        let removable = self.cache.check_removable(id, on_dirty);
+        if removable == Err(RemoveError::Dirty)
             && let Some(home) = self.homes.get_mut(&id)
         {
             // What the next drain writes is synced, too.
             home.is_settled = false;
         }
-        removed?;
+        removable
+    }
+
+    /// Forgets an idle volume; its home is detached, its blocks are dropped.
+    ///
+    /// # Errors
+    /// As [`layby_cache::Cache::remove_volume`], and [`RemoveError::Unsynced`]; the volume is as it
+    /// was.
+    pub fn remove_volume(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        on_dirty: OnDirty,
+    ) -> Result<(), RemoveError> {
+        self.quiesce(io, id, on_dirty)?;
+        let mut actions = Vec::new();
+        self.cache.remove_volume(id, on_dirty, &mut actions)?;
         self.take(actions);
         self.run(io, None);
         if let Some(home) = self.homes.remove(&id) {

@@ -14,7 +14,7 @@ use layby_types::planted::{Plant, is_planted};
 use layby_types::{Call, CallFlags, ErrorKind, Nanos, Operation, Session, VolumeId};
 use rustix::time::{ClockId, clock_gettime};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// How long a truncation of a backing store waits for operations in flight behind the new end.
@@ -34,6 +34,8 @@ struct Removal {
     on_dirty: OnDirty,
     /// The drain it waits for, while it does.
     drain: Option<u64>,
+    /// It stays, ready to be removed.
+    is_kept: bool,
     answer: Answer<()>,
 }
 
@@ -86,6 +88,8 @@ pub(super) struct Pending {
     next: u64,
     drains: HashMap<u64, Answer<()>>,
     removals: Vec<Removal>,
+    /// Volumes without clients that can be removed at once.
+    quiesced: BTreeSet<VolumeId>,
     cleanings: Vec<Cleaning>,
     /// Those whose next step is to be submitted once their volume has a write intent.
     zeroings: Vec<Zeroing>,
@@ -132,9 +136,10 @@ impl Pending {
         self.cuts.drain(..).for_each(|cut| (cut.answer)(Err(stopping())));
     }
 
-    /// Whether a volume is being removed.
+    /// Whether a volume is being removed, or is to be.
     pub(super) fn is_removing(&self, volume: VolumeId) -> bool {
-        self.removals.iter().any(|removal| removal.volume == volume)
+        let mut removals = self.removals.iter();
+        removals.any(|removal| removal.volume == volume) || self.quiesced.contains(&volume)
     }
 
     /// Volumes that are being zeroed.
@@ -189,6 +194,9 @@ impl<S: Session, H: Host> Shard<S, H> {
             Command::RemoveVolume { volume, discard, answer } => {
                 self.remove_volume(volume, discard, answer);
             }
+            command @ (Command::Quiesce { .. } | Command::Reopen(..) | Command::BreakOff(..)) => {
+                self.on_quiescing(command);
+            }
             Command::Reconfigure(spec, answer) => answer(self.reconfigure(spec)),
             Command::Drain(volume, answer) => {
                 let ticket = self.pending.number();
@@ -233,6 +241,22 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn stop_queue(&mut self, number: u32, marks: bool, answer: Answer<u16>) {
         self.guests.stop(&mut self.io, &self.core, (number, marks), answer);
         self.find_best();
+    }
+
+    /// Volumes that are to be removed later, or are not after all.
+    fn on_quiescing(&mut self, command: Command<S>) {
+        match command {
+            Command::Quiesce { volume, discard, answer } => self.quiesce(volume, discard, answer),
+            Command::Reopen(volume, answer) => {
+                self.pending.quiesced.remove(&volume);
+                answer(Ok(()));
+            }
+            Command::BreakOff(volume, answer) => {
+                self.break_off(volume);
+                answer(Ok(()));
+            }
+            _ => unreachable!("not a command on removals to come"),
+        }
     }
 
     /// Which volumes are clean, and which may be changed.
@@ -415,6 +439,20 @@ impl<S: Session, H: Host> Shard<S, H> {
         }
     }
 
+    /// Ends the zeroings of a volume, and what prepares its removal: it is to be deleted now.
+    fn break_off(&mut self, volume: VolumeId) {
+        let refused = || failed(ErrorKind::Closed, "the volume is being deleted");
+        let is_meant = |zeroing: &mut Zeroing| zeroing.spec.id == volume;
+        let mut ended: Vec<Zeroing> = self.pending.zeroings.extract_if(.., is_meant).collect();
+        for zeroing in self.pending.changing.values_mut() {
+            ended.extend(zeroing.take_if(is_meant));
+        }
+        ended.into_iter().for_each(|zeroing| self.end_zeroing(zeroing, refused()));
+        let is_meant = |removal: &mut Removal| removal.is_kept && removal.volume == volume;
+        let ended: Vec<Removal> = self.pending.removals.extract_if(.., is_meant).collect();
+        ended.into_iter().for_each(|removal| (removal.answer)(refused()));
+    }
+
     /// Starts the next steps of the zeroings whose volumes have a write intent: until written back,
     /// the zeroes are in a level alone. No change is in flight then that would land over them.
     fn continue_zeroings(&mut self) {
@@ -513,7 +551,21 @@ impl<S: Session, H: Host> Shard<S, H> {
         self.cut_clients(volume);
         self.core.stop_waiting(Some(volume));
         let on_dirty = if discard { OnDirty::Discard } else { OnDirty::Refuse };
-        self.pending.removals.push(Removal { volume, on_dirty, drain: None, answer });
+        let (drain, is_kept) = (None, false);
+        self.pending.removals.push(Removal { volume, on_dirty, drain, is_kept, answer });
+        if !discard && !self.pending.quiesced.contains(&volume) {
+            self.drain_for(self.pending.removals.len() - 1);
+        }
+    }
+
+    fn quiesce(&mut self, volume: VolumeId, discard: bool, answer: Answer<()>) {
+        if !self.homes.contains_key(&volume) || self.is_stopping {
+            return answer(failed(ErrorKind::Closed, "the volume is not served"));
+        }
+        self.cut_clients(volume);
+        let on_dirty = if discard { OnDirty::Discard } else { OnDirty::Refuse };
+        let (drain, is_kept) = (None, true);
+        self.pending.removals.push(Removal { volume, on_dirty, drain, is_kept, answer });
         if !discard {
             self.drain_for(self.pending.removals.len() - 1);
         }
@@ -531,13 +583,24 @@ impl<S: Session, H: Host> Shard<S, H> {
     /// clients are gone, no others come.
     fn continue_removals(&mut self) {
         for index in (0..self.pending.removals.len()).rev() {
-            let Removal { volume, on_dirty, drain: None, .. } = self.pending.removals[index] else {
+            let Removal { volume, on_dirty, drain: None, is_kept, .. } =
+                self.pending.removals[index]
+            else {
                 continue;
             };
-            match self.core.remove_volume(&mut self.io, volume, on_dirty) {
+            let ended = match is_kept {
+                true => self.core.quiesce(&mut self.io, volume, on_dirty),
+                false => self.core.remove_volume(&mut self.io, volume, on_dirty),
+            };
+            match ended {
                 Ok(()) => {
-                    self.homes.remove(&volume);
-                    self.gate.forget(volume);
+                    if is_kept {
+                        self.pending.quiesced.insert(volume);
+                    } else {
+                        self.homes.remove(&volume);
+                        self.gate.forget(volume);
+                        self.pending.quiesced.remove(&volume);
+                    }
                     let removal = self.pending.removals.swap_remove(index);
                     (removal.answer)(Ok(()));
                 }

@@ -86,13 +86,21 @@ struct Guest {
     asked: BTreeMap<u64, Asked>,
 }
 
+/// A removal under way.
+struct Removing {
+    volume: usize,
+    answer: Answer<()>,
+    /// The volume is only to be ready for it so far.
+    quiesces: bool,
+}
+
 /// All guests, one of a volume, and removals.
 #[derive(Default)]
 pub(super) struct Guests {
     guests: Vec<Guest>,
     next: u64,
     /// A volume that is being removed.
-    removal: Option<(usize, Answer<()>)>,
+    removal: Option<Removing>,
     removed: [bool; VOLUMES],
     /// How drains have ended.
     drained: Arc<Mutex<Vec<Drained>>>,
@@ -109,7 +117,7 @@ struct Drained {
 impl Guests {
     /// Whether clients may use a volume.
     pub(super) fn is_served(&self, volume: usize) -> bool {
-        let is_going = self.removal.as_ref().is_some_and(|(other, _)| *other == volume);
+        let is_going = self.removal.as_ref().is_some_and(|going| going.volume == volume);
         !self.removed[volume] && !is_going
     }
 
@@ -241,13 +249,22 @@ impl World<'_> {
         if !is_possible {
             return;
         }
+        // One in two as a node does it, which has others changed between the steps.
+        self.begin_removal(volume, volume.is_multiple_of(2));
+    }
+
+    fn begin_removal(&mut self, volume: usize, quiesces: bool) {
         let answer = Answer::default();
         let given = Arc::clone(&answer);
-        let told = move |result| *given.lock().expect("one thread") = Some(result);
-        let (id, answer_to) = (VolumeId(volume as u32), Box::new(told));
-        self.command(Command::RemoveVolume { volume: id, discard: false, answer: answer_to });
-        self.guests.removal = Some((volume, answer));
-        self.note(|| format!("volume {volume} is to be removed"));
+        let told = Box::new(move |result| *given.lock().expect("one thread") = Some(result));
+        let (id, discard) = (VolumeId(volume as u32), false);
+        self.command(match quiesces {
+            true => Command::Quiesce { volume: id, discard, answer: told },
+            false => Command::RemoveVolume { volume: id, discard, answer: told },
+        });
+        self.guests.removal = Some(Removing { volume, answer, quiesces });
+        let what = if quiesces { "quiesced" } else { "removed" };
+        self.note(|| format!("volume {volume} is to be {what}"));
     }
 
     /// Takes guests' answers down, then that of a removal.
@@ -265,10 +282,17 @@ impl World<'_> {
         }
         self.guests.check_untouched()?;
         self.judge_drains()?;
-        let Some((volume, answer)) = &self.guests.removal else { return Ok(()) };
-        let (volume, result) = (*volume, answer.lock().expect("one thread").take());
+        let Some(Removing { volume, answer, quiesces }) = &self.guests.removal else {
+            return Ok(());
+        };
+        let (volume, quiesces) = (*volume, *quiesces);
+        let result = answer.lock().expect("one thread").take();
         let Some(result) = result else { return Ok(()) };
         self.guests.removal = None;
+        if quiesces && result.is_ok() {
+            self.begin_removal(volume, false);
+            return Ok(());
+        }
         self.end_guest(volume);
         self.note(|| format!("the removal of volume {volume}: {result:?}"));
         match result {
