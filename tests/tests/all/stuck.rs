@@ -5,8 +5,8 @@
 //! itself is waited for by asking it again and again, and never by a time.
 
 use layby_tests::{
-    Connection, HttpRequest, Node, Options, Refusal, Request, available, mount_unavailable, must,
-    run,
+    Connection, HttpRequest, Node, Options, Refusal, Request, available, binary, mount_unavailable,
+    must, run,
 };
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -251,5 +251,196 @@ fn a_start_waits_for_what_a_killed_node_has_in_flight() {
         assert_eq!(ask(&mut far, &read(1)), Ok(vec![40; BLOCK as usize]), "{io}");
         drop((far, first));
         second.stop();
+    }
+}
+
+/// A command for a node that is under way.
+fn begin(node: &Path, words: &[&str]) -> Child {
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(binary()).args(words).arg("--dir").arg(node);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program is built")
+}
+
+/// What a command says that is to end soon, and whether it succeeds.
+fn ends_soon(node: &Path, words: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("timeout");
+    let ended = command.arg("30").arg(binary()).args(words).arg("--dir").arg(node).output();
+    said_by(ended.expect("the program is built"))
+}
+
+fn said_by(ended: std::process::Output) -> Result<String, String> {
+    let said = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+    if ended.status.success() { Ok(said) } else { Err(format!("{}: {said}", ended.status)) }
+}
+
+/// A volume with writes that its silent device lacks and whose deletion waits for it, and the
+/// deletion.
+fn deleting(device: &Device, dir: &Path, shards: u8) -> (Node, Child) {
+    deleting_within(device, dir, shards, "1h")
+}
+
+/// The same with a limit of its operations.
+fn deleting_within(device: &Device, dir: &Path, shards: u8, limit: &str) -> (Node, Child) {
+    let config = format!(
+        "[node]\nshards = {shards}\nio_timeout = \"{limit}\"\n\
+         [volume.far]\nsize = \"64MiB\"\npath = \"{}\"\nshards = {shards}\n\
+         [volume.near]\nsize = \"64MiB\"\n",
+        device.path().display()
+    );
+    let node = Node::start(dir, &Options::config(config));
+    let mut far = Connection::open(&node.socket(), "far").expect("the node serves");
+    device.answer(false);
+    (0..DEPTH).for_each(|block| drop(ask(&mut far, &write(block * 3, 9)).expect("a write")));
+    ask(&mut far, &Request::Flush).expect("its level answers");
+    let deletion = begin(dir, &["volume", "delete", "far"]);
+    // It has begun when it has closed the client.
+    while far.call(&Request::Flush).is_ok() {}
+    (node, deletion)
+}
+
+fn is_written(device: &Device) -> bool {
+    let stored = std::fs::read(device.path()).expect("the device answers");
+    let at = |block: u64| &stored[(block * BLOCK) as usize..][..BLOCK as usize];
+    (0..DEPTH).all(|block| at(block * 3).iter().all(|byte| *byte == 9))
+}
+
+/// Goal: a deletion that waits for a silent backing store holds up changes of its own volume alone,
+/// and keeps all that was acknowledged (a hunt found that it held up every change, for 97 s and as
+/// long as the device was silent). Method: a stopped device that lacks writes, a deletion, changes
+/// of another volume and creations, the device that goes on, its bytes; one shard and two.
+#[test]
+fn a_deletion_holds_up_its_own_volume_alone() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    for shards in [1, 2] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let device = Device::new(dir.path());
+        let place = dir.path().join("node");
+        let (node, mut deletion) = deleting(&device, &place, shards);
+        let others = [
+            &["volume", "set", "near", "--iops-max", "90000"][..],
+            &["volume", "create", "new", "--size", "8MiB"],
+            &["volume", "resize", "near", "--size", "32MiB", "--shrink"],
+            &["class", "set", "bulk", "--rank", "6"],
+            &["volume", "delete", "new"],
+        ];
+        let answers = others.map(|words| ends_soon(&place, words));
+        let refused = ends_soon(&place, &["volume", "create", "far", "--size", "8MiB"]);
+        let is_waiting = deletion.try_wait().expect("a child").is_none();
+        let second = begin(&place, &["volume", "delete", "far"]);
+        device.answer(true);
+        let deleted = said_by(deletion.wait_with_output().expect("a child"));
+        let second = said_by(second.wait_with_output().expect("a child"));
+        assert!(answers.iter().all(Result::is_ok), "{shards} shard(s): {answers:?}");
+        assert!(refused.as_ref().is_err_and(|said| said.contains("exists")), "{refused:?}");
+        assert!(is_waiting, "{deleted:?}");
+        deleted.expect("its device answers again");
+        assert!(second.as_ref().is_err_and(|said| said.contains("no volume")), "{second:?}");
+        node.stop();
+        assert!(is_written(&device), "{shards} shard(s)");
+    }
+}
+
+/// Goal: a deletion that waits for a silent backing store and is broken off by a stop or a kill
+/// leaves the volume there, with all that was acknowledged. Method: both, the device that goes on,
+/// a start, the volume's blocks, and the deletion again.
+#[test]
+fn a_deletion_that_breaks_off_keeps_its_volume() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    for stops in [false, true] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let device = Device::new(dir.path());
+        let place = dir.path().join("node");
+        let (node, deletion) = deleting(&device, &place, 1);
+        let said = match stops {
+            true => {
+                must("kill", &["-TERM", &node.pid().to_string()]);
+                let said = said_by(deletion.wait_with_output().expect("a child"));
+                device.answer(true);
+                said
+            }
+            false => {
+                node.signal("-KILL");
+                device.answer(true);
+                said_by(deletion.wait_with_output().expect("a child"))
+            }
+        };
+        drop(node);
+        let said = said.expect_err("it was broken off");
+        assert!(!stops || said.contains("the node stops"), "{said}");
+        let config = "[node]\nshards = 1\n".to_owned();
+        let node = Node::start(&place, &Options::config(config));
+        let mut far = Connection::open(&node.socket(), "far").expect("the volume is there");
+        for block in 0..DEPTH {
+            assert_eq!(ask(&mut far, &read(block * 3)), Ok(vec![9; BLOCK as usize]), "{stops}");
+        }
+        drop(far);
+        node.layby(&["volume", "delete", "far"]);
+        node.stop();
+        assert!(is_written(&device), "stops: {stops}");
+    }
+}
+
+/// Goal: a deletion whose backing store takes nothing leaves the volume served, to those who come
+/// after it, too. Method: a stopped device, a limit of two seconds, a deletion that fails, a new
+/// client, the device that goes on, the deletion again; one shard and two.
+#[test]
+fn a_deletion_that_fails_serves_its_volume() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    for shards in [1, 2] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let device = Device::new(dir.path());
+        let place = dir.path().join("node");
+        let (node, deletion) = deleting_within(&device, &place, shards, "2s");
+        let said = said_by(deletion.wait_with_output().expect("a child"));
+        let said = said.expect_err("its device takes nothing");
+        assert!(said.contains("its dirty blocks stay") && said.contains("still there"), "{said}");
+        let mut far = Connection::open(&node.socket(), "far").expect("it is served again");
+        device.answer(true);
+        for block in 0..DEPTH {
+            let read = ask(&mut far, &read(block * 3));
+            assert_eq!(read, Ok(vec![9; BLOCK as usize]), "{shards} shard(s)");
+        }
+        drop(far);
+        let is_back = |_| status(&node)["stuck"].as_array().is_some_and(Vec::is_empty);
+        assert!((0..QUESTIONS_MAX).any(is_back), "{shards} shard(s): {}", status(&node));
+        node.layby(&["volume", "delete", "far"]);
+        node.stop();
+        assert!(is_written(&device), "{shards} shard(s)");
+    }
+}
+
+/// Goal: a deletion with the data ends one that keeps it and waits for a silent backing store, and
+/// holds up no other change either. Method: a stopped device, both deletions, a change of another
+/// volume, the device that goes on.
+#[test]
+fn a_deletion_with_the_data_ends_one_that_keeps_it() {
+    if mount_unavailable() || !available(&["nbdkit", "nbdfuse"]) {
+        return;
+    }
+    for shards in [1, 2] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let device = Device::new(dir.path());
+        let place = dir.path().join("node");
+        let (node, deletion) = deleting(&device, &place, shards);
+        let second = begin(&place, &["volume", "delete", "far", "--data", "delete"]);
+        let first = said_by(deletion.wait_with_output().expect("a child"));
+        let other = ends_soon(&place, &["volume", "set", "near", "--iops-max", "90000"]);
+        device.answer(true);
+        let second = said_by(second.wait_with_output().expect("a child"));
+        let first = first.expect_err("the other one came");
+        assert!(first.contains("is being deleted"), "{shards} shard(s): {first}");
+        other.expect("another volume");
+        // The file system of this test removes no file.
+        let is_gone = |said: &String| said.contains("the volume is deleted; only its file is left");
+        assert!(second.as_ref().is_ok() || second.as_ref().is_err_and(is_gone), "{second:?}");
+        assert!(!node.layby(&["volume", "list"]).contains("far"));
+        node.stop();
     }
 }

@@ -138,8 +138,8 @@ impl Control {
         view.remove_volume(name);
         let kept = "nothing was changed; what was acknowledged is safe";
         let (without, refused) = (view, (error, kept));
-        let (discard, deleting) = (false, None);
-        let removal = Removal { name, record, discard, deleting, without, refused };
+        let (discard, is_quiesced, deleting) = (false, false, None);
+        let removal = Removal { name, record, discard, is_quiesced, deleting, without, refused };
         self.remove_served(removal).await?;
         self.release_home(record.clone(), false).await.map(drop)
     }

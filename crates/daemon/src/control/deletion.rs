@@ -250,7 +250,9 @@ impl Control {
             false => "the volume is still there, and so is its data",
         };
         let (without, refused) = (view, (error, kept));
-        let removal = Removal { name, record: &record, discard, deleting, without, refused };
+        let is_quiesced = false;
+        let removal =
+            Removal { name, record: &record, discard, is_quiesced, deleting, without, refused };
         self.remove_served(removal).await?;
         self.learn_sessions(&record).await;
         // Its grace begins.

@@ -3,7 +3,7 @@
 //! How: readers take the current [`View`], a whole that is replaced with each change, so that a
 //! status, a scrape or a handshake never waits for a change that is under way. Changes run one at a
 //! time: check, tell the shards, save the catalog, publish the new view. While a shrinking volume
-//! is zeroed, others go on; see `turn`.
+//! is zeroed or one that is deleted is written back, others go on; see `turn`.
 //! Invariant: what was answered as done is in the catalog; what failed is as if never asked.
 //! Cost: a copy of the catalog per change; nothing on the data path.
 //! Not for: the data path; a shard is told what to do and decides alone.

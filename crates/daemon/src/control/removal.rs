@@ -4,17 +4,22 @@
 //! room comes first: the catalog without the volume is written and synced beside the node's, then
 //! shards let go, then the new catalog gets its name. What is to be thrown away is in phase
 //! `Deleting` in the node's catalog before shards let go of it.
+//! A local volume is quiesced before that: its clients are closed, and what is dirty is written
+//! back, while other changes go on; then it is let go at once.
 //! Invariant: where the catalog cannot be written, nothing was changed. A crash before the last
 //! step leaves the catalog of before: the next start serves the volume, whose blocks are at home or
 //! still in its levels, or goes on with its deletion.
 //! Cost: two syncs, as any change. Not for: volumes whose creation failed; nothing of them counts.
 
-use super::volumes::within;
-use super::{Control, View, report};
+use super::turn::LongChange;
+use super::volumes::{being_deleted, within};
+use super::{Command, Control, View, report};
 use crate::catalog::{Catalog, VolumeRecord};
 use crate::config::Name;
 use crate::error::Report;
+use layby_engine::control::CommandError;
 use layby_types::VolumeId;
+use tokio::sync::MutexGuard;
 
 /// A view whose catalog is on the disk, beside that of the node.
 pub(super) struct Staged(View);
@@ -25,6 +30,8 @@ pub(super) struct Removal<'a> {
     pub(super) record: &'a VolumeRecord,
     /// Its blocks are thrown away, not written back.
     pub(super) discard: bool,
+    /// Shards have nothing of it in flight, and let none in; see [`Control::quiesce`].
+    pub(super) is_quiesced: bool,
     /// The node in which it is being deleted, where its data is to be thrown away.
     pub(super) deleting: Option<View>,
     /// The node without it.
@@ -33,7 +40,128 @@ pub(super) struct Removal<'a> {
     pub(super) refused: (&'a str, &'a str),
 }
 
+/// The turn of a deletion whose volume can be let go at once.
+pub(super) struct Quiesced<'a> {
+    pub(super) turn: MutexGuard<'a, ()>,
+    /// Other changes of the volume wait until this goes.
+    pub(super) long: LongChange<'a>,
+}
+
 impl Control {
+    /// The node in which a volume is being deleted, where its data goes, and the one without it.
+    pub(super) fn without(&self, name: &Name, discards: bool) -> (Option<View>, View) {
+        let mut view = View::clone(&self.view());
+        view.unwant(name, &self.facts.config);
+        let deleting = discards.then(|| being_deleted(&view, name));
+        view.remove_volume(name);
+        (deleting, view)
+    }
+
+    /// Has shards close the clients of a local volume and write back what is to be kept, which may
+    /// take hours, and gives the turn back meanwhile. That there is room for the catalog without
+    /// the volume is known before.
+    ///
+    /// # Errors
+    /// A report when that fails; the volume is served again.
+    pub(super) async fn quiesce<'a>(
+        &'a self,
+        name: &Name,
+        record: &VolumeRecord,
+        discard: bool,
+        turn: MutexGuard<'a, ()>,
+        error: &str,
+    ) -> Result<Quiesced<'a>, Report> {
+        let staged = self.stage(self.without(name, discard).1).await;
+        staged.map_err(|e| within(error, e).state("the volume is as it was before"))?;
+        self.devices.detach(self, name, VolumeId(record.id), error).await?;
+        let long = self.change.begin_long(name, "deleted");
+        drop(turn);
+        if let Err(refused) = self.quiesce_parts(record, discard).await {
+            self.reopen(record).await;
+            let kept = "the volume is still there; blocks not written back are safe in their level";
+            return Err(report(&refused, error).state(kept));
+        }
+        let turn = self.change.lock().await;
+        Ok(Quiesced { turn, long })
+    }
+
+    async fn quiesce_parts(
+        &self,
+        record: &VolumeRecord,
+        discard: bool,
+    ) -> Result<(), CommandError> {
+        let view = self.view();
+        if view.is_in_no_shard(record) {
+            return Ok(());
+        }
+        self.unjoin_parts(&view, record).await?;
+        for volume in record.parts() {
+            let shard = view.layout.shard_of(volume);
+            let quiesce = |answer| Command::Quiesce { volume, discard, answer };
+            self.ask(shard, quiesce).await?;
+        }
+        Ok(())
+    }
+
+    /// Has shards serve a volume again that is not removed after all; not once the node has
+    /// stopped, when a shard takes no command while it waits for its devices.
+    pub(super) async fn reopen(&self, record: &VolumeRecord) {
+        if self.change.check_running("").is_err() {
+            return;
+        }
+        let view = self.view();
+        for part in record.parts() {
+            // A shard that has ended serves nothing.
+            let shard = view.layout.shard_of(part);
+            drop(self.ask(shard, |answer| Command::Reopen(part, answer)).await);
+        }
+        if let Err(refused) = self.join_parts(&view, record).await {
+            let id = record.id;
+            tracing::warn!(volume = id, cause = refused.cause, "cannot join its parts again");
+        }
+    }
+
+    /// Has shards end a shrink or a write-back of a volume that is to be deleted with its data.
+    pub(super) async fn break_off(&self, name: &Name) {
+        let view = self.view();
+        let Some(record) = view.catalog.volumes.get(name) else { return };
+        for part in record.parts() {
+            let shard = view.layout.shard_of(part);
+            drop(self.ask(shard, |answer| Command::BreakOff(part, answer)).await);
+        }
+    }
+
+    /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
+    /// kept is home before the first part goes: then a refusal leaves the volume as it was.
+    pub(super) async fn remove_parts(
+        &self,
+        view: &View,
+        record: &VolumeRecord,
+        (discard, is_quiesced): (bool, bool),
+    ) -> Result<(), CommandError> {
+        if view.is_in_no_shard(record) {
+            return Ok(());
+        }
+        if !is_quiesced {
+            self.unjoin_parts(view, record).await?;
+        }
+        let is_dirty = record.wide.is_some() && !discard && !is_quiesced;
+        for part in record.parts().filter(|_| is_dirty) {
+            let shard = view.layout.shard_of(part);
+            if let Err(refused) = self.ask(shard, |answer| Command::Drain(Some(part), answer)).await
+            {
+                self.join_parts(view, record).await?;
+                return Err(refused);
+            }
+        }
+        for volume in record.parts() {
+            let shard = view.layout.shard_of(volume);
+            let remove = |answer| Command::RemoveVolume { volume, discard, answer };
+            self.ask(shard, remove).await?;
+        }
+        Ok(())
+    }
+
     /// Writes the catalog of `view` beside the node's. The caller holds the node's change until the
     /// catalog gets its name, or does not.
     pub(super) async fn stage(&self, view: View) -> Result<Staged, Report> {
@@ -56,7 +184,7 @@ impl Control {
 
     /// Has shards let go of a volume, and writes that down. The caller holds the node's change.
     pub(super) async fn remove_served(&self, removal: Removal<'_>) -> Result<(), Report> {
-        let Removal { name, record, discard, deleting, without, refused } = removal;
+        let Removal { name, record, discard, is_quiesced, deleting, without, refused } = removal;
         let (error, kept) = refused;
         let unchanged = |unsaved| within(error, unsaved).state("the volume is as it was before");
         let (first, last) = match deleting {
@@ -66,7 +194,8 @@ impl Control {
         let first = self.stage(first).await.map_err(unchanged)?;
         self.devices.detach(self, name, VolumeId(record.id), error).await?;
         let let_go = async || {
-            let removed = self.remove_parts(&self.view(), record, discard).await;
+            let how = (discard, is_quiesced);
+            let removed = self.remove_parts(&self.view(), record, how).await;
             removed.map_err(|refused| report(&refused, error).state(kept))
         };
         let Some(last) = last else {
@@ -92,8 +221,11 @@ mod tests {
     use crate::catalog::{Catalog, VolumePhase};
     use crate::config::Name;
     use crate::control::tests::{MockNode, create};
-    use crate::control::{Authority, DeleteData};
+    use crate::control::{Authority, DeleteData, VolumePatch};
+    use crate::error::Report;
     use crate::homes::tests::{wanted, with_owner};
+    use std::sync::Arc;
+    use tokio::task::{JoinHandle, yield_now};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a good name")
@@ -168,5 +300,116 @@ mod tests {
         let record = &node.control.view().catalog.volumes["a"];
         assert_eq!(record.phase, VolumePhase::Ready);
         node.control.volume_delete(&name("a"), DeleteData::Keep).await.expect("it has room");
+    }
+
+    /// A node with volumes a and b on one shard, which holds the answers of long changes.
+    async fn holding() -> MockNode {
+        let node = MockNode::new("");
+        for volume in ["a", "beside", "b"] {
+            let created = node.control.volume_create(create(volume), Authority::Owner).await;
+            created.expect("a free name");
+        }
+        let mut shard = node.shards[1].state();
+        (shard.holds_sets, shard.holds_quiesces) = (true, true);
+        drop(shard);
+        node
+    }
+
+    fn delete(node: &MockNode, data: DeleteData) -> JoinHandle<Result<(), Report>> {
+        let control = Arc::clone(&node.control);
+        tokio::spawn(async move { control.volume_delete(&name("a"), data).await.map(drop) })
+    }
+
+    async fn quiescing(node: &MockNode) {
+        while node.shards[1].state().quiescing.is_empty() {
+            yield_now().await;
+        }
+    }
+
+    /// Goal: a deletion whose dirty blocks take long to write back holds up changes of its own
+    /// volume alone, whose record and place are as they were until the end. Method: the shard keeps
+    /// the answer; another volume is changed, one is made, the volume itself is changed, and the
+    /// shard answers.
+    #[tokio::test]
+    async fn a_write_back_holds_up_its_own_volume_alone() {
+        let node = holding().await;
+        let deleting = delete(&node, DeleteData::Keep);
+        quiescing(&node).await;
+        let patch = || VolumePatch { read_only: Some(true), ..VolumePatch::default() };
+        node.shards[1].state().holds_sets = false;
+        node.control.volume_set(&name("b"), patch()).await.expect("it does not wait");
+        node.control.volume_create(create("c"), Authority::Owner).await.expect("nor does this");
+        let control = Arc::clone(&node.control);
+        let own = tokio::spawn(async move { control.volume_set(&name("a"), patch()).await });
+        yield_now().await;
+        assert!(!own.is_finished() && !deleting.is_finished());
+        let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+        assert_eq!(saved.volumes["a"].phase, VolumePhase::Ready);
+        let (id, answer) = node.shards[1].state().quiescing.remove(0);
+        assert_eq!(id.0, 1);
+        answer(Ok(()));
+        deleting.await.expect("no panic").expect("it goes");
+        own.await.expect("no panic").expect_err("it is gone");
+        assert!(!is_served(&node, 1));
+        let view = node.control.view();
+        assert!(view.catalog.volumes["b"].read_only && view.catalog.volumes.contains_key("c"));
+        let saved = Catalog::load(node.dir.path()).expect("whole").expect("it was saved");
+        assert_eq!(saved, view.catalog);
+    }
+
+    /// Goal: a volume that was written back and whose deletion the catalog has no room for by then
+    /// is served again. Method: the catalog's new file cannot be made when the shard answers; a
+    /// write-back that fails.
+    #[tokio::test]
+    async fn a_volume_that_stays_is_opened_again() {
+        for is_refused in [false, true] {
+            let node = holding().await;
+            let deleting = delete(&node, DeleteData::Keep);
+            quiescing(&node).await;
+            let (_, answer) = node.shards[1].state().quiescing.remove(0);
+            let cause = "its home is full".to_owned();
+            let kind = layby_types::ErrorKind::Full;
+            match is_refused {
+                true => answer(Err(layby_engine::control::CommandError { kind, cause })),
+                false => {
+                    node.block_catalog();
+                    answer(Ok(()));
+                }
+            }
+            let refused = deleting.await.expect("no panic").expect_err("it stays");
+            let state = if is_refused { "still there" } else { "as it was before" };
+            assert!(refused.state.contains(state), "{refused}");
+            assert!(is_served(&node, 1));
+            assert_eq!(node.shards[1].state().log.last().expect("it was told"), "reopen 1");
+        }
+    }
+
+    /// Goal: a deletion with the data waits neither for a shrink of the volume nor for a write-back
+    /// of it, which end with an error. Method: the shard keeps the answers of both.
+    #[tokio::test]
+    async fn a_deletion_with_the_data_breaks_long_changes_off() {
+        for shrinks in [false, true] {
+            let node = holding().await;
+            let control = Arc::clone(&node.control);
+            let size = Some("512KiB".parse().expect("a size"));
+            let patch = VolumePatch { size, shrink: true, ..VolumePatch::default() };
+            let long = match shrinks {
+                true => tokio::spawn(async move { control.volume_set(&name("a"), patch).await }),
+                false => delete(&node, DeleteData::Keep),
+            };
+            let is_held = || {
+                let shard = node.shards[1].state();
+                !shard.held.is_empty() || !shard.quiescing.is_empty()
+            };
+            while !is_held() {
+                yield_now().await;
+            }
+            node.shards[1].state().holds_quiesces = false;
+            let deleted = node.control.volume_delete(&name("a"), DeleteData::Delete).await;
+            deleted.expect("it does not wait");
+            let refused = long.await.expect("no panic").expect_err("it was broken off");
+            assert!(refused.cause.contains("is being deleted"), "{refused}");
+            assert!(!is_served(&node, 1));
+        }
     }
 }

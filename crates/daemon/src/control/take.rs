@@ -119,7 +119,7 @@ impl Control {
             return Err(only_here(name, &taken, error));
         }
         self.devices.detach(self, name, VolumeId(old.id), error).await?;
-        let removed = self.remove_parts(&self.view(), old, true).await;
+        let removed = self.remove_parts(&self.view(), old, (true, false)).await;
         removed.map_err(|refused| super::report(&refused, error)).map(|()| true)
     }
 
@@ -156,8 +156,9 @@ impl Control {
         view.unwant(name, &self.facts.config);
         let kept = "the volume is still there; its next start serves it";
         let (without, refused) = (view, (error, kept));
-        let (discard, deleting) = (true, None);
-        let removal = Removal { name, record: &record, discard, deleting, without, refused };
+        let (discard, is_quiesced, deleting) = (true, false, None);
+        let removal =
+            Removal { name, record: &record, discard, is_quiesced, deleting, without, refused };
         self.remove_served(removal).await?;
         self.at_homes(move |homes| homes.forget(&record)).await
     }

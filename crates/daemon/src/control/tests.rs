@@ -37,6 +37,9 @@ pub(crate) struct MockState {
     /// Changes of volumes are kept, and answered by the test.
     pub(crate) holds_sets: bool,
     pub(crate) held: Vec<(VolumeSpec, Answer<()>)>,
+    /// Volumes are quiesced when the test answers.
+    pub(crate) holds_quiesces: bool,
+    pub(crate) quiescing: Vec<(VolumeId, Answer<()>)>,
 }
 
 /// Whether the volume's file is to be made.
@@ -142,6 +145,16 @@ impl ShardPort for MockShard {
                     state.volumes.remove(&volume.0).expect("a volume that was added");
                 });
             }
+            Command::Quiesce { volume, answer, .. } if self.state().holds_quiesces => {
+                self.state().quiescing.push((volume, answer));
+            }
+            Command::Quiesce { volume, discard, answer } => {
+                self.answer(format!("quiesce {} {discard}", volume.0), answer, |_| ());
+            }
+            Command::Reopen(volume, answer) => {
+                self.answer(format!("reopen {}", volume.0), answer, |_| ());
+            }
+            Command::BreakOff(volume, answer) => self.break_off(volume, answer),
             Command::Reconfigure(spec, answer) => {
                 self.answer("reconfigure".into(), answer, |state| state.spec = Some(spec));
             }
@@ -188,6 +201,20 @@ impl MockShard {
         let mut socket = std::fs::File::from(connection.socket.take().expect("fresh"));
         socket.write_all(&wire).expect("the client is there");
         self.state().attached.push(connection.volume);
+    }
+
+    /// Ends what the test has kept of a volume.
+    fn break_off(&self, volume: VolumeId, answer: Answer<()>) {
+        let cause = "the volume is being deleted";
+        let refused = || Err(CommandError { kind: ErrorKind::Closed, cause: cause.into() });
+        let mut state = self.state();
+        let held = state.held.extract_if(.., |(spec, _)| spec.id == volume);
+        let mut ended: Vec<_> = held.map(|(_, answer)| answer).collect();
+        let quiescing = state.quiescing.extract_if(.., |(id, _)| *id == volume);
+        ended.extend(quiescing.map(|(_, answer)| answer));
+        drop(state);
+        ended.into_iter().for_each(|answer| answer(refused()));
+        self.answer(format!("break off {}", volume.0), answer, |_| ());
     }
 
     /// What parts of wide volumes are told, and what is said of clients.

@@ -1,30 +1,37 @@
-//! The order of changes: one at a time, but for the zeroing of a volume that shrinks.
+//! The order of changes: one at a time, but for the zeroing of a volume that shrinks and the
+//! write-back of one that is deleted.
 //!
 //! How: a lock that each change holds. A shrink names its volume and gives the lock back while its
-//! shards write zeroes, which may take hours; changes of that volume wait for its end.
-//! Invariant: a volume that shrinks is the same when the shrink has the lock again. After a stop
-//! the lock is free, and no change is written down.
-//! Cost: a look at the few volumes that shrink, per change of a volume.
+//! shards write zeroes, a deletion while they destage; both may take hours. Changes of that volume
+//! wait for the end, but for a deletion with the data, which breaks it off.
+//! Invariant: such a volume is the same when the change has the lock again. After a stop the lock
+//! is free, and no change is written down.
+//! Cost: a look at the few volumes of long changes, per change of a volume.
 //! Not for: volumes that are not served; see `absent`.
 
 use crate::config::Name;
 use crate::error::{Report, ReportKind};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::futures::Notified;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
 /// How long a stop waits for the change under way. A store that is silent may hold one up for
 /// minutes, and a service manager does not wait as long.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How often a long change is told that it is to end: it may be between two commands to its shards.
+pub(super) const BREAK_OFF_EVERY: Duration = Duration::from_secs(1);
+
 /// See the module's header.
 #[derive(Default)]
 pub(super) struct Changes {
     turn: Mutex<()>,
-    shrinking: StdMutex<BTreeSet<Name>>,
-    /// A shrink has ended.
+    /// Volumes whose change gave the lock back, and what becomes of them.
+    long: StdMutex<BTreeMap<Name, &'static str>>,
+    /// A long change has ended.
     ended: Notify,
     /// The node has stopped; no change is written down any more.
     stopped: AtomicBool,
@@ -32,49 +39,56 @@ pub(super) struct Changes {
     unsaved: AtomicBool,
 }
 
-/// A volume that shrinks, until this is dropped.
-pub(super) struct Shrinking<'a> {
+/// A change of a volume that does not hold the lock, until this is dropped.
+pub(super) struct LongChange<'a> {
     changes: &'a Changes,
     name: Name,
 }
 
-impl Drop for Shrinking<'_> {
+impl Drop for LongChange<'_> {
     fn drop(&mut self) {
-        self.changes.names().remove(&self.name);
+        self.changes.long().remove(&self.name);
         self.changes.ended.notify_waiters();
     }
 }
 
 impl Changes {
-    fn names(&self) -> StdMutexGuard<'_, BTreeSet<Name>> {
-        self.shrinking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn long(&self) -> StdMutexGuard<'_, BTreeMap<Name, &'static str>> {
+        self.long.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The turn of a change that changes no served volume's own record; the end of a take does,
-    /// in what no shrink reads.
+    /// in what no long change reads.
     pub(super) async fn lock(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// The turn of a change of a volume; it comes when the volume does not shrink.
+    /// The turn of a change of a volume; it comes when no long change of it goes on.
     pub(super) async fn lock_for(&self, name: &Name) -> MutexGuard<'_, ()> {
         loop {
-            // It hears of every end from now on.
-            let ended = self.ended.notified();
-            let turn = self.turn.lock().await;
-            if !self.names().contains(name) {
-                return turn;
+            match self.lock_unless_long(name).await {
+                Ok(turn) => return turn,
+                Err(ended) => ended.await,
             }
-            drop(turn);
-            ended.await;
         }
     }
 
-    /// The turn of a creation. It does not wait for the end of a shrink: a take also has the turn
-    /// of the volumes that are not served, and any other creation is refused for the name.
+    /// The same at once, unless a long change of the volume goes on; then what hears of an end.
+    pub(super) async fn lock_unless_long(
+        &self,
+        name: &Name,
+    ) -> Result<MutexGuard<'_, ()>, Notified<'_>> {
+        // It hears of every end from now on.
+        let ended = self.ended.notified();
+        let turn = self.turn.lock().await;
+        if self.long().contains_key(name) { Err(ended) } else { Ok(turn) }
+    }
+
+    /// The turn of a creation. It does not wait for the end of a long change: a take also has the
+    /// turn of the volumes that are not served, and any other creation is refused for the name.
     ///
     /// # Errors
-    /// A report when the volume that is to be taken shrinks.
+    /// A report when a long change of the volume that is to be taken goes on.
     pub(super) async fn lock_to_create(
         &self,
         name: &Name,
@@ -82,11 +96,12 @@ impl Changes {
         error: &str,
     ) -> Result<MutexGuard<'_, ()>, Report> {
         let turn = self.turn.lock().await;
-        if takes && self.names().contains(name) {
+        let what = self.long().get(name).copied().filter(|_| takes);
+        if let Some(what) = what {
             return Err(Report::new(ReportKind::InUse, error)
-                .cause(format!("volume `{name}` of this node is being shrunk"))
+                .cause(format!("volume `{name}` of this node is being {what}"))
                 .state("nothing was changed")
-                .hint("choose another name, or repeat the command when the shrink has ended"));
+                .hint("choose another name, or repeat the command when that has ended"));
         }
         Ok(turn)
     }
@@ -129,10 +144,11 @@ impl Changes {
             .hint("start the node, and repeat the command"))
     }
 
-    /// Has other changes of the volume wait. The caller has the turn.
-    pub(super) fn begin_shrink(&self, name: &Name) -> Shrinking<'_> {
-        let is_new = self.names().insert(name.clone());
-        assert!(is_new, "a volume shrinks once at a time");
-        Shrinking { changes: self, name: name.clone() }
+    /// Has other changes of the volume wait, which is being `what`. The caller has the turn, and
+    /// gives it back.
+    pub(super) fn begin_long(&self, name: &Name, what: &'static str) -> LongChange<'_> {
+        let is_new = self.long().insert(name.clone(), what).is_none();
+        assert!(is_new, "a volume has one long change at a time");
+        LongChange { changes: self, name: name.clone() }
     }
 }

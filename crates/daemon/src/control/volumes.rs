@@ -9,6 +9,7 @@ use super::creation::MadeFile;
 use super::intents::held_keeps;
 use super::placement::place;
 use super::removal::Removal;
+use super::turn::BREAK_OFF_EVERY;
 use super::{
     Absence, Authority, Command, Control, DeleteData, View, VolumeCreate, VolumePatch, report,
 };
@@ -25,6 +26,7 @@ use layby_cloud::Order;
 use layby_engine::control::{CommandError, VolumePlan};
 use layby_types::{Nanos, Stripes, VolumeId, format_bytes};
 use std::path::Path;
+use tokio::sync::MutexGuard;
 
 /// What became of a volume that was to be deleted.
 enum Deleted {
@@ -235,7 +237,7 @@ impl Control {
         if change.record.length >= change.old.length {
             return self.make_set(name, change, &error).await;
         }
-        let _shrinking = self.change.begin_shrink(name);
+        let _shrinking = self.change.begin_long(name, "shrunk");
         drop(turn);
         self.shrink(&change, &error).await?;
         let _turn = self.change.lock().await;
@@ -363,7 +365,7 @@ impl Control {
             Some(_) => Some(self.absent_turn.lock().await),
             None => None,
         };
-        let _change = self.change.lock_for(name).await;
+        let change = self.turn_of_deletion(name, data).await;
         let is_absent = self.view().absence(name).is_some();
         let record = match is_absent {
             true => self.view().catalog.volumes[name].clone(),
@@ -392,47 +394,48 @@ impl Control {
             let now = data == DeleteData::Now;
             return self.delete_in_store(name, record, now, error).await.map(Deleted::Waits);
         }
-        let mut view = View::clone(&self.view());
-        view.unwant(name, &self.facts.config);
-        let deleting = (discard && was_made).then(|| being_deleted(&view, name));
-        view.remove_volume(name);
+        let waits = was_made && !is_absent && !self.facts.homes.writes_through(&record);
+        let (_change, quiesced) = match waits {
+            true => {
+                let quiesced = self.quiesce(name, &record, discard, change, error).await?;
+                (quiesced.turn, Some(quiesced.long))
+            }
+            false => (change, None),
+        };
+        let is_quiesced = quiesced.is_some();
+        let (deleting, without) = self.without(name, discard && was_made);
         let kept = match discard {
             true => "the volume is no longer served; its data goes at the next start",
             false => "the volume is still there; blocks not written back are safe in their level",
         };
-        let (without, refused) = (view, (error, kept));
-        let removal = Removal { name, record: &record, discard, deleting, without, refused };
-        self.remove_served(removal).await?;
+        let refused = (error, kept);
+        let about = &record;
+        let removal =
+            Removal { name, record: about, discard, is_quiesced, deleting, without, refused };
+        let removed = self.remove_served(removal).await;
+        if removed.is_err() && is_quiesced {
+            self.reopen(&record).await;
+        }
+        removed?;
         self.facts.intents.forget(record.id);
         self.release_home(record, discard).await.map(Deleted::Gone)
     }
 
-    /// Has shards let go of a volume. A wide one's clients go first, everywhere, and what is to be
-    /// kept is home before the first part goes: then a refusal leaves the volume as it was.
-    pub(super) async fn remove_parts(
-        &self,
-        view: &View,
-        record: &VolumeRecord,
-        discard: bool,
-    ) -> Result<(), CommandError> {
-        if view.is_in_no_shard(record) {
-            return Ok(());
+    /// The turn of a deletion. One that throws the data away waits neither for a shrink nor for a
+    /// write-back of the volume, but breaks it off.
+    async fn turn_of_deletion(&self, name: &Name, data: DeleteData) -> MutexGuard<'_, ()> {
+        if data == DeleteData::Keep {
+            return self.change.lock_for(name).await;
         }
-        self.unjoin_parts(view, record).await?;
-        for part in record.parts().filter(|_| record.wide.is_some() && !discard) {
-            let shard = view.layout.shard_of(part);
-            if let Err(refused) = self.ask(shard, |answer| Command::Drain(Some(part), answer)).await
-            {
-                self.join_parts(view, record).await?;
-                return Err(refused);
-            }
+        loop {
+            let ended = match self.change.lock_unless_long(name).await {
+                Ok(turn) => return turn,
+                Err(ended) => ended,
+            };
+            self.break_off(name).await;
+            // Where it goes on for as long, this is tried again.
+            let _ = tokio::time::timeout(BREAK_OFF_EVERY, ended).await;
         }
-        for volume in record.parts() {
-            let shard = view.layout.shard_of(volume);
-            let remove = |answer| Command::RemoveVolume { volume, discard, answer };
-            self.ask(shard, remove).await?;
-        }
-        Ok(())
     }
 }
 

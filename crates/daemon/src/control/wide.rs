@@ -308,8 +308,8 @@ mod tests {
         unjoined.expect("it goes");
         for (part, shard) in shards.into_iter().enumerate() {
             let id = parts + part as u32;
-            let expected =
-                [format!("unjoin {id}"), format!("drain Some({id})"), format!("remove {id} false")];
+            let told = ["unjoin {}", "quiesce {} false", "remove {} false"];
+            let expected = told.map(|line| line.replace("{}", &id.to_string()));
             assert_eq!(log(&node, shard), expected);
         }
         std::fs::remove_file(node.dir.path().join("volumes/w")).expect("it was kept");
