@@ -625,8 +625,8 @@ fn what_would_do_nothing_is_an_error() {
     assert!(!replay.success && replay.stderr.contains("the trace's numbers"), "{replay:?}");
 }
 
-/// Goal: a file where the node's directory is to be is wrong input, and stays. Method: a file, and a
-/// folder below it.
+/// Goal: a file where the node's directory is to be is wrong input, and stays. Method: a file, and
+/// a folder below it.
 #[test]
 fn a_file_is_no_directory() {
     let (work, _) = temporary();

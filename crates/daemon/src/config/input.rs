@@ -68,8 +68,8 @@ fn text(path: &Path) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    /// Goal: a configuration in another encoding is wrong input, and said to be. Method: a file with
-    /// a byte that UTF-8 does not have.
+    /// Goal: a configuration in another encoding is wrong input, and said to be. Method: a file
+    /// with a byte that UTF-8 does not have.
     #[test]
     fn another_encoding_is_wrong_input() {
         let folder = tempfile::TempDir::new().expect("a temporary directory");

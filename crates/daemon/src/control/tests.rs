@@ -151,30 +151,13 @@ impl ShardPort for MockShard {
             Command::Quiesce { volume, discard, answer } => {
                 self.answer(format!("quiesce {} {discard}", volume.0), answer, |_| ());
             }
-            Command::Reopen(volume, answer) => {
-                self.answer(format!("reopen {}", volume.0), answer, |_| ());
-            }
+            Command::Reopen(id, answer) => self.answer(format!("reopen {}", id.0), answer, |_| ()),
             Command::BreakOff(volume, answer) => self.break_off(volume, answer),
             Command::Reconfigure(spec, answer) => {
                 self.answer("reconfigure".into(), answer, |state| state.spec = Some(spec));
             }
             Command::Drain(volume, answer) => {
                 self.answer(format!("drain {:?}", volume.map(|v| v.0)), answer, |_| ());
-            }
-            Command::StartRecording(volumes, answer) => {
-                self.answer(format!("record {}", volumes.len()), answer, |_| ());
-            }
-            Command::TakeRecorded { end, answer } => {
-                self.answer(format!("take {end}"), answer, |_| RecordedBatch::default());
-            }
-            Command::Snapshot(answer) => {
-                self.answer("snapshot".into(), answer, |state| Box::new(snapshot(state)));
-            }
-            Command::Observe { volumes, answer, .. } => {
-                let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
-                self.answer(format!("observe {ids:?}"), answer, |state| {
-                    state.observed.pop_front().unwrap_or_default()
-                });
             }
             Command::SetLimits(plan, answer) => {
                 self.answer("limit".into(), answer, |state| state.limits = plan);
@@ -184,6 +167,10 @@ impl ShardPort for MockShard {
                 self.answer("size".into(), answer, |state| state.sized = sized);
             }
             Command::Stop(answer) => self.answer("stop".into(), answer, |s| s.stopped = true),
+            looks @ (Command::StartRecording(..)
+            | Command::TakeRecorded { .. }
+            | Command::Snapshot(_)
+            | Command::Observe { .. }) => self.on_looks(looks),
             wide => self.on_wide(wide),
         }
         Ok(())
@@ -191,6 +178,27 @@ impl ShardPort for MockShard {
 }
 
 impl MockShard {
+    /// Commands that change nothing.
+    fn on_looks(&self, command: Command) {
+        match command {
+            Command::StartRecording(all, answer) => {
+                self.answer(format!("record {}", all.len()), answer, |_| ());
+            }
+            Command::TakeRecorded { end, answer } => {
+                self.answer(format!("take {end}"), answer, |_| RecordedBatch::default());
+            }
+            Command::Snapshot(answer) => {
+                self.answer("snapshot".into(), answer, |s| snapshot(s).into());
+            }
+            Command::Observe { volumes, answer, .. } => {
+                let ids: Vec<u32> = volumes.iter().map(|volume| volume.0).collect();
+                let next = |state: &mut MockState| state.observed.pop_front().unwrap_or_default();
+                self.answer(format!("observe {ids:?}"), answer, next);
+            }
+            _ => unreachable!("it changes something"),
+        }
+    }
+
     /// Sends a client what waits for it.
     fn attach(&self, mut connection: Connection<Served>) {
         let mut wire = connection.pending.clone();

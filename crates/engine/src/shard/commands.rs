@@ -168,9 +168,9 @@ impl<S: Session, H: Host> Shard<S, H> {
     fn on_command(&mut self, command: Command<S>) {
         match command {
             Command::Attach(connection) => self.attach(*connection),
-            Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
-            Command::StopQueue { number, marks, answer } => self.stop_queue(number, marks, answer),
-            Command::AbandonQueues(monitor) => self.guests.abandon(monitor),
+            command @ (Command::StartQueue(..)
+            | Command::StopQueue { .. }
+            | Command::AbandonQueues(_)) => self.on_queues(command),
             Command::AddVolume(plan, answer) => answer(self.add_volume(&plan)),
             Command::StartLink { volume, end, is_lead, answer } => {
                 answer(self.start_link(volume, (end, is_lead)));
@@ -198,11 +198,7 @@ impl<S: Session, H: Host> Shard<S, H> {
                 self.on_quiescing(command);
             }
             Command::Reconfigure(spec, answer) => answer(self.reconfigure(spec)),
-            Command::Drain(volume, answer) => {
-                let ticket = self.pending.number();
-                self.pending.drains.insert(ticket, answer);
-                self.core.drain(&mut self.io, ticket, volume);
-            }
+            Command::Drain(volume, answer) => self.drain(volume, answer),
             command @ (Command::Clean(..)
             | Command::RecordIntent(..)
             | Command::RefuseIntent(..)) => self.on_intents(command),
@@ -235,6 +231,22 @@ impl<S: Session, H: Host> Shard<S, H> {
             Command::DropIdle(least, answer) => answer(Ok(self.drop_idle(least))),
             Command::Snapshot(answer) => answer(Ok(Box::new(self.snapshot()))),
             Command::Stop(answer) => self.begin_stop(answer),
+        }
+    }
+
+    fn drain(&mut self, volume: Option<VolumeId>, answer: Answer<()>) {
+        let ticket = self.pending.number();
+        self.pending.drains.insert(ticket, answer);
+        self.core.drain(&mut self.io, ticket, volume);
+    }
+
+    /// Queues of guests.
+    fn on_queues(&mut self, command: Command<S>) {
+        match command {
+            Command::StartQueue(queue, answer) => answer(self.start_queue(*queue)),
+            Command::StopQueue { number, marks, answer } => self.stop_queue(number, marks, answer),
+            Command::AbandonQueues(monitor) => self.guests.abandon(monitor),
+            _ => unreachable!("not a command on queues"),
         }
     }
 
