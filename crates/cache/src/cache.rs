@@ -688,6 +688,9 @@ impl Cache {
         for group in self.in_vain.iter_mut().filter(|group| group.is_some()) {
             group.take_if(|group| owner(*group) == op.volume);
         }
+        if !self.drains.is_empty() && !op.queue.is_empty() {
+            self.destage_between(moment, op.volume, &op.queue);
+        }
         for piece in op.queue {
             self.redispatch(moment, op.volume, piece);
         }

@@ -14,6 +14,8 @@ use crate::action::Action;
 use crate::background::{Calm, SWEEP_LOOKS};
 use crate::cache::Cache;
 use crate::level::{Generation, Resident};
+use crate::op::Piece;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use layby_policy::Moment;
 use layby_types::planted::{Plant, is_planted};
@@ -156,6 +158,34 @@ impl Cache {
                 && volumes.has_place(number(dirty))
                 && calm.allows(dirty.key)
         })
+    }
+
+    /// An operation on blocks has ended for which others wait already: what a drain wants of them
+    /// begins to go home before these lock them again, since a sweep finds blocks at rest only.
+    pub(crate) fn destage_between(
+        &mut self,
+        moment: &mut Moment<'_>,
+        number: u16,
+        waiting: &VecDeque<Piece>,
+    ) {
+        if !self.drains.iter().any(|drain| drain.waits_for(number)) {
+            return;
+        }
+        let current = is_odd(self.volumes.get(number).generation);
+        for piece in waiting {
+            let key = self.key(number, piece.block);
+            for index in 0..self.levels.len() {
+                let held = &self.levels[index];
+                let calm =
+                    Calm { busy: &self.busy, destaging: &self.destaging, ranges: &self.ranges };
+                let found = held.find(number, key).filter(|slot| {
+                    held.is_dirty(*slot) && !held.is_sick(*slot) && held.is_odd(*slot) != current
+                });
+                if let Some(slot) = found.filter(|_| calm.allows(key)) {
+                    self.start_destage(moment, index, slot);
+                }
+            }
+        }
     }
 
     /// A block's version in a level is dirty.
