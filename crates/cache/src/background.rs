@@ -141,6 +141,15 @@ impl Cache {
     // ---- destaging ----
 
     fn destage_level(&mut self, moment: &mut Moment<'_>, index: usize) {
+        if self.volumes.places.rests(index, moment.now) {
+            return;
+        }
+        self.start_destages(moment, index);
+        let until = moment.now.saturating_add(SWEEP_PAUSE);
+        self.volumes.places.note_swept(index, until);
+    }
+
+    fn start_destages(&mut self, moment: &mut Moment<'_>, index: usize) {
         let writeback = self.spec.writeback;
         while self.has_any_place(index) {
             let level = &mut self.levels[index];

@@ -154,6 +154,9 @@ pub struct Cache {
     /// Walks over a level to find stores that cannot be placed.
     #[cfg(test)]
     pub(crate) hopeless_walks: u32,
+    /// Walks in search of dirty blocks.
+    #[cfg(test)]
+    pub(crate) sweeps: u32,
     /// Stores that pass through and wait for a destage of their block.
     pub(crate) parked: Vec<OpId>,
     pub(crate) drains: Vec<Drain>,
@@ -204,6 +207,8 @@ impl Cache {
             clean_not_before: vec![Nanos::ZERO; spec.levels.len()],
             #[cfg(test)]
             hopeless_walks: 0,
+            #[cfg(test)]
+            sweeps: 0,
             volumes: Volumes::new(spec.classes.clone(), spec.writeback.inflight_max),
             filters,
             wear: spec.levels.iter().map(|_| None).collect(),

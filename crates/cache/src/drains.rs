@@ -58,6 +58,7 @@ impl Cache {
         let left = its.map(|(number, state)| (number, state.generation)).collect();
         core::mem::swap(&mut self.actions, actions);
         self.drains.push(Drain { ticket, volume, left });
+        self.volumes.places.sweep_again();
         self.pump(moment);
         core::mem::swap(&mut self.actions, actions);
     }
@@ -138,6 +139,8 @@ impl Cache {
         if !open && self.drains.is_empty() {
             return None;
         }
+        #[cfg(test)]
+        (self.sweeps += 1);
         let (volumes, drains) = (&self.volumes, &self.drains);
         let number = |dirty: &Resident| {
             volumes.number(dirty.key.volume()).expect("a dirty block has a volume")

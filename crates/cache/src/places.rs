@@ -5,12 +5,15 @@
 //! or silent keeps its own places only. All together are bounded, too: behind that bound each
 //! device has one place, for a short run.
 //! Invariant: what is in flight to a backing store that does not answer counts for its volume only.
-//! Cost: a look into a small table per candidate.
+//! Cost: a look into a small table per candidate. Where backing stores lie on several devices, and
+//! while a destage is in flight, a level is swept once a millisecond and at each end of a destage:
+//! what waits for a full device would be looked at in vain at every event.
 
 use crate::cache::Cache;
 use crate::hash::FixedMap;
+use crate::spec::LEVELS_MAX;
 use crate::volumes::Volumes;
-use layby_types::VolumeId;
+use layby_types::{Nanos, VolumeId};
 
 /// As many times the limit are in flight at most, but for a short run per device.
 const DEVICES_FULL_MAX: u32 = 16;
@@ -27,12 +30,15 @@ pub(crate) struct Places {
     on_device: FixedMap<u64, u32>,
     /// Backing stores lie on several devices.
     has_devices: bool,
+    /// When each level is swept again, unless a destage ends before.
+    sweep_not_before: [Nanos; LEVELS_MAX],
 }
 
 impl Places {
     pub(crate) fn new(limit: u16) -> Self {
         let (on_device, has_devices) = (FixedMap::default(), false);
-        Places { limit: limit.into(), taken: 0, on_device, has_devices }
+        let sweep_not_before = [Nanos::ZERO; LEVELS_MAX];
+        Places { limit: limit.into(), taken: 0, on_device, has_devices, sweep_not_before }
     }
 
     pub(crate) fn set_limit(&mut self, limit: u16) {
@@ -42,6 +48,23 @@ impl Places {
     /// Whether some device may have no place left while others have.
     pub(crate) fn may_differ(&self) -> bool {
         self.has_devices && self.taken > 0
+    }
+
+    /// Whether a sweep of the level would hardly find anything that the last one did not.
+    pub(crate) fn rests(&self, level: usize, now: Nanos) -> bool {
+        now < self.sweep_not_before[level]
+    }
+
+    /// The level has been swept until nothing was found that may begin.
+    pub(crate) fn note_swept(&mut self, level: usize, until: Nanos) {
+        if self.may_differ() {
+            self.sweep_not_before[level] = until;
+        }
+    }
+
+    /// What may begin has changed.
+    pub(crate) fn sweep_again(&mut self) {
+        self.sweep_not_before.fill(Nanos::ZERO);
     }
 
     /// Bytes of a run at most, where it is to have `merge_bytes`.
@@ -104,7 +127,11 @@ impl Cache {
     /// Whether a destage of any volume with something dirty in the level may begin.
     pub(crate) fn has_any_place(&self, level: usize) -> bool {
         let (held, volumes) = (&self.levels[level], &self.volumes);
-        volumes.places.taken == 0
+        let places = &volumes.places;
+        if !places.has_devices {
+            return places.taken < places.limit;
+        }
+        places.taken == 0
             || volumes.iter().any(|(n, _)| held.holding(n).dirty > 0 && volumes.has_place(n))
     }
 
@@ -121,6 +148,7 @@ impl Cache {
         let volume = self.volumes.get_mut(number);
         volume.destages_inflight -= 1;
         let (device, is_stuck) = (volume.device, volume.is_stuck);
+        self.volumes.places.sweep_again();
         if !is_stuck {
             self.volumes.places.add(device, -1);
         }
@@ -133,5 +161,6 @@ impl Cache {
         let (device, inflight) = (volume.device, volume.destages_inflight as i32);
         let count = if volume.is_stuck { -inflight } else { inflight };
         self.volumes.places.add(device, count);
+        self.volumes.places.sweep_again();
     }
 }

@@ -225,3 +225,27 @@ fn dirty_blocks_are_removed_only_where_they_are_to_go() {
         assert_eq!(remove(&mut host, on_dirty), Err(RemoveError::Unknown));
     }
 }
+
+/// Goal: a level is not swept again at every event for blocks that wait for a full device, while
+/// another device has places left; a destage that ends has it swept at once. Method: one volume
+/// that fills the places of its device and one with a single block on its way, for good; ticks at
+/// one moment and later, and a count of sweeps.
+#[test]
+fn blocks_of_a_full_device_are_not_swept_in_vain() {
+    let mut spec = spec([8, 8, 256]);
+    spec.writeback.idle_timeout = Nanos::from_millis(1);
+    let mut host = Host::new(spec, &[volume(1, 1, 999), volume(2, 1, 999)], 0);
+    host.cache.set_device(VolumeId(2), Some(7));
+    (0..100).for_each(|block| write(&mut host, 1, block * 3));
+    write(&mut host, 2, 0);
+    host.tick(Nanos::from_millis(5));
+    assert_eq!(host.cache.ops.iter().count(), 5);
+    let swept = host.cache.sweeps;
+    (0..100).for_each(|_| host.tick(Nanos::ZERO));
+    assert_eq!(host.cache.sweeps, swept, "nothing has changed");
+    host.tick(Nanos::from_millis(1));
+    assert_eq!(host.cache.sweeps, swept + 1, "something may have");
+    while host.cache.sweeps == swept + 1 {
+        assert!(host.step(), "an end has the level swept");
+    }
+}
