@@ -18,7 +18,7 @@ use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
 use layby_cache::OpId;
 use layby_cache::discards::{DiscardCause, DiscardLimits, DiscardMode, Discards};
-use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, VolumeId};
+use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, Seq, VolumeId};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -126,12 +126,12 @@ impl Delays {
 }
 
 impl super::Home {
-    /// Whether a zeroing on its way here may become a discard in flight. Behind the end to come
-    /// nothing is asked of the home any more, and a table without room could not take it back.
-    fn may_adopt(&self, bytes: &Range<u64>) -> bool {
+    /// Whether a zeroing on its way here may become a discard in flight. A home that refuses
+    /// discards refuses this one, too, but for a silent one. Behind the end to come nothing is
+    /// asked of the home any more, and a table without room could not take it back.
+    fn may_adopt(&self, bytes: &Range<u64>, is_silent: bool) -> bool {
         let (table, most) = (&self.discards.table, self.discards.table.limits().ranges_max);
-        !self.backing.is_lost()
-            && self.discards.failures == 0
+        (self.discards.failures == 0 || is_silent)
             && self.ending.is_none_or(|end| bytes.end <= end)
             && !table.is_full()
             && table.in_flight().len() < most as usize
@@ -232,10 +232,10 @@ impl Core {
             home.discards.table.pass(&bytes);
         }
         self.ask_zeros(io, (op, id), bytes, (keep_allocated, !keep_allocated));
-        if let Some(seq) = logged.filter(|_| self.is_awaited(op)) {
+        if logged.is_some() && self.is_awaited(op) {
             // The checkpoint that waits for it began in this turn.
-            self.adopt_zeroings();
-            self.owe_adopted(io, (op, seq));
+            let adopted = self.adopt_zeroings();
+            self.owe_adopted(io, &adopted);
         }
     }
 
@@ -256,16 +256,16 @@ impl Core {
 
     /// A checkpoint begins: zeroings that were logged and are on their way to their homes become
     /// discards in flight, which it writes down as owed, and those who wait for them are answered.
-    pub(super) fn adopt_zeroings(&mut self) {
+    pub(super) fn adopt_zeroings(&mut self) -> Vec<(OpId, Seq)> {
         let mut sent: Vec<(u64, Zeroing)> =
             self.delays.zeroings.iter().map(|(token, zeroing)| (*token, *zeroing)).collect();
         sent.sort_unstable_by_key(|(token, _)| *token);
+        let mut adopted = Vec::new();
         for (token, Zeroing { op, is_counted }) in sent {
-            let Some((id, blocks)) = self.tombstones.zeroed_by(op) else { continue };
-            let bytes = self.bytes_of(&blocks);
-            let Some(home) = self.homes.get_mut(&id).filter(|home| home.may_adopt(&bytes)) else {
-                continue;
-            };
+            let Some((id, blocks, seq)) = self.tombstones.zeroed_by(op) else { continue };
+            let (bytes, is_silent) = (self.bytes_of(&blocks), self.is_silent(id));
+            let home = self.homes.get_mut(&id).filter(|home| home.may_adopt(&bytes, is_silent));
+            let Some(home) = home else { continue };
             if !is_counted {
                 home.discards.table.pass(&bytes);
             }
@@ -274,7 +274,9 @@ impl Core {
             self.delays.zeroings.remove(&token);
             self.tombstones.delay(op);
             self.done(op, Ok(()));
+            adopted.push((op, seq));
         }
+        adopted
     }
 
     fn delay(&mut self, id: VolumeId, bytes: &Range<u64>) -> bool {

@@ -166,10 +166,10 @@ impl Tombstones {
     }
 
     /// What the home is zeroing for the operation, where that was logged.
-    pub(super) fn zeroed_by(&self, op: OpId) -> Option<(VolumeId, Range<u64>)> {
+    pub(super) fn zeroed_by(&self, op: OpId) -> Option<(VolumeId, Range<u64>, Seq)> {
         let seq = *self.zeroing.get(&op)?;
         let mut mine = self.live.iter().rev().filter(|tombstone| tombstone.seq == seq);
-        mine.next().map(|tombstone| (tombstone.volume, tombstone.first..tombstone.end))
+        mine.next().map(|tombstone| (tombstone.volume, tombstone.first..tombstone.end, seq))
     }
 
     /// What was logged of the operation's range.

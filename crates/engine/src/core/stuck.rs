@@ -167,7 +167,7 @@ impl Core {
         self.cache.set_stuck(&mut moment, volume, is_silent, &mut actions);
         self.take(actions);
         if is_silent {
-            self.pass_silent_home(volume);
+            self.pass_silent_home(io, volume);
         }
         self.run(io, None);
     }

@@ -97,18 +97,22 @@ impl Core {
         if owes_absent { self.fail_peer_sync() } else { self.end_peer_sync() }
     }
 
-    /// A zeroing that the checkpoint under way waits for has become a discard in flight: the log
-    /// remembers it across the checkpoint, or that waits for the discard.
-    pub(in crate::core) fn owe_adopted(&mut self, io: &mut dyn Io, (op, seq): (OpId, Seq)) {
-        if self.tombstones.logged_as(op).is_some() {
+    /// Zeroings have become discards in flight. Where the checkpoint under way waits for them, the
+    /// log remembers them across it, or it waits for the discards.
+    pub(in crate::core) fn owe_adopted(&mut self, io: &mut dyn Io, adopted: &[(OpId, Seq)]) {
+        let awaited = adopted.iter().filter(|(op, _)| self.is_awaited(*op));
+        let awaited: Vec<(OpId, Seq)> = awaited.copied().collect();
+        if awaited.is_empty() {
             return;
         }
         let owed = self.owe_waiting(io);
         let Some(peer) = &mut self.peer_sync else { return };
-        peer.zeroing.remove(&op);
-        match owed {
-            Some(_) => drop(self.tombstones.to_sync.remove(&seq)),
-            None => drop(peer.delayed.insert(seq)),
+        for (op, seq) in awaited {
+            peer.zeroing.remove(&op);
+            match owed {
+                Some(_) => drop(self.tombstones.to_sync.remove(&seq)),
+                None => drop(peer.delayed.insert(seq)),
+            }
         }
         peer.owed = owed.or(peer.owed);
         self.end_peer_sync();
@@ -126,8 +130,12 @@ impl Core {
         }
     }
 
-    /// A home is silent: its sync is not waited for unless it must be.
-    pub(in crate::core) fn pass_silent_home(&mut self, id: VolumeId) {
+    /// A home is silent: neither its zeroings nor its sync are waited for unless they must be.
+    pub(in crate::core) fn pass_silent_home(&mut self, io: &mut dyn Io, id: VolumeId) {
+        if self.peer_sync.as_ref().is_some_and(|peer| !peer.zeroing.is_empty()) {
+            let adopted = self.adopt_zeroings();
+            self.owe_adopted(io, &adopted);
+        }
         let is_awaited = self.is_sync_awaited(id);
         if let Some(peer) = self.peer_sync.as_mut().filter(|_| !is_awaited) {
             peer.homes.remove(&id);

@@ -4,6 +4,9 @@ use super::discards::checkpoint;
 use super::faults::{is_all, quiet, write_block};
 use super::*;
 use crate::core::stuck::TIMED_OUT_MAX;
+use crate::io::OperationKind;
+use layby_cache::discards::DiscardLimits;
+use rustix::io::Errno;
 
 impl World {
     /// As [`World::run`], with a look for what is stuck whenever one is due.
@@ -168,6 +171,46 @@ fn a_checkpoint_waits_for_no_zeroing() {
                 world.crash(mode);
             }
         }
+    });
+}
+
+/// Goal: the same of a backing store that failed before it fell silent: a sync, after which it is
+/// not trusted, or discards. Method: the fault, a trim that is never answered, a checkpoint,
+/// another volume; then a crash.
+#[test]
+fn a_checkpoint_waits_for_no_zeroing_of_a_failing_home() {
+    each_seed(24, |seed| {
+        let mut world = World::new(seed, quiet());
+        (0..8).for_each(|block| write_block(&mut world, 2, block, 40).expect("a write"));
+        world.drain().expect("the home takes it");
+        let home = world.homes[1];
+        if seed % 2 == 0 {
+            world.io.fail_next(home, OperationKind::Sync, Errno::IO);
+            world.run_watched(2, call(Operation::Trim, 6 * BLOCK, BLOCK), 0).expect("a trim");
+            (0..50).for_each(|_| world.turn_watched());
+            assert!(world.core.homes[&VolumeId(2)].backing.is_lost(), "SEED={seed}");
+        } else {
+            world.core.set_discard(VolumeId(2), DiscardLimits::DEFAULT);
+            world.run_watched(2, call(Operation::Trim, 6 * BLOCK, BLOCK), 0).expect("a trim");
+            (0..2).for_each(|_| world.io.fail_next(home, OperationKind::Zero, Errno::IO));
+            world.core.send_all_discards(&mut world.io, VolumeId(2));
+            (0..50).for_each(|_| world.turn_watched());
+        }
+        world.io.set_stuck(home, true);
+        world.submit(2, call(Operation::Trim, 2 * BLOCK, 3 * BLOCK), &[]);
+        (0..seed).for_each(|_| world.turn_watched());
+        let before = world.core.checkpoints.len();
+        world.core.log_mut().expect("a log").checkpoint_now(false);
+        (0..1000).for_each(|_| world.turn_watched());
+        assert!(world.core.checkpoints.len() > before, "SEED={seed}: the checkpoint never ends");
+        world.core.take_finished().expect("the trim was answered, or timed out");
+        world.write_watched(1, 3, 60).expect("another volume");
+        world.io.set_stuck(home, false);
+        world.crash(
+            [CrashMode::DropAll, CrashMode::KeepSome, CrashMode::KeepAll][seed as usize % 3],
+        );
+        let zeros = [2, 3, 4, 6].map(|block| world.read(2, block * BLOCK, BLOCK).expect("a read"));
+        assert!(zeros.iter().all(|data| is_all(data, 0)), "SEED={seed}");
     });
 }
 
