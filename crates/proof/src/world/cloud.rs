@@ -106,6 +106,7 @@ impl World<'_> {
         self.orphans.clear();
         self.left.clear();
         self.lengths.crash();
+        self.guests.crash();
         let homes = (0..VOLUMES).map(Disk::Home);
         let mut machine = self.host.machine();
         machine.crash(CrashMode::DropAll);
