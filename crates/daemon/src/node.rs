@@ -386,13 +386,15 @@ impl Node {
         doors.spawn(crate::control::attend_clean(Arc::clone(&control)));
         doors.spawn(crate::control::attend_deleted(Arc::clone(&control)));
         let router = api::router(Arc::clone(&control), door);
-        doors.spawn(listen::serve_unix(control_socket, router.clone()));
+        let connections = Arc::new(listen::Connections::default());
+        let shared = || Arc::clone(&connections);
+        doors.spawn(listen::serve_unix(control_socket, router.clone(), shared()));
         if let Some(http) = http {
-            doors.spawn(listen::serve_tcp(http, router));
+            doors.spawn(listen::serve_tcp(http, router, shared()));
         }
         if let Some(metrics) = metrics {
             let router = api::metrics_router(Arc::clone(&control));
-            doors.spawn(listen::serve_tcp(metrics, router));
+            doors.spawn(listen::serve_tcp(metrics, router, shared()));
         }
         let early = tokio::select! {
             () = shutdown => None,
@@ -406,6 +408,9 @@ impl Node {
         drop(url);
         let stopped = control.stop().await;
         control.close_doors();
+        if let Some(connections) = Arc::into_inner(connections) {
+            connections.end().await;
+        }
         nbd_server.finish_log().await;
         match &stopped {
             Ok(()) if early.is_none() => tracing::info!("stopped"),

@@ -559,7 +559,9 @@ mod tests {
         let facts = node.control.facts();
         let door = crate::api::Door::open(&facts.dir, &facts.config.control).expect("no tokens");
         let router = crate::api::router(Arc::clone(&node.control), Arc::new(door));
-        let serving = tokio::spawn(crate::listen::serve_unix(Arc::new(socket), router));
+        let connections = Arc::default();
+        let serve = crate::listen::serve_unix(Arc::new(socket), router, connections);
+        let serving = tokio::spawn(serve);
         let name = |text: &str| text.parse::<Name>().expect("a name");
         assert_eq!(client.status().await.expect("it answers").volumes.len(), 1);
         let request = serde_json::from_str("{\"name\":\"a\",\"size\":\"1MiB\"}").expect("JSON");
