@@ -7,6 +7,7 @@
 //! Invariant: the process is gone when the value is. Not for: a node inside the test's process.
 
 use crate::tool;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
@@ -94,6 +95,8 @@ pub struct Held {
     pub memory_kib: u64,
     /// Open descriptors.
     pub descriptors: usize,
+    /// Those of them that are TCP sockets, such as connections to a store.
+    pub connections: usize,
 }
 
 /// A node that serves.
@@ -195,8 +198,17 @@ impl Node {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|rest| rest.split_whitespace().next());
         let memory_kib = kib.and_then(|kib| kib.parse().ok()).expect("the kernel tells in KiB");
-        let descriptors = std::fs::read_dir(proc.join("fd")).expect("the node runs").count();
-        Held { memory_kib, descriptors }
+        let open = std::fs::read_dir(proc.join("fd")).expect("the node runs");
+        let links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        let links: Vec<_> = links.map(|link| link.display().to_string()).collect();
+        let tcp = ["tcp", "tcp6"]
+            .map(|name| std::fs::read_to_string(proc.join("net").join(name)).unwrap_or_default());
+        // The tenth word of a line is the socket's inode.
+        let inodes = tcp.iter().flat_map(|table| table.lines().skip(1));
+        let inodes = inodes.filter_map(|line| line.split_whitespace().nth(9));
+        let inodes: BTreeSet<_> = inodes.map(|inode| format!("socket:[{inode}]")).collect();
+        let connections = links.iter().filter(|link| inodes.contains(*link)).count();
+        Held { memory_kib, descriptors: links.len(), connections }
     }
 
     /// Seconds of processor time that it has taken, all threads together, to a hundredth.
