@@ -245,6 +245,7 @@ fn assert_the_answered_is_there(
     });
     assert!(answered.len() < cookies.len(), "nothing kept any of them");
     let node = Node::start(home, next);
+    node.layby(&["volume", "set", "v", "--iops-max", "0"]);
     let mut client = Connection::open(&node.socket(), "v").expect("the node serves");
     for (block, cookie) in blocks.zip(cookies) {
         let read = Request::Read { offset: block * 4096, length: 4096 };
