@@ -9,7 +9,7 @@ use layby_engine::io::CrashMode;
 use layby_types::{Call, CallFlags, Operation};
 
 /// Lives of the fixed set, unless `LAYBY_SEEDS` says otherwise.
-const SEEDS: u64 = 8_000;
+const SEEDS: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
