@@ -1,4 +1,4 @@
-//! Places for destages: how many are in flight, and whose they are.
+//! Places for destages: how many may be in flight, by the device of the backing store.
 //!
 //! How: volumes whose backing stores lie on one device share as many places as the limit says; one
 //! with a device of its own, as in an object store, has as many for itself. A device that is slow

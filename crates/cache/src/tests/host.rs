@@ -64,7 +64,7 @@ pub(super) struct Host {
     pub(super) level_writes: Vec<u64>,
     pub(super) reads_below: Vec<(BlockIndex, u32)>,
     pub(super) backing_fault: Option<ErrorKind>,
-    /// The volume to whose backing store writes never end.
+    /// Writes to this volume's backing store never end.
     pub(super) silent: Option<VolumeId>,
     /// The volume whose backing store has it; all without.
     pub(super) faulty: Option<VolumeId>,

@@ -299,8 +299,8 @@ impl Device {
     }
 
     /// Has a queue back from the shard, which touches its memory no more. Where that fails the
-    /// shard has ended, and nothing is in flight either, but nobody knows where the queue would go
-    /// on.
+    /// shard has ended, and nothing is in flight either, but it is not known where the queue would
+    /// go on.
     fn pause(&mut self, index: usize) -> Result<(), Refusal> {
         // Until the monitor hears of a base, what an in-flight region marks is this node's.
         self.pause_with(index, true)

@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// A checkpoint would free segments, but waits for NVM slots alone, which wait for forgets,
-    /// which wait for a segment, or for forgets itself: who waits hears of it instead, and the
+    /// which wait for a segment, or for forgets itself: what waits is refused instead, and the
     /// checkpoint tries again. A sync of the NVM level under way may end that by itself.
     pub(in crate::core) fn end_deadlock(&mut self, io: &mut dyn Io) {
         let is_syncing = |level: &Level| matches!(level, Level::Nvm(nvm) if nvm.is_syncing());
@@ -201,7 +201,7 @@ impl Core {
         }
     }
 
-    /// Somebody that a checkpoint waits for has failed.
+    /// A level or home that a checkpoint waits for has failed.
     pub(super) fn fail_peer_sync(&mut self) {
         if let Some(peer) = self.peer_sync.take()
             && let Some(log) = self.log_mut()
