@@ -96,8 +96,12 @@ fn word(version: u32, volume: usize, at: usize) -> u64 {
 
 /// The bytes of a version of a range of cells.
 pub(crate) fn encode(version: u32, volume: usize, range: Range<usize>) -> Vec<u8> {
-    let cell = |at| std::iter::repeat_n(word(version, volume, at).to_le_bytes(), 64).flatten();
-    range.flat_map(cell).collect()
+    let mut bytes = vec![0; range.len() * CELL as usize];
+    for (cell, at) in bytes.chunks_exact_mut(CELL as usize).zip(range) {
+        let word = word(version, volume, at).to_le_bytes();
+        cell.as_chunks_mut().0.fill(word);
+    }
+    bytes
 }
 
 /// The version of a cell's bytes, or a sentence about what else they are.

@@ -9,6 +9,7 @@ use crate::io::IoError;
 use layby_types::Rng;
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::io::Read;
 
 /// Bytes that wait for the test's side before sends stop ending, as with a full window.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -34,8 +35,9 @@ impl SimSocket {
     }
 
     pub(super) fn take(&mut self, most: usize) -> Vec<u8> {
-        let count = most.min(self.outbound.len());
-        self.outbound.drain(..count).collect()
+        let mut bytes = vec![0; most.min(self.outbound.len())];
+        move_front(&mut self.outbound, &mut bytes);
+        bytes
     }
 
     pub(super) fn leave(&mut self) {
@@ -73,9 +75,7 @@ impl SimSocket {
             return Ok(0);
         }
         let count = if rng.chance(1, 3) { 1 + rng.below(most as u64) as usize } else { most };
-        for (place, byte) in room.iter_mut().zip(self.inbound.drain(..count)) {
-            *place = byte;
-        }
+        move_front(&mut self.inbound, &mut room[..count]);
         Ok(count)
     }
 
@@ -86,4 +86,11 @@ impl SimSocket {
         self.outbound.extend(bytes);
         Ok(bytes.len())
     }
+}
+
+/// Takes as many bytes from the front of `queue`, which has them, as `room` holds.
+///
+/// In pieces: a byte at a time was a fifth of a simulated run's processor time.
+fn move_front(queue: &mut VecDeque<u8>, room: &mut [u8]) {
+    queue.read_exact(room).expect("a queue that has these bytes");
 }
