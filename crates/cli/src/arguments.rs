@@ -94,9 +94,10 @@ cleanly. LAYBY_LOG sets what is logged to standard error: error, warn, info, deb
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct ServeArguments {
-    /// The node's directory, made when it is missing
-    #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
-    pub(crate) dir: PathBuf,
+    /// The node's directory, made when it is missing [default: `dir` of FILE's `[node]`, else
+    /// layby-node]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
     /// Configuration in TOML; `-` is standard input [default: DIR/layby.toml where there is one]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! The words and flags of `layby salvage`.
 
 use clap::Args;
-use layby_daemon::config::{DIR_DEFAULT, Name};
+use layby_daemon::config::Name;
 use std::path::PathBuf;
 
 /// Save what only this node's journal has of a volume that another node has taken
@@ -32,9 +32,9 @@ pub(crate) struct SalvageArguments {
     /// Also what the store got, as far as the journal still holds it: for a store that was set back
     #[arg(long)]
     pub(crate) all: bool,
-    /// The node's directory
-    #[arg(short, long, value_name = "DIR", default_value = DIR_DEFAULT)]
-    pub(crate) dir: PathBuf,
+    /// The node's directory [default: `dir` of FILE's `[node]`, else layby-node]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
     /// The node's configuration [default: DIR/layby.toml where there is one]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -11,7 +11,7 @@ use layby_daemon::error::{Report, ReportKind};
 use layby_daemon::salvage::{SalvageAnswer, salvage as save};
 
 pub(crate) fn salvage(arguments: &SalvageArguments, output: &mut Output) -> Result<(), Failure> {
-    let dir = Some(arguments.dir.clone());
+    let dir = arguments.dir.clone();
     let config = arguments.config.clone();
     let config = Config::load(&Overrides { dir, config, ..Overrides::default() })?;
     let answer = save(&config, &arguments.name, arguments.file.as_deref(), arguments.all)?;

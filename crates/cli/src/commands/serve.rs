@@ -23,7 +23,7 @@ const SIGXFSZ: i32 = 25;
 
 pub(crate) fn serve(arguments: &ServeArguments, output: &mut Output) -> Result<(), Failure> {
     let overrides = Overrides {
-        dir: Some(arguments.dir.clone()),
+        dir: arguments.dir.clone(),
         config: arguments.config.clone(),
         listen: arguments.listen.iter().map(|address| address.0).collect(),
         socket: arguments.socket.clone(),
