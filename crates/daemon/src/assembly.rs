@@ -393,6 +393,37 @@ mod tests {
         assert!(gone.catalog.volumes.contains_key("v"));
     }
 
+    /// Goal: an edited key takes back no command's change under another key, least of all who may
+    /// use a volume or how long it is; a key that is edited counts. Method: size, class and `allow`
+    /// changed by commands; then the file's limits, read-only and each of the three edited.
+    #[test]
+    fn an_edited_key_leaves_the_others() {
+        let dir = TempDir::new().expect("a temporary directory");
+        let text = format!("{SMALL}[volume.v]\nsize = \"1MiB\"\n");
+        let mut catalog = started(&dir, &text);
+        let live = catalog.volumes.get_mut("v").expect("declared");
+        (live.length, live.class) = (2 << 20, built_in("critical"));
+        live.allow = vec!["unix".parse().expect("a rule")];
+        let live = live.clone();
+        let after = |keys: &str| {
+            let edited = config(&dir, &text.replace("size = \"1MiB\"\n", keys));
+            let prepared = prepare(&edited, Some(catalog.clone()), &homes(&dir));
+            prepared.map(|prepared| prepared.view.catalog.volumes["v"].clone())
+        };
+        let kept = |keys: &str| after(keys).expect("a good edit");
+        let limited = kept("size = \"1MiB\"\nlimits = { iops_max = 1500 }\nread_only = true\n");
+        assert!(limited.read_only && limited.limits != live.limits);
+        assert_eq!((limited.length, &limited.class), (live.length, &live.class));
+        assert_eq!(limited.allow, live.allow, "a closed volume stays closed");
+        let bulk = kept("size = \"1MiB\"\nclass = \"bulk\"\n");
+        assert_eq!((bulk.length, bulk.class), (live.length, built_in("bulk")));
+        assert_eq!(kept("size = \"3MiB\"\n").length, 3 << 20);
+        let local = kept("size = \"1MiB\"\nallow = [\"127.0.0.1\"]\n");
+        assert_ne!(local.allow, live.allow);
+        let report = after("size = \"1536KiB\"\n").expect_err("data would be lost");
+        assert!(report.hint.contains("write `size = \"2MiB\"`"), "{report}");
+    }
+
     /// Goal: how a declared volume is compressed follows the file when that was edited, a live
     /// change stays until then, and a volume in a file has none. Method: a volume in a store
     /// through both, and back; the same key beside another path.

@@ -180,7 +180,8 @@ fn is_deleted(view: &View, name: &Name, declared: &VolumeConfig) -> bool {
     })
 }
 
-/// Brings a volume to what the configuration says, if that was edited since it was last applied.
+/// Brings a volume to those keys of its table that were edited since they were last applied; what a
+/// command set under another key stays.
 fn update_volume(
     config: &Config,
     view: &mut View,
@@ -188,7 +189,8 @@ fn update_volume(
     declared: &VolumeConfig,
 ) -> Result<(), Report> {
     let record = view.catalog.volumes.get_mut(name).expect("the caller looked");
-    if record.configured.as_ref() == Some(declared) {
+    let applied = record.configured.clone();
+    if applied.as_ref() == Some(declared) {
         return Ok(());
     }
     let is_other = |path: &&Path| config.dir.join(path) != config.dir.join(&record.path);
@@ -209,29 +211,43 @@ fn update_volume(
             "set `shards` back; to spread a volume, copy it into a new one",
         ));
     }
-    if let Some(Size(length)) = declared.size {
+    let is_resized = applied.as_ref().is_none_or(|applied| applied.size != declared.size);
+    if let Some(Size(length)) = declared.size.filter(|_| is_resized) {
         if length < record.length {
             let (old, new) = (format_bytes(record.length), format_bytes(length));
             return Err(refused(
                 format!("volume `{name}` has {old}; the configuration says {new}"),
-                "set the size back; `layby volume resize --shrink` gives up data on purpose",
+                format!(
+                    "write `size = \"{old}\"`; less gives up data: `layby volume resize --shrink`, \
+                     once the node runs"
+                ),
             ));
         }
         record.length = length;
     }
-    record.class = declared.class.clone();
-    record.read_only = declared.read_only;
-    record.allow.clone_from(&declared.allow);
-    record.share.clone_from(&declared.share);
-    record.cap.clone_from(&declared.cap);
-    record.limits = declared.limits;
-    record.discard = declared.discard;
-    record.discard_delay = declared.discard_delay;
-    record.discard_bandwidth = declared.discard_bandwidth;
-    record.ublk = declared.ublk;
-    record.key.clone_from(&declared.key);
-    record.compression = declared.compression;
+    let applied = applied.as_ref();
+    follow(&mut record.class, applied.map(|old| &old.class), &declared.class);
+    follow(&mut record.read_only, applied.map(|old| &old.read_only), &declared.read_only);
+    follow(&mut record.allow, applied.map(|old| &old.allow), &declared.allow);
+    follow(&mut record.share, applied.map(|old| &old.share), &declared.share);
+    follow(&mut record.cap, applied.map(|old| &old.cap), &declared.cap);
+    follow(&mut record.limits, applied.map(|old| &old.limits), &declared.limits);
+    follow(&mut record.discard, applied.map(|old| &old.discard), &declared.discard);
+    let old = applied.map(|old| &old.discard_delay);
+    follow(&mut record.discard_delay, old, &declared.discard_delay);
+    let old = applied.map(|old| &old.discard_bandwidth);
+    follow(&mut record.discard_bandwidth, old, &declared.discard_bandwidth);
+    follow(&mut record.ublk, applied.map(|old| &old.ublk), &declared.ublk);
+    follow(&mut record.key, applied.map(|old| &old.key), &declared.key);
+    follow(&mut record.compression, applied.map(|old| &old.compression), &declared.compression);
     Ok(())
+}
+
+/// Takes what the file says for one key, unless it said the same when it was last applied.
+fn follow<T: PartialEq + Clone>(value: &mut T, applied: Option<&T>, declared: &T) {
+    if applied != Some(declared) {
+        value.clone_from(declared);
+    }
 }
 
 #[cfg(test)]
