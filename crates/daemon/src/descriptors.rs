@@ -89,11 +89,11 @@ pub(crate) fn is_lack(cause: &std::io::Error) -> bool {
 /// A report where the volumes do not fit.
 pub(crate) fn bound(config: &mut Config, catalog: &Catalog) -> Result<Option<String>, Report> {
     let limit = raised();
-    check_volumes(catalog, limit)?;
+    check_volumes(catalog, config.nbd.connections_max, limit)?;
     Ok(bound_to(config, catalog.volumes.len(), limit))
 }
 
-fn check_volumes(catalog: &Catalog, limit: u64) -> Result<(), Report> {
+fn check_volumes(catalog: &Catalog, clients: u32, limit: u64) -> Result<(), Report> {
     let own = OWN_MIN + SHARD_MIN * u64::from(catalog.shards) + KEPT;
     let least = |record: &VolumeRecord| match is_store(&record.path) {
         true => STORE_MIN,
@@ -118,8 +118,14 @@ fn check_volumes(catalog: &Catalog, limit: u64) -> Result<(), Report> {
         .state("nothing was started; stored data is untouched")
         .hint(format!(
             "let it have more files open, {} or so (`LimitNOFILE=` of systemd, `ulimit -n`)",
-            OWN + PER_VOLUME * volumes as u64
+            ample(volumes, clients)
         )))
+}
+
+/// How many files let so many clients use so many volumes.
+fn ample(volumes: usize, clients: u32) -> u64 {
+    let own = OWN + PER_VOLUME * (volumes as u64 + VOLUMES_SPARE);
+    own + 2 * HALF_OPEN_MAX as u64 + u64::from(clients)
 }
 
 fn bound_to(config: &mut Config, volumes: usize, limit: u64) -> Option<String> {
@@ -136,7 +142,7 @@ fn bound_to(config: &mut Config, volumes: usize, limit: u64) -> Option<String> {
         return None;
     }
     config.nbd.connections_max = most;
-    let needed = own + 2 * HALF_OPEN_MAX as u64 + u64::from(wanted);
+    let needed = ample(volumes, wanted);
     Some(format!(
         "at most {most} clients of the {wanted} of `connections_max`, since the process may have \
          {limit} files open; {needed} would do (`LimitNOFILE=` of systemd, `ulimit -n`)"
@@ -177,9 +183,14 @@ mod tests {
         let named = |number: u32| (format!("v{number}").parse().expect("a name"), record.clone());
         catalog.volumes.extend((1..500).map(named));
         let enough = own + FILE_MIN * 500;
-        assert!(check_volumes(&catalog, enough).is_ok());
-        let refused = check_volumes(&catalog, enough - 1).expect_err("they do not fit");
+        assert!(check_volumes(&catalog, 1024, enough).is_ok());
+        let refused = check_volumes(&catalog, 1024, enough - 1).expect_err("they do not fit");
         assert!(refused.cause.ends_with(" 499 volumes fit"), "{refused}");
+        let files = refused.hint.split_once("more files open, ").expect("how many").1;
+        let files = files.split_once(' ').expect("a number").0.parse().expect("a number");
+        let mut config = Config::parse(None, "", &Overrides::default()).expect("it is good");
+        config.nbd.connections_max = 1024;
+        assert_eq!(bound_to(&mut config, 500, files), None, "the hint's limit is enough for all");
         let mut config = Config::parse(None, "", &Overrides::default()).expect("it is good");
         assert!(bound_to(&mut config, 500, enough).is_some());
         let clients = u64::from(config.nbd.connections_max) + 2 * config.nbd.half_open_max as u64;

@@ -297,7 +297,10 @@ fn log(shard: u8, names: &Names, levels: &[String], notice: &Notice) {
              limit (`io_timeout`), what was to be written there stays dirty"
         ),
         Notice::Answers { place, volume, span } => tracing::warn!(
-            shard, place, volume = volume.map(named), after = %span,
+            shard,
+            place,
+            volume = volume.map(named),
+            after_ms = span.0 / 1_000_000,
             "the device answers again"
         ),
         Notice::IntentWanted { volume } => {

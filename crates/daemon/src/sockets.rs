@@ -54,8 +54,13 @@ impl UnixSocket {
     /// A report when somebody answers there, or the file cannot be made.
     pub fn bind(path: &Path, mode: u32) -> Result<UnixSocket, Report> {
         let refused = |cause: &std::io::Error| {
-            listen_refused(&path.display().to_string(), cause)
-                .hint("choose another path for the socket, or correct the directory's permissions")
+            let hint = match cause.kind() {
+                Io::StorageFull | Io::QuotaExceeded => {
+                    "make room on the file system of the socket, or choose another path for it"
+                }
+                _ => "choose another path for the socket, or correct the directory's permissions",
+            };
+            listen_refused(&path.display().to_string(), cause).hint(hint)
         };
         clear_the_way(path)?;
         if let Some(parent) = path.parent() {
