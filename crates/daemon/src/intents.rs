@@ -343,18 +343,19 @@ mod tests {
     /// Goal: a damaged file counts as an intent of every volume. Method: each byte of it changed.
     #[test]
     fn damage_is_an_intent_of_all() {
+        use std::os::unix::fs::FileExt as _;
         let dir = TempDir::new().expect("a temporary directory");
         let volumes = BTreeMap::from([(7, levels(&["ssd"]))]);
         Intents::begin(dir.path(), volumes.clone(), &read(dir.path())).expect("writable");
         let path = dir.path().join(INTENTS_FILE_NAME);
         let bytes = std::fs::read(&path).expect("it is there");
-        for at in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            std::fs::write(&path, changed).expect("writable");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("writable");
+        for (at, byte) in bytes.iter().enumerate() {
+            file.write_all_at(&[byte ^ 1], at as u64).expect("writable");
             if let Found::Known(found) = read(dir.path()) {
                 assert_eq!(found, volumes, "byte {at} is white space");
             }
+            file.write_all_at(&[*byte], at as u64).expect("writable");
         }
     }
 }
