@@ -138,7 +138,7 @@ fn a_configuration_comes_by_standard_input() {
     assert!(String::from_utf8_lossy(&endless.stderr).contains("more than 1048576 bytes"));
 }
 
-/// Goal: `dir` of a configuration that is named counts, absolute or from where the node was started,
+/// Goal: `dir` of a configuration that is named counts, absolute or from where the node began,
 /// and `--dir` overrides it. Method: a start with each; nothing is made elsewhere.
 #[test]
 fn a_configuration_names_the_directory() {

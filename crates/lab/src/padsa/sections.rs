@@ -86,9 +86,9 @@ fn parameters(options: &Options) -> Section {
              to DRAM, writes go to NVM. ETICA, extended to three levels as the paper says, gives \
              each service its own part by policy-optimised reuse distance. The paper calls ETICA \
              its baseline, and yet describes it as polluted by streams; partitions are what keeps \
-             streams out, so its figures may be those of levels without partitions. Ours fit neither \
-             baseline: most gains are passed against the shared LRU, few are reached against \
-             ETICA, and the tables say which."
+             streams out, so its figures may be those of levels without partitions. Ours fit \
+             neither baseline: most gains are passed against the shared LRU, few are reached \
+             against ETICA, and the tables say which."
                 .into(),
         ],
         chart: None,
