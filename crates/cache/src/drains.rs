@@ -2,9 +2,10 @@
 //!
 //! How: what becomes dirty belongs to its volume's current generation. A drain has the next one
 //! begun as soon as no other than the current one is dirty, and ends when all older ones went home,
-//! so that at most two are dirty at a time and a bit per slot tells them apart. A newer version of
-//! a block takes the generation of the one that it replaces, until a destage that began in the
-//! current generation has written the block.
+//! so that at most two are dirty at a time and a bit per slot tells them apart; what cannot be read
+//! counts for neither. A newer version of a block takes the generation of the one that it replaces,
+//! the older one where that was unreadable, until a destage that began in the current generation
+//! has written the block.
 //! Invariant: of a block that was dirty when a drain began the backing store has that version or a
 //! newer one when the drain ends well. Writers that never stop keep no drain from its end.
 //! Cost: nothing but a bit per slot where no drain is under way; else a look at the other levels
@@ -201,8 +202,9 @@ impl Cache {
     ) {
         let current = is_odd(self.volumes.get(volume).generation);
         let is_older = |held: &crate::level::Level| {
-            let found = held.find(volume, key);
-            found.is_some_and(|slot| held.is_dirty(slot) && held.is_odd(slot) != current)
+            // One that cannot be read may be older than both generations that count.
+            let is_it = |slot| held.is_sick(slot) || held.is_odd(slot) != current;
+            held.find(volume, key).is_some_and(|slot| held.is_dirty(slot) && is_it(slot))
         };
         let takes_over = !self.drains.is_empty()
             && !is_planted(Plant::DrainOvertaken)

@@ -264,7 +264,7 @@ fn a_part_of_a_fetch_is_kept() {
 }
 
 /// Writes a block that can never be read again, and has the cache notice.
-fn make_sick(host: &mut Host, volume: u32, block: u64) {
+pub(super) fn make_sick(host: &mut Host, volume: u32, block: u64) {
     host.run(VolumeId(volume), call(Operation::Write, block * 4096, 4096), 1);
     host.unreadable.insert(BlockKey::new(VolumeId(volume), BlockIndex(block)));
     let read = host.run(VolumeId(volume), call(Operation::Read, block * 4096, 4096), 0);
