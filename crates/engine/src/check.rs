@@ -7,6 +7,7 @@
 //! Cost: headers, checkpoint and recent batches; with `full` every live block.
 //! Not for: a running node, whose structures change meanwhile.
 
+mod batches;
 mod log;
 mod lost;
 mod nvm;

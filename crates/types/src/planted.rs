@@ -113,11 +113,13 @@ pub enum Plant {
     DrainOvertaken,
     /// A request that was abandoned is answered after its ring was given back.
     AbandonedAnswered,
+    /// Recovery takes a batch from its copy that no batch vouches for, as one that failed.
+    CopyUnvouched,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 49] = [
+    pub const ALL: [Plant; 50] = [
         Plant::MissingSync,
         Plant::ChecksumIgnored,
         Plant::TrailerFirst,
@@ -167,6 +169,7 @@ impl Plant {
         Plant::ZeroingEarly,
         Plant::DrainOvertaken,
         Plant::AbandonedAnswered,
+        Plant::CopyUnvouched,
     ];
 }
 

@@ -6,19 +6,18 @@
 //! matching.
 //! Invariant: as in the parent. Cost: as in the parent.
 
+use super::batches::{Batch, Record, is_descriptor, judge, mend, read_batches};
 use super::lost::{Lost, is_lost_entry};
-use super::{
-    Bytes, ReadAt, Superblock, block_name, crc, page_crcs, rebuilt, u16_at, u32_at, u64_at,
-};
+use super::{Bytes, ReadAt, Superblock, block_name, crc, page_crcs, rebuilt, u32_at, u64_at};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-struct Region {
-    instance: u64,
-    block: u64,
-    segment_blocks: u64,
-    segments: u64,
-    first: u64,
-    area_blocks: u64,
+pub(super) struct Region {
+    pub(super) instance: u64,
+    pub(super) block: u64,
+    pub(super) segment_blocks: u64,
+    pub(super) segments: u64,
+    pub(super) first: u64,
+    pub(super) area_blocks: u64,
 }
 
 impl Region {
@@ -39,7 +38,7 @@ impl Region {
         sound.then_some(Region { instance, block, segment_blocks, segments, first, area_blocks })
     }
 
-    fn segment_at(&self, segment: u64) -> u64 {
+    pub(super) fn segment_at(&self, segment: u64) -> u64 {
         (self.first + segment * self.segment_blocks) * self.block
     }
 
@@ -53,21 +52,21 @@ impl Region {
 }
 
 #[derive(Clone, Default)]
-struct Checkpoint {
+pub(super) struct Checkpoint {
     /// The block of its trailer, and those from there to the area's end.
-    at: u64,
-    room: u64,
-    seq: u64,
-    end: u64,
+    pub(super) at: u64,
+    pub(super) room: u64,
+    pub(super) seq: u64,
+    pub(super) end: u64,
     /// The full one of its area, the one before, and how many there are before.
-    base: u64,
-    previous: u64,
-    ordinal: u64,
-    chunks: u64,
-    entries: u64,
-    open: Vec<(u64, u64, u64)>,
-    flights: Vec<u64>,
-    retired: Vec<u64>,
+    pub(super) base: u64,
+    pub(super) previous: u64,
+    pub(super) ordinal: u64,
+    pub(super) chunks: u64,
+    pub(super) entries: u64,
+    pub(super) open: Vec<(u64, u64, u64)>,
+    pub(super) flights: Vec<u64>,
+    pub(super) retired: Vec<u64>,
 }
 
 /// A block that may survive.
@@ -83,29 +82,6 @@ struct Candidate {
     verified: bool,
 }
 
-struct Batch {
-    at: u64,
-    is_rebuilt: bool,
-    stream: u32,
-    seq: u64,
-    epoch: u64,
-    upto: u64,
-    checkpoint: u64,
-    previous: u64,
-    named: Vec<(u64, u64)>,
-    records: Vec<Record>,
-}
-
-struct Record {
-    key: u64,
-    seq: u64,
-    kind: u32,
-    count: u64,
-    crc: u32,
-    location: u64,
-    computed: u32,
-}
-
 pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superblock, full: bool) {
     let Some(region) = Region::read(from) else {
         bytes.report.problem(68, "the superblock's numbers contradict each other".into());
@@ -114,9 +90,10 @@ pub(super) fn check<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, from: &Superbl
     let newest = newest_checkpoint(bytes, &region).unwrap_or_default();
     let place = newest.at * region.block;
     let (checkpoint, mut table, mut lost) = read_chain(bytes, &region, newest);
-    let generations = read_headers(bytes, &region, &checkpoint);
+    let mut generations = read_headers(bytes, &region, &checkpoint);
+    let mut batches = read_batches(bytes, &region, &checkpoint, &generations);
+    mend(bytes, &region, &checkpoint, &mut generations, &mut batches);
     drop_reused(&region, &checkpoint, &generations, &mut table);
-    let batches = read_batches(bytes, &region, &checkpoint, &generations);
     let durable = judge(bytes, &region, &checkpoint, &batches);
     lay_over(bytes, &checkpoint, &batches, &durable, &mut table, &mut lost);
     lost.report(place, &mut bytes.report);
@@ -344,12 +321,12 @@ fn add(sum: &mut [u8], page: &[u8]) {
 }
 
 /// What damage leaves open.
-fn undecided<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, at: u64, upto: u64) {
+pub(super) fn undecided<R: ReadAt + ?Sized>(bytes: &mut Bytes<'_, R>, at: u64, upto: u64) {
     let sentence = format!("a start loses all blocks that have no record younger than {upto}");
     bytes.report.problem(at, sentence);
 }
 
-fn named(page: &[u8], magic: &[u8; 8], region: &Region) -> bool {
+pub(super) fn named(page: &[u8], magic: &[u8; 8], region: &Region) -> bool {
     page[..8] == magic[..] && u64_at(page, 8) == region.instance
 }
 
@@ -368,7 +345,8 @@ fn read_headers<R: ReadAt + ?Sized>(
     // What is retired holds nothing and need not be readable.
     let in_use = |segment: &u64| checkpoint.retired.binary_search(segment).is_err();
     for segment in (0..region.segments).filter(in_use) {
-        let Some(page) = bytes.get(region.segment_at(segment), 4096) else { continue };
+        let page = bytes.get(region.segment_at(segment), 4096);
+        let page = page.unwrap_or_else(|| vec![u8::MAX; 4096]);
         let is_sound = |page: &[u8]| {
             named(page, b"LAYBYSEG", region)
                 && is_sealed(page)
@@ -382,9 +360,28 @@ fn read_headers<R: ReadAt + ?Sized>(
         if is_sound(&page) {
             bytes.expect_seqs(region.segment_at(segment), &[u64_at(&page, 24)]);
             generations.insert(segment, (u64_at(&page, 24), u32_at(&page, 20)));
+        } else if page.iter().any(|byte| *byte != 0) {
+            let first = first_descriptor(bytes, region, segment);
+            bytes.report.counts.torn += u64::from(first.is_some());
+            generations.extend(first.map(|first| (segment, first)));
         }
     }
     generations
+}
+
+/// Generation and stream by the descriptor behind a header that is lost.
+fn first_descriptor<R: ReadAt + ?Sized>(
+    bytes: &mut Bytes<'_, R>,
+    region: &Region,
+    segment: u64,
+) -> Option<(u64, u32)> {
+    let at = region.segment_at(segment) + region.block;
+    let page = bytes.get(at, 4096)?;
+    let is_here = |page: &[u8]| {
+        is_descriptor(page, region) && u64::from(u32_at(page, 136)) * region.block == at
+    };
+    let page = rebuilt(&page, is_here).unwrap_or(page);
+    is_here(&page).then(|| (u64_at(&page, 16), u32_at(&page, 140)))
 }
 
 /// Entries of segments opened after the checkpoint's end are of the past.
@@ -398,184 +395,6 @@ fn drop_reused(
         let segment = region.segment_of(candidate.location).unwrap_or(u64::MAX);
         generations.get(&segment).is_none_or(|(generation, _)| *generation <= checkpoint.end)
     });
-}
-
-fn read_batches<R: ReadAt + ?Sized>(
-    bytes: &mut Bytes<'_, R>,
-    region: &Region,
-    checkpoint: &Checkpoint,
-    generations: &BTreeMap<u64, (u64, u32)>,
-) -> Vec<Batch> {
-    let mut batches = Vec::new();
-    for (&segment, &(generation, stream)) in generations {
-        let open = checkpoint.open.iter().find(|open| open.0 == segment && open.2 == generation);
-        let from = match open {
-            _ if generation > checkpoint.seq => 1,
-            Some((_, fill, _)) => (*fill).max(1),
-            None => continue,
-        };
-        if from >= region.segment_blocks {
-            continue;
-        }
-        let start = region.segment_at(segment) + from * region.block;
-        let length = (region.segment_blocks - from) * region.block;
-        let Some(content) = bytes.get(start, length as usize) else { continue };
-        walk(bytes, region, generation, stream, start, &content, &mut batches);
-    }
-    batches
-}
-
-fn walk<R: ReadAt + ?Sized>(
-    bytes: &mut Bytes<'_, R>,
-    region: &Region,
-    generation: u64,
-    stream: u32,
-    start: u64,
-    content: &[u8],
-    batches: &mut Vec<Batch>,
-) {
-    let block = region.block as usize;
-    let mut at = 0;
-    while at < content.len() {
-        let behind = &content[at..];
-        let is_named =
-            |page: &[u8]| named(page, b"LAYBYBAT", region) && u64_at(page, 16) == generation;
-        let sizes = |page: &[u8]| (u16_at(page, 56).into(), u16_at(page, 58).into());
-        let is_sound = |page: &[u8]| {
-            let (entries, blocks): (usize, usize) = sizes(page);
-            is_named(page)
-                && u32_at(page, 156) == crc(&[&page[..156], &page[160..3584]])
-                && entries <= 107
-                && blocks <= entries
-                && at + (1 + blocks) * block <= content.len()
-        };
-        let rebuilt = rebuilt(behind, is_sound);
-        let page = rebuilt.as_deref().unwrap_or(&behind[..4096]);
-        if !is_sound(page) {
-            bytes.report.counts.torn += u64::from(is_named(page));
-            at += block;
-            continue;
-        }
-        let (entries, blocks) = sizes(page);
-        let first = (start + at as u64) / region.block + 1;
-        let offset = start + at as u64;
-        bytes.expect_seqs(offset, &[24, 32, 40, 48].map(|at| u64_at(page, at)));
-        let records =
-            records(bytes, offset, (page, &behind[block..]), (entries, blocks), first, block);
-        batches.push(Batch {
-            at: offset,
-            is_rebuilt: rebuilt.is_some(),
-            stream,
-            seq: u64_at(page, 24),
-            epoch: u64_at(page, 32),
-            upto: u64_at(page, 40),
-            checkpoint: u64_at(page, 48),
-            previous: u64_at(page, 68),
-            named: (0..6)
-                .map(|i| (u32_at(page, 64 + 12 * i).into(), u64_at(page, 68 + 12 * i)))
-                .collect(),
-            records,
-        });
-        bytes.report.counts.records += 1;
-        at += (1 + blocks) * block;
-    }
-}
-
-fn records<R: ReadAt + ?Sized>(
-    bytes: &mut Bytes<'_, R>,
-    offset: u64,
-    (page, behind): (&[u8], &[u8]),
-    (entries, blocks): (usize, usize),
-    first: u64,
-    block: usize,
-) -> Vec<Record> {
-    let mut data = 0;
-    let mut records = Vec::new();
-    for index in 0..entries {
-        let entry = &page[160 + 32 * index..];
-        let kind = u32_at(entry, 24);
-        if !(1..=8).contains(&kind) {
-            bytes.report.problem(offset, format!("entry {index} of a batch is of kind {kind}"));
-            continue;
-        }
-        bytes.expect_seqs(offset, &[u64_at(entry, 8)]);
-        let mut computed = 0;
-        let location = first + data as u64;
-        if kind <= 2 {
-            if data < blocks {
-                computed = crc(&[&behind[data * block..(1 + data) * block]]);
-            }
-            data += 1;
-        }
-        records.push(Record {
-            key: u64_at(entry, 0),
-            seq: u64_at(entry, 8),
-            kind,
-            count: u64_at(entry, 16),
-            crc: u32_at(entry, 20),
-            location,
-            computed,
-        });
-    }
-    if data != blocks {
-        let sentence = format!("a batch names {data} blocks and holds {blocks}");
-        bytes.report.problem(offset, sentence);
-    }
-    records
-}
-
-/// The batches that others vouch for; reports those vouched for that are missing.
-fn judge<R: ReadAt + ?Sized>(
-    bytes: &mut Bytes<'_, R>,
-    region: &Region,
-    checkpoint: &Checkpoint,
-    batches: &[Batch],
-) -> HashSet<u64> {
-    let mut upto: HashMap<u64, u64> = HashMap::new();
-    for batch in batches {
-        let best = upto.entry(batch.epoch).or_default();
-        *best = batch.upto.max(*best);
-    }
-    let present: HashSet<u64> = batches.iter().map(|batch| batch.seq).collect();
-    let mut durable: HashSet<u64> = HashSet::new();
-    let mut missing: BTreeMap<u64, u64> = BTreeMap::new();
-    for batch in batches {
-        if batch.seq <= upto[&batch.epoch] {
-            durable.insert(batch.seq);
-        }
-        let vouches = |index: usize| index > 0 || batch.previous <= upto[&batch.epoch];
-        for (index, (segment, seq)) in batch.named.iter().enumerate() {
-            if *seq == 0 || !vouches(index) {
-                continue;
-            }
-            durable.insert(*seq);
-            let is_wanted = *seq > checkpoint.seq || checkpoint.flights.contains(seq);
-            if is_wanted && !present.contains(seq) {
-                missing.insert(*seq, *segment);
-            }
-        }
-        if batch.checkpoint > checkpoint.seq {
-            let (newer, found) = (batch.checkpoint, checkpoint.seq);
-            let sentence = format!("a batch knows of checkpoint {newer}, the newest is {found}");
-            bytes.report.problem(batch.at, sentence);
-            undecided(bytes, batch.at, newer);
-        }
-    }
-    // Of others power loss may have kept a sector.
-    for batch in batches.iter().filter(|batch| batch.is_rebuilt && durable.contains(&batch.seq)) {
-        let sentence = format!("a sector of the descriptor of batch {} is damaged", batch.seq);
-        bytes.report.problem(batch.at, sentence);
-    }
-    for (seq, segment) in &missing {
-        let at = region.segment_at((*segment).min(region.segments - 1));
-        let sentence = format!("batch {seq} was durable in segment {segment} and is missing");
-        bytes.report.problem(at, sentence);
-    }
-    if let Some((seq, segment)) = missing.last_key_value() {
-        let at = region.segment_at((*segment).min(region.segments - 1));
-        undecided(bytes, at, checkpoint.seq.max(*seq));
-    }
-    durable
 }
 
 /// Lays the batches' records over the checkpoint's.

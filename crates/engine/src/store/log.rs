@@ -219,6 +219,8 @@ pub struct LogStore {
     /// Of segments of short-lived writes.
     pub(super) lifespans: Lifespans,
     pub(super) streams: [StreamState; STREAMS],
+    /// Of the last batch written, in whatever stream, for the next one's descriptor.
+    pub(super) copy_of_last: Vec<u8>,
     pub(super) tickets: Map<Ticket, TicketState>,
     pub(super) pending_slots: Map<u32, PendingSlot>,
     /// Slots that a call in progress has filled, in a batch before its last or after one that

@@ -2,7 +2,8 @@
 //!
 //! How: `pump` starts at most one batch per stream, as large as queue, batch and segment allow; the
 //! first batch of a segment carries the segment's header and is durable, so that no durable batch
-//! ever lies behind a lost header.
+//! ever lies behind a header that power loss took. Each descriptor has a copy of the one written
+//! before it, in whatever stream: a page lost later costs what lay there.
 //! Invariant: records of a stream end in the order in which they were queued; those of a failed
 //! batch when its header is overwritten, so that no start takes for written what was refused.
 //! Cost: data is copied once into the queue and once into the batch. Not for: reading.
@@ -12,7 +13,7 @@ use super::log::{
     UNSYNCED_MAX,
 };
 use super::log_layout::{
-    BATCH_ENTRIES_MAX, BatchHeader, BatchName, NOWHERE, Record, SegmentHeader,
+    BATCH_ENTRIES_MAX, BatchHeader, BatchName, NOWHERE, Record, SegmentHeader, copy_of, put_copy,
 };
 use super::log_void;
 use super::{SlotInfo, StoreEvent, Stream, Ticket};
@@ -140,8 +141,8 @@ impl LogStore {
         let vouches = plan.forgets + plan.records == 0;
         let is_asked = records.iter().any(|queued| queued.durable);
         let durable = fresh || plan.forgets > 0 || vouches || is_asked;
-        self.fill_batch(&mut buffer, stream, &records, name, fresh, plan.blocks);
         let first = self.geometry.segment_first(segment) + fill;
+        self.fill_batch(&mut buffer, stream, &records, name, first, plan.blocks);
         let state = &mut self.streams[stream as usize];
         state.open = Some((segment, fill + total));
         state.flight = Some(Flight {
@@ -292,9 +293,10 @@ impl LogStore {
         stream: Stream,
         records: &[Queued],
         name: BatchName,
-        fresh: bool,
+        first: u32,
         blocks: usize,
     ) {
+        let fresh = first == self.geometry.segment_first(name.segment);
         let block = self.geometry.block_bytes as usize;
         let generation = self.segments[name.segment as usize].generation;
         let mut rest = buffer;
@@ -321,8 +323,13 @@ impl LogStore {
             tails: self.streams.each_ref().map(|stream| stream.tail),
             entries: records.len() as u16,
             blocks: blocks as u16,
+            location: first + u32::from(fresh),
+            stream: stream as u32,
         };
+        put_copy(page, records.len(), &self.copy_of_last);
         header.encode(page);
+        self.copy_of_last.clear();
+        self.copy_of_last.extend_from_slice(copy_of(page));
         let state = &mut self.streams[stream as usize];
         let (front, back) = state.data.as_slices();
         let split = front.len().min(data.len());

@@ -7,8 +7,8 @@
 
 use super::STREAMS;
 use super::layout::{
-    CONTENT_BYTES, META_CRC_AT, crc32c, get_u16, get_u32, get_u64, page_crcs, put_parity, put_u16,
-    put_u32, put_u64, seal_page,
+    CONTENT_BYTES, META_BYTES, META_CRC_AT, crc32c, get_u16, get_u32, get_u64, page_crcs,
+    put_parity, put_u16, put_u32, put_u64, seal_page,
 };
 use layby_types::planted::{Plant, is_planted};
 use layby_types::{BlockKey, Seq, Slot};
@@ -28,10 +28,13 @@ pub const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"LAYBYCKC");
 pub const DESCRIPTOR_HEADER: usize = 160;
 /// Where a descriptor's checksum lies, behind the names of batches.
 const DESCRIPTOR_CRC_AT: usize = DESCRIPTOR_HEADER - 4;
+/// Where a descriptor says where it lies, and in which stream, behind the names of batches.
+const LOCATION_AT: usize = 64 + 12 * (1 + STREAMS);
+const _: () = assert!(LOCATION_AT + 8 <= DESCRIPTOR_CRC_AT, "a descriptor's header has room");
 /// Bytes of a descriptor's entry.
 pub const ENTRY_BYTES: usize = 32;
-/// Entries of a batch at most.
-pub const BATCH_ENTRIES_MAX: usize = (CONTENT_BYTES - DESCRIPTOR_HEADER) / ENTRY_BYTES;
+/// Entries of a batch at most: a descriptor has room for its own and for those of the batch before.
+pub const BATCH_ENTRIES_MAX: usize = (CONTENT_BYTES - 2 * DESCRIPTOR_HEADER) / (2 * ENTRY_BYTES);
 /// Data bytes of a batch at most.
 pub const BATCH_DATA_MAX: usize = 1 << 20;
 /// Bytes of a checkpoint chunk before its entries.
@@ -132,10 +135,66 @@ pub struct BatchHeader {
     pub entries: u16,
     /// Data blocks that follow.
     pub blocks: u16,
+    /// Where the descriptor lies, in blocks from the region's first byte.
+    pub location: u32,
+    /// The stream of its segment.
+    pub stream: u32,
+}
+
+/// The part of a descriptor that says what its batch holds.
+fn own_part(entries: usize) -> usize {
+    DESCRIPTOR_HEADER + entries * ENTRY_BYTES
+}
+
+/// What the next descriptor repeats of this one, so that the loss of its page loses nothing.
+#[must_use]
+pub fn copy_of(page: &[u8]) -> &[u8] {
+    &page[..own_part(get_u16(page, 56).into())]
+}
+
+/// Puts the copy of the batch before, empty where there is none, behind `entries` of its own.
+pub fn put_copy(page: &mut [u8], entries: usize, copy: &[u8]) {
+    page[own_part(entries)..CONTENT_BYTES][..copy.len()].copy_from_slice(copy);
+}
+
+/// Seq and location of the descriptor of which a sound one has a copy.
+#[must_use]
+pub fn copied_place(page: &[u8]) -> Option<(u64, u32)> {
+    let copy = &page[own_part(get_u16(page, 56).into())..];
+    (get_u64(copy, 0) == BATCH_MAGIC).then(|| (get_u64(copy, 24), get_u32(copy, LOCATION_AT)))
+}
+
+/// The descriptor of which a sound one has a copy, without copies of its own; `None` for none.
+#[must_use]
+pub fn copied(page: &[u8]) -> Option<Vec<u8>> {
+    let copy = &page[own_part(get_u16(page, 56).into())..CONTENT_BYTES];
+    let entries = usize::from(get_u16(copy, 56));
+    if get_u64(copy, 0) != BATCH_MAGIC || entries > BATCH_ENTRIES_MAX {
+        return None;
+    }
+    let mut whole = vec![0; META_BYTES];
+    let length = own_part(entries);
+    whole[..length].copy_from_slice(copy.get(..length)?);
+    let crc = descriptor_crc(&whole);
+    put_u32(&mut whole, DESCRIPTOR_CRC_AT, crc);
+    Some(whole)
+}
+
+/// The generation that a page names that looks like a descriptor; to be decoded with it.
+#[must_use]
+pub fn generation_of(page: &[u8]) -> Seq {
+    Seq(get_u64(page, 16))
 }
 
 impl BatchHeader {
-    /// Serialises into a page whose entries are already there.
+    /// What the header of the batch's segment says.
+    #[must_use]
+    pub fn segment_header(&self, index: u32) -> SegmentHeader {
+        let (stream, generation) = (self.stream, Seq(self.generation));
+        SegmentHeader { instance: self.instance, index, stream, generation }
+    }
+
+    /// Serialises into a page whose entries, and copy of the batch before, are already there.
     pub fn encode(&self, page: &mut [u8]) {
         put_u64(page, 0, BATCH_MAGIC);
         put_u64(page, 8, self.instance);
@@ -150,6 +209,8 @@ impl BatchHeader {
             put_u32(page, 64 + 12 * index, name.segment);
             put_u64(page, 68 + 12 * index, name.seq);
         }
+        put_u32(page, LOCATION_AT, self.location);
+        put_u32(page, LOCATION_AT + 4, self.stream);
         let crc = descriptor_crc(page);
         put_u32(page, DESCRIPTOR_CRC_AT, crc);
         put_parity(page);
@@ -176,11 +237,14 @@ impl BatchHeader {
             blocks: get_u16(page, 58),
             previous: name(0),
             tails: core::array::from_fn(|stream| name(1 + stream)),
+            location: get_u32(page, LOCATION_AT),
+            stream: get_u32(page, LOCATION_AT + 4),
         };
         let sound = header.instance == instance
             && header.generation == generation.0
             && usize::from(header.entries) <= BATCH_ENTRIES_MAX
             && header.blocks <= header.entries
+            && (header.stream as usize) < STREAMS
             && get_u32(page, DESCRIPTOR_CRC_AT) == descriptor_crc(page);
         sound.then_some(header)
     }

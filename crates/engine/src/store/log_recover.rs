@@ -18,7 +18,7 @@ use super::log_discard::Freed;
 use super::log_geometry::LogGeometry;
 use super::log_layout::{
     BATCH_MAGIC, BatchHeader, BatchName, CheckpointEntry, LOG_MAGIC, Record, SEGMENT_MAGIC,
-    SegmentHeader, Trailer,
+    SegmentHeader, Trailer, copied_place, generation_of,
 };
 use super::log_replay::{Replayed, replay};
 use super::log_retire::Retiring;
@@ -29,9 +29,9 @@ use layby_types::planted::{Plant, is_planted};
 use layby_types::{Nanos, Seq, Slot};
 
 /// Segment headers read at a time.
-const HEADER_READS_MAX: u32 = 64;
+const READS_MAX: usize = 64;
 /// Segment headers that cannot be read before the device counts as failed.
-const HEADER_FAILURES_MAX: usize = 1024;
+const FAILURES_MAX: usize = 1024;
 /// What stands for a sector that cannot be read: noise, which no structure has and no data but by
 /// intent.
 const UNREADABLE: [u8; SECTOR_BYTES] = noise();
@@ -62,8 +62,12 @@ pub(super) struct FoundBatch {
     pub(super) found: Vec<Found>,
     /// Another batch vouches that this one was durable.
     pub(super) durable: bool,
-    /// Where its descriptor lies, if one of its sectors had to be rebuilt.
-    rebuilt_at: Option<u32>,
+    /// Where its descriptor lies.
+    pub(super) at: u32,
+    /// One of its sectors, or all of it, had to be rebuilt.
+    pub(super) is_rebuilt: bool,
+    /// The batch of whose descriptor it has a copy.
+    pub(super) copied: Option<BatchName>,
 }
 
 /// Everything read, before it is judged.
@@ -76,6 +80,8 @@ pub(super) struct Scan<'a> {
     pub(super) area: usize,
     pub(super) checkpoint: Vec<CheckpointEntry>,
     pub(super) headers: Vec<Option<SegmentHeader>>,
+    /// Segments whose header is lost, and whose first descriptor says what it said.
+    pub(super) headless: Vec<u32>,
     pub(super) scanned: Set<u32>,
     /// By segment: the first block where the chain of batches broke on something that looked like
     /// a batch, or where it ended.
@@ -171,7 +177,7 @@ pub(super) fn open(
     scan.read_headers(io)?;
     scan.read_segments(io)?;
     let seq_next = scan.seq_next()?;
-    scan.judge_batches()?;
+    scan.judge_batches(io)?;
     let replayed = replay(&mut scan);
     let mut recovered = core::mem::take(&mut scan.recovered);
     recovered.seq_next = seq_next;
@@ -238,6 +244,7 @@ impl<'a> Scan<'a> {
             area: 1,
             checkpoint: Vec::new(),
             headers: Vec::new(),
+            headless: Vec::new(),
             scanned: Set::default(),
             breaks: Map::default(),
             batches: Vec::new(),
@@ -283,36 +290,64 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Reads every segment's header, many at a time: there are a million in a TiB.
+    /// Reads every segment's header, many at a time: there are a million in a TiB. Where something
+    /// else than zeros lies in its place, the first descriptor, behind it, says the same.
     fn read_headers(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
         let count = self.geometry.segment_count;
         self.headers = vec![None; count as usize];
+        // Of retired ones nothing is there, and it may not be readable.
+        let is_used = |index: &u32| self.trailer.retired.binary_search(index).is_err();
+        let mut lost = Vec::new();
+        let used = (0..count).filter(is_used).collect::<Vec<_>>();
+        self.read_pages(io, 0, &used, &mut |scan, index, page| {
+            // One that lost a sector is not named as damaged: power loss may have cut it short,
+            // together with a first batch that was found all the same.
+            let decode = |page: &[u8]| SegmentHeader::decode(page, scan.instance, index);
+            let header = decode_or_rebuild(page, SEGMENT_MAGIC, decode);
+            scan.headers[index as usize] = header.map(|(header, _)| header);
+            if header.is_none() && page.iter().any(|byte| *byte != 0) {
+                lost.push(index);
+            }
+        })?;
+        self.read_pages(io, 1, &lost, &mut |scan, index, page| {
+            let decode =
+                |page: &[u8]| BatchHeader::decode(page, scan.instance, generation_of(page));
+            let first = decode_or_rebuild(page, BATCH_MAGIC, decode).map(|(first, _)| first);
+            let is_here = |it: &BatchHeader| it.location == scan.geometry.segment_first(index) + 1;
+            if let Some(first) = first.filter(is_here) {
+                scan.headers[index as usize] = Some(first.segment_header(index));
+                scan.headless.push(index);
+            }
+        })
+    }
+
+    /// Reads a block of each of some segments.
+    fn read_pages(
+        &mut self,
+        io: &mut dyn Io,
+        within: u32,
+        segments: &[u32],
+        take: &mut dyn FnMut(&mut Self, u32, &[u8]),
+    ) -> Result<(), StoreError> {
         let (disk, length) = (self.config.region.disk, self.geometry.block_bytes as usize);
+        let block_of = |scan: &Self, index: u32| scan.geometry.segment_first(index) + within;
         let (mut next, mut ended, mut unread) = (0, 0, Vec::new());
         let mut done = Vec::new();
-        while ended < next || (next < count && unread.len() <= HEADER_FAILURES_MAX) {
-            let goes_on = unread.len() <= HEADER_FAILURES_MAX;
-            while goes_on && next < count && next - ended < HEADER_READS_MAX {
-                if self.trailer.retired.binary_search(&next).is_ok() {
-                    // Nothing is there, and it may not be readable.
-                    (next, ended) = (next + 1, ended + 1);
-                    continue;
-                }
-                let offset = self.offset_of(self.geometry.segment_first(next));
+        while ended < next || (next < segments.len() && unread.len() <= FAILURES_MAX) {
+            while unread.len() <= FAILURES_MAX && next < segments.len() && next - ended < READS_MAX
+            {
+                let offset = self.offset_of(block_of(self, segments[next]));
                 let buffer = io.buffer(length);
-                io.submit(Token(next.into()), IoOperation::Read { disk, offset, buffer });
+                io.submit(Token(next as u64), IoOperation::Read { disk, offset, buffer });
                 next += 1;
-            }
-            if ended == next {
-                continue;
             }
             io.wait(Nanos::NEVER, &mut done);
             for done in done.drain(..) {
                 ended += 1;
-                let index = done.token.0 as u32;
+                let index = segments[done.token.0 as usize];
                 let page = done.buffer.expect("a read returns its buffer");
                 match done.result {
-                    Ok(_) => self.read_header(index, &page),
+                    Ok(_) => take(self, index, &page),
                     Err(error) => unread.push((index, error.errno)),
                 }
                 self.recovered.bytes_scanned += length as u64;
@@ -320,58 +355,65 @@ impl<'a> Scan<'a> {
             }
         }
         for (index, errno) in &unread {
-            let first = self.geometry.segment_first(*index);
-            if unread.len() > HEADER_FAILURES_MAX {
-                return Err(failed(io, self.config, self.offset_of(first), *errno));
+            let block = block_of(self, *index);
+            if unread.len() > FAILURES_MAX {
+                return Err(failed(io, self.config, self.offset_of(block), *errno));
             }
-            let page = self.read(io, first, 1)?;
-            self.read_header(*index, &page);
+            let page = self.read(io, block, 1)?;
+            take(self, *index, &page);
             io.recycle(page);
         }
         Ok(())
-    }
-
-    /// One that lost a sector is not named as damaged: power loss may have cut it short, together
-    /// with a first batch that was found all the same.
-    fn read_header(&mut self, index: u32, page: &[u8]) {
-        let decode = |page: &[u8]| SegmentHeader::decode(page, self.instance, index);
-        let header = decode_or_rebuild(page, SEGMENT_MAGIC, decode);
-        self.headers[index as usize] = header.map(|(header, _)| header);
     }
 
     /// Reads the segments that may hold batches behind the checkpoint.
     fn read_segments(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
         let mut wanted: Vec<(Seq, u32, u32)> = Vec::new();
         for header in self.headers.iter().flatten() {
-            let open =
-                self.trailer.open.iter().find(|open| {
-                    open.index == header.index && open.generation == header.generation
-                });
-            if header.generation > self.trailer.seq {
-                wanted.push((header.generation, header.index, 1));
-            } else if let Some(open) = open {
-                wanted.push((header.generation, header.index, open.fill.max(1)));
+            if let Some(from) = self.first_wanted(header) {
+                wanted.push((header.generation, header.index, from));
             }
         }
         wanted.sort_unstable();
-        for (generation, index, from) in wanted {
-            self.scanned.insert(index);
-            let size = self.geometry.segment_blocks;
-            if from >= size {
-                continue;
-            }
-            let first = self.geometry.segment_first(index);
+        for (_, index, from) in wanted {
+            let header = self.headers[index as usize].expect("a wanted segment has a header");
+            self.read_segment(io, &header, from)?;
+        }
+        Ok(())
+    }
+
+    /// The first block of a segment that may be behind the checkpoint.
+    pub(super) fn first_wanted(&self, header: &SegmentHeader) -> Option<u32> {
+        let mut open = self.trailer.open.iter();
+        let is_it = |index, generation| index == header.index && generation == header.generation;
+        match open.find(|open| is_it(open.index, open.generation)) {
+            _ if header.generation > self.trailer.seq => Some(1),
+            open => open.map(|open| open.fill.max(1)),
+        }
+    }
+
+    /// Reads the batches of a segment from a block on.
+    pub(super) fn read_segment(
+        &mut self,
+        io: &mut dyn Io,
+        header: &SegmentHeader,
+        from: u32,
+    ) -> Result<(), StoreError> {
+        self.scanned.insert(header.index);
+        let size = self.geometry.segment_blocks;
+        if from < size {
+            let first = self.geometry.segment_first(header.index);
             let bytes = self.read(io, first + from, size - from)?;
-            self.read_batches(index, generation, from, &bytes);
+            self.read_batches(header, from, &bytes);
             io.recycle(bytes);
         }
         Ok(())
     }
 
-    fn read_batches(&mut self, segment: u32, generation: Seq, from: u32, bytes: &[u8]) {
+    fn read_batches(&mut self, header: &SegmentHeader, from: u32, bytes: &[u8]) {
         let block = self.geometry.block_bytes as usize;
         let size = self.geometry.segment_blocks;
-        let header = self.headers[segment as usize].expect("a wanted segment has a header");
+        let (segment, generation) = (header.index, header.generation);
         let stream = Stream::ALL[header.stream as usize];
         let mut at = from;
         while at < size {
@@ -379,7 +421,8 @@ impl<'a> Scan<'a> {
             let decode = |page: &[u8]| {
                 BatchHeader::decode(page, self.instance, generation).filter(|batch| {
                     let end = at + 1 + u32::from(batch.blocks);
-                    end + u32::from(is_planted(Plant::SegmentEnd)) <= size
+                    let is_here = batch.location == self.geometry.segment_first(segment) + at;
+                    is_here && end + u32::from(is_planted(Plant::SegmentEnd)) <= size
                 })
             };
             let rebuilt = match decode(page) {
@@ -399,14 +442,37 @@ impl<'a> Scan<'a> {
             let data = &page[block..];
             let first = self.geometry.segment_first(segment) + at + 1;
             let found = self.records(descriptor, &batch, first, data);
-            let rebuilt_at = rebuilt.map(|_| first - 1);
-            let found = FoundBatch { stream, header: batch, found, durable: false, rebuilt_at };
-            self.batches.push(found);
+            self.batches.push(FoundBatch {
+                stream,
+                header: batch,
+                found,
+                durable: false,
+                at: first - 1,
+                is_rebuilt: rebuilt.is_some(),
+                copied: self.copied_name(descriptor),
+            });
             at += 1 + u32::from(batch.blocks);
         }
     }
 
-    fn records(&self, page: &[u8], batch: &BatchHeader, first: u32, data: &[u8]) -> Vec<Found> {
+    fn copied_name(&self, page: &[u8]) -> Option<BatchName> {
+        let (seq, location) = copied_place(page)?;
+        Some(BatchName { segment: self.segment_at(location)?, seq })
+    }
+
+    /// The segment in which a block lies, be it header, descriptor or data.
+    fn segment_at(&self, block: u32) -> Option<u32> {
+        let within = block.checked_sub(self.geometry.segment_first(0))?;
+        Some(within / self.geometry.segment_blocks)
+    }
+
+    pub(super) fn records(
+        &self,
+        page: &[u8],
+        batch: &BatchHeader,
+        first: u32,
+        data: &[u8],
+    ) -> Vec<Found> {
         let mut pieces = data.chunks_exact(self.geometry.block_bytes as usize);
         let mut location = first;
         let mut found = Vec::with_capacity(batch.entries.into());
@@ -430,35 +496,19 @@ impl<'a> Scan<'a> {
     }
 
     /// Marks the batches that others vouch for, and finds those vouched for that are missing.
-    fn judge_batches(&mut self) -> Result<(), StoreError> {
-        let mut upto: Map<u64, u64> = Map::default();
-        let mut vouched: Set<u64> = Set::default();
-        for FoundBatch { header, .. } in &self.batches {
-            let best = upto.entry(header.epoch).or_default();
-            *best = (*best).max(header.durable_upto);
-            vouched.extend(header.tails.iter().map(|name| name.seq));
+    fn judge_batches(&mut self, io: &mut dyn Io) -> Result<(), StoreError> {
+        let mut missing = self.missing();
+        while !missing.is_empty() && self.mend(io, &missing)? {
+            missing = self.missing();
         }
+        let upto = self.durable_upto();
+        let tails = self.batches.iter().flat_map(|batch| &batch.header.tails);
+        let vouched: Set<u64> = tails.map(|name| name.seq).collect();
         for batch in &mut self.batches {
             let covered = upto[&batch.header.epoch] >= batch.header.seq;
             batch.durable = covered || vouched.contains(&batch.header.seq);
         }
-        // Of others power loss may have kept a sector.
-        let rebuilt = self.batches.iter().filter(|batch| batch.durable);
-        let rebuilt: Vec<u32> = rebuilt.filter_map(|batch| batch.rebuilt_at).collect();
-        for at in rebuilt {
-            let info = self.corrupt(at, "batch descriptor", (0, 0));
-            self.recovered.damaged.push(info);
-        }
-        let present: Set<u64> = self.batches.iter().map(|batch| batch.header.seq).collect();
-        let mut missing: Vec<BatchName> = Vec::new();
-        for FoundBatch { header, .. } in &self.batches {
-            let previous = Some(header.previous).filter(|name| name.seq <= upto[&header.epoch]);
-            let names = header.tails.iter().chain(previous.as_ref());
-            missing
-                .extend(names.filter(|name| self.is_wanted(name) && !present.contains(&name.seq)));
-        }
-        missing.sort_unstable_by_key(|name| name.seq);
-        missing.dedup();
+        self.name_mended();
         for name in missing {
             let info = self.missing_batch(name);
             // One that was in flight prevails over the checkpoint that began meanwhile.
@@ -471,6 +521,55 @@ impl<'a> Scan<'a> {
             self.damage(info, Seq(newest))?;
         }
         Ok(())
+    }
+
+    /// Names what was damaged and is made up for. Not what nobody vouches for: power loss may have
+    /// kept a part of it.
+    fn name_mended(&mut self) {
+        let durable = self.batches.iter().filter(|batch| batch.durable);
+        let segments: Set<u32> = durable.filter_map(|batch| self.segment_at(batch.at)).collect();
+        for index in core::mem::take(&mut self.headless) {
+            if segments.contains(&index) {
+                let at = self.geometry.segment_first(index);
+                self.recovered.damaged.push(self.corrupt(at, "segment header", (0, 0)));
+            }
+        }
+        let rebuilt = self.batches.iter().filter(|batch| batch.durable && batch.is_rebuilt);
+        let rebuilt: Vec<u32> = rebuilt.map(|batch| batch.at).collect();
+        for at in rebuilt {
+            self.recovered.damaged.push(self.corrupt(at, "batch descriptor", (0, 0)));
+        }
+    }
+
+    /// By epoch: up to which seq every batch was durable.
+    fn durable_upto(&self) -> Map<u64, u64> {
+        let mut upto: Map<u64, u64> = Map::default();
+        for FoundBatch { header, .. } in &self.batches {
+            let best = upto.entry(header.epoch).or_default();
+            *best = (*best).max(header.durable_upto);
+        }
+        upto
+    }
+
+    /// The batches that others vouch for and that are not found, the oldest first.
+    fn missing(&self) -> Vec<BatchName> {
+        let upto = self.durable_upto();
+        let present: Set<u64> = self.batches.iter().map(|batch| batch.header.seq).collect();
+        let mut missing: Vec<BatchName> = Vec::new();
+        for FoundBatch { header, .. } in &self.batches {
+            let previous = Some(header.previous).filter(|name| name.seq <= upto[&header.epoch]);
+            let names = header.tails.iter().chain(previous.as_ref());
+            missing
+                .extend(names.filter(|name| self.is_wanted(name) && !present.contains(&name.seq)));
+        }
+        if is_planted(Plant::CopyUnvouched) {
+            let copies = self.batches.iter().filter_map(|batch| batch.copied);
+            missing
+                .extend(copies.filter(|name| self.is_wanted(name) && !present.contains(&name.seq)));
+        }
+        missing.sort_unstable_by_key(|name| name.seq);
+        missing.dedup();
+        missing
     }
 
     /// Whether the scan is to find a batch: it was not over when the checkpoint began.
@@ -545,39 +644,40 @@ fn read(io: &mut dyn Io, config: &LogConfig, block: u32, count: u32) -> Result<B
 }
 
 /// Reads block by block, and where a block fails sector by sector; sectors that cannot be read
-/// hold [`UNREADABLE`]. `None` where nothing can be read: then the device has failed.
+/// hold [`UNREADABLE`]. `None` where the device has failed: nothing of more than a block can be
+/// read, or not even the superblock, which could be read before.
 fn read_what_is_left(
     io: &mut dyn Io,
     config: &LogConfig,
     (offset, length): (u64, usize),
 ) -> Option<Buffer> {
     let mut whole = io.buffer(length);
-    let mut is_any = false;
-    let mut fill = |io: &mut dyn Io, at: usize, piece: &mut [u8]| {
-        let (disk, buffer) = (config.region.disk, io.buffer(piece.len()));
-        let read = IoOperation::Read { disk, offset: offset + at as u64, buffer };
+    let (disk, base) = (config.region.disk, config.region.base);
+    let fill = |io: &mut dyn Io, at: u64, piece: &mut [u8]| {
+        let read = IoOperation::Read { disk, offset: at, buffer: io.buffer(piece.len()) };
         let done = run_alone(io, read).ok().and_then(|done| done.buffer);
-        is_any |= done.is_some();
-        match done {
-            Some(buffer) => piece.copy_from_slice(&buffer[..piece.len()]),
-            None => return false,
-        }
-        true
+        let buffer = done?;
+        piece.copy_from_slice(&buffer[..piece.len()]);
+        io.recycle(buffer);
+        Some(())
     };
     let block = config.region.block_size.len();
+    let mut is_any = false;
     for (index, piece) in whole.chunks_mut(block).enumerate() {
-        if length > block && fill(io, index * block, piece) {
+        let at = offset + (index * block) as u64;
+        if length > block && fill(io, at, piece).is_some() {
+            is_any = true;
             continue;
         }
         for (sector, piece) in piece.chunks_mut(SECTOR_BYTES).enumerate() {
-            if !fill(io, index * block + sector * SECTOR_BYTES, piece) {
-                piece.chunks_mut(SECTOR_BYTES).for_each(|sector| {
-                    sector.copy_from_slice(&UNREADABLE[..sector.len()]);
-                });
+            match fill(io, at + (sector * SECTOR_BYTES) as u64, piece) {
+                Some(()) => is_any = true,
+                None => piece.copy_from_slice(&UNREADABLE[..piece.len()]),
             }
         }
     }
-    is_any.then_some(whole)
+    let lives = is_any || length <= block && fill(io, base, &mut [0; META_BYTES]).is_some();
+    lives.then_some(whole)
 }
 
 /// A structure as it is, or with the one sector that it lost; and whether that was so.
@@ -631,6 +731,7 @@ impl LogStore {
             blocks_live: 0,
             lifespans: Default::default(),
             streams: Default::default(),
+            copy_of_last: Vec::new(),
             tickets: Map::default(),
             pending_slots: Map::default(),
             unsettled: Map::default(),

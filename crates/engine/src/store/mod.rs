@@ -43,6 +43,7 @@ mod log_discard;
 mod log_geometry;
 mod log_horizon;
 pub mod log_layout;
+mod log_mend;
 mod log_parity;
 mod log_read;
 mod log_recover;

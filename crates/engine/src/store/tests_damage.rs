@@ -40,6 +40,51 @@ impl World {
         }
     }
 
+    /// Loses a whole page: a segment's header, or a descriptor that others vouch for and that the
+    /// batch written next has a copy of.
+    pub(super) fn lose_page(&mut self) {
+        let bytes = self.io.peek(self.log_disk);
+        let number = |page: &[u8], at: usize| {
+            u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"))
+        };
+        let (mut generation, mut next) = (0, 0);
+        let (mut headers, mut batches) = (Vec::new(), Vec::new());
+        for (block, page) in bytes.chunks(BLOCK as usize).enumerate() {
+            let is_whole =
+                (0..512).all(|at| (0..8).fold(0, |sum, it| sum ^ page[512 * it + at]) == 0);
+            if page.starts_with(b"LAYBYSEG") && is_whole {
+                (generation, next) = (number(page, 24), block + 1);
+                headers.push(block);
+            }
+            let is_batch = page.starts_with(b"LAYBYBAT") && number(page, 16) == generation;
+            if block == next && is_batch && is_whole {
+                let size = |at: usize| usize::from(u16::from_le_bytes([page[at], page[at + 1]]));
+                let copy = &page[160 + 32 * size(56)..];
+                let copied = if copy.starts_with(b"LAYBYBAT") { number(copy, 24) } else { 0 };
+                // Seq, epoch, and up to where it vouches.
+                let [seq, epoch, upto] = [24, 32, 40].map(|at| number(page, at));
+                batches.push((block, [seq, epoch, upto, copied]));
+                next += 1 + size(58);
+            }
+        }
+        let is_vouched = |[seq, epoch, ..]: [u64; 4]| {
+            batches.iter().any(|(_, it)| it[1] == epoch && it[2] >= seq)
+                && batches.iter().any(|(_, it)| it[3] == seq)
+        };
+        let vouched = batches.iter().filter(|(_, it)| is_vouched(*it)).map(|(block, _)| *block);
+        let vouched: Vec<usize> = vouched.collect();
+        let of = if self.rng.chance(1, 4) || vouched.is_empty() { headers } else { vouched };
+        if of.is_empty() {
+            return;
+        }
+        let at = of[self.rng.below(of.len() as u64) as usize] as u64 * BLOCK;
+        match self.rng.chance(1, 2) {
+            true => self.io.fail_reads(self.log_disk, at, BLOCK),
+            false => self.io.corrupt(self.log_disk, at, BLOCK),
+        }
+        self.seen[5] += 1;
+    }
+
     /// Damages of every NVM slot the header or its copy.
     pub(super) fn lose_headers(&mut self) {
         let Some(disk) = self.nvm_disk else { return };

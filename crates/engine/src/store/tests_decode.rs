@@ -2,8 +2,8 @@
 
 use super::layout::{Superblock, seal_page};
 use super::log_layout::{
-    BatchHeader, CheckpointEntry, LOG_MAGIC, NOTE_BYTES, OpenSegment, RETIRED_MAX, Record,
-    SegmentHeader, Trailer, decode_chunk, encode_chunk,
+    BATCH_ENTRIES_MAX, BatchHeader, CheckpointEntry, LOG_MAGIC, NOTE_BYTES, OpenSegment,
+    RETIRED_MAX, Record, SegmentHeader, Trailer, decode_chunk, encode_chunk,
 };
 use super::nvm_layout::{HeaderState, NvmHeader, decode_mark, encode_mark};
 use super::tests_both::for_each_seed;
@@ -76,8 +76,13 @@ fn structures_round_trip() {
         record.encode(&mut page, 101 + index);
         assert_eq!(Record::decode(&page, 101 + index), Some(*record));
     }
-    let header =
-        BatchHeader { instance: 1, generation: 9, seq: 8, entries: 107, ..Default::default() };
+    let header = BatchHeader {
+        instance: 1,
+        generation: 9,
+        seq: 8,
+        entries: BATCH_ENTRIES_MAX as u16,
+        ..Default::default()
+    };
     header.encode(&mut page);
     assert_eq!(BatchHeader::decode(&page, 1, seq), Some(header));
     assert_eq!(BatchHeader::decode(&page, 1, Seq(8)), None);

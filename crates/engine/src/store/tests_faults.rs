@@ -160,36 +160,43 @@ fn a_flush_that_nothing_follows_is_vouched_for() {
         }
         let (_, recovered) = open(&mut io, disk);
         let is_named = match is_descriptor {
-            true => recovered.undecided.is_some(),
+            true => recovered.damaged.iter().any(|info| info.offset == at - BLOCK),
             false => recovered.lost.iter().any(|info| info.key == Some(key(0))),
         };
         assert!(is_named, "descriptor {is_descriptor}: {recovered:?}");
+        assert_eq!(recovered.undecided, None, "what vouches has a copy of the descriptor");
         assert!(!problems(&io, disk, StoreKind::Log).is_empty(), "check names it");
     }
 }
 
-/// Goal: a durable batch whose descriptor rots is missed. Method: three durable batches, rot in two
-/// sectors of the second one's descriptor, more than its parity makes up for; a strict opening is
-/// refused by its name, another one says up to which seq nothing is known for certain.
+/// Goal: a durable batch whose descriptor rots is made up for by the next one's copy; where that
+/// rots, too, it is missed. Method: four durable batches, rot in two sectors of the second one's
+/// descriptor, more than its parity makes up for, then in the third one's: a strict opening is then
+/// refused by the name of the second, another says up to which seq nothing is known for certain.
 #[test]
-fn rotten_descriptor_leaves_older_records_undecided() {
+fn rotten_descriptors_leave_older_records_undecided() {
     let (mut io, disk, mut log) = fresh(4);
-    for index in 0..3 {
+    for index in 0..4 {
         stored(&put(&mut io, &mut log, index, 20 + index as u8, true)).expect("a sound disk");
     }
-    let at = find(&io, disk, 21) - BLOCK;
-    io.corrupt(disk, at + 128, 32);
-    io.corrupt(disk, at + 1024, 32);
+    let at = [21, 22].map(|byte| find(&io, disk, byte) - BLOCK);
+    let rot = |io: &mut SimIo, at: u64| [128, 1024].map(|within| io.corrupt(disk, at + within, 32));
+    rot(&mut io, at[0]);
     assert!(!problems(&io, disk, StoreKind::Log).is_empty());
     io.crash(CrashMode::DropAll);
+    let (_, recovered) = open(&mut io, disk);
+    let named: Vec<_> = recovered.damaged.iter().map(|info| (info.offset, info.what)).collect();
+    assert_eq!(named, [(at[0], "batch descriptor")]);
+    assert_eq!((recovered.entries.len(), recovered.undecided), (4, None));
+    rot(&mut io, at[1]);
     let refused = LogStore::open(&mut io, strict(disk), SeqSource::new(Seq(1))).err();
     let Some(StoreError::Corrupt(info)) = refused else { panic!("{refused:?}") };
-    assert_eq!((info.disk.as_str(), info.offset, info.what), ("ssd", at, "batch descriptor"));
+    assert_eq!((info.disk.as_str(), info.offset, info.what), ("ssd", at[0], "batch descriptor"));
     let (_, recovered) = open(&mut io, disk);
-    assert_eq!((recovered.damaged.len(), recovered.entries.len()), (1, 2));
+    assert_eq!((recovered.damaged.len(), recovered.entries.len()), (2, 3));
     let upto = recovered.undecided.expect("the second batch is not known");
     let is_decided: Vec<_> = recovered.entries.iter().map(|entry| entry.seq > upto).collect();
-    assert_eq!(is_decided, [false, true], "the third batch is younger");
+    assert_eq!(is_decided, [false, true, true], "the last two batches are younger");
 }
 
 /// Goal: damage in a checkpoint is found. Method: a clean shutdown, then rot in its only chunk: in

@@ -110,11 +110,12 @@ pub(super) struct World {
     /// The next crash costs every structure of the log one sector, and every NVM slot header itself
     /// or its copy.
     pub(super) loses_sectors: bool,
+    pub(super) loses_page: bool,
     /// Slots whose destage cleaning waits for.
     left: Vec<Slot>,
-    /// Torn records, segments cleaned, checkpoints, blocks that cleaning dropped and those that it
-    /// had destaged so far.
-    pub(super) seen: [u64; 5],
+    /// Torn records, segments cleaned, checkpoints, blocks that cleaning dropped, those that it had
+    /// destaged so far, and pages lost.
+    pub(super) seen: [u64; 6],
 }
 
 pub(super) fn key_of(key: usize) -> BlockKey {
@@ -199,8 +200,9 @@ impl World {
             is_slow_below: false,
             peers_waiting: Vec::new(),
             loses_sectors: false,
+            loses_page: false,
             left: Vec::new(),
-            seen: [0; 5],
+            seen: [0; 6],
         }
     }
 
@@ -603,6 +605,9 @@ impl World {
         if self.loses_sectors {
             self.lose_sectors();
             self.lose_headers();
+        }
+        if self.loses_page {
+            self.lose_page();
         }
         let (log, nvm, mut log_found, mut nvm_found) =
             open(&mut self.io, self.log_disk, self.nvm_disk, self.size);
