@@ -70,6 +70,8 @@ pub enum RemoveError {
     Dirty,
     /// The host's: a sync of its backing store failed, so that nothing vouches for what it has.
     Unsynced,
+    /// The host's: its backing store goes on refusing zeros where blocks were trimmed.
+    Unzeroed,
 }
 
 /// A level's counters, in blocks unless a name says otherwise.

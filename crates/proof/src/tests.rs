@@ -2,10 +2,10 @@
 
 use crate::campaign::{self, Length};
 use crate::oracle::{self, Oracle, Rigour};
-use crate::plan::{Act, BLOCK, BLOCKS, Character, Life, VOLUMES};
+use crate::plan::{Act, BLOCK, BLOCKS, Character, Disk, Fault, Life, VOLUMES};
 use crate::timeline::Timeline;
 use crate::world::live;
-use layby_engine::io::CrashMode;
+use layby_engine::io::{CrashMode, OperationKind};
 use layby_types::{Call, CallFlags, Operation};
 
 /// Lives of the fixed set, unless `LAYBY_SEEDS` says otherwise.
@@ -167,6 +167,24 @@ fn a_removal_keeps_what_a_guest_was_answered() {
         let guest = |round| Act::Guest(volume, seed * 16 + round);
         let mut acts = vec![guest(0), Act::Turns(40), Act::Drain(None), Act::Turns(40)];
         acts.extend([guest(1), guest(2), Act::Turns((seed / 3 % 8) as u32)]);
+        acts.extend([Act::Remove(volume), Act::Settle, Act::Cut(CrashMode::DropAll)]);
+        assert_eq!(live_with(seed, acts), Ok(()), "SEED={seed}");
+    }
+}
+
+/// Goal: a removal that keeps the data leaves no old bytes where a trim was answered, though the
+/// backing store refuses a zeroing. Method: blocks that are at home are trimmed; the home refuses
+/// the next zeroing as the volume is removed; then it is held against the oracle.
+#[test]
+fn a_removal_keeps_what_was_trimmed() {
+    campaign::hush_panics();
+    for seed in 0..300 {
+        let volume = (seed % VOLUMES as u64) as usize;
+        let ask = |operation| Act::Ask(volume, call(operation, 5 * BLOCK, 4 * BLOCK));
+        let mut acts = vec![Act::Connect(volume, true), ask(Operation::Write), Act::Settle];
+        acts.extend([Act::Drain(Some(volume)), Act::Settle, ask(Operation::Trim)]);
+        acts.push(Act::Turns((seed / 3 % 60) as u32));
+        acts.push(Act::Fault(Fault::FailNext(Disk::Home(volume), OperationKind::Zero)));
         acts.extend([Act::Remove(volume), Act::Settle, Act::Cut(CrashMode::DropAll)]);
         assert_eq!(live_with(seed, acts), Ok(()), "SEED={seed}");
     }

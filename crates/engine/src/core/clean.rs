@@ -53,7 +53,7 @@ impl Core {
         if self.homes.get(&id).is_some_and(|home| home.inflight > 0 || home.syncing) {
             return Err(RemoveError::Busy);
         }
-        if self.cache.is_idle(id) && self.settle_discards(io, id) {
+        if self.cache.is_idle(id) && self.settle_discards(io, id, on_dirty)? {
             return Err(RemoveError::Busy);
         }
         if on_dirty == OnDirty::Refuse && self.cache.is_idle(id) && self.sync_for_removal(io, id) {
@@ -75,8 +75,8 @@ impl Core {
     /// Forgets an idle volume; its home is detached, its blocks are dropped.
     ///
     /// # Errors
-    /// As [`layby_cache::Cache::remove_volume`], and [`RemoveError::Unsynced`]; the volume is as it
-    /// was.
+    /// As [`layby_cache::Cache::remove_volume`], [`RemoveError::Unsynced`], and
+    /// [`RemoveError::Unzeroed`]; the volume is as it was.
     pub fn remove_volume(
         &mut self,
         io: &mut dyn Io,

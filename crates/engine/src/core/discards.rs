@@ -16,14 +16,16 @@
 use super::{Answer, Asker, Core, HOME_DISCARD};
 use crate::control::DiscardStats;
 use crate::io::{Buffer, Io};
-use layby_cache::OpId;
 use layby_cache::discards::{DiscardCause, DiscardLimits, DiscardMode, Discards};
+use layby_cache::{OnDirty, OpId, RemoveError};
 use layby_types::{BackingOperation, BlockIndex, Call, ErrorKind, Nanos, Operation, Seq, VolumeId};
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// Live tombstones of a shard at most, beyond which nothing waits any longer.
 const TOMBSTONES_MAX: usize = 8192;
+/// How often a volume's removal that keeps the data asks its home for zeros: twice for each way.
+const KEEP_TRIES_MAX: u32 = 4;
 /// How long a home rests that has refused a discard.
 const PAUSE: Nanos = Nanos::from_secs(1);
 
@@ -422,13 +424,24 @@ impl Core {
     }
 
     /// Sends all that waits of a volume that is to go; true while something is left. What its home
-    /// refuses is given up.
-    pub(super) fn settle_discards(&mut self, io: &mut dyn Io, id: VolumeId) -> bool {
-        let Some(home) = self.homes.get_mut(&id) else { return false };
-        if home.discards.failures > 0 {
-            home.discards.table.forget(0..u64::MAX);
+    /// refuses is given up with the data; where that is kept, it is tried again some times.
+    ///
+    /// # Errors
+    /// The home goes on refusing.
+    pub(super) fn settle_discards(
+        &mut self,
+        io: &mut dyn Io,
+        id: VolumeId,
+        on_dirty: OnDirty,
+    ) -> Result<bool, RemoveError> {
+        let Some(home) = self.homes.get_mut(&id) else { return Ok(false) };
+        let failures = home.discards.failures;
+        match on_dirty {
+            OnDirty::Discard if failures > 0 => home.discards.table.forget(0..u64::MAX),
+            OnDirty::Refuse if failures >= KEEP_TRIES_MAX => return Err(RemoveError::Unzeroed),
+            _ => {}
         }
-        self.send_all_discards(io, id)
+        Ok(self.send_all_discards(io, id))
     }
 
     /// Sends what waits of a volume; true where something was left or is in flight.

@@ -618,10 +618,15 @@ impl<S: Session, H: Host> Shard<S, H> {
                 }
                 Err(RemoveError::Busy) => {}
                 Err(RemoveError::Dirty) => self.drain_for(index),
-                Err(RemoveError::Unsynced) => {
+                Err(error @ (RemoveError::Unsynced | RemoveError::Unzeroed)) => {
                     let removal = self.pending.removals.swap_remove(index);
-                    let why = "its backing store failed to sync, so that it may lack what it was \
-                               given; a restart of the node writes again what its levels have";
+                    let why = match error {
+                        RemoveError::Unsynced => {
+                            "its backing store failed to sync, so that it may lack what it was \
+                             given; a restart of the node writes again what its levels have"
+                        }
+                        _ => "its backing store refuses zeros where blocks were trimmed",
+                    };
                     (removal.answer)(failed(ErrorKind::Retry, why));
                 }
                 Err(RemoveError::Unknown) => {
