@@ -437,7 +437,8 @@ impl Core {
         let Some(home) = self.homes.get_mut(&id) else { return Ok(false) };
         let failures = home.discards.failures;
         match on_dirty {
-            OnDirty::Discard if failures > 0 => home.discards.table.forget(0..u64::MAX),
+            // Not forgotten: the volume may be served again, where its removal fails.
+            OnDirty::Discard if failures > 0 => return Ok(!home.discards.flights.is_empty()),
             OnDirty::Refuse if failures >= KEEP_TRIES_MAX => return Err(RemoveError::Unzeroed),
             _ => {}
         }
